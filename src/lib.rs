@@ -1,1 +1,4 @@
-//! Tollbridge.
+//! Tollbridge: one URL in front of every MCP server an organisation runs.
+
+pub mod config;
+pub mod names;

@@ -1,0 +1,330 @@
+//! `Config`: resolved, typed, total.
+//!
+//! Read once at start from the files, the environment and the defaults; every value here is ready
+//! to use. Nothing else in the crate reads configuration files or environment variables.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use indexmap::IndexMap;
+
+use crate::names::ServerName;
+
+/// Everything an operator can set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Address of the HTTP listener.
+    pub listen: SocketAddr,
+    /// How many following ports are tried when the one of `listen` is taken; 0 tries none.
+    pub port_search: u16,
+    /// `Host` names accepted beside loopback names and the listen address (DNS rebinding).
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values accepted beside those of loopback hosts; `*` accepts all.
+    pub allowed_origins: Vec<String>,
+    /// Worker threads of the runtime.
+    pub workers: usize,
+    /// What is logged, and how.
+    pub log: Log,
+    /// Certificate and key, when the listener speaks TLS itself.
+    pub tls: Option<Tls>,
+    /// Limits on what clients send and hold.
+    pub limits: Limits,
+    /// Silence on an open stream after which a comment is sent.
+    pub keep_alive: Duration,
+    /// How long the first list waits for servers that are still connecting; zero never waits.
+    pub first_list_wait: Duration,
+    /// How long running calls may take to finish once a stop was asked for.
+    pub drain_timeout: Duration,
+    /// Items a page of a list; `None` serves one full page, which some clients need.
+    pub list_page_size: Option<usize>,
+    /// How names and URIs of servers become exposed ones.
+    pub naming: Naming,
+    /// The servers, in the order of the files.
+    pub servers: IndexMap<ServerName, Server>,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// A `tracing` filter such as `info` or `tollbridge=debug`; `RUST_LOG` overrides it.
+    pub level: String,
+    /// Lines for people or for machines.
+    pub format: LogFormat,
+}
+
+/// The shape of a log line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The PEM files of a TLS listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tls {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// Limits on what clients send and hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Largest request body, bytes.
+    pub body: usize,
+    /// Largest sum of request headers, bytes.
+    pub headers: usize,
+    /// Deepest nesting of a request's JSON.
+    pub depth: usize,
+    /// Legacy sessions one agent may hold; the least recently used idle one ends beyond it.
+    pub sessions_per_agent: usize,
+}
+
+/// How names and URIs of servers become exposed ones (`product.md` 4 of the project's design).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Naming {
+    /// Template with `{server}` and `{tool}`.
+    pub template: String,
+    /// Which characters an exposed name keeps.
+    pub charset: Charset,
+    /// Longest exposed name, characters.
+    pub max_length: usize,
+    /// What happens when the template yields equal names.
+    pub conflict: Conflict,
+    /// Whether resource URIs get the server's prefix.
+    pub namespace_resources: bool,
+}
+
+/// Which characters an exposed name keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Charset {
+    /// All of them.
+    Original,
+    /// Letters, digits and `_`; everything else becomes `_`.
+    Strict,
+}
+
+/// What happens when the template yields equal names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Conflict {
+    /// Neither is listed, and `/status` says so.
+    Error,
+    /// The server that comes first in the config keeps the name; the others' items are not listed.
+    First,
+    /// All of them are listed, each ending in `_` and a hash.
+    Namespace,
+    /// The server with the highest `priority` keeps the name (then config order).
+    Priority,
+}
+
+/// One configured server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// How it is reached.
+    pub transport: Transport,
+    /// The era it is spoken to in, when pinned.
+    pub era: EraPin,
+    /// Whether it runs at all.
+    pub enabled: bool,
+    /// Used in exposed names instead of the server's name.
+    pub namespace: Option<String>,
+    /// Which kinds of item are exposed on merged routes.
+    pub expose: Expose,
+    /// Precedence under `conflict = "priority"`; higher wins.
+    pub priority: i32,
+    /// Free labels, shown in `/status`.
+    pub tags: Vec<String>,
+    /// Roots offered to the server when no client is asked.
+    pub roots: Option<Vec<Root>>,
+    /// Rules for tools.
+    pub tools: ItemRules,
+    /// Rules for resources and templates.
+    pub resources: ItemRules,
+    /// Rules for prompts.
+    pub prompts: ItemRules,
+    /// Which callers share a connection.
+    pub isolation: Isolation,
+    /// Most connections kept to it beside the catalog's own.
+    pub max_instances: usize,
+    /// How long an unused connection beside the catalog's own is kept.
+    pub idle_timeout: Duration,
+    /// How long a start may take before it is given up.
+    pub startup_timeout: Duration,
+    /// How long a network connection may take to open.
+    pub connect_timeout: Duration,
+    /// How long one call may take without progress.
+    pub timeout: Duration,
+    /// How long one call may take even with progress.
+    pub max_total_timeout: Duration,
+    /// Delays between attempts to reconnect.
+    pub retry: Retry,
+    /// Limits on messages to and from it.
+    pub limits: ServerLimits,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transport {
+    /// A URL whose transport is found by probing: streamable HTTP, then HTTP+SSE.
+    Auto(Remote),
+    /// The toolbox inside this binary.
+    Builtin,
+    /// Streamable HTTP.
+    Http(Remote),
+    /// HTTP+SSE of 2024-11-05.
+    Sse(Remote),
+    /// A child process on stdin and stdout.
+    Stdio(Command),
+    /// WebSocket with the subprotocol `mcp`.
+    WebSocket(Remote),
+}
+
+/// A program to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// Program name or path; no shell is involved.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables added to the minimal environment; values may be secret.
+    pub env: IndexMap<String, Secret>,
+    /// Working directory; ours when `None`.
+    pub cwd: Option<PathBuf>,
+}
+
+/// A server behind a URL.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Remote {
+    /// `http:`, `https:`, `ws:` or `wss:`.
+    pub url: http::Uri,
+    /// Headers sent with every request; values may be secret.
+    pub headers: IndexMap<String, Secret>,
+    /// Credential sent with every request.
+    pub auth: Auth,
+}
+
+/// Credential towards a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Auth {
+    /// `Authorization: Bearer`.
+    Bearer {
+        /// The token.
+        token: Secret,
+    },
+    /// A header of one's own, such as `X-API-Key`.
+    Header {
+        /// Header name.
+        name: String,
+        /// Header value.
+        value: Secret,
+    },
+    /// None.
+    None,
+}
+
+/// A value that never shows itself: `Debug` and `Display` print `***`.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `value`.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value itself; call it only where it is put on the wire.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl std::fmt::Display for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The era a server is spoken to in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EraPin {
+    /// Probed.
+    Auto,
+    /// `initialize` only.
+    Legacy,
+    /// 2026-07-28 and later only.
+    Modern,
+}
+
+/// Which kinds of item are exposed on merged routes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Expose {
+    /// Tools.
+    pub tools: bool,
+    /// Resources and templates.
+    pub resources: bool,
+    /// Prompts.
+    pub prompts: bool,
+}
+
+/// A root offered to a server.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Root {
+    /// A `file:` URI.
+    pub uri: String,
+    /// A name for people.
+    pub name: Option<String>,
+}
+
+/// Which items of a server are exposed, and as what. Names are the server's own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ItemRules {
+    /// Globs; when given, only these.
+    pub allow: Option<Vec<globset::Glob>>,
+    /// Globs that are left out.
+    pub deny: Vec<globset::Glob>,
+    /// Original name -> the name used in its place.
+    pub rename: IndexMap<String, String>,
+    /// Original name -> the description shown in its place.
+    pub describe: IndexMap<String, String>,
+}
+
+/// Which callers share a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Isolation {
+    /// One for each agent.
+    Agent,
+    /// `Shared` for modern servers, `Agent` for legacy ones.
+    Auto,
+    /// One for each client session.
+    Session,
+    /// One for all.
+    Shared,
+}
+
+/// Delays between attempts to reconnect: exponential from `base` to `max`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    /// First delay.
+    pub base: Duration,
+    /// Longest delay.
+    pub max: Duration,
+    /// Random part of each delay, 0.0 to 1.0.
+    pub jitter: f64,
+}
+
+/// Limits on messages to and from a server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ServerLimits {
+    /// Largest message sent, bytes.
+    pub request: usize,
+    /// Largest message accepted, bytes.
+    pub response: usize,
+}

@@ -1,4 +1,5 @@
 //! Tollbridge: one URL in front of every MCP server an organisation runs.
 
 pub mod config;
+pub mod mcp;
 pub mod names;

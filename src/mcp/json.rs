@@ -1,0 +1,483 @@
+//! JSON as text: read a member, replace a span, leave every other byte alone.
+//!
+//! Bodies we relay are never parsed into a model and printed again. [`Raw`] is one valid JSON value
+//! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, and
+//! [`Patch`] splices replacements into them.
+
+use std::{borrow::Cow, ops::Range};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+/// One JSON value, exactly as it was written; always valid JSON and valid UTF-8.
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub struct Raw(Bytes);
+
+impl Raw {
+    /// Checks that `text` is one JSON value.
+    ///
+    /// # Errors
+    /// The syntax error that serde_json found.
+    pub fn parse(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
+        let text = text.into();
+        let value: &RawValue = serde_json::from_slice(&text)?;
+        let span = text.slice_ref(value.get().as_bytes());
+        Ok(Self(span))
+    }
+
+    /// Takes `part`, which must have been borrowed from `whole`, without copying.
+    pub fn borrow(part: &RawValue, whole: &Bytes) -> Self {
+        Self(whole.slice_ref(part.get().as_bytes()))
+    }
+
+    /// Serializes `value`.
+    pub fn from_value(value: &impl serde::Serialize) -> Self {
+        let text = serde_json::to_vec(value).expect("string keys and no failing Serialize");
+        Self(text.into())
+    }
+
+    /// A JSON value known to be valid because this crate wrote it.
+    pub const fn from_static(text: &'static str) -> Self {
+        Self(Bytes::from_static(text.as_bytes()))
+    }
+
+    /// A JSON string holding `text`.
+    pub fn string(text: &str) -> Self {
+        Self::from_value(&text)
+    }
+
+    /// The part of this value at `span`, which must hold one whole value.
+    pub fn slice(&self, span: Range<usize>) -> Self {
+        Self(self.0.slice(span))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("checked when it was parsed")
+    }
+
+    /// The text as bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The text as shared bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Whether this is an object.
+    pub fn is_object(&self) -> bool {
+        self.0.first() == Some(&b'{')
+    }
+
+    /// Reads the value as `T`, which sees only what it asks for.
+    ///
+    /// # Errors
+    /// What serde_json says when the value is not a `T`.
+    pub fn read<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// The decoded text, when the value is a string without lone surrogates.
+    pub fn as_text(&self) -> Option<Cow<'_, str>> {
+        text(&self.0)
+    }
+
+    /// The span of the member `key`, when this is an object that has it.
+    pub fn member(&self, key: &str) -> Option<Range<usize>> {
+        find(&self.0, 0, key)
+    }
+
+    /// The value of the member `key`, when this is an object that has it.
+    pub fn get(&self, key: &str) -> Option<Raw> {
+        self.member(key).map(|span| self.slice(span))
+    }
+}
+
+impl std::fmt::Debug for Raw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl serde::Serialize for Raw {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value: &RawValue = serde_json::from_slice(&self.0).expect("checked when it was parsed");
+        value.serialize(serializer)
+    }
+}
+
+/// One member of an object, as spans into the text it was found in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Member {
+    /// The key with its quotes.
+    pub key: Range<usize>,
+    /// The value.
+    pub value: Range<usize>,
+}
+
+impl Member {
+    /// Whether the decoded key equals `key`; escapes cannot hide it.
+    pub fn is(&self, json: &[u8], key: &str) -> bool {
+        key_is(&json[self.key.clone()], key)
+    }
+}
+
+/// The members of the object that starts at `at` in `json`; none when there is no object.
+///
+/// `json` must be valid JSON; on other text the result is meaningless but finite.
+pub fn members(json: &[u8], at: usize) -> Members<'_> {
+    let at = skip_space(json, at);
+    let at = if json.get(at) == Some(&b'{') {
+        at + 1
+    } else {
+        json.len()
+    };
+    Members { json, at }
+}
+
+/// Iterator over the members of one object.
+#[derive(Debug)]
+pub struct Members<'a> {
+    json: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Members<'_> {
+    type Item = Member;
+
+    fn next(&mut self) -> Option<Member> {
+        let start = skip_separators(self.json, self.at);
+        if self.json.get(start) != Some(&b'"') {
+            self.at = self.json.len();
+            return None;
+        }
+        let end = skip_string(self.json, start);
+        let colon = skip_space(self.json, end);
+        let value = skip_space(self.json, colon + 1);
+        self.at = skip_value(self.json, value);
+        Some(Member {
+            key: start..end,
+            value: value..self.at,
+        })
+    }
+}
+
+/// The spans of the elements of the array that starts at `at`; none when there is no array.
+pub fn elements(json: &[u8], at: usize) -> Elements<'_> {
+    let at = skip_space(json, at);
+    let at = if json.get(at) == Some(&b'[') {
+        at + 1
+    } else {
+        json.len()
+    };
+    Elements { json, at }
+}
+
+/// Iterator over the elements of one array.
+#[derive(Debug)]
+pub struct Elements<'a> {
+    json: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Elements<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = skip_separators(self.json, self.at);
+        if start >= self.json.len() || self.json[start] == b']' {
+            self.at = self.json.len();
+            return None;
+        }
+        self.at = skip_value(self.json, start);
+        Some(start..self.at)
+    }
+}
+
+/// The value span of member `key` of the object at `at`; the last one wins, as in serde_json maps.
+pub fn find(json: &[u8], at: usize, key: &str) -> Option<Range<usize>> {
+    members(json, at)
+        .filter(|member| member.is(json, key))
+        .last()
+        .map(|member| member.value)
+}
+
+/// Decodes a JSON string; `None` for other values and for lone surrogates.
+pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if memchr::memchr(b'\\', inner).is_none() {
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
+    serde_json::from_slice(json).ok().map(Cow::Owned)
+}
+
+/// The deepest nesting of arrays and objects in `json`, counted no further than `limit + 1`.
+pub fn depth(json: &[u8], limit: usize) -> usize {
+    let (mut at, mut depth, mut deepest) = (0, 0usize, 0);
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'"' => {
+                at = skip_string(json, at);
+                continue;
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+                if deepest > limit {
+                    return deepest;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    deepest
+}
+
+/// Replacements in one JSON text, applied at once; everything between them is copied as it is.
+#[derive(Debug)]
+pub struct Patch<'a> {
+    json: &'a [u8],
+    edits: Vec<(Range<usize>, Cow<'a, [u8]>)>,
+}
+
+impl<'a> Patch<'a> {
+    /// Starts without any edit.
+    pub fn new(json: &'a [u8]) -> Self {
+        Self {
+            json,
+            edits: Vec::new(),
+        }
+    }
+
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// Puts `with` in place of `span`.
+    pub fn replace(&mut self, span: Range<usize>, with: impl Into<Cow<'a, [u8]>>) {
+        self.edits.push((span, with.into()));
+    }
+
+    /// Adds members, given as `"key":value,"key":value`, to the front of the object at `at`.
+    pub fn insert_members(&mut self, at: usize, members: &str) {
+        let brace = skip_space(self.json, at);
+        debug_assert_eq!(
+            self.json.get(brace),
+            Some(&b'{'),
+            "members are inserted into an object"
+        );
+        let first = skip_space(self.json, brace + 1);
+        let comma = if self.json.get(first) == Some(&b'}') {
+            ""
+        } else {
+            ","
+        };
+        self.edits.push((
+            brace + 1..brace + 1,
+            format!("{members}{comma}").into_bytes().into(),
+        ));
+    }
+
+    /// Removes every member of the object at `at` for which `drop` says so.
+    pub fn remove_members(&mut self, at: usize, drop: impl Fn(&Member) -> bool) {
+        let all: Vec<Member> = members(self.json, at).collect();
+        let mut kept_before = false;
+        for (index, member) in all.iter().enumerate() {
+            if !drop(member) {
+                kept_before = true;
+                continue;
+            }
+            // A run of dropped members at the front takes the comma that follows it; any other
+            // takes the comma before it.
+            let span = if kept_before {
+                all[index - 1].value.end..member.value.end
+            } else {
+                let end = all
+                    .get(index + 1)
+                    .map_or(member.value.end, |next| next.key.start);
+                member.key.start..end
+            };
+            self.edits.push((span, Cow::Borrowed(b"")));
+        }
+    }
+
+    /// Applies the edits.
+    pub fn finish(mut self) -> Raw {
+        self.edits.sort_by_key(|(span, _)| (span.start, span.end));
+        let grown: usize = self.edits.iter().map(|(_, with)| with.len()).sum();
+        let mut out = Vec::with_capacity(self.json.len() + grown);
+        let mut at = 0;
+        for (span, with) in &self.edits {
+            debug_assert!(span.start >= at, "edits do not overlap");
+            out.extend_from_slice(&self.json[at..span.start]);
+            out.extend_from_slice(with);
+            at = span.end;
+        }
+        out.extend_from_slice(&self.json[at..]);
+        Raw(out.into())
+    }
+}
+
+fn key_is(quoted: &[u8], key: &str) -> bool {
+    let plain = quoted.len() == key.len() + 2 && &quoted[1..quoted.len() - 1] == key.as_bytes();
+    plain
+        || (memchr::memchr(b'\\', quoted).is_some()
+            && text(quoted).is_some_and(|decoded| decoded == key))
+}
+
+fn skip_space(json: &[u8], mut at: usize) -> usize {
+    while matches!(json.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        at += 1;
+    }
+    at
+}
+
+fn skip_separators(json: &[u8], mut at: usize) -> usize {
+    while matches!(json.get(at), Some(b' ' | b'\t' | b'\n' | b'\r' | b',')) {
+        at += 1;
+    }
+    at
+}
+
+/// The offset after the string that starts at `at`.
+fn skip_string(json: &[u8], at: usize) -> usize {
+    let mut at = at + 1;
+    while let Some(found) = json
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
+        if json[at + found] == b'"' {
+            return at + found + 1;
+        }
+        at += found + 2;
+    }
+    json.len()
+}
+
+/// The offset after the value that starts at `at`; iterative, so that depth costs no stack.
+fn skip_value(json: &[u8], at: usize) -> usize {
+    match json.get(at) {
+        Some(b'"') => skip_string(json, at),
+        Some(b'{' | b'[') => skip_nested(json, at),
+        _ => {
+            let end = |b: &u8| matches!(b, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
+            json.get(at..)
+                .and_then(|rest| rest.iter().position(end))
+                .map_or(json.len(), |n| at + n)
+        }
+    }
+}
+
+fn skip_nested(json: &[u8], mut at: usize) -> usize {
+    let mut depth = 0usize;
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'"' => {
+                at = skip_string(json, at);
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    json.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn removal_leaves_valid_json_whatever_goes() {
+        let check = |drop: &[&str], expect: &str| {
+            let json = br#"{ "a" : 1 , "\u0062":[2,{"a":"}"}], "c":"x\"y" }"#;
+            let mut patch = Patch::new(json);
+            patch.remove_members(0, |m| drop.iter().any(|key| m.is(json, key)));
+            assert_eq!(patch.finish().as_str(), expect, "without {drop:?}");
+        };
+        check(&[], r#"{ "a" : 1 , "\u0062":[2,{"a":"}"}], "c":"x\"y" }"#);
+        check(&["a"], r#"{ "\u0062":[2,{"a":"}"}], "c":"x\"y" }"#);
+        check(&["b"], r#"{ "a" : 1, "c":"x\"y" }"#);
+        check(&["c"], r#"{ "a" : 1 , "\u0062":[2,{"a":"}"}] }"#);
+        check(&["a", "b"], r#"{ "c":"x\"y" }"#);
+        check(&["a", "c"], r#"{ "\u0062":[2,{"a":"}"}] }"#);
+        check(&["b", "c"], r#"{ "a" : 1 }"#);
+        check(&["a", "b", "c"], "{  }");
+    }
+
+    #[test]
+    fn members_are_inserted_at_the_front() {
+        let check = |json: &str, expect: &str| {
+            let mut patch = Patch::new(json.as_bytes());
+            patch.insert_members(0, r#""k":1"#);
+            assert_eq!(patch.finish().as_str(), expect);
+        };
+        check("{}", r#"{"k":1}"#);
+        check("{ }", r#"{"k":1 }"#);
+        check(r#"{"a":2}"#, r#"{"k":1,"a":2}"#);
+    }
+
+    #[test]
+    fn depth_counts_nesting_outside_strings() {
+        let check =
+            |json: &str, expect: usize| assert_eq!(depth(json.as_bytes(), 3), expect, "{json}");
+        check("1", 0);
+        check("[]", 1);
+        check(r#"{"a":["]"],"b":"[[[["}"#, 2);
+        check("[[[]]]", 3);
+        check("[[[[]]]]", 4);
+        check("[[[[[[]]]]]]", 4);
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            ".{0,8}".prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                prop::collection::vec((".{0,6}", inner), 0..6)
+                    .prop_map(|pairs| serde_json::Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn spans_agree_with_serde(value in json()) {
+            let text = serde_json::to_string_pretty(&value).unwrap();
+            if let Some(object) = value.as_object() {
+                let found: Vec<_> = members(text.as_bytes(), 0).collect();
+                prop_assert_eq!(found.len(), object.len());
+                for member in found {
+                    let key: String = serde_json::from_str(&text[member.key]).unwrap();
+                    let inner: serde_json::Value = serde_json::from_str(&text[member.value]).unwrap();
+                    prop_assert_eq!(&inner, &object[&key]);
+                }
+            }
+            if let Some(array) = value.as_array() {
+                let found: Vec<serde_json::Value> = elements(text.as_bytes(), 0)
+                    .map(|span| serde_json::from_str(&text[span]).unwrap())
+                    .collect();
+                prop_assert_eq!(&found, array);
+            }
+        }
+    }
+}

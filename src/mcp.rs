@@ -1,3 +1,21 @@
 //! Protocol vocabulary: envelopes with raw params, methods, revisions as data, codes, `_meta`.
+//!
+//! No I/O and no state. Whoever needs more than the envelope of a message asks [`json`] for the
+//! span it wants; no message we relay is ever parsed into a model and printed again.
 
+pub mod envelope;
+pub mod error;
+pub mod header;
 pub mod json;
+pub mod level;
+pub mod meta;
+pub mod method;
+pub mod revision;
+pub mod sse;
+
+pub use envelope::{Id, Message, Notification, Outcome, Request, Response};
+pub use error::RpcError;
+pub use json::Raw;
+pub use level::{Level, Logs};
+pub use method::Method;
+pub use revision::{Era, Revision};

@@ -61,3 +61,12 @@ pub enum InvalidServerName {
         found: usize,
     },
 }
+
+/// Which part of the catalog a route shows.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Scope {
+    /// Everything, merged, under exposed names.
+    All,
+    /// One server, under its own names.
+    Server(ServerName),
+}

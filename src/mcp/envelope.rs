@@ -1,0 +1,386 @@
+//! JSON-RPC envelopes around raw params, results and errors.
+//!
+//! Parsing borrows: the parts are slices of the received bytes. Writing emits only the four members
+//! that every peer accepts, in a fixed order.
+
+use std::{borrow::Cow, hash::Hash};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{error, error::RpcError, json::Raw, method::Method};
+
+/// One JSON-RPC message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Needs no answer.
+    Notification(Notification),
+    /// Needs an answer.
+    Request(Request),
+    /// Answers a request.
+    Response(Response),
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// As the sender wrote it.
+    pub id: Id,
+    /// What is asked.
+    pub method: Method,
+    /// An object; absent when it was absent or `null`.
+    pub params: Option<Raw>,
+}
+
+/// A notification.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notification {
+    /// Its name.
+    pub method: Cow<'static, str>,
+    /// Absent when it was absent or `null`.
+    pub params: Option<Raw>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// The id of the request; `None` when the peer could not read it.
+    pub id: Option<Id>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a request: the result, or the error object.
+pub type Outcome = Result<Raw, Raw>;
+
+/// A request id: a JSON string or integer, kept as its sender wrote it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Id(Raw);
+
+impl Id {
+    /// An id of ours.
+    pub fn number(number: u64) -> Self {
+        Self(Raw::parse(number.to_string()).expect("digits are JSON"))
+    }
+
+    /// Accepts strings and integers.
+    pub fn from_raw(raw: Raw) -> Option<Self> {
+        let legal = match raw.as_bytes() {
+            [b'"', ..] => true,
+            digits => digits.iter().all(|b| b.is_ascii_digit() || *b == b'-'),
+        };
+        legal.then_some(Self(raw))
+    }
+
+    /// The number, when it is one of ours.
+    pub fn as_number(&self) -> Option<u64> {
+        self.0.as_str().parse().ok()
+    }
+
+    /// The JSON text.
+    pub fn raw(&self) -> &Raw {
+        &self.0
+    }
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Malformed {
+    /// An array: a batch, legal only in 2025-03-26.
+    #[error("a batch is not accepted here")]
+    Batch,
+    /// Not an envelope. Carries the id when one could be read.
+    #[error("not a JSON-RPC 2.0 message: {reason}")]
+    Envelope {
+        /// What is wrong with it.
+        reason: &'static str,
+        /// The id, when it was legible.
+        id: Option<Id>,
+    },
+    /// Not JSON.
+    #[error("not JSON: {reason}")]
+    Json {
+        /// What the parser said.
+        reason: String,
+    },
+}
+
+impl Malformed {
+    /// The answer to a peer that sent it.
+    pub fn to_error(&self) -> RpcError {
+        let code = match self {
+            Self::Batch | Self::Envelope { .. } => error::INVALID_REQUEST,
+            Self::Json { .. } => error::PARSE,
+        };
+        RpcError::new(code, self.to_string())
+    }
+
+    /// The id to answer with, when it was legible.
+    pub fn id(&self) -> Option<&Id> {
+        match self {
+            Self::Envelope { id, .. } => id.as_ref(),
+            Self::Batch | Self::Json { .. } => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Keeps an explicit `null`, which `Option` alone reads as absent.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+impl Message {
+    /// Reads one message from `bytes`.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
+            Some(b'{') => {}
+            Some(b'[') => return Err(Malformed::Batch),
+            Some(_) | None => {
+                return Err(match serde_json::from_slice::<&RawValue>(bytes) {
+                    Ok(_) => Malformed::Envelope {
+                        reason: "it is not an object",
+                        id: None,
+                    },
+                    Err(error) => Malformed::Json {
+                        reason: error.to_string(),
+                    },
+                });
+            }
+        }
+        let wire: Wire<'_> = serde_json::from_slice(bytes).map_err(|error| {
+            if error.is_data() {
+                let id = json_id(bytes);
+                Malformed::Envelope {
+                    reason: "a member is doubled or of the wrong type",
+                    id,
+                }
+            } else {
+                Malformed::Json {
+                    reason: error.to_string(),
+                }
+            }
+        })?;
+        Self::from_wire(&wire, bytes)
+    }
+
+    fn from_wire(wire: &Wire<'_>, bytes: &Bytes) -> Result<Self, Malformed> {
+        let raw = |value: &RawValue| Raw::borrow(value, bytes);
+        let id = wire.id.map(raw).and_then(Id::from_raw);
+        let malformed = |reason| Malformed::Envelope {
+            reason,
+            id: id.clone(),
+        };
+        if wire.jsonrpc.as_deref() != Some("2.0") {
+            return Err(malformed("`jsonrpc` is not \"2.0\""));
+        }
+        if let Some(method) = &wire.method {
+            let params = wire.params.map(raw);
+            if params.as_ref().is_some_and(|params| !params.is_object()) {
+                return Err(malformed("`params` is not an object"));
+            }
+            return match (wire.id, id.clone()) {
+                (None, _) => {
+                    let method = Cow::Owned(method.clone().into_owned());
+                    Ok(Self::Notification(Notification { method, params }))
+                }
+                (Some(_), Some(id)) => Ok(Self::Request(Request {
+                    id,
+                    method: Method::parse(method),
+                    params,
+                })),
+                (Some(_), None) => Err(malformed("`id` is neither a string nor an integer")),
+            };
+        }
+        // Old servers send `"error":null` beside a result.
+        let outcome = match (wire.error, wire.result) {
+            (Some(error), _) => Err(raw(error)),
+            (None, Some(result)) => Ok(raw(result)),
+            (None, None) => return Err(malformed("it has no method, result or error")),
+        };
+        if wire.id.is_none() && outcome.is_ok() {
+            return Err(malformed("a result without an id"));
+        }
+        Ok(Self::Response(Response { id, outcome }))
+    }
+}
+
+/// Splits a batch of 2025-03-26 into its elements.
+///
+/// # Errors
+/// When `bytes` is not a JSON array with at least one element.
+pub fn split_batch(bytes: &Bytes) -> Result<Vec<Bytes>, Malformed> {
+    let elements: Vec<&RawValue> =
+        serde_json::from_slice(bytes).map_err(|error| Malformed::Json {
+            reason: error.to_string(),
+        })?;
+    if elements.is_empty() {
+        return Err(Malformed::Envelope {
+            reason: "an empty batch",
+            id: None,
+        });
+    }
+    Ok(elements
+        .into_iter()
+        .map(|element| bytes.slice_ref(element.get().as_bytes()))
+        .collect())
+}
+
+/// The bytes of a request.
+pub fn request(id: &Id, method: &str, params: Option<&Raw>) -> Bytes {
+    write(Some(id), method, params)
+}
+
+/// The bytes of a notification.
+pub fn notification(method: &str, params: Option<&Raw>) -> Bytes {
+    write(None, method, params)
+}
+
+/// The bytes of an answer.
+pub fn response(id: Option<&Id>, outcome: &Outcome) -> Bytes {
+    let (member, body) = match outcome {
+        Ok(result) => (r#","result":"#, result),
+        Err(error) => (r#","error":"#, error),
+    };
+    let id = id.map_or("null", |id| id.raw().as_str());
+    let mut out = Vec::with_capacity(ENVELOPE_BYTES + id.len() + body.as_bytes().len());
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(member.as_bytes());
+    out.extend_from_slice(body.as_bytes());
+    out.push(b'}');
+    out.into()
+}
+
+/// Room for the fixed parts of an envelope.
+const ENVELOPE_BYTES: usize = 64;
+
+fn write(id: Option<&Id>, method: &str, params: Option<&Raw>) -> Bytes {
+    let length = params.map_or(0, |params| params.as_bytes().len());
+    let mut out = Vec::with_capacity(ENVELOPE_BYTES + method.len() + length);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+    if let Some(id) = id {
+        out.extend_from_slice(br#","id":"#);
+        out.extend_from_slice(id.raw().as_bytes());
+    }
+    out.extend_from_slice(br#","method":"#);
+    write_string(method, &mut out);
+    if let Some(params) = params {
+        out.extend_from_slice(br#","params":"#);
+        out.extend_from_slice(params.as_bytes());
+    }
+    out.push(b'}');
+    out.into()
+}
+
+fn write_string(text: &str, out: &mut Vec<u8>) {
+    let plain = text.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\');
+    if plain {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        serde_json::to_writer(out, text).expect("writing to memory does not fail");
+    }
+}
+
+/// The id of an object that is no legal envelope, so that its sender can match our refusal.
+fn json_id(bytes: &Bytes) -> Option<Id> {
+    Raw::parse(bytes.clone())
+        .ok()?
+        .get("id")
+        .and_then(Id::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        let check = |text: &'static str, expect: &str| {
+            let found = match Message::parse(&Bytes::from_static(text.as_bytes())) {
+                Ok(message) => format!("{message:?}"),
+                Err(malformed) => format!("{malformed} / {:?}", malformed.id()),
+            };
+            assert_eq!(found, expect, "{text}");
+        };
+        check(
+            r#"{"id":0,"method":"ping","jsonrpc":"2.0","extra":1}"#,
+            "Request(Request { id: Id(0), method: Ping, params: None })",
+        );
+        check(
+            r#" {"jsonrpc":"2.0","id":"a","method":"x/y","params":{"a" : 1e3}}"#,
+            r#"Request(Request { id: Id("a"), method: Other("x/y"), params: Some({"a" : 1e3}) })"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":null}"#,
+            r#"Notification(Notification { method: "notifications/x", params: None })"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":7,"result":null,"error":null}"#,
+            "Response(Response { id: Some(Id(7)), outcome: Ok(null) })",
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#,
+            r#"Response(Response { id: None, outcome: Err({"code":1}) })"#,
+        );
+        check("[]", "a batch is not accepted here / None");
+        check(
+            "{",
+            "not JSON: EOF while parsing an object at line 1 column 1 / None",
+        );
+        check(
+            "3",
+            "not a JSON-RPC 2.0 message: it is not an object / None",
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+            "not a JSON-RPC 2.0 message: `id` is neither a string nor an integer / None",
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":4,"id":5,"method":"ping"}"#,
+            "not a JSON-RPC 2.0 message: a member is doubled or of the wrong type / Some(Id(5))",
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":4,"method":"ping","params":[1]}"#,
+            "not a JSON-RPC 2.0 message: `params` is not an object / Some(Id(4))",
+        );
+        check(
+            r#"{"id":4,"method":"ping"}"#,
+            "not a JSON-RPC 2.0 message: `jsonrpc` is not \"2.0\" / Some(Id(4))",
+        );
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let params = Raw::from_static(r#"{"n":12345678901234567890123,"z":"\ud800"}"#);
+        let id = Id::from_raw(Raw::from_static(r#""q-1""#)).unwrap();
+        let bytes = request(&id, "odd/\"method\"", Some(&params));
+        let expect = Request {
+            id,
+            method: Method::parse("odd/\"method\""),
+            params: Some(params),
+        };
+        assert_eq!(Message::parse(&bytes), Ok(Message::Request(expect)));
+    }
+}

@@ -1,0 +1,66 @@
+//! JSON-RPC errors that we originate, and the codes with a defined meaning.
+
+use serde::Serialize;
+
+use super::json::Raw;
+
+/// Malformed JSON.
+pub const PARSE: i64 = -32700;
+/// Not a JSON-RPC message.
+pub const INVALID_REQUEST: i64 = -32600;
+/// Unknown method.
+pub const METHOD_NOT_FOUND: i64 = -32601;
+/// Wrong params; also an unknown tool, prompt, cursor and (2026-07-28) resource.
+pub const INVALID_PARAMS: i64 = -32602;
+/// Everything else.
+pub const INTERNAL: i64 = -32603;
+/// Resource not found, up to 2025-11-25.
+pub const RESOURCE_NOT_FOUND: i64 = -32002;
+/// 2026-07-28: a header is missing, malformed or differs from the body.
+pub const HEADER_MISMATCH: i64 = -32020;
+/// 2026-07-28: the request needs a capability that the client did not declare.
+pub const MISSING_CAPABILITY: i64 = -32021;
+/// 2026-07-28: the revision is not spoken here.
+pub const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// A JSON-RPC error object of our own making.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RpcError {
+    /// See the constants of this module.
+    pub code: i64,
+    /// What happened, for people.
+    pub message: String,
+    /// What happened, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<serde_json::Value>,
+}
+
+impl RpcError {
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// Adds data.
+    #[must_use]
+    pub fn with(mut self, data: serde_json::Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// The error object as JSON.
+    pub fn to_raw(&self) -> Raw {
+        Raw::from_value(self)
+    }
+}
+
+/// The `code` of an error object, when it is an integer.
+pub fn code(error: &Raw) -> Option<i64> {
+    error
+        .get("code")
+        .and_then(|code| code.as_str().parse().ok())
+}

@@ -1,0 +1,66 @@
+//! Values of the `Mcp-*` headers of 2026-07-28.
+
+use std::borrow::Cow;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+/// Repeats the method.
+pub const METHOD: &str = "mcp-method";
+/// Repeats the name, URI or task id of the params.
+pub const NAME: &str = "mcp-name";
+/// Prefix of headers that repeat annotated arguments.
+pub const PARAM_PREFIX: &str = "mcp-param-";
+/// The revision of the connection (2025-06-18 on) or of the request (2026-07-28).
+pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+/// The legacy session.
+pub const SESSION_ID: &str = "mcp-session-id";
+/// Where to resume a stream.
+pub const LAST_EVENT_ID: &str = "last-event-id";
+
+const OPEN: &str = "=?base64?";
+const CLOSE: &str = "?=";
+
+/// Encodes `value` for a header: plain where that is safe, else in the base64 form.
+pub fn encode(value: &str) -> Cow<'_, str> {
+    let visible = value
+        .bytes()
+        .all(|b| b == b'\t' || (0x20..0x7f).contains(&b));
+    let edges = value.trim_matches([' ', '\t']).len() == value.len();
+    let sentinel = value.starts_with(OPEN) && value.ends_with(CLOSE);
+    if visible && edges && !sentinel {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(value)))
+}
+
+/// Decodes a header value; `None` when its base64 form is broken.
+pub fn decode(value: &str) -> Option<Cow<'_, str>> {
+    let Some(inner) = value
+        .strip_prefix(OPEN)
+        .and_then(|rest| rest.strip_suffix(CLOSE))
+    else {
+        return Some(Cow::Borrowed(value));
+    };
+    let bytes = STANDARD.decode(inner).ok()?;
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_survive_the_header() {
+        let check = |value: &str, wire: &str| {
+            assert_eq!(encode(value), wire);
+            assert_eq!(decode(wire).as_deref(), Some(value));
+        };
+        check("echo", "echo");
+        check("two words", "two words");
+        check("", "");
+        check(" edge", "=?base64?IGVkZ2U=?=");
+        check("héllo", "=?base64?aMOpbGxv?=");
+        check("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?=");
+        assert_eq!(decode("=?base64?!?="), None);
+    }
+}

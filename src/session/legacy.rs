@@ -1,0 +1,94 @@
+//! The rules of the legacy era: `initialize`, and the shape of what it answers.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Introduction, registry::Opening};
+use crate::mcp::{Raw, Revision, RpcError, error};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a> {
+    #[serde(borrow)]
+    protocol_version: std::borrow::Cow<'a, str>,
+}
+
+/// Reads the params of `initialize` and settles the revision: the one asked for when we speak it,
+/// else our newest legacy one (Spec 2025-11-25, lifecycle, version negotiation).
+///
+/// # Errors
+/// `-32602` when there is no `protocolVersion`.
+pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
+    let missing = || {
+        let message = "initialize needs params with a string `protocolVersion`";
+        RpcError::new(error::INVALID_PARAMS, message)
+            .with(json!({ "supported": legacy_revisions(), "requested": null }))
+    };
+    let params = params.ok_or_else(missing)?;
+    let asked: Params<'_> = params.read().map_err(|_| missing())?;
+    let revision = Revision::parse(&asked.protocol_version)
+        .filter(|revision| revision.era() == crate::mcp::Era::Legacy)
+        .unwrap_or(Revision::LEGACY);
+    let object = |key: &str| params.get(key).filter(Raw::is_object);
+    Ok(Opening {
+        revision,
+        info: object("clientInfo"),
+        capabilities: object("capabilities").unwrap_or(Raw::from_static("{}")),
+    })
+}
+
+/// The result of `initialize`.
+pub fn initialize_result(revision: Revision, introduction: &Introduction) -> Raw {
+    let mut result = json!({
+        "protocolVersion": revision.as_str(),
+        "capabilities": introduction.capabilities,
+        "serverInfo": introduction.server_info,
+    });
+    if let Some(instructions) = &introduction.instructions {
+        result["instructions"] = json!(instructions);
+    }
+    Raw::from_value(&result)
+}
+
+/// Dates of the revisions that `initialize` can settle on, newest first.
+pub fn legacy_revisions() -> Vec<&'static str> {
+    let legacy = |revision: &Revision| revision.era() == crate::mcp::Era::Legacy;
+    Revision::ALL
+        .into_iter()
+        .filter(legacy)
+        .map(Revision::as_str)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_are_settled() {
+        let check = |asked: &str, expect: Revision| {
+            let params = Raw::from_value(&json!({ "protocolVersion": asked }));
+            assert_eq!(open(Some(&params)).unwrap().revision, expect, "{asked}");
+        };
+        check("2024-11-05", Revision::V2024);
+        check("2025-03-26", Revision::V2025March);
+        check("2025-11-25", Revision::V2025November);
+        check("2026-07-28", Revision::V2025November);
+        check("1999-01-01", Revision::V2025November);
+        check("DRAFT-2026-v1", Revision::V2025November);
+    }
+
+    #[test]
+    fn params_without_a_revision_are_refused() {
+        for params in [
+            None,
+            Some(Raw::from_static("{}")),
+            Some(Raw::from_static("[1]")),
+        ] {
+            assert_eq!(
+                open(params.as_ref()).unwrap_err().code,
+                error::INVALID_PARAMS
+            );
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The rules of 2026-07-28: what a stateless request must carry, and what its results carry.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, StatusCode};
+use serde_json::json;
+
+use super::Introduction;
+use crate::mcp::{
+    Level, Logs, Method, Raw, Request, Revision, RpcError, error, header, json as text, meta,
+};
+
+/// What a modern request says about its client.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    /// The revision of the request.
+    pub revision: Revision,
+    /// `clientInfo`.
+    pub info: Option<Raw>,
+    /// `clientCapabilities`, an object.
+    pub capabilities: Raw,
+    /// Which log messages are wanted.
+    pub logs: Logs,
+    /// `progressToken`.
+    pub progress_token: Option<Raw>,
+}
+
+/// A request that is turned away before it reaches the catalog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// HTTP status, where there is HTTP.
+    pub status: StatusCode,
+    /// The answer.
+    pub error: RpcError,
+}
+
+impl Refusal {
+    fn bad(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            error: RpcError::new(code, message),
+        }
+    }
+}
+
+/// Whether `params` claim to belong to a modern request.
+pub fn claims_modern(params: Option<&Raw>) -> bool {
+    params.is_some_and(|params| meta::Meta::of(params).version.is_some())
+}
+
+/// Checks a modern request in the order of Spec 2026-07-28, streamable HTTP: headers against the
+/// body, the revision, the method, then the rest of the envelope. `headers` is `None` on stdio.
+///
+/// # Errors
+/// The refusal that the spec prescribes for the first thing wrong.
+pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope, Refusal> {
+    let no_meta = || {
+        let message = format!("params._meta lacks `{}`", meta::VERSION);
+        Refusal::bad(error::INVALID_PARAMS, message)
+    };
+    let params = request.params.as_ref().ok_or_else(no_meta)?;
+    let found = meta::Meta::of(params);
+    let slice = |span: Option<std::ops::Range<usize>>| span.map(|span| params.slice(span));
+    let version = slice(found.version).ok_or_else(no_meta)?;
+    let version = version.as_text().ok_or_else(no_meta)?;
+    if let Some(headers) = headers {
+        check_headers(request, params, &version, headers)?;
+    }
+    let revision = Revision::parse(&version)
+        .filter(|revision| revision.era() == crate::mcp::Era::Modern)
+        .ok_or_else(|| unsupported(&version))?;
+    if !request.method.is_modern() {
+        return Err(Refusal {
+            status: StatusCode::NOT_FOUND,
+            error: RpcError::new(
+                error::METHOD_NOT_FOUND,
+                format!("{} has no method `{}`", revision, request.method),
+            ),
+        });
+    }
+    let capabilities = slice(found.client_capabilities)
+        .filter(Raw::is_object)
+        .ok_or_else(|| {
+            let message = format!(
+                "params._meta lacks the object `{}`",
+                meta::CLIENT_CAPABILITIES
+            );
+            Refusal::bad(error::INVALID_PARAMS, message)
+        })?;
+    let logs = match slice(found.log_level) {
+        None => Logs::None,
+        Some(level) => Logs::From(parse_level(&level)?),
+    };
+    Ok(Envelope {
+        revision,
+        info: slice(found.client_info),
+        capabilities,
+        logs,
+        progress_token: slice(found.progress_token),
+    })
+}
+
+fn parse_level(level: &Raw) -> Result<Level, Refusal> {
+    level
+        .as_text()
+        .and_then(|level| Level::parse(&level))
+        .ok_or_else(|| {
+            let names = Level::ALL.map(Level::as_str).join(", ");
+            Refusal::bad(
+                error::INVALID_PARAMS,
+                format!("the log level is none of {names}"),
+            )
+        })
+}
+
+/// The refusal of a revision that is not spoken here, or not without a session.
+pub fn unsupported(requested: &str) -> Refusal {
+    let error = RpcError::new(
+        error::UNSUPPORTED_VERSION,
+        format!("protocol version {requested} is not supported"),
+    );
+    let supported = Revision::ALL.map(Revision::as_str);
+    Refusal {
+        status: StatusCode::BAD_REQUEST,
+        error: error.with(json!({ "supported": supported, "requested": requested })),
+    }
+}
+
+fn check_headers(
+    request: &Request,
+    params: &Raw,
+    version: &str,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    expect_header(headers, header::PROTOCOL_VERSION, version)?;
+    expect_header(headers, header::METHOD, request.method.as_str())?;
+    let Some(member) = request.method.name_member() else {
+        return Ok(());
+    };
+    let name = params.get(member);
+    let name = name.as_ref().and_then(Raw::as_text).ok_or_else(|| {
+        let message = format!("{} needs a string `{member}`", request.method);
+        Refusal::bad(error::INVALID_PARAMS, message)
+    })?;
+    // The tasks extension only asks clients to send it.
+    let optional = matches!(request.method, Method::Other(_));
+    if optional && !headers.contains_key(header::NAME) {
+        return Ok(());
+    }
+    expect_header(headers, header::NAME, &name)
+}
+
+/// Whether the header `name` is there once and, decoded, equals `expect`.
+fn expect_header(headers: &HeaderMap, name: &str, expect: &str) -> Result<(), Refusal> {
+    let mismatch = |message: String| Refusal::bad(error::HEADER_MISMATCH, message);
+    let mut values = headers.get_all(name).iter();
+    let value = values
+        .next()
+        .ok_or_else(|| mismatch(format!("the header {name} is missing")))?;
+    if values.next().is_some() {
+        return Err(mismatch(format!(
+            "the header {name} is there more than once"
+        )));
+    }
+    let value = value.to_str().ok().and_then(header::decode);
+    match value {
+        Some(value) if value == expect => Ok(()),
+        Some(value) => Err(mismatch(format!(
+            "the header {name} says `{value}`, the body `{expect}`"
+        ))),
+        None => Err(mismatch(format!("the header {name} cannot be decoded"))),
+    }
+}
+
+/// Adds to an object of ours what every modern result carries.
+pub fn complete(members: &str, cacheable: bool) -> String {
+    let cache = if cacheable {
+        r#","ttlMs":0,"cacheScope":"private""#
+    } else {
+        ""
+    };
+    let comma = if members.is_empty() { "" } else { "," };
+    let info = server_info_member();
+    format!(r#"{{{members}{comma}"resultType":"complete"{cache},"_meta":{{{info}}}}}"#)
+}
+
+/// The `_meta` member that says who we are.
+pub fn server_info_member() -> Cow<'static, str> {
+    let info = super::server_info();
+    Cow::Owned(format!(r#""{}":{info}"#, meta::SERVER_INFO))
+}
+
+/// The result of `server/discover`.
+pub fn discover_result(introduction: &Introduction) -> Raw {
+    let supported = Revision::ALL.map(Revision::as_str);
+    let mut members = format!(
+        r#""supportedVersions":{},"capabilities":{}"#,
+        json!(supported),
+        introduction.capabilities
+    );
+    if let Some(instructions) = &introduction.instructions {
+        members.push_str(r#","instructions":"#);
+        members.push_str(&json!(instructions).to_string());
+    }
+    Raw::parse(complete(&members, true)).expect("members of ours are JSON")
+}
+
+/// Makes the result of a legacy server one of 2026-07-28: what is missing is added at the front.
+pub fn upgrade(method: &Method, result: &Raw) -> Raw {
+    if !result.is_object() {
+        return result.clone();
+    }
+    let json = result.as_bytes();
+    let mut add = String::new();
+    if text::find(json, 0, "resultType").is_none() {
+        add.push_str(r#""resultType":"complete""#);
+    }
+    if method.is_cacheable() && text::find(json, 0, "ttlMs").is_none() {
+        add.push_str(if add.is_empty() { "" } else { "," });
+        add.push_str(r#""ttlMs":0,"cacheScope":"private""#);
+    }
+    if add.is_empty() {
+        return result.clone();
+    }
+    let mut patch = text::Patch::new(json);
+    patch.insert_members(0, &add);
+    patch.finish()
+}
+
+/// Makes a 2026-07-28 result one of the legacy era: its own members are removed.
+pub fn downgrade(result: &Raw) -> Raw {
+    let json = result.as_bytes();
+    let mut patch = text::Patch::new(json);
+    patch.remove_members(0, |member| {
+        ["resultType", "ttlMs", "cacheScope"]
+            .iter()
+            .any(|key| member.is(json, key))
+    });
+    if let Some(span) = text::find(json, 0, "_meta") {
+        patch.remove_members(span.start, |member| member.is(json, meta::SERVER_INFO));
+    }
+    if patch.is_empty() {
+        result.clone()
+    } else {
+        patch.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const META: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+
+    fn request(method: &str, params: &str) -> Request {
+        Request {
+            id: crate::mcp::Id::number(1),
+            method: Method::parse(method),
+            params: Some(Raw::parse(params.to_owned()).unwrap()),
+        }
+    }
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in list {
+            map.append(*name, http::HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    #[test]
+    fn a_request_is_refused_for_the_first_thing_wrong() {
+        let version = ("mcp-protocol-version", "2026-07-28");
+        let check = |method: &str, params: &str, list: &[(&'static str, &'static str)], expect| {
+            let found = super::check(&request(method, params), Some(&headers(list)));
+            let found = found.err().map(|r| (r.status.as_u16(), r.error.code));
+            assert_eq!(found, expect, "{method} {params} {list:?}");
+        };
+        let call = format!(r#"{{"name":"echo","_meta":{{{META}}}}}"#);
+        let method = ("mcp-method", "tools/call");
+        let name = ("mcp-name", "echo");
+        check("tools/call", &call, &[version, method, name], None);
+        check(
+            "tools/call",
+            &call,
+            &[version, method, ("mcp-name", "=?base64?ZWNobw==?=")],
+            None,
+        );
+        check("tools/call", &call, &[method, name], Some((400, -32020)));
+        check("tools/call", &call, &[version, name], Some((400, -32020)));
+        check("tools/call", &call, &[version, method], Some((400, -32020)));
+        check(
+            "tools/call",
+            &call,
+            &[version, method, ("mcp-name", "Echo")],
+            Some((400, -32020)),
+        );
+        check(
+            "tools/call",
+            &call,
+            &[version, method, name, name],
+            Some((400, -32020)),
+        );
+        check(
+            "tools/call",
+            r#"{"name":"echo"}"#,
+            &[version, method, name],
+            Some((400, -32602)),
+        );
+        let future = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2031-01-01"}}"#;
+        let list = ("mcp-method", "tools/list");
+        check(
+            "tools/list",
+            future,
+            &[("mcp-protocol-version", "2031-01-01"), list],
+            Some((400, -32022)),
+        );
+        let bare = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        check("tools/list", bare, &[version, list], Some((400, -32602)));
+        let envelope = format!(r#"{{"_meta":{{{META}}}}}"#);
+        check(
+            "ping",
+            &envelope,
+            &[version, ("mcp-method", "ping")],
+            Some((404, -32601)),
+        );
+        check(
+            "initialize",
+            &envelope,
+            &[version, ("mcp-method", "initialize")],
+            Some((404, -32601)),
+        );
+        let level = format!(r#"{{"_meta":{{{META},"io.modelcontextprotocol/logLevel":"loud"}}}}"#);
+        check("tools/list", &level, &[version, list], Some((400, -32602)));
+    }
+
+    #[test]
+    fn results_cross_the_eras() {
+        let legacy = Raw::from_static(r#"{"contents":[], "x":1e3}"#);
+        let modern = upgrade(&Method::ResourcesRead, &legacy);
+        assert_eq!(
+            modern.as_str(),
+            r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[], "x":1e3}"#
+        );
+        assert_eq!(downgrade(&modern), legacy);
+        let call = Raw::from_static(r#"{"content":[]}"#);
+        assert_eq!(
+            upgrade(&Method::ToolsCall, &call).as_str(),
+            r#"{"resultType":"complete","content":[]}"#
+        );
+    }
+}

@@ -1,0 +1,329 @@
+//! One outgoing stream of a legacy session: a bounded queue that readers follow and may resume.
+//!
+//! Writers push whole messages; a reader keeps its own place. A message stays after it was read, so
+//! that a reader which lost its connection can come back for it, until newer ones need the room.
+
+use std::{collections::VecDeque, sync::Mutex, time::Duration};
+
+use bytes::Bytes;
+use tokio::{sync::Notify, time::timeout};
+
+/// Messages kept for resumption.
+pub const KEPT_MESSAGES_MAX: usize = 256;
+/// Bytes of messages kept for resumption; one larger message is still kept.
+pub const KEPT_BYTES_MAX: usize = 1 << 20;
+/// How long a writer waits for a reader that does not keep up before the stream is ended.
+pub const STALL: Duration = Duration::from_secs(30);
+
+/// A stream of messages.
+#[derive(Debug)]
+pub struct Stream {
+    /// Part of the event ids; unique in its session.
+    pub id: u64,
+    inner: Mutex<Inner>,
+    pushed: Notify,
+    read: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    kept: VecDeque<Kept>,
+    bytes: usize,
+    /// Sequence number of the last message pushed; the first is 1.
+    last: u64,
+    /// Sequence number up to which some reader has read.
+    delivered: u64,
+    /// Readers of an older generation end once they have caught up.
+    generation: u64,
+    finished: bool,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    seq: u64,
+    item: Item,
+    may_drop: bool,
+}
+
+/// What a reader gets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Item {
+    /// A JSON-RPC message.
+    Message(Bytes),
+    /// The stream pauses: come back after so many milliseconds.
+    Pause(Option<u64>),
+}
+
+impl Item {
+    fn len(&self) -> usize {
+        match self {
+            Self::Message(bytes) => bytes.len(),
+            Self::Pause(_) => 0,
+        }
+    }
+}
+
+/// A reader's place in a stream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Place {
+    /// The last message read.
+    pub seq: u64,
+    generation: u64,
+}
+
+/// The stream had no room for a message that its reader did not make in time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the client does not read its stream")]
+pub struct Stalled;
+
+impl Stream {
+    /// An empty stream.
+    pub fn new(id: u64) -> Self {
+        Self {
+            id,
+            inner: Mutex::default(),
+            pushed: Notify::new(),
+            read: Notify::new(),
+        }
+    }
+
+    /// Adds a message that may be lost when the reader is too slow (progress, logs).
+    pub fn offer(&self, message: Bytes) {
+        let mut inner = self.lock();
+        if inner.finished {
+            return;
+        }
+        if inner.backlog_is_full() {
+            inner.dropped += 1;
+            return;
+        }
+        inner.push(Item::Message(message), true);
+        drop(inner);
+        self.pushed.notify_waiters();
+    }
+
+    /// Adds a message that must not be lost, without waiting for room.
+    pub fn push(&self, item: Item) {
+        let mut inner = self.lock();
+        if inner.finished {
+            return;
+        }
+        inner.push(item, false);
+        drop(inner);
+        self.pushed.notify_waiters();
+    }
+
+    /// Adds a message that must not be lost, once there is room.
+    ///
+    /// # Errors
+    /// After [`STALL`] without room; the stream is finished then.
+    pub async fn send(&self, message: Bytes) -> Result<(), Stalled> {
+        let deadline = timeout(STALL, async {
+            loop {
+                let room = self.read.notified();
+                tokio::pin!(room);
+                room.as_mut().enable();
+                if !self.lock().backlog_is_full() {
+                    return;
+                }
+                room.await;
+            }
+        });
+        if deadline.await.is_err() {
+            self.finish();
+            return Err(Stalled);
+        }
+        self.push(Item::Message(message));
+        Ok(())
+    }
+
+    /// Ends the present readers once they have caught up; later ones go on.
+    pub fn pause(&self, retry_ms: Option<u64>) {
+        self.push(Item::Pause(retry_ms));
+        self.lock().generation += 1;
+        self.pushed.notify_waiters();
+    }
+
+    /// Ends the stream; what is kept can still be read.
+    pub fn finish(&self) {
+        self.lock().finished = true;
+        self.pushed.notify_waiters();
+        self.read.notify_waiters();
+    }
+
+    /// Whether nothing more will come.
+    pub fn is_finished(&self) -> bool {
+        self.lock().finished
+    }
+
+    /// Messages that were dropped because the reader was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.lock().dropped
+    }
+
+    /// A place after everything pushed so far; earlier readers end.
+    pub fn take_over(&self) -> Place {
+        let mut inner = self.lock();
+        inner.generation += 1;
+        inner.delivered = inner.last;
+        let place = Place {
+            seq: inner.last,
+            generation: inner.generation,
+        };
+        drop(inner);
+        self.pushed.notify_waiters();
+        place
+    }
+
+    /// A place right after message `seq`; earlier readers end.
+    pub fn resume(&self, seq: u64) -> Place {
+        let mut inner = self.lock();
+        inner.generation += 1;
+        let place = Place {
+            seq: seq.min(inner.last),
+            generation: inner.generation,
+        };
+        drop(inner);
+        self.pushed.notify_waiters();
+        place
+    }
+
+    /// The next message after `place`, which moves on; `None` at the end.
+    pub async fn next(&self, place: &mut Place) -> Option<Item> {
+        loop {
+            let pushed = self.pushed.notified();
+            tokio::pin!(pushed);
+            pushed.as_mut().enable();
+            {
+                let mut inner = self.lock();
+                if let Some(kept) = inner.kept.iter().find(|kept| kept.seq > place.seq) {
+                    let item = kept.item.clone();
+                    place.seq = kept.seq;
+                    inner.delivered = inner.delivered.max(place.seq);
+                    drop(inner);
+                    self.read.notify_waiters();
+                    return Some(item);
+                }
+                if inner.finished || inner.generation != place.generation {
+                    return None;
+                }
+            }
+            pushed.await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Whether messages that nobody has read yet fill the stream.
+    fn backlog_is_full(&self) -> bool {
+        let unread = self
+            .kept
+            .iter()
+            .rev()
+            .take_while(|kept| kept.seq > self.delivered);
+        let (count, bytes) = unread.fold((0, 0), |(n, b), kept| (n + 1, b + kept.item.len()));
+        count >= KEPT_MESSAGES_MAX || bytes >= KEPT_BYTES_MAX
+    }
+
+    fn push(&mut self, item: Item, may_drop: bool) {
+        self.last += 1;
+        self.bytes += item.len();
+        self.kept.push_back(Kept {
+            seq: self.last,
+            item,
+            may_drop,
+        });
+        while self.kept.len() > KEPT_MESSAGES_MAX || self.bytes > KEPT_BYTES_MAX {
+            // Read messages go first, then those that may be lost; the rest stays.
+            let read = self
+                .kept
+                .front()
+                .is_some_and(|kept| kept.seq <= self.delivered);
+            let victim = if read {
+                Some(0)
+            } else {
+                self.kept.iter().position(|kept| kept.may_drop)
+            };
+            let Some(gone) = victim.and_then(|at| self.kept.remove(at)) else {
+                break;
+            };
+            self.bytes -= gone.item.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &'static str) -> Item {
+        Item::Message(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn a_reader_resumes_where_it_lost_the_stream() {
+        let stream = Stream::new(1);
+        let mut first = stream.take_over();
+        stream.push(message("a"));
+        stream.push(message("b"));
+        assert_eq!(stream.next(&mut first).await, Some(message("a")));
+        let mut second = stream.resume(1);
+        stream.push(message("c"));
+        stream.finish();
+        assert_eq!(stream.next(&mut second).await, Some(message("b")));
+        assert_eq!(stream.next(&mut second).await, Some(message("c")));
+        assert_eq!(stream.next(&mut second).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_pause_ends_present_readers_only() {
+        let stream = Stream::new(1);
+        let mut reader = stream.take_over();
+        stream.push(message("a"));
+        stream.pause(Some(5));
+        assert_eq!(stream.next(&mut reader).await, Some(message("a")));
+        assert_eq!(stream.next(&mut reader).await, Some(Item::Pause(Some(5))));
+        assert_eq!(stream.next(&mut reader).await, None);
+        let mut later = stream.resume(reader.seq);
+        stream.push(message("b"));
+        assert_eq!(stream.next(&mut later).await, Some(message("b")));
+    }
+
+    #[tokio::test]
+    async fn what_may_be_lost_goes_before_what_must_not() {
+        let stream = Stream::new(1);
+        let mut reader = stream.take_over();
+        for _ in 0..KEPT_MESSAGES_MAX {
+            stream.offer(Bytes::from_static(b"progress"));
+        }
+        assert_eq!(stream.dropped(), 0, "at the limit nothing is lost");
+        stream.offer(Bytes::from_static(b"one too many"));
+        assert_eq!(stream.dropped(), 1);
+        stream.push(message("answer"));
+        stream.finish();
+        let mut read = Vec::new();
+        while let Some(item) = stream.next(&mut reader).await {
+            read.push(item);
+        }
+        assert_eq!(read.len(), KEPT_MESSAGES_MAX);
+        assert_eq!(read.last(), Some(&message("answer")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_stalls_loses_the_stream() {
+        let stream = Stream::new(1);
+        let _reader = stream.take_over();
+        for _ in 0..KEPT_MESSAGES_MAX {
+            stream.push(message("x"));
+        }
+        assert_eq!(stream.send(Bytes::from_static(b"y")).await, Err(Stalled));
+        assert!(stream.is_finished());
+    }
+}

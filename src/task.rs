@@ -1,0 +1,137 @@
+//! The only place that spawns: every task has a name, is counted, and ends on the root token.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::runtime::Handle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
+
+/// Spawns tasks that belong to this process and waits for them at the end.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+    runtime: Handle,
+}
+
+impl Tasks {
+    /// A group of tasks on the current runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new() -> Self {
+        Self {
+            tracker: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Starts `future` under `name`. It must end soon after [`Tasks::stop_token`] is cancelled.
+    pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
+        let span = tracing::debug_span!("task", name);
+        self.tracker
+            .spawn_on(future.instrument(span), &self.runtime);
+    }
+
+    /// The token that ends every task.
+    pub fn stop_token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Cancels the token and waits until every task has ended.
+    pub async fn finish(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A future that is carried to its end by a task of its own when whoever polls it gives up.
+///
+/// An HTTP server drops the handler when the connection breaks; a governed call must still be
+/// settled then. `gone` is cancelled at that moment, for work that should stop early.
+#[derive(Debug)]
+pub struct Detached<F: Future<Output: Send> + Send + 'static> {
+    future: Option<Pin<Box<F>>>,
+    gone: Option<CancellationToken>,
+    tasks: Tasks,
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Detached<F> {
+    /// Wraps `future`; when it is dropped unfinished, `gone` is cancelled first.
+    pub fn new(future: F, gone: Option<CancellationToken>, tasks: Tasks) -> Self {
+        Self {
+            future: Some(Box::pin(future)),
+            gone,
+            tasks,
+        }
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Future for Detached<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.future.as_mut().expect("polled after it was ready");
+        let output = std::task::ready!(future.as_mut().poll(cx));
+        self.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for Detached<F> {
+    fn drop(&mut self) {
+        let Some(future) = self.future.take() else {
+            return;
+        };
+        if let Some(gone) = &self.gone {
+            gone.cancel();
+        }
+        self.tasks.spawn("abandoned call", async move {
+            drop(future.await);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_abandoned_future_is_carried_to_its_end() {
+        let tasks = Tasks::new();
+        let gone = CancellationToken::new();
+        let (go, wait) = oneshot::channel::<()>();
+        let (done, finished) = oneshot::channel::<bool>();
+        let seen = gone.clone();
+        let mut call = Detached::new(
+            async move {
+                wait.await.unwrap();
+                done.send(seen.is_cancelled()).unwrap();
+            },
+            Some(gone),
+            tasks.clone(),
+        );
+        tokio::select! { biased; () = &mut call => panic!("nothing let it go"), () = async {} => {} }
+        drop(call);
+        go.send(()).unwrap();
+        assert!(
+            finished.await.unwrap(),
+            "the token was cancelled before the rest ran"
+        );
+        tasks.finish().await;
+    }
+}

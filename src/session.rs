@@ -4,6 +4,7 @@
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
 //! of the two eras, [`registry`] the living legacy sessions.
 
+pub mod bridge;
 pub mod legacy;
 pub mod modern;
 pub mod registry;

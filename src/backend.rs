@@ -1,0 +1,687 @@
+//! The set of backends: the running side of every configured server.
+//!
+//! [`Backends::forward`] takes an admitted call to its server; [`Backend::list`] and friends are
+//! the gateway's own control traffic. Which connection serves a caller is decided here; how it
+//! lives is `supervisor`'s business, how it talks `link`'s.
+
+mod client;
+pub mod guard;
+mod handshake;
+mod http;
+mod link;
+mod mux;
+mod pipe;
+mod sse;
+mod stdio;
+mod supervisor;
+mod websocket;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ::http::StatusCode;
+use indexmap::IndexMap;
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
+
+use crate::{
+    auth::Agent,
+    config::{Config, EraPin, Isolation, Server, Transport},
+    governance::Admitted,
+    mcp::{Era, Method, Outcome, Raw, Revision, RpcError, error},
+    names::ServerName,
+    session::{Client, bridge},
+    task::Tasks,
+};
+use guard::Guard;
+pub use handshake::Hello;
+use link::{Caller, Deadlines, Exchange};
+use mux::Signal;
+use stdio::StderrTail;
+use supervisor::{Connection, Instance, Maker, Odd, Phase, Wanted};
+
+/// Pages of one list that are read; a server with more is reported.
+pub const PAGES_MAX: usize = 64;
+/// Items of one list that are read; a server with more is reported.
+pub const ITEMS_MAX: usize = 10_000;
+/// Updates of resources that may wait to be passed on.
+const UPDATES_MAX: usize = 1024;
+
+/// Why a server gave no answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The client no longer wants the answer.
+    #[error("the client cancelled the request")]
+    Cancelled,
+    /// No network connection. The operator checks URL and network.
+    #[error("no connection: {reason}")]
+    Connect {
+        /// What the network said.
+        reason: String,
+    },
+    /// The server is switched off in the config.
+    #[error("it is disabled in the config")]
+    Disabled,
+    /// The server does not speak the era that is wanted.
+    #[error("it does not speak the {era} era")]
+    Era {
+        /// The era that was tried.
+        era: Era,
+    },
+    /// The server broke the protocol.
+    #[error("it broke the protocol: {what}")]
+    Garbled {
+        /// How.
+        what: String,
+    },
+    /// A configured header cannot be sent. The operator mends the config.
+    #[error("the configured header `{name}` has an impossible name or value")]
+    Header {
+        /// Its name.
+        name: String,
+    },
+    /// An HTTP status that answers no request.
+    #[error("it answered HTTP {status}{}", display_body(body))]
+    Http {
+        /// The status.
+        status: StatusCode,
+        /// The start of the body.
+        body: String,
+    },
+    /// The connection ended before the answer came.
+    #[error("the connection was lost: {reason}")]
+    Lost {
+        /// Why.
+        reason: String,
+    },
+    /// The handshake was refused.
+    #[error("it refused the handshake: {}", error.as_str())]
+    Refused {
+        /// The error object.
+        error: Raw,
+    },
+    /// The request is larger than `limits.request`.
+    #[error("the request has {bytes} bytes, limits.request allows {limit}")]
+    RequestTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The answer is larger than `limits.response`.
+    #[error("the answer is larger than limits.response ({limit} bytes)")]
+    ResponseTooLarge {
+        /// The limit.
+        limit: usize,
+    },
+    /// No revision in common.
+    #[error("it speaks none of our revisions, but {offered}")]
+    Revision {
+        /// What it speaks.
+        offered: String,
+    },
+    /// The server no longer knows our session; it had not begun the request.
+    #[error("it no longer knows the session")]
+    SessionGone,
+    /// The program could not be started. The operator mends `command`.
+    #[error("`{program}` cannot be started: {error}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// What the system said.
+        error: String,
+    },
+    /// The start took too long.
+    #[error("it did not start within {after:?}")]
+    Startup {
+        /// The limit.
+        after: Duration,
+    },
+    /// No answer in time.
+    #[error("no answer within {after:?}")]
+    Timeout {
+        /// The limit.
+        after: Duration,
+    },
+    /// TLS could not be set up.
+    #[error("TLS: {reason}")]
+    Tls {
+        /// Why.
+        reason: String,
+    },
+    /// 401 or 403: the operator renews the credential.
+    #[error("it answered HTTP {status}: the credential for it is missing, wrong or expired")]
+    Unauthorized {
+        /// The status.
+        status: StatusCode,
+    },
+    /// There is no such server.
+    #[error("there is no such server")]
+    Unknown,
+}
+
+fn display_body(body: &str) -> String {
+    if body.trim().is_empty() { String::new() } else { format!(": {}", body.trim()) }
+}
+
+impl Failure {
+    /// What the client is told.
+    pub fn to_error(&self, server: &ServerName) -> RpcError {
+        let kind = match self {
+            Self::Cancelled => "cancelled",
+            Self::Connect { .. } | Self::Spawn { .. } | Self::Startup { .. } | Self::Tls { .. } => {
+                "unavailable"
+            }
+            Self::Disabled => "disabled",
+            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => "incompatible",
+            Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
+            Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
+            Self::Lost { .. } | Self::SessionGone => "lost",
+            Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => "too_large",
+            Self::Timeout { .. } => "timeout",
+            Self::Unknown => "unknown_server",
+        };
+        RpcError::new(error::INTERNAL, format!("server `{server}`: {self}"))
+            .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+    }
+
+    /// Whether the server refuses the era itself, rather than being out of order.
+    fn refuses_era(&self) -> bool {
+        match self {
+            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => true,
+            Self::Http { status, .. } => {
+                status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Cancelled
+            | Self::Connect { .. }
+            | Self::Disabled
+            | Self::Garbled { .. }
+            | Self::Header { .. }
+            | Self::Lost { .. }
+            | Self::RequestTooLarge { .. }
+            | Self::ResponseTooLarge { .. }
+            | Self::SessionGone
+            | Self::Spawn { .. }
+            | Self::Startup { .. }
+            | Self::Timeout { .. }
+            | Self::Tls { .. }
+            | Self::Unauthorized { .. }
+            | Self::Unknown => false,
+        }
+    }
+}
+
+/// A resource of a server was updated.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The server.
+    pub server: ServerName,
+    /// Its URI, in the server's own spelling.
+    pub uri: String,
+    /// The params of the notification.
+    pub params: Raw,
+}
+
+/// All backends.
+#[derive(Debug)]
+pub struct Backends {
+    by_name: IndexMap<ServerName, Arc<Backend>>,
+}
+
+impl Backends {
+    /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `guard` is the
+    /// program that is run as `guard` to end children after a kill -9.
+    pub fn new(
+        config: &Config,
+        guard: Option<PathBuf>,
+        tasks: &Tasks,
+    ) -> (Self, mpsc::Receiver<Update>) {
+        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
+        let guard = Guard::new(guard);
+        let make = |(name, server): (&ServerName, &Server)| {
+            let backend = Backend::new(name, server, &guard, &updates, tasks);
+            (name.clone(), Arc::new(backend))
+        };
+        (Self { by_name: config.servers.iter().map(make).collect() }, receiver)
+    }
+
+    /// Begins to connect to every enabled server, in the background.
+    pub fn start(&self) {
+        for backend in self.by_name.values().filter(|backend| backend.config.enabled) {
+            backend.start();
+        }
+    }
+
+    /// The backend named `server`.
+    pub fn get(&self, server: &ServerName) -> Option<&Arc<Backend>> {
+        self.by_name.get(server)
+    }
+
+    /// All backends, in the order of the config.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Backend>> {
+        self.by_name.values()
+    }
+
+    /// Takes an admitted call to its server. The answer is in the client's era.
+    ///
+    /// # Errors
+    /// When the server gave no answer.
+    pub async fn forward(&self, admitted: Admitted) -> Result<Outcome, Failure> {
+        let backend = self.get(&admitted.routed().server).ok_or(Failure::Unknown)?;
+        backend.call(&admitted).await
+    }
+}
+
+/// The running side of one server.
+#[derive(Debug)]
+pub struct Backend {
+    /// Its name.
+    pub name: ServerName,
+    /// What the operator wrote.
+    pub config: Arc<Server>,
+    maker: Arc<Maker>,
+    catalog: Arc<Instance>,
+    instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    /// Calls that ended, and how.
+    pub stats: Stats,
+}
+
+/// Which callers share a connection.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Key {
+    owner: Owner,
+    era: Era,
+    /// The capabilities declared to a legacy server.
+    profile: String,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Owner {
+    Agent(Uuid),
+    Session(String),
+    Shared,
+}
+
+/// What is known of a server beyond one connection.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    server: ServerName,
+    eras: [AtomicU8; 2],
+    restarts: AtomicU64,
+    changes: watch::Sender<u64>,
+    updates: mpsc::Sender<Update>,
+}
+
+const UNKNOWN: u8 = 0;
+const SPOKEN: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl Shared {
+    fn era(&self, era: Era) -> &AtomicU8 {
+        match era {
+            Era::Legacy => &self.eras[0],
+            Era::Modern => &self.eras[1],
+        }
+    }
+
+    pub(crate) fn learn(&self, era: Era) {
+        self.era(era).store(SPOKEN, Ordering::Relaxed);
+    }
+
+    fn refuse(&self, era: Era) {
+        self.era(era).store(REFUSED, Ordering::Relaxed);
+    }
+
+    fn knows(&self, era: Era) -> u8 {
+        self.era(era).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_restart(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        match signal {
+            Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
+            Signal::ResourceUpdated(params) => {
+                let Some(params) = params else { return };
+                let uri = params.get("uri");
+                let Some(uri) = uri.as_ref().and_then(Raw::as_text) else { return };
+                let uri = uri.into_owned();
+                let update = Update { server: self.server.clone(), uri, params };
+                if self.updates.try_send(update).is_err() {
+                    tracing::warn!(server = %self.server, "an update of a resource was lost: too many at once");
+                }
+            }
+        }
+    }
+}
+
+/// Calls of one server that ended.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Calls under way.
+    pub in_flight: AtomicU64,
+    /// Calls that were answered.
+    pub answered: AtomicU64,
+    /// Calls that got no answer.
+    pub failed: AtomicU64,
+    latency: crate::telemetry::Latency,
+}
+
+impl Stats {
+    /// Time from forwarding a call to its answer.
+    pub fn latency(&self) -> &crate::telemetry::Latency {
+        &self.latency
+    }
+}
+
+impl Backend {
+    fn new(
+        name: &ServerName,
+        config: &Server,
+        guard: &Guard,
+        updates: &mpsc::Sender<Update>,
+        tasks: &Tasks,
+    ) -> Self {
+        let config = Arc::new(config.clone());
+        let (changes, _) = watch::channel(0);
+        let shared = Arc::new(Shared {
+            server: name.clone(),
+            eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
+            restarts: AtomicU64::new(0),
+            changes,
+            updates: updates.clone(),
+        });
+        let maker = Arc::new(Maker {
+            server: name.clone(),
+            config: Arc::clone(&config),
+            tasks: tasks.clone(),
+            guard: guard.clone(),
+            stderr: StderrTail::default(),
+            odd_output: Arc::default(),
+            shared,
+        });
+        let catalog = Instance::new(tasks);
+        if !config.enabled {
+            catalog.set(Phase::Down { failure: Failure::Disabled });
+        }
+        Self {
+            name: name.clone(),
+            config,
+            maker,
+            catalog,
+            instances: Mutex::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    fn start(&self) {
+        let instance = Arc::clone(&self.catalog);
+        self.maker.tasks.spawn("catalog connection", Arc::clone(&self.maker).keep_up(instance));
+    }
+
+    async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
+        let routed = admitted.routed();
+        let call = &routed.call;
+        let limits = self.deadlines(routed.tool.as_ref().and_then(|tool| tool.timeout));
+        let running = Running::start(&self.stats);
+        let connection = tokio::select! {
+            biased;
+            connection = self.connection(&call.client) => connection?,
+            () = call.cancel.cancelled() => return Err(Failure::Cancelled),
+            () = tokio::time::sleep(limits.idle) => return Err(Failure::Timeout { after: limits.idle }),
+        };
+        let mut outcome = self.exchange(admitted, &connection, limits).await;
+        if outcome == Err(Failure::SessionGone) {
+            // The server had forgotten the session, so it cannot have begun the request.
+            let again = self.reconnected(&connection, &call.client).await?;
+            outcome = self.exchange(admitted, &again, limits).await;
+        }
+        running.finish(outcome.is_ok());
+        Ok(bridge::outcome(&call.method, outcome?, &call.client, connection.hello.revision))
+    }
+
+    async fn exchange(
+        &self,
+        admitted: &Admitted,
+        connection: &Connection,
+        limits: Deadlines,
+    ) -> Result<Outcome, Failure> {
+        let routed = admitted.routed();
+        let call = &routed.call;
+        let params =
+            bridge::request(routed.params.as_ref(), &call.client, call.logs, connection.era());
+        let header_params = match &params {
+            Some(params) if connection.era() == Era::Modern => {
+                routed.header_params().iter().filter_map(|param| param.of(params)).collect()
+            }
+            Some(_) | None => Vec::new(),
+        };
+        let caller = Caller {
+            client: Arc::clone(&call.client),
+            events: call.events.clone(),
+            logs: call.logs,
+            progress_token: call.progress_token.clone(),
+        };
+        let exchange = Exchange {
+            method: call.method.clone(),
+            params,
+            caller: Some(caller),
+            header_params,
+            limits,
+            cancel: call.cancel.clone(),
+        };
+        connection.link.request(exchange).await
+    }
+
+    fn deadlines(&self, tool: Option<Duration>) -> Deadlines {
+        let idle = tool.unwrap_or(self.config.timeout);
+        Deadlines { idle, total: self.config.max_total_timeout.max(idle) }
+    }
+
+    /// The connection that serves `client`, as soon as there is one.
+    async fn connection(&self, client: &Client) -> Result<Arc<Connection>, Failure> {
+        let era = self.era_for(client.era()).await?;
+        let attempt = self.instance(client, era).connection().await;
+        match attempt {
+            Err(failure) if failure.refuses_era() && self.may_switch(era) => {
+                self.maker.shared.refuse(era);
+                self.instance(client, other(era)).connection().await
+            }
+            attempt => attempt,
+        }
+    }
+
+    /// A connection other than `old`, which has ended.
+    async fn reconnected(
+        &self,
+        old: &Arc<Connection>,
+        client: &Client,
+    ) -> Result<Arc<Connection>, Failure> {
+        let mut fresh = self.connection(client).await;
+        // The supervisor may not have noticed yet, or wait before it connects again.
+        for _ in 0..RECONNECT_CHECKS {
+            match &fresh {
+                Ok(connection) if !Arc::ptr_eq(connection, old) => break,
+                Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
+            }
+            fresh = self.connection(client).await;
+        }
+        fresh
+    }
+
+    /// The era to speak for a client: its own wherever the server does.
+    async fn era_for(&self, client: Era) -> Result<Era, Failure> {
+        match self.config.era {
+            EraPin::Legacy => return Ok(Era::Legacy),
+            EraPin::Modern => return Ok(Era::Modern),
+            EraPin::Auto => {}
+        }
+        let shared = &self.maker.shared;
+        if shared.knows(client) == SPOKEN {
+            return Ok(client);
+        }
+        // The catalog's connection finds out first what the server speaks.
+        let catalog = self.catalog.connection().await?;
+        if catalog.era() == client {
+            return Ok(client);
+        }
+        // A server that was found to be legacy was asked for the modern era and declined.
+        if client == Era::Modern || shared.knows(client) == REFUSED {
+            return Ok(catalog.era());
+        }
+        Ok(client)
+    }
+
+    fn may_switch(&self, era: Era) -> bool {
+        self.config.era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
+    }
+
+    fn instance(&self, client: &Client, era: Era) -> Arc<Instance> {
+        let key = self.key(client, era);
+        if self.is_catalogs(&key) {
+            return Arc::clone(&self.catalog);
+        }
+        let mut instances = self.lock();
+        if let Some(instance) = instances.get(&key)
+            && !matches!(instance.phase(), Phase::Down { .. })
+        {
+            return Arc::clone(instance);
+        }
+        if instances.len() >= self.config.max_instances {
+            make_room(&mut instances);
+        }
+        let instance = Instance::new(&self.maker.tasks);
+        let wanted = Wanted {
+            era: match era {
+                Era::Legacy => EraPin::Legacy,
+                Era::Modern => EraPin::Modern,
+            },
+            capabilities: match era {
+                Era::Legacy if client.era() == Era::Legacy => client.capabilities.clone(),
+                Era::Legacy | Era::Modern => Raw::from_static("{}"),
+            },
+            home: match &key.owner {
+                Owner::Session(_) => client.session.clone(),
+                Owner::Agent(_) | Owner::Shared => None,
+            },
+        };
+        let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
+        self.maker.tasks.spawn("connection", keep);
+        instances.insert(key, Arc::clone(&instance));
+        instance
+    }
+
+    fn key(&self, client: &Client, era: Era) -> Key {
+        let legacy_pair = era == Era::Legacy && client.era() == Era::Legacy;
+        let profile = if legacy_pair { profile(&client.capabilities) } else { String::new() };
+        let agent = Owner::Agent(client.agent.id);
+        let session = || client.session.as_ref().map(|session| Owner::Session(session.id.clone()));
+        let owner = match (self.config.isolation, era) {
+            (Isolation::Session, _) => session().unwrap_or(agent),
+            (Isolation::Agent, _) => agent,
+            (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
+                session().unwrap_or(agent)
+            }
+            (Isolation::Auto, Era::Legacy) => agent,
+            (Isolation::Auto, Era::Modern) | (Isolation::Shared, _) => Owner::Shared,
+        };
+        Key { owner, era, profile }
+    }
+
+    /// A server that asks for roots sees those of one client only.
+    fn splits_by_roots(&self, profile: &str) -> bool {
+        let asks = || {
+            self.lock().values().any(|instance| match instance.phase() {
+                Phase::Ready(connection) => connection.link.mux.asks_roots(),
+                Phase::Connecting | Phase::Down { .. } => false,
+            })
+        };
+        self.config.roots.is_none() && profile.contains("\"roots\"") && asks()
+    }
+
+    /// Whether the catalog's own connection serves the callers of `key`.
+    fn is_catalogs(&self, key: &Key) -> bool {
+        let anonymous = Owner::Agent(Agent::anonymous().id);
+        let era = match self.catalog.phase() {
+            Phase::Ready(connection) => Some(connection.era()),
+            Phase::Connecting | Phase::Down { .. } => None,
+        };
+        (key.owner == Owner::Shared || key.owner == anonymous)
+            && key.profile.is_empty()
+            && era.is_none_or(|era| era == key.era)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Instance>>> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pause between looks for a new connection, and how many looks there are.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+const RECONNECT_CHECKS: usize = 40;
+
+fn other(era: Era) -> Era {
+    match era {
+        Era::Legacy => Era::Modern,
+        Era::Modern => Era::Legacy,
+    }
+}
+
+/// Ends the instance that was unused for longest.
+fn make_room(instances: &mut HashMap<Key, Arc<Instance>>) {
+    instances.retain(|_, instance| !matches!(instance.phase(), Phase::Down { .. }));
+    let oldest = instances.iter().max_by_key(|(_, instance)| instance.idle());
+    if let Some(key) = oldest.map(|(key, _)| key.clone())
+        && let Some(instance) = instances.remove(&key)
+    {
+        instance.stop.cancel();
+    }
+}
+
+/// The capabilities in a canonical spelling; empty when there are none.
+fn profile(capabilities: &Raw) -> String {
+    match capabilities.read::<serde_json::Value>() {
+        Ok(serde_json::Value::Object(object)) if object.is_empty() => String::new(),
+        Ok(value) => value.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// Counts a call as running until dropped.
+struct Running<'a> {
+    stats: &'a Stats,
+    start: tokio::time::Instant,
+}
+
+impl<'a> Running<'a> {
+    fn start(stats: &'a Stats) -> Self {
+        stats.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { stats, start: tokio::time::Instant::now() }
+    }
+
+    fn finish(self, answered: bool) {
+        if answered {
+            self.stats.answered.fetch_add(1, Ordering::Relaxed);
+            self.stats.latency.record(self.start.elapsed());
+        } else {
+            self.stats.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,211 @@
+//! The first words to a server: which era it speaks, and what it says about itself.
+//!
+//! Source of the verdicts: Spec 2026-07-28, versioning, backward compatibility.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Failure,
+    link::{Deadlines, Exchange, Link},
+};
+use crate::{
+    config::EraPin,
+    mcp::{Era, Method, Outcome, Raw, Revision, error, meta, method::notice},
+    session,
+};
+
+/// Silence after which `initialize` is tried beside an unanswered `server/discover`: legacy
+/// servers may ignore what comes before it, slow modern ones are still starting.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a server said about itself.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    /// The revision that is spoken on this link.
+    pub revision: Revision,
+    /// Its capabilities, an object.
+    pub capabilities: Raw,
+    /// Its name and version.
+    pub info: Option<Raw>,
+    /// Its advice for the model.
+    pub instructions: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Initialized {
+    protocol_version: String,
+    #[serde(default)]
+    instructions: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Discovered {
+    #[serde(default)]
+    supported_versions: Vec<String>,
+    #[serde(default)]
+    instructions: Option<String>,
+}
+
+/// What a `server/discover` proved.
+enum Verdict {
+    Legacy,
+    Modern(Hello),
+    /// It speaks neither of the revisions we do.
+    Stranger(Vec<String>),
+}
+
+/// Greets the server in the era that `pin` says, or that it turns out to speak.
+pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Result<Hello, Failure> {
+    match pin {
+        EraPin::Legacy => initialize(link, capabilities).await,
+        EraPin::Modern => match verdict(discover(link).await?) {
+            Verdict::Modern(hello) => Ok(hello),
+            Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
+            Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
+        },
+        EraPin::Auto => probe(link, capabilities).await,
+    }
+}
+
+async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
+    let discovered = discover(link);
+    tokio::pin!(discovered);
+    let outcome = tokio::select! {
+        outcome = &mut discovered => outcome,
+        () = tokio::time::sleep(DISCOVER_PATIENCE) => {
+            // Whichever is answered well decides; a late answer to the other is ignored.
+            tokio::select! {
+                biased;
+                outcome = &mut discovered => outcome,
+                hello = initialize(link, capabilities) => match hello {
+                    Ok(hello) => return Ok(hello),
+                    Err(Failure::Refused { .. }) => discovered.await,
+                    Err(failure) => return Err(failure),
+                },
+            }
+        }
+    };
+    let verdict = match outcome {
+        Ok(outcome) => verdict(outcome),
+        // A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
+        Err(Failure::Http { status, .. })
+            if status.is_client_error() && status != http::StatusCode::TOO_MANY_REQUESTS =>
+        {
+            Verdict::Legacy
+        }
+        Err(failure) => return Err(failure),
+    };
+    match verdict {
+        Verdict::Modern(hello) => Ok(hello),
+        Verdict::Legacy => initialize(link, capabilities).await,
+        Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
+    }
+}
+
+async fn discover(link: &Link) -> Result<Outcome, Failure> {
+    let info = Raw::from_value(&session::server_info());
+    let envelope = meta::envelope(Some(&info), &Raw::from_static("{}"), None);
+    let params = Raw::parse(format!(r#"{{"_meta":{{{envelope}}}}}"#)).expect("our own JSON");
+    if let Some(http) = link.as_http() {
+        http.speak(Revision::MODERN);
+    }
+    link.request(control(Method::Discover, Some(params))).await
+}
+
+fn verdict(outcome: Outcome) -> Verdict {
+    match outcome {
+        Ok(result) => match result.read::<Discovered>() {
+            Ok(discovered) if speaks_modern(&discovered.supported_versions) => {
+                Verdict::Modern(Hello {
+                    revision: Revision::MODERN,
+                    capabilities: object(&result, "capabilities"),
+                    info: result.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO)),
+                    instructions: discovered.instructions,
+                })
+            }
+            Ok(discovered) => legacy_or_stranger(discovered.supported_versions),
+            Err(_) => Verdict::Legacy,
+        },
+        Err(refusal) if error::code(&refusal) == Some(error::UNSUPPORTED_VERSION) => {
+            match offered(&refusal) {
+                Some(offered) => legacy_or_stranger(offered),
+                None => Verdict::Legacy,
+            }
+        }
+        Err(_) => Verdict::Legacy,
+    }
+}
+
+fn speaks_modern(offered: &[String]) -> bool {
+    offered.iter().any(|date| date == Revision::MODERN.as_str())
+}
+
+fn legacy_or_stranger(offered: Vec<String>) -> Verdict {
+    let legacy = offered.is_empty()
+        || offered.iter().any(|date| {
+            Revision::parse(date).is_some_and(|revision| revision.era() == Era::Legacy)
+        });
+    if legacy { Verdict::Legacy } else { Verdict::Stranger(offered) }
+}
+
+/// `data.supported` of a refusal; some servers write `supportedVersions`.
+fn offered(refusal: &Raw) -> Option<Vec<String>> {
+    let data: Value = refusal.get("data")?.read().ok()?;
+    let list = data.get("supported").or_else(|| data.get("supportedVersions"))?.as_array()?;
+    Some(list.iter().filter_map(|date| date.as_str().map(str::to_owned)).collect())
+}
+
+/// The handshake of the legacy era.
+pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
+    let params = Raw::from_value(&json!({
+        "protocolVersion": Revision::LEGACY.as_str(),
+        "capabilities": capabilities,
+        "clientInfo": session::server_info(),
+    }));
+    if let Some(http) = link.as_http() {
+        http.forget();
+    }
+    let outcome = link.request(control(Method::Initialize, Some(params))).await?;
+    let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
+    let said: Initialized = result.read().map_err(|_| Failure::Garbled {
+        what: "the answer to `initialize` has no `protocolVersion`".to_owned(),
+    })?;
+    let revision = Revision::parse(&said.protocol_version)
+        .filter(|revision| revision.era() == Era::Legacy)
+        .ok_or(Failure::Revision { offered: said.protocol_version })?;
+    if let Some(http) = link.as_http() {
+        http.speak(revision);
+    }
+    link.notify(notice::INITIALIZED, None).await?;
+    Ok(Hello {
+        revision,
+        capabilities: object(&result, "capabilities"),
+        info: result.get("serverInfo"),
+        instructions: said.instructions,
+    })
+}
+
+fn object(result: &Raw, key: &str) -> Raw {
+    result.get(key).filter(Raw::is_object).unwrap_or(Raw::from_static("{}"))
+}
+
+/// A request of our own; the caller bounds it in time.
+pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
+    Exchange {
+        method,
+        params,
+        caller: None,
+        header_params: Vec::new(),
+        limits: Deadlines { idle: UNBOUNDED, total: UNBOUNDED },
+        cancel: CancellationToken::new(),
+    }
+}
+
+/// Longer than any process lives, short enough for the arithmetic of timers.
+const UNBOUNDED: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

@@ -1,0 +1,220 @@
+//! One live link to a server: requests out, answers and everything else in, each to its party.
+//!
+//! A [`Link`] hides whether messages travel over a pipe or over HTTP. It owns the ids towards the
+//! server, so two clients may both use `1`; the progress tokens, which are those ids; and the rule
+//! that what a server says goes to the call it belongs to, or nowhere.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Failure,
+    http::HttpLink,
+    mux::{Mux, Pending, Waiting},
+};
+use crate::{
+    mcp::{
+        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error,
+        method::notice,
+    },
+    session::{Client, Event},
+};
+
+/// A live link to a server.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) mux: Arc<Mux>,
+    wire: Wire,
+}
+
+#[derive(Debug)]
+enum Wire {
+    Http(Arc<HttpLink>),
+    /// Messages for the writer of a pipe or socket.
+    Pipe(mpsc::Sender<Bytes>),
+}
+
+/// A request on its way to the server.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) method: Method,
+    /// As the server shall see them, but for the progress token.
+    pub(crate) params: Option<Raw>,
+    /// The client on whose behalf it is sent; `None` for requests of our own.
+    pub(crate) caller: Option<Caller>,
+    /// Values of `Mcp-Param-*` headers, for modern HTTP.
+    pub(crate) header_params: Vec<(String, String)>,
+    pub(crate) limits: Deadlines,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// Who gets what precedes the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) client: Arc<Client>,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) logs: Logs,
+    pub(crate) progress_token: Option<Raw>,
+}
+
+/// How long an exchange may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    /// Without any sign of progress.
+    pub(crate) idle: Duration,
+    /// In all.
+    pub(crate) total: Duration,
+}
+
+impl Link {
+    pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Bytes>) -> Self {
+        Self { mux, wire: Wire::Pipe(writer) }
+    }
+
+    pub(crate) fn http(mux: Arc<Mux>, http: Arc<HttpLink>) -> Self {
+        Self { mux, wire: Wire::Http(http) }
+    }
+
+    /// The HTTP side, when there is one.
+    pub(crate) fn as_http(&self) -> Option<&Arc<HttpLink>> {
+        match &self.wire {
+            Wire::Http(http) => Some(http),
+            Wire::Pipe(_) => None,
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn request(&self, exchange: Exchange) -> Result<Outcome, Failure> {
+        let pending = self.mux.begin(exchange.caller.as_ref())?;
+        let params = exchange.params.as_ref().map(|params| pending.with_token(params));
+        let id = Id::number(pending.id);
+        let bytes = envelope::request(&id, exchange.method.as_str(), params.as_ref());
+        if bytes.len() > self.mux.settings.request_bytes_max {
+            let limit = self.mux.settings.request_bytes_max;
+            return Err(Failure::RequestTooLarge { bytes: bytes.len(), limit });
+        }
+        match &self.wire {
+            Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
+            Wire::Http(http) => http.exchange(bytes, &exchange, pending).await,
+        }
+    }
+
+    async fn over_pipe(
+        &self,
+        writer: &mpsc::Sender<Bytes>,
+        bytes: Bytes,
+        exchange: &Exchange,
+        mut pending: Pending,
+    ) -> Result<Outcome, Failure> {
+        let closed = self.mux.closed.clone();
+        tokio::select! {
+            biased;
+            sent = writer.send(bytes) => sent.map_err(|_| self.mux.lost())?,
+            () = closed.cancelled() => return Err(self.mux.lost()),
+            () = exchange.cancel.cancelled() => return Err(Failure::Cancelled),
+            () = tokio::time::sleep(exchange.limits.idle) => {
+                return Err(Failure::Timeout { after: exchange.limits.idle });
+            }
+        }
+        let failure = tokio::select! {
+            biased;
+            answer = &mut pending.answer => return answer.map_err(|_| self.mux.lost()),
+            () = closed.cancelled() => return Err(self.mux.lost()),
+            () = exchange.cancel.cancelled() => Failure::Cancelled,
+            after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
+        };
+        // Spec: `initialize` is never cancelled.
+        if exchange.method != Method::Initialize {
+            self.try_notify(notice::CANCELLED, Some(&cancelled_params(pending.id, &failure)));
+        }
+        Err(failure)
+    }
+
+    /// Sends a notification when the writer has room; they may be lost.
+    pub(crate) fn try_notify(&self, method: &str, params: Option<&Raw>) {
+        let bytes = envelope::notification(method, params);
+        match &self.wire {
+            Wire::Pipe(writer) => drop(writer.try_send(bytes)),
+            Wire::Http(http) => http.post_aside(bytes, method, &self.mux.tasks),
+        }
+    }
+
+    /// Sends a notification and waits until it is on its way.
+    pub(crate) async fn notify(&self, method: &str, params: Option<&Raw>) -> Result<(), Failure> {
+        let bytes = envelope::notification(method, params);
+        match &self.wire {
+            Wire::Pipe(writer) => writer.send(bytes).await.map_err(|_| self.mux.lost()),
+            Wire::Http(http) => http.post(bytes, method).await,
+        }
+    }
+
+    /// Takes a message from the server. `origin` is the exchange on whose own stream it came.
+    pub(crate) fn incoming(self: &Arc<Self>, message: Message, origin: Option<u64>) {
+        match message {
+            Message::Response(response) => self.mux.answered(response),
+            Message::Notification(notification) => self.mux.told(notification, origin),
+            Message::Request(request) => self.asked(request, origin),
+        }
+    }
+
+    /// A request of the server: answered here, or by the one client it belongs to.
+    fn asked(self: &Arc<Self>, request: Request, origin: Option<u64>) {
+        let Request { id, method, params } = request;
+        match self.mux.answer_locally(&method) {
+            Some(outcome) => self.respond(id, outcome),
+            None => match self.mux.relay(&id, method, params, origin) {
+                Ok(waiting) => self.await_answer(id, waiting),
+                Err(refusal) => self.respond(id, Err(refusal.to_raw())),
+            },
+        }
+    }
+
+    /// Waits for the client's answer in a task of its own.
+    fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting) {
+        let link = Arc::clone(self);
+        self.mux.tasks.spawn("server request", async move {
+            let Waiting { answer, withdrawn, activity } = waiting;
+            let outcome = tokio::select! {
+                answer = answer => answer.unwrap_or_else(|_| Err(nobody_answers())),
+                () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
+                () = link.mux.closed.cancelled() => return,
+                () = tokio::time::sleep(link.mux.settings.ask_timeout) => Err(nobody_answers()),
+            };
+            if let Some(activity) = activity {
+                activity.resume();
+            }
+            link.mux.forget_asked(&id);
+            link.send_response(id, outcome).await;
+        });
+    }
+
+    fn respond(self: &Arc<Self>, id: Id, outcome: Outcome) {
+        let link = Arc::clone(self);
+        self.mux.tasks.spawn("answer to server", async move {
+            link.send_response(id, outcome).await;
+        });
+    }
+
+    async fn send_response(&self, id: Id, outcome: Outcome) {
+        let bytes = envelope::response(Some(&id), &outcome);
+        let sent = match &self.wire {
+            Wire::Pipe(writer) => writer.send(bytes).await.map_err(|_| self.mux.lost()),
+            Wire::Http(http) => http.post(bytes, "").await,
+        };
+        if let Err(failure) = sent {
+            tracing::debug!(server = %self.mux.settings.server, %failure, "an answer was not taken");
+        }
+    }
+}
+
+fn nobody_answers() -> Raw {
+    RpcError::new(error::INTERNAL, "the client is gone or did not answer in time").to_raw()
+}
+
+fn cancelled_params(id: u64, failure: &Failure) -> Raw {
+    Raw::from_value(&serde_json::json!({ "requestId": id, "reason": failure.to_string() }))
+}
+

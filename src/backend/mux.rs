@@ -1,0 +1,442 @@
+//! The book of one link: what is under way, and who is behind it.
+//!
+//! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
+//! came; else to the session that owns the link; else to the only call under way; else nowhere.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Failure,
+    link::{Caller, Deadlines},
+};
+use crate::{
+    config::Root,
+    mcp::{
+        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json, meta::Meta,
+        method::notice,
+    },
+    session::{Client, Event, ServerRequest, Session},
+    task::Tasks,
+};
+
+/// Requests of one server that may wait for answers of clients at a time.
+const ASKED_MAX: usize = 256;
+
+/// Ids of server requests towards clients: unique in this process, so in every session.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// What a link needs to know of its server.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) server: crate::names::ServerName,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) response_bytes_max: usize,
+    pub(crate) ask_timeout: Duration,
+    pub(crate) roots: Option<Vec<Root>>,
+}
+
+/// The book of one link: what is under way, and who is behind it.
+#[derive(Debug)]
+pub(crate) struct Mux {
+    pub(crate) settings: Settings,
+    pub(crate) tasks: Tasks,
+    /// Cancelled when the link is gone.
+    pub(crate) closed: CancellationToken,
+    /// The session whose own this link is (`isolation = "session"`).
+    home: Option<Arc<Session>>,
+    /// Signals for the supervisor: lists changed, resources updated.
+    signals: mpsc::Sender<Signal>,
+    next: AtomicU64,
+    pending: Mutex<HashMap<u64, Entry>>,
+    asked: Mutex<HashMap<Id, Asked>>,
+    reason: Mutex<Option<String>>,
+    asks_roots: AtomicBool,
+    unattributed: AtomicU64,
+    late: AtomicU64,
+}
+
+/// Something a server said that concerns the gateway rather than one call.
+#[derive(Clone, Debug)]
+pub(crate) enum Signal {
+    /// A list changed; ask again.
+    ListChanged,
+    /// A resource was updated; the params name it.
+    ResourceUpdated(Option<Raw>),
+}
+
+#[derive(Debug)]
+struct Entry {
+    answer: oneshot::Sender<Outcome>,
+    caller: Option<Caller>,
+    activity: Arc<Activity>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    key: u64,
+    recipient: Recipient,
+    withdrawn: CancellationToken,
+}
+
+/// A server request that waits for a client.
+pub(super) struct Waiting {
+    pub(super) answer: oneshot::Receiver<Outcome>,
+    /// Cancelled when the server no longer wants the answer.
+    pub(super) withdrawn: CancellationToken,
+    /// The exchange that is held up meanwhile.
+    pub(super) activity: Option<Arc<Activity>>,
+}
+
+/// The one party a message belongs to.
+#[derive(Clone, Debug)]
+enum Recipient {
+    Call { caller: Caller, activity: Arc<Activity> },
+    Session(Arc<Session>),
+}
+
+impl Recipient {
+    fn client(&self) -> Option<&Client> {
+        match self {
+            Self::Call { caller, .. } => Some(&caller.client),
+            Self::Session(_) => None,
+        }
+    }
+
+    fn send(&self, event: Event) -> bool {
+        match self {
+            Self::Call { caller, .. } => caller.events.try_send(event).is_ok(),
+            Self::Session(session) => session.deliver(event),
+        }
+    }
+}
+
+impl Mux {
+    pub(crate) fn new(
+        settings: Settings,
+        home: Option<Arc<Session>>,
+        signals: mpsc::Sender<Signal>,
+        tasks: Tasks,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            closed: tasks.stop_token().child_token(),
+            tasks,
+            home,
+            signals,
+            next: AtomicU64::new(1),
+            pending: Mutex::default(),
+            asked: Mutex::default(),
+            reason: Mutex::default(),
+            asks_roots: AtomicBool::new(false),
+            unattributed: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+        })
+    }
+
+    /// Registers an exchange.
+    pub(super) fn begin(self: &Arc<Self>, caller: Option<&Caller>) -> Result<Pending, Failure> {
+        if self.closed.is_cancelled() {
+            return Err(self.lost());
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (tell, answer) = oneshot::channel();
+        let activity = Arc::new(Activity::new());
+        let entry =
+            Entry { answer: tell, caller: caller.cloned(), activity: Arc::clone(&activity) };
+        lock(&self.pending).insert(id, entry);
+        let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
+        Ok(Pending { id, answer, activity, has_token, mux: Arc::clone(self) })
+    }
+
+    /// Ends the link: whoever waits is told `reason`.
+    pub(crate) fn close(&self, reason: impl Into<String>) {
+        lock(&self.reason).get_or_insert_with(|| reason.into());
+        self.closed.cancel();
+        lock(&self.pending).clear();
+        lock(&self.asked).clear();
+    }
+
+    /// Why the link ended.
+    pub(crate) fn lost(&self) -> Failure {
+        let reason = lock(&self.reason).clone();
+        Failure::Lost { reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()) }
+    }
+
+    /// Exchanges of clients under way.
+    pub(crate) fn in_flight(&self) -> usize {
+        lock(&self.pending).values().filter(|entry| entry.caller.is_some()).count()
+    }
+
+    /// Whether the server asked for roots that nobody could be named for.
+    pub(crate) fn asks_roots(&self) -> bool {
+        self.asks_roots.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answered(&self, response: Response) {
+        let id = response.id.as_ref().and_then(Id::as_number);
+        let Some(entry) = id.and_then(|id| lock(&self.pending).remove(&id)) else {
+            self.late.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        drop(entry.answer.send(response.outcome));
+    }
+
+    pub(super) fn told(&self, notification: Notification, origin: Option<u64>) {
+        let Notification { method, params } = notification;
+        match method.as_ref() {
+            notice::PROGRESS => self.progress(params),
+            notice::CANCELLED => self.withdrawn(params.as_ref()),
+            notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
+                drop(self.signals.try_send(Signal::ListChanged));
+            }
+            notice::RESOURCE_UPDATED => {
+                drop(self.signals.try_send(Signal::ResourceUpdated(params)));
+            }
+            notice::SUBSCRIBED => {}
+            notice::MESSAGE => self.pass(method, params, origin, true),
+            _ => self.pass(method, params, origin, false),
+        }
+    }
+
+    /// Progress goes to the call whose token it carries, under the token its client gave.
+    fn progress(&self, params: Option<Raw>) {
+        let Some(params) = params else { return };
+        let Some(span) = params.member("progressToken") else { return };
+        let id: Option<u64> = params.as_str()[span.clone()].parse().ok();
+        let pending = lock(&self.pending);
+        let Some(entry) = id.and_then(|id| pending.get(&id)) else { return };
+        entry.activity.touch();
+        let Some(caller) = &entry.caller else { return };
+        let Some(token) = &caller.progress_token else { return };
+        let mut patch = json::Patch::new(params.as_bytes());
+        patch.replace(span, token.as_bytes());
+        let event = Event::Notification {
+            method: Cow::Borrowed(notice::PROGRESS),
+            params: Some(patch.finish()),
+        };
+        drop(caller.events.try_send(event));
+    }
+
+    /// Passes a notification to the party it belongs to; without one it is counted and dropped.
+    fn pass(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>, log: bool) {
+        let Some(recipient) = self.recipient(origin) else {
+            self.unattributed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let wanted = match &recipient {
+            Recipient::Call { caller, .. } => caller.logs,
+            Recipient::Session(session) => session.logs(),
+        };
+        if !log || wanted.want(params.as_ref()) {
+            recipient.send(Event::Notification { method, params });
+        }
+    }
+
+    /// The call `origin`; else the session that owns the link; else the only call under way.
+    fn recipient(&self, origin: Option<u64>) -> Option<Recipient> {
+        let pending = lock(&self.pending);
+        let of = |entry: &Entry| {
+            let activity = Arc::clone(&entry.activity);
+            entry.caller.clone().map(|caller| Recipient::Call { caller, activity })
+        };
+        if let Some(id) = origin {
+            return pending.get(&id).and_then(of);
+        }
+        let mut calls = pending.values().filter(|entry| entry.caller.is_some());
+        match (calls.next(), calls.next()) {
+            (Some(only), None) => of(only),
+            (Some(_), Some(_)) | (None, _) => self.home.clone().map(Recipient::Session),
+        }
+    }
+
+    pub(super) fn answer_locally(&self, method: &Method) -> Option<Outcome> {
+        if *method == Method::Ping {
+            return Some(Ok(Raw::from_static("{}")));
+        }
+        let asks_roots = matches!(method, Method::Other(name) if &**name == "roots/list");
+        let roots = self.settings.roots.as_ref().filter(|_| asks_roots)?;
+        let roots: Vec<_> = roots
+            .iter()
+            .map(|root| match &root.name {
+                Some(name) => serde_json::json!({ "uri": root.uri, "name": name }),
+                None => serde_json::json!({ "uri": root.uri }),
+            })
+            .collect();
+        Some(Ok(Raw::from_value(&serde_json::json!({ "roots": roots }))))
+    }
+
+    /// Hands a server request to the client it belongs to.
+    pub(super) fn relay(
+        &self,
+        id: &Id,
+        method: Method,
+        params: Option<Raw>,
+        origin: Option<u64>,
+    ) -> Result<Waiting, RpcError> {
+        if matches!(&method, Method::Other(name) if &**name == "roots/list") {
+            self.asks_roots.store(true, Ordering::Relaxed);
+        }
+        let recipient = self.recipient(origin).ok_or_else(|| self.unattributable(&method))?;
+        if let Some(client) = recipient.client()
+            && client.era() == Era::Modern
+        {
+            return Err(cross_era(&method, client));
+        }
+        let (tell, answer) = oneshot::channel();
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        let withdrawn = CancellationToken::new();
+        {
+            let mut asked = lock(&self.asked);
+            if asked.len() >= ASKED_MAX {
+                return Err(RpcError::new(error::INTERNAL, "too many requests wait for clients"));
+            }
+            let entry =
+                Asked { key, recipient: recipient.clone(), withdrawn: withdrawn.clone() };
+            asked.insert(id.clone(), entry);
+        }
+        let activity = match &recipient {
+            Recipient::Call { activity, .. } => Some(Arc::clone(activity)),
+            Recipient::Session(_) => None,
+        };
+        if let Some(activity) = &activity {
+            activity.suspend();
+        }
+        let request = ServerRequest { key, method, params, answer: tell };
+        if !recipient.send(Event::Request(request)) {
+            self.forget_asked(id);
+            return Err(RpcError::new(error::INTERNAL, "the client takes no requests now"));
+        }
+        Ok(Waiting { answer, withdrawn, activity })
+    }
+
+    fn unattributable(&self, method: &Method) -> RpcError {
+        self.unattributed.fetch_add(1, Ordering::Relaxed);
+        let server = &self.settings.server;
+        let message = format!(
+            "`{method}` cannot be attributed to one client: the connection to `{server}` is \
+             shared; set `isolation = \"session\"` for this server"
+        );
+        RpcError::new(error::INVALID_REQUEST, message)
+    }
+
+    /// The server withdraws a request of its own.
+    fn withdrawn(&self, params: Option<&Raw>) {
+        let id = params.and_then(|params| params.get("requestId")).and_then(Id::from_raw);
+        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else { return };
+        asked.withdrawn.cancel();
+        let mut told = serde_json::json!({ "requestId": asked.key });
+        if let Some(reason) = params.and_then(|params| params.get("reason")) {
+            told["reason"] = reason.as_text().into();
+        }
+        let params = Some(Raw::from_value(&told));
+        let method = Cow::Borrowed(notice::CANCELLED);
+        asked.recipient.send(Event::Notification { method, params });
+    }
+
+    pub(super) fn forget_asked(&self, id: &Id) {
+        lock(&self.asked).remove(id);
+    }
+}
+
+/// An exchange under way; forgotten when dropped.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) id: u64,
+    pub(crate) answer: oneshot::Receiver<Outcome>,
+    pub(crate) activity: Arc<Activity>,
+    has_token: bool,
+    mux: Arc<Mux>,
+}
+
+impl Pending {
+    /// `params` with our token in place of the client's.
+    pub(super) fn with_token(&self, params: &Raw) -> Raw {
+        if !self.has_token {
+            return params.clone();
+        }
+        let Some(span) = Meta::of(params).progress_token else { return params.clone() };
+        let mut patch = json::Patch::new(params.as_bytes());
+        patch.replace(span, self.id.to_string().into_bytes());
+        patch.finish()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        lock(&self.mux.pending).remove(&self.id);
+    }
+}
+
+/// Signs of life of one exchange.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    start: Instant,
+    last_ms: AtomicU64,
+    /// Requests to the client that wait for its answer: people take their time.
+    suspended: AtomicU32,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self { start: Instant::now(), last_ms: AtomicU64::new(0), suspended: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn touch(&self) {
+        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(elapsed, Ordering::Relaxed);
+    }
+
+    fn suspend(&self) {
+        self.suspended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn resume(&self) {
+        self.touch();
+        self.suspended.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Completes when the exchange was silent, or lasted, for too long; says how long.
+    pub(crate) async fn expired(&self, limits: Deadlines) -> Duration {
+        loop {
+            let silent_since = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+            let suspended = self.suspended.load(Ordering::Relaxed) > 0;
+            let elapsed = self.start.elapsed();
+            if elapsed >= limits.total {
+                return limits.total;
+            }
+            let idle_end = if suspended { elapsed + limits.idle } else { silent_since + limits.idle };
+            if elapsed >= idle_end {
+                return limits.idle;
+            }
+            sleep_until(self.start + idle_end.min(limits.total)).await;
+        }
+    }
+}
+
+/// Why a server of one era cannot ask a client of the other.
+pub(crate) fn cross_era(method: &Method, client: &Client) -> RpcError {
+    let message = format!(
+        "`{method}` was asked over a revision with `initialize`, the client speaks {}: a request \
+         to the client cannot cross these revisions",
+        client.revision
+    );
+    RpcError::new(error::METHOD_NOT_FOUND, message)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,236 @@
+//! Links over a byte stream or a socket: one writer task, one reader loop.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+};
+
+use super::{link::Link, mux::Mux};
+use crate::mcp::{Id, Message, Raw, Response, RpcError, envelope, error};
+
+/// Messages that may wait for a server to read them.
+const QUEUE_MAX: usize = 256;
+/// Messages written in one go.
+const BATCH_MAX: usize = 64;
+/// Bytes asked of the reader at a time.
+const READ_BYTES: usize = 64 * 1024;
+/// How much of an odd line is kept for `/status`.
+const ODD_LINE_BYTES_MAX: usize = 200;
+/// How much of an oversized line is searched for its id.
+const ID_SEARCH_BYTES: usize = 4096;
+
+/// Opens a link over newline-delimited JSON and starts its two tasks. `odd` is told of lines that
+/// are no messages.
+pub(crate) fn over_lines<R, W>(
+    reader: R,
+    writer: W,
+    mux: Arc<Mux>,
+    odd: impl Fn(&str) + Send + Sync + 'static,
+) -> Arc<Link>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (send, queue) = mpsc::channel(QUEUE_MAX);
+    let tasks = mux.tasks.clone();
+    let link = Arc::new(Link::pipe(Arc::clone(&mux), send));
+    tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(&mux)));
+    tasks.spawn("pipe reader", read_lines(reader, Arc::clone(&link), odd));
+    link
+}
+
+async fn write_lines<W: AsyncWrite + Unpin>(
+    mut writer: W,
+    mut queue: mpsc::Receiver<Bytes>,
+    mux: Arc<Mux>,
+) {
+    let mut batch = Vec::with_capacity(BATCH_MAX);
+    let mut out = BytesMut::new();
+    loop {
+        let count = tokio::select! {
+            biased;
+            count = queue.recv_many(&mut batch, BATCH_MAX) => count,
+            () = mux.closed.cancelled() => 0,
+        };
+        if count == 0 {
+            break;
+        }
+        for message in batch.drain(..) {
+            push_line(&message, &mut out);
+        }
+        if let Err(error) = writer.write_all(&out).await {
+            return mux.close(format!("it stopped reading: {error}"));
+        }
+        if let Err(error) = writer.flush().await {
+            return mux.close(format!("it stopped reading: {error}"));
+        }
+        out.clear();
+    }
+    drop(writer.shutdown().await);
+}
+
+/// Appends `message` as one line: line breaks are legal only outside strings, so they become
+/// spaces.
+pub(crate) fn push_line(message: &[u8], out: &mut BytesMut) {
+    let start = out.len();
+    out.extend_from_slice(message);
+    if memchr::memchr2(b'\n', b'\r', message).is_some() {
+        for byte in &mut out[start..] {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+    }
+    out.extend_from_slice(b"\n");
+}
+
+async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl Fn(&str)) {
+    let mux = Arc::clone(&link.mux);
+    let mut lines = Lines::new(reader, mux.settings.response_bytes_max);
+    loop {
+        let line = tokio::select! {
+            biased;
+            line = lines.next() => line,
+            () = mux.closed.cancelled() => return,
+        };
+        match line {
+            Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
+            Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
+            Ok(None) => return mux.close("it closed its output"),
+            Err(error) => return mux.close(format!("its output cannot be read: {error}")),
+        }
+    }
+}
+
+fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return;
+    }
+    match Message::parse(line) {
+        Ok(message) => link.incoming(message, None),
+        Err(malformed) => match envelope::split_batch(line) {
+            // Servers of 2025-03-26 may answer in arrays.
+            Ok(parts) => parts.iter().for_each(|part| take(part, link, odd)),
+            Err(_) => {
+                let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
+                tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
+                odd(&text);
+            }
+        },
+    }
+}
+
+/// An oversized message fails its own call when its id can be read, else the link.
+fn refuse(start: &[u8], link: &Arc<Link>) {
+    let limit = link.mux.settings.response_bytes_max;
+    let message = format!("a message of the server is larger than limits.response ({limit} bytes)");
+    let Some(id) = leading_id(start) else { return link.mux.close(message) };
+    let outcome = Err(RpcError::new(error::INTERNAL, message).to_raw());
+    link.incoming(Message::Response(Response { id: Some(id), outcome }), None);
+}
+
+/// The id of a message of which only the start is known.
+fn leading_id(start: &[u8]) -> Option<Id> {
+    let head = std::str::from_utf8(&start[..start.len().min(ID_SEARCH_BYTES)]).ok()?;
+    let after = &head[head.find("\"id\":")? + 5..];
+    let digits: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    Raw::parse(digits).ok().and_then(Id::from_raw)
+}
+
+/// Lines of a byte stream.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    reader: R,
+    buffer: BytesMut,
+    scanned: usize,
+    bytes_max: usize,
+    /// The start of a line that grew too long and is being skipped.
+    skipping: Option<Bytes>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// Longer than allowed; its start.
+    TooLong { start: Bytes },
+    /// Without its line end.
+    Whole(Bytes),
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(reader: R, bytes_max: usize) -> Self {
+        Self { reader, buffer: BytesMut::new(), scanned: 0, bytes_max, skipping: None }
+    }
+
+    /// The next line, `None` at the end of the stream. Cancel-safe: what was read stays.
+    pub(crate) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+        loop {
+            if let Some(line) = self.take_line() {
+                return Ok(Some(line));
+            }
+            self.buffer.reserve(READ_BYTES);
+            if self.reader.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn take_line(&mut self) -> Option<Line> {
+        let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
+        let Some(end) = found.map(|found| self.scanned + found) else {
+            self.scanned = self.buffer.len();
+            if self.buffer.len() > self.bytes_max {
+                let start = self.buffer.split().freeze();
+                let head = start.slice(..start.len().min(ID_SEARCH_BYTES));
+                self.skipping.get_or_insert(Bytes::copy_from_slice(&head));
+                self.scanned = 0;
+            }
+            return None;
+        };
+        let line = self.buffer.split_to(end + 1).freeze();
+        self.scanned = 0;
+        if let Some(start) = self.skipping.take() {
+            return Some(Line::TooLong { start });
+        }
+        if line.len() - 1 > self.bytes_max {
+            return Some(Line::TooLong { start: line.slice(..line.len().min(ID_SEARCH_BYTES)) });
+        }
+        Some(Line::Whole(line.slice(..line.len() - 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_at_past_and_back_under_the_limit() {
+        let text = b"12345\n123456\n1234\n\nrest";
+        let mut lines = Lines::new(&text[..], 5);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(match line {
+                Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+                Line::TooLong { .. } => "too long".to_owned(),
+            });
+        }
+        assert_eq!(found, ["12345", "too long", "1234", ""]);
+    }
+
+    #[test]
+    fn a_message_is_written_on_one_line() {
+        let mut out = BytesMut::new();
+        push_line(b"{\"a\":\r\n1}", &mut out);
+        assert_eq!(&out[..], b"{\"a\":  1}\n");
+    }
+
+    #[test]
+    fn the_id_of_a_cut_message_is_found() {
+        let id = leading_id(br#"{"jsonrpc":"2.0","id": 42,"result":{"conte"#);
+        assert_eq!(id, Some(Id::number(42)));
+        assert_eq!(leading_id(br#"{"jsonrpc":"2.0","result":{"#), None);
+    }
+}

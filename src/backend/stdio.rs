@@ -1,0 +1,148 @@
+//! Servers that run as child processes on stdin and stdout.
+//!
+//! Each child leads a process group of its own, so that everything it started ends with it.
+
+use std::{
+    collections::VecDeque,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::AsyncRead,
+    process::{Child, ChildStderr},
+    time::timeout,
+};
+
+use super::{
+    Failure,
+    guard::Guard,
+    link::Link,
+    mux::Mux,
+    pipe::{self, Line, Lines},
+};
+use crate::config::{self, Command};
+
+/// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+/// Lines of stderr kept.
+const STDERR_LINES_MAX: usize = 50;
+/// Bytes kept of a line of stderr.
+const STDERR_LINE_BYTES_MAX: usize = 1024;
+
+/// The last lines a server wrote to stderr.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StderrTail(Arc<Mutex<VecDeque<String>>>);
+
+impl StderrTail {
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lock().iter().cloned().collect()
+    }
+
+    pub(crate) fn last(&self) -> Option<String> {
+        self.lock().iter().rev().find(|line| !line.trim().is_empty()).cloned()
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lock();
+        if lines.len() == STDERR_LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts `command` and opens a link to it; the child ends with the link.
+pub(crate) fn open(
+    command: &Command,
+    mux: Arc<Mux>,
+    stderr: StderrTail,
+    guard: &Guard,
+    odd: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<(Arc<Link>, u32), Failure> {
+    let mut child = spawn(command, guard)
+        .map_err(|error| Failure::Spawn { program: command.program.clone(), error: error.to_string() })?;
+    let pid = child.id().unwrap_or_default();
+    guard.watch(pid);
+    let (Some(stdin), Some(stdout), Some(errors)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        unreachable!("all three were asked for as pipes");
+    };
+    let tasks = mux.tasks.clone();
+    tasks.spawn("stderr", read_stderr(errors, stderr.clone()));
+    tasks.spawn("child", keep(child, pid, Arc::clone(&mux), stderr, guard.clone()));
+    Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
+}
+
+fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
+    let mut process = tokio::process::Command::new(&command.program);
+    process
+        .args(&command.args)
+        .env_clear()
+        .envs(config::child_environment())
+        .envs(command.env.iter().map(|(name, value)| (name, value.expose())))
+        .env(super::guard::MARKER, guard.marker())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    if let Some(cwd) = &command.cwd {
+        process.current_dir(cwd);
+    }
+    process.spawn()
+}
+
+async fn read_stderr(stderr: ChildStderr, tail: StderrTail) {
+    let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX);
+    while let Some(line) = next_line(&mut lines).await {
+        let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line;
+        let shown = &bytes[..bytes.len().min(STDERR_LINE_BYTES_MAX)];
+        tail.push(String::from_utf8_lossy(shown).trim_end().to_owned());
+    }
+}
+
+async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<Line> {
+    lines.next().await.ok().flatten()
+}
+
+/// Waits until the child ends or its link does, then sees to it that nothing of it is left.
+async fn keep(mut child: Child, pid: u32, mux: Arc<Mux>, stderr: StderrTail, guard: Guard) {
+    tokio::select! {
+        status = child.wait() => mux.close(exit_reason(status.ok(), &stderr)),
+        () = mux.closed.cancelled() => {}
+    }
+    if timeout(GRACE, child.wait()).await.is_err() {
+        signal_group(pid, Signal::TERM);
+        if timeout(GRACE, child.wait()).await.is_err() {
+            signal_group(pid, Signal::KILL);
+            drop(child.wait().await);
+        }
+    }
+    // The leader is gone; whatever else is in its group goes with it.
+    signal_group(pid, Signal::KILL);
+    guard.forget(pid);
+}
+
+fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
+    let status = status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string());
+    match stderr.last() {
+        Some(line) => format!("it exited ({status}); last on stderr: {line}"),
+        None => format!("it exited ({status})"),
+    }
+}
+
+fn signal_group(pid: u32, signal: Signal) {
+    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        // An error means that the group is gone already.
+        drop(kill_process_group(group, signal));
+    }
+}

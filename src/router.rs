@@ -1,0 +1,198 @@
+//! `Call` -> `Routed`: one lookup in the catalog snapshot, pure.
+//!
+//! A [`Routed`] names the server and carries the params in that server's own names.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::{
+    catalog::{Catalog, HeaderParam, Lookup, Tool, UriNamespace, rewrite},
+    mcp::{Method, Raw, RpcError, error, json::Patch},
+    names::{Scope, ServerName},
+    session::Call,
+};
+
+/// A call whose server is known.
+#[derive(Debug)]
+pub struct Routed {
+    /// The call as the client made it.
+    pub call: Call,
+    /// The server that will be asked.
+    pub server: ServerName,
+    /// The tool, when one is called.
+    pub tool: Option<Arc<Tool>>,
+    /// The params in the server's own names.
+    pub params: Option<Raw>,
+    /// How URIs in what comes back become exposed ones; `None` leaves them alone.
+    pub uris: Option<Arc<UriNamespace>>,
+}
+
+impl Routed {
+    /// The arguments that travel in headers too (2026-07-28).
+    pub fn header_params(&self) -> &[HeaderParam] {
+        self.tool.as_ref().map_or(&[], |tool| &tool.header_params)
+    }
+}
+
+/// Finds the server a call belongs to.
+///
+/// # Errors
+/// What the client is told when there is none.
+pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> {
+    let found = match &call.method {
+        Method::ToolsCall => tool(&call, catalog),
+        Method::PromptsGet => prompt(&call, catalog),
+        Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+            resource(&call, catalog)
+        }
+        Method::Complete => completion(&call, catalog),
+        Method::Other(_) | Method::Listen | Method::SetLevel => whole_server(&call),
+        Method::Discover
+        | Method::Initialize
+        | Method::Ping
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::TemplatesList
+        | Method::ToolsList => Err(unknown_method(&call.method)),
+    };
+    match found {
+        Ok(Target { server, tool, params }) => {
+            let uris = match &call.scope {
+                Scope::All => catalog.uri_namespace(&server),
+                Scope::Server(_) => None,
+            };
+            Ok(Routed { call, server, tool, params, uris })
+        }
+        Err(refusal) => Err((call, refusal)),
+    }
+}
+
+/// The refusal of a method that this route does not have.
+pub fn unknown_method(method: &Method) -> RpcError {
+    RpcError::new(error::METHOD_NOT_FOUND, format!("there is no method `{method}` here"))
+}
+
+struct Target {
+    server: ServerName,
+    tool: Option<Arc<Tool>>,
+    params: Option<Raw>,
+}
+
+fn tool(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+    let name = Named::of(call, &["name"])?;
+    let tool = catalog.tool(&call.scope, &name.text).ok_or_else(|| {
+        RpcError::new(error::INVALID_PARAMS, format!("Unknown tool: {}", name.text))
+            .with(json!({ "code": "TOOL_NOT_FOUND" }))
+    })?;
+    let params = name.replaced(&tool.original);
+    Ok(Target { server: tool.server.clone(), params, tool: Some(Arc::clone(tool)) })
+}
+
+fn prompt(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+    let name = Named::of(call, &["name"])?;
+    let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
+        RpcError::new(error::INVALID_PARAMS, format!("Unknown prompt: {}", name.text))
+    })?;
+    let params = name.replaced(&prompt.original);
+    Ok(Target { server: prompt.server.clone(), params, tool: None })
+}
+
+fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+    let uri = Named::of(call, &["uri"])?;
+    let (server, original) = find_resource(call, catalog, &uri.text)?;
+    Ok(Target { server, params: uri.replaced(&original), tool: None })
+}
+
+fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+    if let Ok(uri) = Named::of(call, &["ref", "uri"]) {
+        let (server, original) = find_resource(call, catalog, &uri.text)?;
+        return Ok(Target { server, params: uri.replaced(&original), tool: None });
+    }
+    let name = Named::of(call, &["ref", "name"])?;
+    let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
+        RpcError::new(error::INVALID_PARAMS, format!("Unknown prompt: {}", name.text))
+    })?;
+    let params = name.replaced(&prompt.original);
+    Ok(Target { server: prompt.server.clone(), params, tool: None })
+}
+
+fn find_resource(
+    call: &Call,
+    catalog: &Catalog,
+    uri: &str,
+) -> Result<(ServerName, String), RpcError> {
+    let modern = call.client.era() == crate::mcp::Era::Modern;
+    let code = if modern { error::INVALID_PARAMS } else { error::RESOURCE_NOT_FOUND };
+    match catalog.resource(&call.scope, uri) {
+        Lookup::Found { server, original } => Ok((server, original)),
+        Lookup::NotFound => Err(RpcError::new(code, format!("Resource not found: {uri}"))
+            .with(json!({ "uri": uri }))),
+        Lookup::Ambiguous { servers } => {
+            let names = servers.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("{uri} could be a resource of {names}; use its listed URI");
+            Err(RpcError::new(code, message).with(json!({ "uri": uri })))
+        }
+    }
+}
+
+/// Methods without a name to route by belong to the one server of their route.
+fn whole_server(call: &Call) -> Result<Target, RpcError> {
+    match &call.scope {
+        Scope::Server(server) => {
+            Ok(Target { server: server.clone(), tool: None, params: call.params.clone() })
+        }
+        Scope::All => Err(unknown_method(&call.method)),
+    }
+}
+
+/// A string in the params that names what is wanted.
+struct Named<'a> {
+    params: &'a Raw,
+    span: std::ops::Range<usize>,
+    text: String,
+}
+
+impl<'a> Named<'a> {
+    /// The string at `path`. A doubled member is refused: who reads it differently from us would
+    /// act on another name than the one that was authorized.
+    fn of(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {
+        use crate::mcp::json;
+
+        let wrong = |what: &str| {
+            let at = path.join(".");
+            RpcError::new(error::INVALID_PARAMS, format!("{} {what} `{at}`", call.method))
+        };
+        let params = call.params.as_ref().ok_or_else(|| wrong("needs a string"))?;
+        let bytes = params.as_bytes();
+        let mut span = 0..bytes.len();
+        for key in path {
+            let mut found = json::members(bytes, span.start).filter(|m| m.is(bytes, key));
+            let first = found.next().ok_or_else(|| wrong("needs a string"))?;
+            if found.next().is_some() {
+                return Err(wrong("has a doubled member"));
+            }
+            span = first.value;
+        }
+        let text = json::text(&bytes[span.clone()]).ok_or_else(|| wrong("needs a string"))?;
+        Ok(Self { params, text: text.into_owned(), span })
+    }
+
+    /// The params with `original` in the string's place.
+    fn replaced(&self, original: &str) -> Option<Raw> {
+        if original == self.text {
+            return Some(self.params.clone());
+        }
+        let mut patch = Patch::new(self.params.as_bytes());
+        patch.replace(self.span.clone(), Raw::string(original).as_bytes().to_vec());
+        Some(patch.finish())
+    }
+}
+
+/// What comes back, in exposed URIs.
+pub fn expose(method: &Method, result: Raw, uris: Option<&UriNamespace>) -> Raw {
+    match uris {
+        Some(uris) => rewrite::result(method, &result, uris),
+        None => result,
+    }
+}

@@ -1,0 +1,201 @@
+//! Plain requests across eras: what a server of one era must be sent on behalf of a client of the
+//! other, and what that client must be told.
+//!
+//! What needs the client's answer during a call (elicitation, sampling, roots) does not cross: it
+//! fails with an error that names both revisions.
+
+use serde_json::json;
+
+use super::{Client, modern};
+use crate::mcp::{
+    Era, Logs, Method, Outcome, Raw, Revision, RpcError, error,
+    json::{self as text, Patch},
+    meta::{self, Meta},
+};
+
+/// The params that a server of era `to` understands.
+pub fn request(params: Option<&Raw>, client: &Client, logs: Logs, to: Era) -> Option<Raw> {
+    match (client.era(), to) {
+        (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => params.cloned(),
+        (Era::Legacy, Era::Modern) => Some(add_envelope(params, client, logs)),
+        (Era::Modern, Era::Legacy) => params.map(remove_envelope),
+    }
+}
+
+/// Declares no capability: a question of the server could not reach the client.
+fn add_envelope(params: Option<&Raw>, client: &Client, logs: Logs) -> Raw {
+    let level = match logs {
+        Logs::From(level) => Some(level.as_str()),
+        Logs::All | Logs::None => None,
+    };
+    let members = meta::envelope(client.info.as_ref(), &Raw::from_static("{}"), level);
+    let empty = Raw::from_static("{}");
+    let params = params.unwrap_or(&empty);
+    let found = Meta::of(params);
+    let mut patch = Patch::new(params.as_bytes());
+    if let Some(span) = &found.span {
+        patch.remove_members(span.start, |member| is_reserved(params.as_bytes(), member));
+        let stripped = patch.finish();
+        let mut patch = Patch::new(stripped.as_bytes());
+        Meta::of(&stripped).insert(&members, &mut patch);
+        return patch.finish();
+    }
+    found.insert(&members, &mut patch);
+    patch.finish()
+}
+
+fn remove_envelope(params: &Raw) -> Raw {
+    let Some(span) = Meta::of(params).span else { return params.clone() };
+    let mut patch = Patch::new(params.as_bytes());
+    patch.remove_members(span.start, |member| is_reserved(params.as_bytes(), member));
+    patch.finish()
+}
+
+fn is_reserved(json: &[u8], member: &text::Member) -> bool {
+    [meta::VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL]
+        .iter()
+        .any(|key| member.is(json, key))
+}
+
+/// What the client is told of an outcome that a server of revision `from` gave.
+pub fn outcome(method: &Method, outcome: Outcome, client: &Client, from: Revision) -> Outcome {
+    match (from.era(), client.era()) {
+        (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => outcome,
+        (Era::Legacy, Era::Modern) => match outcome {
+            Ok(result) => Ok(modern::upgrade(method, &result)),
+            Err(refusal) => Err(to_modern(refusal, client, from)),
+        },
+        (Era::Modern, Era::Legacy) => match outcome {
+            Ok(result) => to_legacy(&result, client, from),
+            Err(refusal) => Err(error_to_legacy(method, refusal, client, from)),
+        },
+    }
+}
+
+fn to_legacy(result: &Raw, client: &Client, from: Revision) -> Outcome {
+    let kind = result.get("resultType");
+    match kind.as_ref().and_then(Raw::as_text).as_deref() {
+        None | Some("complete") => Ok(modern::downgrade(result)),
+        Some("input_required") => Err(crossing("it asks for input", client, from).to_raw()),
+        Some(other) => {
+            let what = format!("its result is of the type `{other}`");
+            Err(crossing(&what, client, from).to_raw())
+        }
+    }
+}
+
+/// -32002 must not reach a modern client, nor -32042, which is a request for input.
+fn to_modern(refusal: Raw, client: &Client, from: Revision) -> Raw {
+    match error::code(&refusal) {
+        Some(error::RESOURCE_NOT_FOUND) => with_code(&refusal, error::INVALID_PARAMS),
+        Some(URL_ELICITATION) => crossing("it asks for input", client, from).to_raw(),
+        Some(_) | None => refusal,
+    }
+}
+
+fn error_to_legacy(method: &Method, refusal: Raw, client: &Client, from: Revision) -> Raw {
+    match error::code(&refusal) {
+        Some(error::INVALID_PARAMS)
+            if *method == Method::ResourcesRead
+                && refusal.get("data").is_some_and(|data| data.member("uri").is_some()) =>
+        {
+            with_code(&refusal, error::RESOURCE_NOT_FOUND)
+        }
+        Some(error::MISSING_CAPABILITY) => {
+            let needed = refusal.get("data").and_then(|data| data.get("requiredCapabilities"));
+            let needed = needed.map_or_else(String::new, |needed| format!(" ({})", needed.as_str()));
+            crossing(&format!("it needs a capability of the client{needed}"), client, from).to_raw()
+        }
+        Some(_) | None => refusal,
+    }
+}
+
+fn with_code(refusal: &Raw, code: i64) -> Raw {
+    let Some(span) = refusal.member("code") else { return refusal.clone() };
+    let mut patch = Patch::new(refusal.as_bytes());
+    patch.replace(span, code.to_string().into_bytes());
+    patch.finish()
+}
+
+fn crossing(what: &str, client: &Client, from: Revision) -> RpcError {
+    let to = client.revision;
+    let message = format!(
+        "the server speaks {from} and the client {to}: {what}, which cannot cross these revisions"
+    );
+    RpcError::new(error::INTERNAL, message)
+        .with(json!({ "serverRevision": from.as_str(), "clientRevision": to.as_str() }))
+}
+
+/// 2025-11-25: URL elicitation required.
+const URL_ELICITATION: i64 = -32042;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::auth::Agent;
+
+    fn client(revision: Revision) -> Client {
+        Client {
+            agent: Arc::new(Agent::anonymous()),
+            revision,
+            info: Some(Raw::from_static(r#"{"name":"c"}"#)),
+            capabilities: Raw::from_static("{}"),
+            session: None,
+        }
+    }
+
+    #[test]
+    fn params_cross() {
+        let check = |revision: Revision, to: Era, params: &'static str, expect: &str| {
+            let params = Raw::from_static(params);
+            let found = request(Some(&params), &client(revision), Logs::All, to).unwrap();
+            assert_eq!(found.as_str(), expect);
+        };
+        let own = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"c"}"#;
+        check(
+            Revision::V2025June,
+            Era::Modern,
+            r#"{"name":"x"}"#,
+            &format!(r#"{{"_meta":{{{own}}},"name":"x"}}"#),
+        );
+        check(
+            Revision::V2025June,
+            Era::Modern,
+            r#"{"name":"x","_meta":{"k": 1}}"#,
+            &format!(r#"{{"name":"x","_meta":{{{own},"k": 1}}}}"#),
+        );
+        check(
+            Revision::V2026,
+            Era::Legacy,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","k": 1},"a":1e3}"#,
+            r#"{"_meta":{"k": 1},"a":1e3}"#,
+        );
+        check(Revision::V2026, Era::Modern, r#"{"a" :1}"#, r#"{"a" :1}"#);
+    }
+
+    #[test]
+    fn outcomes_cross() {
+        let check = |from: Revision, to: Revision, method: &str, given: Outcome, expect: &str| {
+            let found = match outcome(&Method::parse(method), given, &client(to), from) {
+                Ok(result) => format!("ok {}", result.as_str()),
+                Err(refusal) => format!("error {}", refusal.as_str()),
+            };
+            assert!(found.contains(expect), "{found} has no {expect}");
+        };
+        let (old, new) = (Revision::V2025November, Revision::V2026);
+        let missing = Raw::from_static(r#"{"code":-32002,"message":"no","data":{"uri":"a:b"}}"#);
+        check(old, new, "resources/read", Err(missing.clone()), r#"{"code":-32602,"message":"no""#);
+        let gone = Raw::from_static(r#"{"code":-32602,"message":"no","data":{"uri":"a:b"}}"#);
+        check(new, old, "resources/read", Err(gone.clone()), r#"{"code":-32002"#);
+        check(new, old, "prompts/get", Err(gone), r#"{"code":-32602"#);
+        let ask = Raw::from_static(r#"{"resultType":"input_required","inputRequests":{}}"#);
+        check(new, old, "tools/call", Ok(ask), "the server speaks 2026-07-28 and the client 2025-11-25");
+        let done = Raw::from_static(r#"{"resultType":"complete","content":[]}"#);
+        check(new, old, "tools/call", Ok(done), r#"ok {"content":[]}"#);
+        let plain = Raw::from_static(r#"{"content":[]}"#);
+        check(old, new, "tools/call", Ok(plain), r#"ok {"resultType":"complete","content":[]}"#);
+        check(old, old, "resources/read", Err(missing), "-32002");
+    }
+}

@@ -5,12 +5,14 @@
 //! lives is `supervisor`'s business, how it talks `link`'s.
 
 mod client;
+mod control;
 pub mod guard;
 mod handshake;
 mod http;
 mod link;
 mod mux;
 mod pipe;
+mod report;
 mod sse;
 mod stdio;
 mod supervisor;
@@ -21,7 +23,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -34,6 +36,7 @@ use uuid::Uuid;
 
 use crate::{
     auth::Agent,
+    catalog::HeaderParam,
     config::{Config, EraPin, Isolation, Server, Transport},
     governance::Admitted,
     mcp::{Era, Method, Outcome, Raw, Revision, RpcError, error},
@@ -42,7 +45,9 @@ use crate::{
     task::Tasks,
 };
 use guard::Guard;
+pub use control::{Control, Following, List, ListChanges, Standing};
 pub use handshake::Hello;
+pub use report::{Report, State};
 use link::{Caller, Deadlines, Exchange};
 use mux::Signal;
 use stdio::StderrTail;
@@ -279,6 +284,15 @@ impl Backends {
         let backend = self.get(&admitted.routed().server).ok_or(Failure::Unknown)?;
         backend.call(&admitted).await
     }
+
+    /// The same as a future of its own, for a stream that outlives the caller's borrow.
+    pub fn forward_detached(
+        &self,
+        admitted: Admitted,
+    ) -> impl Future<Output = Result<Outcome, Failure>> + Send + 'static + use<> {
+        let backend = self.get(&admitted.routed().server).cloned();
+        async move { backend.ok_or(Failure::Unknown)?.call(&admitted).await }
+    }
 }
 
 /// The running side of one server.
@@ -290,9 +304,19 @@ pub struct Backend {
     pub config: Arc<Server>,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
+    /// Whether the stream of list changes is open.
+    follows: Arc<AtomicBool>,
+    listed: Mutex<Listed>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Calls that ended, and how.
     pub stats: Stats,
+}
+
+/// The last listing of a server.
+#[derive(Clone, Debug, Default)]
+struct Listed {
+    at: Option<jiff::Timestamp>,
+    failure: Option<Failure>,
 }
 
 /// Which callers share a connection.
@@ -420,6 +444,8 @@ impl Backend {
             config,
             maker,
             catalog,
+            follows: Arc::default(),
+            listed: Mutex::default(),
             instances: Mutex::default(),
             stats: Stats::default(),
         }
@@ -430,10 +456,40 @@ impl Backend {
         self.maker.tasks.spawn("catalog connection", Arc::clone(&self.maker).keep_up(instance));
     }
 
+    /// Notes that the server was listed.
+    pub fn note_listed(&self) {
+        *self.listed() = Listed { at: Some(crate::clock::now()), failure: None };
+    }
+
+    /// Notes that the server is connected but cannot be listed.
+    pub fn note_unlisted(&self, failure: Failure) {
+        self.listed().failure = Some(failure);
+    }
+
+    /// What the server declared on the catalog's connection, and in which revision.
+    pub fn capabilities(&self) -> Option<(Raw, Revision)> {
+        match self.catalog.phase() {
+            Phase::Ready(connection) => {
+                Some((connection.hello.capabilities.clone(), connection.hello.revision))
+            }
+            Phase::Connecting | Phase::Down { .. } => None,
+        }
+    }
+
+    /// Whether a log level can be set on it.
+    pub fn speaks_legacy_logging(&self) -> bool {
+        self.maker.shared.knows(Era::Legacy) != REFUSED
+            && self.capabilities().is_some_and(|(own, _)| own.member("logging").is_some())
+    }
+
+    fn listed(&self) -> MutexGuard<'_, Listed> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
         let routed = admitted.routed();
         let call = &routed.call;
-        let limits = self.deadlines(routed.tool.as_ref().and_then(|tool| tool.timeout));
+        let limits = self.deadlines(None);
         let running = Running::start(&self.stats);
         let connection = tokio::select! {
             biased;
@@ -463,7 +519,8 @@ impl Backend {
             bridge::request(routed.params.as_ref(), &call.client, call.logs, connection.era());
         let header_params = match &params {
             Some(params) if connection.era() == Era::Modern => {
-                routed.header_params().iter().filter_map(|param| param.of(params)).collect()
+                let value = |param: &HeaderParam| Some((param.header.clone(), param.text(params)?));
+                routed.header_params().iter().filter_map(value).collect()
             }
             Some(_) | None => Vec::new(),
         };

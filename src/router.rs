@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::{
-    catalog::{Catalog, HeaderParam, Lookup, Tool, UriNamespace, rewrite},
+    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap, rewrite},
     mcp::{Method, Raw, RpcError, error, json::Patch},
     names::{Scope, ServerName},
     session::Call,
@@ -25,13 +25,13 @@ pub struct Routed {
     /// The params in the server's own names.
     pub params: Option<Raw>,
     /// How URIs in what comes back become exposed ones; `None` leaves them alone.
-    pub uris: Option<Arc<UriNamespace>>,
+    pub uris: Option<Arc<UriMap>>,
 }
 
 impl Routed {
     /// The arguments that travel in headers too (2026-07-28).
     pub fn header_params(&self) -> &[HeaderParam] {
-        self.tool.as_ref().map_or(&[], |tool| &tool.header_params)
+        self.tool.as_ref().map_or(&[], |tool| &tool.headers)
     }
 }
 
@@ -58,10 +58,7 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> 
     };
     match found {
         Ok(Target { server, tool, params }) => {
-            let uris = match &call.scope {
-                Scope::All => catalog.uri_namespace(&server),
-                Scope::Server(_) => None,
-            };
+            let uris = catalog.uri_map(&call.scope, &server);
             Ok(Routed { call, server, tool, params, uris })
         }
         Err(refusal) => Err((call, refusal)),
@@ -190,9 +187,9 @@ impl<'a> Named<'a> {
 }
 
 /// What comes back, in exposed URIs.
-pub fn expose(method: &Method, result: Raw, uris: Option<&UriNamespace>) -> Raw {
+pub fn expose(method: &Method, result: Raw, uris: Option<&UriMap>) -> Raw {
     match uris {
-        Some(uris) => rewrite::result(method, &result, uris),
+        Some(uris) => rewrite::result(method.as_str(), &result, uris),
         None => result,
     }
 }

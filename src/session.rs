@@ -71,6 +71,25 @@ pub struct Call {
     pub cancel: CancellationToken,
 }
 
+impl Call {
+    /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
+    /// answer.
+    pub fn copy_for(&self, scope: Scope) -> Self {
+        let (events, _) = mpsc::channel(1);
+        Self {
+            id: self.id.clone(),
+            method: self.method.clone(),
+            params: self.params.clone(),
+            client: Arc::clone(&self.client),
+            scope,
+            logs: self.logs,
+            progress_token: None,
+            events,
+            cancel: self.cancel.clone(),
+        }
+    }
+}
+
 /// How we introduce ourselves on one route.
 #[derive(Clone, Debug)]
 pub struct Introduction {

@@ -1,0 +1,280 @@
+//! The gateway's own traffic with a server: lists, and being told when they change.
+//!
+//! Nothing here is done on behalf of a client, so nothing here is governed.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use super::{
+    Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
+    supervisor::{Connection, Phase},
+};
+use crate::{
+    catalog::{FirstPage, Kind},
+    config::Transport,
+    mcp::{
+        Era, Method, Raw,
+        json::{self, Patch},
+        meta,
+    },
+    session,
+    task::Tasks,
+};
+
+/// The catalog's connection to a server, for control traffic only.
+#[derive(Clone, Debug)]
+pub struct Control(Arc<Connection>);
+
+impl Control {
+    /// The server's advice for the model.
+    pub fn instructions(&self) -> Option<String> {
+        self.0.hello.instructions.clone()
+    }
+
+    /// Whether this is HTTP in the modern era.
+    pub fn is_modern_http(&self) -> bool {
+        self.0.link.as_http().is_some() && self.0.era() == Era::Modern
+    }
+
+    fn has(&self, capability: &str) -> bool {
+        self.0.hello.capabilities.member(capability).is_some()
+    }
+
+    fn announces(&self, capability: &str) -> bool {
+        let part = self.0.hello.capabilities.get(capability);
+        part.and_then(|part| part.get("listChanged")).is_some_and(|flag| flag.as_str() == "true")
+    }
+}
+
+/// Whether a server can be listed.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// Not yet.
+    Connecting,
+    /// No.
+    Down,
+    /// Yes.
+    Up(Control),
+}
+
+/// Follows the catalog's connection of a server.
+#[derive(Debug)]
+pub struct Following(watch::Receiver<Phase>);
+
+impl Following {
+    /// How it stands now.
+    pub fn now(&mut self) -> Standing {
+        match &*self.0.borrow_and_update() {
+            Phase::Connecting => Standing::Connecting,
+            Phase::Down { .. } => Standing::Down,
+            Phase::Ready(connection) => Standing::Up(Control(Arc::clone(connection))),
+        }
+    }
+
+    /// Completes at the next change.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Completes at the next change, or when the gateway stops.
+    pub async fn changed_or(&mut self, tasks: &Tasks) {
+        tokio::select! {
+            () = self.changed() => {}
+            () = tasks.stop_token().cancelled() => {}
+        }
+    }
+}
+
+/// Follows what a server says of its lists.
+#[derive(Debug)]
+pub struct ListChanges(watch::Receiver<u64>);
+
+impl ListChanges {
+    /// Counts everything said so far as known.
+    pub fn mark_unchanged(&mut self) {
+        self.0.mark_unchanged();
+    }
+
+    /// Completes when something changed and then nothing for `quiet`.
+    pub async fn changed_and_quiet(&mut self, quiet: std::time::Duration) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+        while timeout(quiet, self.0.changed()).await.is_ok_and(|told| told.is_ok()) {}
+    }
+}
+
+/// One list of a server, all pages joined.
+#[derive(Debug)]
+pub struct List {
+    /// The items, in the server's order.
+    pub items: Vec<Raw>,
+    /// What came with the first page.
+    pub first: FirstPage,
+}
+
+impl Backend {
+    /// Follows the catalog's connection.
+    pub fn standing(&self) -> Following {
+        Following(self.catalog.subscribe())
+    }
+
+    /// Follows what the server says of its lists.
+    pub fn list_changes(&self) -> ListChanges {
+        ListChanges(self.maker.shared.changes.subscribe())
+    }
+
+    /// The list of `kind`; `None` when the server has none.
+    ///
+    /// # Errors
+    /// When a page cannot be had, or the server pages without end.
+    pub async fn list(&self, kind: Kind, control: &Control) -> Result<Option<List>, Failure> {
+        let capability = match kind {
+            Kind::Tools => "tools",
+            Kind::Resources | Kind::Templates => "resources",
+            Kind::Prompts => "prompts",
+        };
+        if !control.has(capability) {
+            return Ok(None);
+        }
+        let mut list = List { items: Vec::new(), first: FirstPage::default() };
+        let mut cursor: Option<Raw> = None;
+        for page in 0..PAGES_MAX {
+            let result = match self.page(kind, cursor.as_ref(), control).await? {
+                Ok(result) => result,
+                // Servers with static resources often have no templates method.
+                Err(_) if kind == Kind::Templates && page == 0 => return Ok(None),
+                Err(refusal) => {
+                    let what = format!("{} was refused: {}", kind.method(), refusal.as_str());
+                    return Err(Failure::Garbled { what });
+                }
+            };
+            if page == 0 {
+                list.first = first_page(kind, &result);
+            }
+            let items = result.member(kind.member()).map(|span| span.start);
+            let found = items.map(|at| json::elements(result.as_bytes(), at));
+            list.items.extend(found.into_iter().flatten().map(|span| result.slice(span)));
+            let next = result.get("nextCursor").filter(|next| next.as_str() != "null");
+            if next.is_none() {
+                return Ok(Some(list));
+            }
+            if next == cursor || list.items.len() > ITEMS_MAX {
+                break;
+            }
+            cursor = next;
+        }
+        let what = format!(
+            "{} does not end: {} items on {PAGES_MAX} pages at most {ITEMS_MAX} are read",
+            kind.method(),
+            list.items.len()
+        );
+        Err(Failure::Garbled { what })
+    }
+
+    async fn page(
+        &self,
+        kind: Kind,
+        cursor: Option<&Raw>,
+        control: &Control,
+    ) -> Result<crate::mcp::Outcome, Failure> {
+        let mut members = Vec::new();
+        if control.0.era() == Era::Modern {
+            members.push(format!(r#""_meta":{{{}}}"#, own_envelope()));
+        }
+        if let Some(cursor) = cursor {
+            members.push(format!(r#""cursor":{}"#, cursor.as_str()));
+        }
+        let params = (!members.is_empty()).then(|| {
+            Raw::parse(format!("{{{}}}", members.join(","))).expect("members of ours are JSON")
+        });
+        let request = handshake::control(Method::parse(kind.method()), params);
+        let limit = self.config.timeout;
+        let answer = timeout(limit, control.0.link.request(request)).await;
+        answer.unwrap_or(Err(Failure::Timeout { after: limit }))
+    }
+
+    /// Opens the stream on which a modern server says that its lists changed.
+    pub fn follow_lists(&self, control: &Control) {
+        let announced: Vec<&str> = [
+            ("tools", "toolsListChanged"),
+            ("prompts", "promptsListChanged"),
+            ("resources", "resourcesListChanged"),
+        ]
+        .into_iter()
+        .filter(|(capability, _)| control.announces(capability))
+        .map(|(_, flag)| flag)
+        .collect();
+        let first = !self.follows.swap(true, std::sync::atomic::Ordering::Relaxed);
+        if control.0.era() == Era::Legacy || announced.is_empty() || !first {
+            return;
+        }
+        let flags: Vec<_> = announced.iter().map(|flag| format!(r#""{flag}":true"#)).collect();
+        let params = format!(
+            r#"{{"_meta":{{{}}},"notifications":{{{}}}}}"#,
+            own_envelope(),
+            flags.join(",")
+        );
+        let params = Raw::parse(params).expect("members of ours are JSON");
+        let (connection, follows) = (Arc::clone(&control.0), Arc::clone(&self.follows));
+        let changes = self.maker.shared.changes.clone();
+        self.maker.tasks.spawn("list changes", async move {
+            while !connection.closed().is_cancelled() {
+                let listen = handshake::control(Method::Listen, Some(params.clone()));
+                let ended = connection.link.request(listen).await;
+                tracing::debug!(?ended, "the stream of list changes ended");
+                tokio::select! {
+                    () = sleep(LISTEN_AGAIN) => {}
+                    () = connection.closed().cancelled() => break,
+                }
+                // What happened in the gap is not told again.
+                changes.send_modify(|count| *count += 1);
+            }
+            follows.store(false, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}
+
+/// Pause before a stream of list changes that ended is opened again.
+const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+fn own_envelope() -> String {
+    let info = Raw::from_value(&session::server_info());
+    meta::envelope(Some(&info), &Raw::from_static("{}"), None)
+}
+
+fn first_page(kind: Kind, result: &Raw) -> FirstPage {
+    let json = result.as_bytes();
+    let ttl = result.get("ttlMs").and_then(|ttl| ttl.as_str().parse().ok());
+    let scope = result.get("cacheScope");
+    let mut patch = Patch::new(json);
+    patch.remove_members(0, |member| {
+        [kind.member(), "nextCursor", "resultType", "ttlMs", "cacheScope"]
+            .iter()
+            .any(|key| member.is(json, key))
+    });
+    let rest = result.is_object().then(|| patch.finish());
+    FirstPage {
+        ttl_ms: ttl,
+        public: scope.as_ref().and_then(Raw::as_text).as_deref() == Some("public"),
+        rest: rest.filter(|rest| json::members(rest.as_bytes(), 0).next().is_some()),
+    }
+}
+
+/// How a server is reached, in a word.
+pub(super) fn transport_name(transport: &Transport) -> &'static str {
+    match transport {
+        Transport::Auto(_) => "auto",
+        Transport::Builtin => "builtin",
+        Transport::Http(_) => "http",
+        Transport::Sse(_) => "sse",
+        Transport::Stdio(_) => "stdio",
+        Transport::WebSocket(_) => "websocket",
+    }
+}

@@ -1,0 +1,368 @@
+//! The catalog: an immutable snapshot of everything the servers offer.
+//!
+//! Owns merging, exposed names and the rules for URIs. Discovery builds a new one whenever a listing
+//! changes; routing and the list methods read the current one. Pure: no I/O, no clock. The text of
+//! items and messages is spliced, never parsed into a model and printed again, and the same offers
+//! give the same snapshot in whatever order the servers answered.
+
+mod header;
+mod instructions;
+mod item;
+mod merge;
+mod mirror;
+mod naming;
+mod pattern;
+mod problem;
+mod resources;
+pub mod rewrite;
+mod uri;
+mod view;
+
+use std::{
+    collections::HashMap,
+    ops::{Index, IndexMut},
+    sync::Arc,
+};
+
+pub use header::{HeaderFault, HeaderParam, ParamKind};
+pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
+pub use item::Hints;
+pub use problem::{Cause, Outcome, Problem};
+pub use resources::Lookup;
+pub use uri::{UriMap, prefix as uri_prefix};
+pub use view::{Entry, Freshness, Page, View};
+
+pub use crate::names::Scope;
+
+use crate::config::{self, ItemRules, Naming};
+use crate::mcp::json::Raw;
+use crate::names::ServerName;
+use resources::Routes;
+use view::Shelf;
+
+/// Everything the servers offer, as each route shows it.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    merged: Tables,
+    servers: HashMap<ServerName, Tables>,
+    routes: Routes,
+    problems: Vec<Problem>,
+    version: u64,
+}
+
+/// What one route shows.
+#[derive(Debug, Default)]
+struct Tables {
+    shelves: ByKind<Shelf>,
+    tools: HashMap<Arc<str>, Arc<Tool>>,
+    prompts: HashMap<Arc<str>, Arc<Prompt>>,
+    instructions: Option<String>,
+    /// Position of the server in `routes`, on the route of one server.
+    site: Option<usize>,
+}
+
+impl Catalog {
+    /// Builds the snapshot of `offers`, which stand in the config's order and have distinct names.
+    pub fn build(naming: &Naming, offers: &[Offer]) -> Self {
+        merge::build(naming, offers)
+    }
+
+    /// The list of `kind` on the route of `scope`; empty for a server that is not in the snapshot.
+    pub fn list(&self, scope: &Scope, kind: Kind) -> View<'_> {
+        match self.tables(scope) {
+            Some(tables) => View::new(&tables.shelves[kind]),
+            None => View::empty(),
+        }
+    }
+
+    /// The tool that is called `exposed` on the route of `scope`.
+    pub fn tool(&self, scope: &Scope, exposed: &str) -> Option<&Arc<Tool>> {
+        self.tables(scope)?.tools.get(exposed)
+    }
+
+    /// The prompt that is called `exposed` on the route of `scope`.
+    pub fn prompt(&self, scope: &Scope, exposed: &str) -> Option<&Arc<Prompt>> {
+        self.tables(scope)?.prompts.get(exposed)
+    }
+
+    /// Where `uri`, a URI or a template as a client of `scope` sends it, leads.
+    ///
+    /// A server may serve more than it lists, so a URI that is found need not exist.
+    pub fn resource(&self, scope: &Scope, uri: &str) -> Lookup {
+        match scope {
+            Scope::All => self.routes.find(uri),
+            Scope::Server(_) => self
+                .tables(scope)
+                .and_then(|tables| tables.site)
+                .map_or(Lookup::NotFound, |at| self.routes.sites[at].own(uri)),
+        }
+    }
+
+    /// How URIs of `server` look on the route of `scope`; the identity for an unknown server.
+    pub fn uris(&self, scope: &Scope, server: &ServerName) -> &UriMap {
+        const IDENTITY: &UriMap = &UriMap::identity();
+        match scope {
+            Scope::All => self
+                .servers
+                .get(server)
+                .and_then(|tables| tables.site)
+                .map_or(IDENTITY, |at| &self.routes.sites[at].uris),
+            Scope::Server(_) => IDENTITY,
+        }
+    }
+
+    /// The same, to be kept; `None` where URIs stay as they are.
+    pub fn uri_map(&self, scope: &Scope, server: &ServerName) -> Option<Arc<UriMap>> {
+        let site = match scope {
+            Scope::All => self.servers.get(server)?.site?,
+            Scope::Server(_) => return None,
+        };
+        Some(Arc::clone(&self.routes.sites[site].uris)).filter(|uris| !uris.is_identity())
+    }
+
+    /// Instructions for models: a server's own on its route, a section for each on merged ones.
+    pub fn instructions(&self, scope: &Scope) -> Option<&str> {
+        self.tables(scope)?.instructions.as_deref()
+    }
+
+    /// What is odd about the offers, in the config's order for each step of the merge.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// How many items of each kind `server` has on its own route.
+    pub fn counts(&self, server: &ServerName) -> ByKind<usize> {
+        let tables = self.servers.get(server);
+        ByKind::from_fn(|kind| tables.map_or(0, |tables| tables.shelves[kind].len()))
+    }
+
+    /// A hash of everything that clients can see here; seals cursors. Equal on replicas of the same
+    /// build that have the same offers.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn tables(&self, scope: &Scope) -> Option<&Tables> {
+        match scope {
+            Scope::All => Some(&self.merged),
+            Scope::Server(server) => self.servers.get(server),
+        }
+    }
+}
+
+/// A kind of item that servers list.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// `tools/list`.
+    Tools,
+    /// `resources/list`.
+    Resources,
+    /// `resources/templates/list`.
+    Templates,
+    /// `prompts/list`.
+    Prompts,
+}
+
+impl Kind {
+    /// Every kind, in the order they are shown in.
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::Templates, Self::Prompts];
+
+    /// The method that lists it.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Resources => "resources/list",
+            Self::Templates => "resources/templates/list",
+            Self::Prompts => "prompts/list",
+        }
+    }
+
+    /// The member of the list's result that holds the items.
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    /// The member of an item that tells it from others of the server.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+
+    const fn has_uris(self) -> bool {
+        matches!(self, Self::Resources | Self::Templates)
+    }
+}
+
+/// One value for each [`Kind`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ByKind<T> {
+    /// For tools.
+    pub tools: T,
+    /// For resources.
+    pub resources: T,
+    /// For resource templates.
+    pub templates: T,
+    /// For prompts.
+    pub prompts: T,
+}
+
+impl<T> ByKind<T> {
+    /// Asks `value` for each kind.
+    pub fn from_fn(mut value: impl FnMut(Kind) -> T) -> Self {
+        Self {
+            tools: value(Kind::Tools),
+            resources: value(Kind::Resources),
+            templates: value(Kind::Templates),
+            prompts: value(Kind::Prompts),
+        }
+    }
+}
+
+impl<T> Index<Kind> for ByKind<T> {
+    type Output = T;
+
+    fn index(&self, kind: Kind) -> &T {
+        match kind {
+            Kind::Tools => &self.tools,
+            Kind::Resources => &self.resources,
+            Kind::Templates => &self.templates,
+            Kind::Prompts => &self.prompts,
+        }
+    }
+}
+
+impl<T> IndexMut<Kind> for ByKind<T> {
+    fn index_mut(&mut self, kind: Kind) -> &mut T {
+        match kind {
+            Kind::Tools => &mut self.tools,
+            Kind::Resources => &mut self.resources,
+            Kind::Templates => &mut self.templates,
+            Kind::Prompts => &mut self.prompts,
+        }
+    }
+}
+
+/// What one server offered when it was last listed; items in its own order, all pages joined.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// Items of `tools/list`.
+    pub tools: Vec<Raw>,
+    /// Items of `resources/list`.
+    pub resources: Vec<Raw>,
+    /// Items of `resources/templates/list`.
+    pub templates: Vec<Raw>,
+    /// Items of `prompts/list`.
+    pub prompts: Vec<Raw>,
+    /// What it wants models to know, from `initialize` or `server/discover`.
+    pub instructions: Option<String>,
+    /// What came with the first page of each list; `None` for a list the server does not have.
+    pub pages: ByKind<Option<FirstPage>>,
+}
+
+impl Listing {
+    /// The items of `kind`.
+    pub fn items(&self, kind: Kind) -> &[Raw] {
+        match kind {
+            Kind::Tools => &self.tools,
+            Kind::Resources => &self.resources,
+            Kind::Templates => &self.templates,
+            Kind::Prompts => &self.prompts,
+        }
+    }
+}
+
+/// What came with the first page of a list, beside its items and its cursor.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FirstPage {
+    /// `ttlMs`; `None` when missing, negative or not a number, which counts as 0.
+    pub ttl_ms: Option<u64>,
+    /// Whether `cacheScope` is `public`; anything else and a missing one count as private.
+    pub public: bool,
+    /// The other members, an object: unknown fields survive on the server's own route.
+    pub rest: Option<Raw>,
+}
+
+/// One server's part in a snapshot.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Its name.
+    pub server: ServerName,
+    /// Its part of the config.
+    pub config: Arc<config::Server>,
+    /// What it offered.
+    pub listing: Arc<Listing>,
+    /// Whether it is reached over HTTP in the modern era, where a tool whose `x-mcp-header` breaks
+    /// the rules must not be served. Elsewhere only the annotation is left out.
+    pub modern_http: bool,
+}
+
+impl Offer {
+    fn rules(&self, kind: Kind) -> &ItemRules {
+        match kind {
+            Kind::Tools => &self.config.tools,
+            Kind::Resources | Kind::Templates => &self.config.resources,
+            Kind::Prompts => &self.config.prompts,
+        }
+    }
+
+    fn exposes(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Tools => self.config.expose.tools,
+            Kind::Resources | Kind::Templates => self.config.expose.resources,
+            Kind::Prompts => self.config.expose.prompts,
+        }
+    }
+
+    /// What the template and URIs call the server.
+    fn namespace(&self) -> &str {
+        self.config
+            .namespace
+            .as_deref()
+            .unwrap_or(self.server.as_str())
+    }
+}
+
+/// A tool as one route shows it.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    /// The server that has it.
+    pub server: ServerName,
+    /// What the server calls it.
+    pub original: Arc<str>,
+    /// What clients of the route call it.
+    pub exposed: Arc<str>,
+    /// Its entry in the route's list.
+    pub item: Raw,
+    /// Its entry in the server's own list.
+    pub source: Raw,
+    /// Arguments that are repeated in `Mcp-Param-*` headers.
+    pub headers: Arc<[HeaderParam]>,
+    /// What it says about calling it.
+    pub hints: Hints,
+}
+
+/// A prompt as one route shows it.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// The server that has it.
+    pub server: ServerName,
+    /// What the server calls it.
+    pub original: Arc<str>,
+    /// What clients of the route call it.
+    pub exposed: Arc<str>,
+    /// Its entry in the route's list.
+    pub item: Raw,
+    /// Its entry in the server's own list.
+    pub source: Raw,
+}
+
+#[cfg(test)]
+mod tests;

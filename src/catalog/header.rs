@@ -1,0 +1,244 @@
+//! `x-mcp-header`: which arguments of a tool a client repeats in `Mcp-Param-*` headers.
+//!
+//! Reads the annotations of an `inputSchema` and says which of them break the rules (Spec 2026-07-28
+//! server/tools, basic/transports/streamable-http). What to do about those is the caller's choice.
+
+use std::{borrow::Cow, collections::HashMap, ops::Range};
+
+use super::rewrite::may_contain;
+use crate::mcp::json;
+
+/// The annotation's key in a schema.
+const ANNOTATION: &str = "x-mcp-header";
+
+/// How deep a schema is searched; deeper annotations are not seen. Real schemas stay far below.
+const DEPTH_MAX: usize = 64;
+
+/// Keywords whose value is one schema or an array of schemas, none of them a plain property.
+const SCHEMA_KEYWORDS: [&str; 16] = [
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
+/// Keywords whose value is an object of schemas, none of them a plain property.
+const SCHEMA_MAP_KEYWORDS: [&str; 5] = [
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "patternProperties",
+];
+
+/// An argument that is repeated in a header.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HeaderParam {
+    /// Property names from the root of the arguments to the value.
+    pub path: Vec<String>,
+    /// What follows `Mcp-Param-` in the header's name, as the server wrote it.
+    pub header: String,
+    /// The type of the value.
+    pub kind: ParamKind,
+}
+
+/// Types whose values may be repeated in a header.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ParamKind {
+    /// `true` or `false`.
+    Boolean,
+    /// A decimal within 2^53 - 1 of zero.
+    Integer,
+    /// Text.
+    String,
+}
+
+/// Which rule an annotation breaks; the authors of the server can mend it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HeaderFault {
+    /// Two properties ask for one header; letter case does not tell headers apart.
+    #[error("x-mcp-header `{header}` is used more than once")]
+    Duplicate {
+        /// The header, as the annotation writes it.
+        header: String,
+    },
+    /// The annotation is not a string, or holds what no header name holds (RFC 9110 section 5.6.2).
+    #[error("x-mcp-header {found} is not a header name")]
+    NotToken {
+        /// The annotation as JSON.
+        found: String,
+    },
+    /// The property is no string, integer or boolean.
+    #[error("x-mcp-header `{header}` is on a property that is not a string, integer or boolean")]
+    Type {
+        /// The header, as the annotation writes it.
+        header: String,
+    },
+    /// Something else than `properties` lies between the root and the annotation.
+    #[error("x-mcp-header `{header}` is not reached through `properties` alone")]
+    Unreachable {
+        /// The header, as the annotation writes it.
+        header: String,
+    },
+}
+
+/// The annotations of one tool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Headers {
+    /// Those that keep the rules.
+    pub(super) params: Vec<HeaderParam>,
+    /// Those that do not: where the annotated schema begins in the text, and why.
+    pub(super) faults: Vec<(usize, HeaderFault)>,
+}
+
+impl Headers {
+    /// Reads the schema that begins at `at` in `json`.
+    pub(super) fn read(json: &[u8], at: usize) -> Self {
+        let mut search = Search {
+            json,
+            path: Vec::new(),
+            found: Vec::new(),
+            faults: Vec::new(),
+        };
+        search.schema(at, true, 0);
+        search.finish()
+    }
+}
+
+/// Whether `member` is an annotation.
+pub(super) fn is_annotation(member: &json::Member, json: &[u8]) -> bool {
+    member.is(json, ANNOTATION)
+}
+
+/// Whether `json` may hold an annotation at all; cheap, and never wrong about a no.
+pub(super) fn may_annotate(json: &[u8]) -> bool {
+    may_contain(json, ANNOTATION.as_bytes())
+}
+
+struct Search<'a> {
+    json: &'a [u8],
+    path: Vec<String>,
+    found: Vec<(usize, HeaderParam)>,
+    faults: Vec<(usize, HeaderFault)>,
+}
+
+impl Search<'_> {
+    fn schema(&mut self, at: usize, reachable: bool, depth: usize) {
+        if depth > DEPTH_MAX {
+            return;
+        }
+        let (mut annotation, mut kind) = (None, None);
+        for member in json::members(self.json, at) {
+            let Some(key) = json::text(&self.json[member.key]) else {
+                continue;
+            };
+            let start = member.value.start;
+            match key.as_ref() {
+                ANNOTATION => annotation = Some(member.value),
+                "type" => kind = Some(member.value),
+                "properties" => self.properties(start, reachable, depth),
+                key if SCHEMA_MAP_KEYWORDS.contains(&key) => self.properties(start, false, depth),
+                key if SCHEMA_KEYWORDS.contains(&key) => self.schemas(start, depth),
+                _ => {}
+            }
+        }
+        if let Some(annotation) = annotation {
+            match self.judge(annotation, kind, reachable) {
+                Ok(param) => self.found.push((at, param)),
+                Err(fault) => self.faults.push((at, fault)),
+            }
+        }
+    }
+
+    fn properties(&mut self, at: usize, reachable: bool, depth: usize) {
+        for member in json::members(self.json, at) {
+            let name = json::text(&self.json[member.key]);
+            let reachable = reachable && name.is_some();
+            self.path.push(name.unwrap_or_default().into_owned());
+            self.schema(member.value.start, reachable, depth + 1);
+            self.path.pop();
+        }
+    }
+
+    /// A schema or an array of them, out of the reach of plain `properties`.
+    fn schemas(&mut self, at: usize, depth: usize) {
+        self.schema(at, false, depth + 1);
+        for element in json::elements(self.json, at) {
+            self.schema(element.start, false, depth + 1);
+        }
+    }
+
+    fn judge(
+        &self,
+        annotation: Range<usize>,
+        kind: Option<Range<usize>>,
+        reachable: bool,
+    ) -> Result<HeaderParam, HeaderFault> {
+        let written = &self.json[annotation];
+        let header = json::text(written)
+            .filter(|header| is_token(header))
+            .map(Cow::into_owned)
+            .ok_or_else(|| HeaderFault::NotToken {
+                found: String::from_utf8_lossy(written).chars().take(80).collect(),
+            })?;
+        if !reachable || self.path.is_empty() {
+            return Err(HeaderFault::Unreachable { header });
+        }
+        let Some(kind) = kind.and_then(|span| param_kind(&self.json[span])) else {
+            return Err(HeaderFault::Type { header });
+        };
+        Ok(HeaderParam {
+            path: self.path.clone(),
+            header,
+            kind,
+        })
+    }
+
+    /// Headers that are used twice are faults wherever they are used: keeping one of them would
+    /// make the meaning depend on the order of members.
+    fn finish(mut self) -> Headers {
+        let mut uses: HashMap<String, usize> = HashMap::new();
+        for (_, param) in &self.found {
+            *uses.entry(param.header.to_ascii_lowercase()).or_default() += 1;
+        }
+        let mut params = Vec::with_capacity(self.found.len());
+        for (at, param) in self.found {
+            if uses[&param.header.to_ascii_lowercase()] > 1 {
+                let header = param.header;
+                self.faults.push((at, HeaderFault::Duplicate { header }));
+            } else {
+                params.push(param);
+            }
+        }
+        Headers {
+            params,
+            faults: self.faults,
+        }
+    }
+}
+
+fn param_kind(written: &[u8]) -> Option<ParamKind> {
+    match json::text(written)?.as_ref() {
+        "boolean" => Some(ParamKind::Boolean),
+        "integer" => Some(ParamKind::Integer),
+        "string" => Some(ParamKind::String),
+        _ => None,
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(legal)
+}

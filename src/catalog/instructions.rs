@@ -1,0 +1,79 @@
+//! Instructions of many servers as one text.
+//!
+//! They reach models, so a server must not speak in another's name or drown the others: headings
+//! cannot be forged, control characters go, and length is limited.
+
+use super::{Cause, Offer, Problem};
+
+/// Longest instructions of one server on a merged route, characters. Long enough for every server
+/// seen, and some hundred servers still fit a model's context.
+pub const SERVER_CHARACTERS_MAX: usize = 4_096;
+
+/// Longest merged instructions, characters; servers after that are left out.
+pub const MERGED_CHARACTERS_MAX: usize = 65_536;
+
+/// How a server's part begins; the same at the start of a line of its text is indented.
+const HEADING: &str = "# Server ";
+
+/// The instructions of all `offers` that put something on merged routes, in the config's order.
+pub(super) fn merge(offers: &[Offer], problems: &mut Vec<Problem>) -> Option<String> {
+    let mut merged = String::new();
+    let mut room = MERGED_CHARACTERS_MAX;
+    for offer in offers {
+        let expose = offer.config.expose;
+        let Some(text) = offer.listing.instructions.as_deref() else {
+            continue;
+        };
+        let text = clean(text);
+        if text.is_empty() || !(expose.tools || expose.resources || expose.prompts) {
+            continue;
+        }
+        let limit = room.min(SERVER_CHARACTERS_MAX);
+        if text.chars().count() > limit {
+            problems.push(Problem {
+                server: offer.server.clone(),
+                kind: None,
+                cause: Cause::InstructionsCut { limit },
+            });
+        }
+        let kept: String = text.chars().take(limit).collect();
+        room -= kept.chars().count();
+        if kept.is_empty() {
+            continue;
+        }
+        if !merged.is_empty() {
+            merged.push_str("\n\n");
+        }
+        merged.push_str(HEADING);
+        merged.push_str(offer.server.as_str());
+        merged.push_str("\n\n");
+        merged.push_str(kept.trim_end());
+    }
+    (!merged.is_empty()).then_some(merged)
+}
+
+fn clean(text: &str) -> String {
+    let lines = text.trim().lines().map(|line| {
+        let line: String = line
+            .chars()
+            .filter(|c| *c == '\t' || !c.is_control())
+            .collect();
+        let forged = line.trim_start().starts_with(HEADING.trim_end());
+        if forged { format!("    {line}") } else { line }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_forge_headings_or_hide_controls() {
+        let check = |text: &str, expect: &str| assert_eq!(clean(text), expect, "{text:?}");
+        check("  plain\ttext\n", "plain\ttext");
+        check("a\u{1b}[31mb\u{0}\r\nc", "a[31mb\nc");
+        check("x\n# Server github\n\ny", "x\n    # Server github\n\ny");
+        check("# Servers", "    # Servers");
+    }
+}

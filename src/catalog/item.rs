@@ -1,0 +1,319 @@
+//! The items of one server: read from what it listed, with the config's rules applied.
+//!
+//! Tolerant: what cannot be served is left out with a [`Problem`], everything else goes on. The text
+//! of an item is only ever spliced.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use globset::{Glob, GlobMatcher};
+
+use super::{
+    Cause, HeaderFault, HeaderParam, Kind, Offer, Problem,
+    header::{self, Headers},
+    rewrite::meta_uris,
+    uri::UriMap,
+};
+use crate::config::ItemRules;
+use crate::mcp::json::{self, Member, Patch, Raw};
+
+/// What a tool says about calling it; untrusted, so nothing may be permitted because of it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Hints {
+    /// `readOnlyHint`: a call changes nothing.
+    pub read_only: bool,
+    /// `idempotentHint`: a repeated call changes nothing more.
+    pub idempotent: bool,
+}
+
+/// One item that may be listed.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    pub(super) source: &'a Raw,
+    /// The server's own name or URI.
+    pub(super) original: Arc<str>,
+    /// What takes the original name's place in the template, and on the server's own route.
+    pub(super) name: Arc<str>,
+    pub(super) headers: Arc<[HeaderParam]>,
+    pub(super) hints: Hints,
+    /// URIs that `_meta` names; servers need not list them.
+    pub(super) linked: Vec<Arc<str>>,
+    spans: Spans,
+    label: Option<&'a str>,
+    description: Option<&'a str>,
+    faults: Vec<usize>,
+}
+
+/// Where the members stand that may be replaced. Repeated keys all are, so that no reader of the
+/// item sees another value than we do.
+#[derive(Debug, Default)]
+struct Spans {
+    key: Vec<Range<usize>>,
+    /// The display name of a resource; for tools it is the key.
+    name: Vec<Range<usize>>,
+    description: Vec<Range<usize>>,
+    meta: Vec<Range<usize>>,
+}
+
+impl Item<'_> {
+    /// The item's text with `key` as its name or URI.
+    pub(super) fn render(&self, key: &str, uris: &UriMap) -> Raw {
+        let json = self.source.as_bytes();
+        let mut patch = Patch::new(json);
+        if *key != *self.original {
+            put(&mut patch, &self.spans.key, key);
+        }
+        if let Some(label) = self.label {
+            put(&mut patch, &self.spans.name, label);
+            if self.spans.name.is_empty() {
+                insert(&mut patch, "name", label);
+            }
+        }
+        if let Some(description) = self.description {
+            put(&mut patch, &self.spans.description, description);
+            if self.spans.description.is_empty() {
+                insert(&mut patch, "description", description);
+            }
+        }
+        for span in &self.spans.meta {
+            let Some(uri) = json::text(&json[span.clone()]) else {
+                continue;
+            };
+            let exposed = uris.expose(&uri);
+            if exposed != uri {
+                patch.replace(span.clone(), quoted(&exposed));
+            }
+        }
+        for at in &self.faults {
+            patch.remove_members(*at, |member| header::is_annotation(member, json));
+        }
+        if patch.is_empty() {
+            return self.source.clone();
+        }
+        patch.finish()
+    }
+}
+
+fn put(patch: &mut Patch<'_>, spans: &[Range<usize>], text: &str) {
+    for span in spans {
+        patch.replace(span.clone(), quoted(text));
+    }
+}
+
+fn insert(patch: &mut Patch<'_>, key: &str, text: &str) {
+    patch.insert_members(0, &format!("\"{key}\":{}", Raw::string(text).as_str()));
+}
+
+fn quoted(text: &str) -> Vec<u8> {
+    Raw::string(text).as_bytes().to_vec()
+}
+
+/// The `allow` and `deny` of a kind, ready to match.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Filter {
+    allow: Option<Vec<GlobMatcher>>,
+    deny: Vec<GlobMatcher>,
+}
+
+impl Filter {
+    pub(super) fn new(rules: &ItemRules) -> Self {
+        let compile = |globs: &Vec<Glob>| globs.iter().map(Glob::compile_matcher).collect();
+        Self {
+            allow: rules.allow.as_ref().map(compile),
+            deny: compile(&rules.deny),
+        }
+    }
+
+    /// Whether the item that the server calls `original` may be used.
+    pub(super) fn permits(&self, original: &str) -> bool {
+        let matches = |globs: &[GlobMatcher]| globs.iter().any(|glob| glob.is_match(original));
+        self.allow.as_deref().is_none_or(matches) && !matches(&self.deny)
+    }
+}
+
+/// Reads what `offer` has of `kind`, in the server's order.
+pub(super) fn read<'a>(
+    offer: &'a Offer,
+    kind: Kind,
+    filter: &Filter,
+    problems: &mut Vec<Problem>,
+) -> Vec<Item<'a>> {
+    let mut report = |cause| {
+        problems.push(Problem {
+            server: offer.server.clone(),
+            kind: Some(kind),
+            cause,
+        });
+    };
+    let rules = offer.rules(kind);
+    let (mut items, mut seen) = (Vec::new(), HashSet::new());
+    for (index, source) in offer.listing.items(kind).iter().enumerate() {
+        let (original, spans) = match locate(kind, source, index) {
+            Ok(found) => found,
+            Err(cause) => {
+                report(cause);
+                continue;
+            }
+        };
+        if !filter.permits(&original) {
+            continue;
+        }
+        if !seen.insert(original.clone()) {
+            let name = original.to_string();
+            report(Cause::Duplicate { name });
+            continue;
+        }
+        let mut item = Item::new(source, original, spans);
+        item.apply(kind, rules);
+        if kind != Kind::Tools || item.inspect(offer.modern_http, &mut report) {
+            items.push(item);
+        }
+    }
+    settle_renames(&mut items, report);
+    items
+}
+
+impl<'a> Item<'a> {
+    fn new(source: &'a Raw, original: Arc<str>, spans: Spans) -> Self {
+        Self {
+            source,
+            name: original.clone(),
+            original,
+            headers: Arc::default(),
+            hints: Hints::default(),
+            linked: Vec::new(),
+            spans,
+            label: None,
+            description: None,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Applies `rename` and `describe`. The URI of a resource is its identity, which no rule
+    /// changes; there `rename` gives the name that people see.
+    fn apply(&mut self, kind: Kind, rules: &'a ItemRules) {
+        self.description = rules.describe.get(&*self.original).map(String::as_str);
+        let Some(name) = rules.rename.get(&*self.original) else {
+            return;
+        };
+        match kind {
+            Kind::Prompts | Kind::Tools => self.name = name.as_str().into(),
+            Kind::Resources | Kind::Templates => self.label = Some(name),
+        }
+    }
+
+    /// Reads what only tools have; false when the tool cannot be served.
+    ///
+    /// Over HTTP a client must drop a tool whose annotations break the rules. A server that is
+    /// reached otherwise was never bound by them, and clients of ours would drop its tool: there
+    /// the annotation goes instead.
+    fn inspect(&mut self, modern_http: bool, report: &mut impl FnMut(Cause)) -> bool {
+        let json = self.source.as_bytes();
+        self.hints = hints(json);
+        for member in json::members(json, 0).filter(|member| member.is(json, "_meta")) {
+            self.spans.meta.extend(meta_uris(json, member.value.start));
+        }
+        let linked = self
+            .spans
+            .meta
+            .iter()
+            .filter_map(|span| json::text(&json[span.clone()]));
+        self.linked = linked.map(|uri| Arc::from(&*uri)).collect();
+        if !header::may_annotate(json) {
+            return true;
+        }
+        let Some(schema) = json::find(json, 0, "inputSchema") else {
+            return true;
+        };
+        let Headers { params, faults } = Headers::read(json, schema.start);
+        self.headers = params.into();
+        let tool = &self.original;
+        let mut blame = |fault: HeaderFault| {
+            report(Cause::Header {
+                tool: tool.to_string(),
+                fault,
+                dropped: modern_http,
+            });
+        };
+        let served = faults.is_empty() || !modern_http;
+        for (at, fault) in faults {
+            self.faults.push(at);
+            blame(fault);
+        }
+        served
+    }
+}
+
+fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, Spans), Cause> {
+    if !source.is_object() {
+        return Err(Cause::NotAnObject { index });
+    }
+    let json = source.as_bytes();
+    let mut spans = Spans::default();
+    for Member { key, value } in json::members(json, 0) {
+        let Some(key) = json::text(&json[key]) else {
+            continue;
+        };
+        if key == kind.key() {
+            spans.key.push(value);
+        } else if key == "name" {
+            spans.name.push(value);
+        } else if key == "description" {
+            spans.description.push(value);
+        }
+    }
+    let key = spans
+        .key
+        .last()
+        .and_then(|span| json::text(&json[span.clone()]));
+    match key.filter(|key| !key.is_empty()) {
+        Some(key) => Ok((key.into(), spans)),
+        None => Err(Cause::NoName {
+            index,
+            member: kind.key(),
+        }),
+    }
+}
+
+fn hints(json: &[u8]) -> Hints {
+    let Some(annotations) = json::find(json, 0, "annotations") else {
+        return Hints::default();
+    };
+    let says =
+        |key| json::find(json, annotations.start, key).is_some_and(|span| &json[span] == b"true");
+    Hints {
+        read_only: says("readOnlyHint"),
+        idempotent: says("idempotentHint"),
+    }
+}
+
+/// Leaves out what a rename of the config collides with. The renamed item stays: the operator chose
+/// its name, and a server must not be able to take it by listing another item of that name.
+fn settle_renames(items: &mut Vec<Item<'_>>, mut report: impl FnMut(Cause)) {
+    let mut owners: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+    for item in items.iter().filter(|item| item.name != item.original) {
+        let owner = owners
+            .entry(item.name.clone())
+            .or_insert_with(|| item.original.clone());
+        if item.original < *owner {
+            *owner = item.original.clone();
+        }
+    }
+    if owners.is_empty() {
+        return;
+    }
+    items.retain(|item| match owners.get(&item.name) {
+        Some(owner) if *owner != item.original => {
+            report(Cause::RenamedOver {
+                original: item.original.to_string(),
+                by: owner.to_string(),
+                name: item.name.to_string(),
+            });
+            false
+        }
+        Some(_) | None => true,
+    });
+}

@@ -1,0 +1,447 @@
+//! Building a snapshot: read every offer, lay out each server's own route, then the merged one.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use super::{
+    ByKind, Catalog, Cause, Entry, Freshness, Kind, Offer, Outcome, Problem, Prompt, Tables, Tool,
+    instructions,
+    item::{self, Filter, Item},
+    naming::{self, Claim, Template, Verdict},
+    pattern::Pattern,
+    resources::{Routes, Site},
+    uri::{self, UriMap},
+    view::Shelf,
+};
+use crate::config::Naming;
+use crate::names::ServerName;
+
+/// One offer, read.
+struct Part<'a> {
+    offer: &'a Offer,
+    items: ByKind<Vec<Item<'a>>>,
+    /// For resources and templates.
+    filter: Filter,
+    prefix: String,
+    uris: Arc<UriMap>,
+}
+
+/// An item and the name or URI it has on a route.
+struct Placed<'a> {
+    part: usize,
+    item: &'a Item<'a>,
+    exposed: Arc<str>,
+}
+
+pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
+    let mut problems = Vec::new();
+    let mut parts: Vec<Part<'_>> = offers
+        .iter()
+        .map(|offer| read(offer, &mut problems))
+        .collect();
+    settle_prefixes(&mut parts, &mut problems);
+    let uri_verdicts = map_uris(naming, &mut parts);
+    let mut servers = HashMap::with_capacity(parts.len());
+    for (at, part) in parts.iter().enumerate() {
+        servers.insert(part.offer.server.clone(), own_tables(at, &parts));
+    }
+    let mut routes = Routes::new(parts.iter().map(site).collect(), naming.namespace_resources);
+    let mut merged = Tables::default();
+    for kind in Kind::ALL {
+        let placed = match kind {
+            Kind::Tools | Kind::Prompts => place_named(naming, kind, &parts, &mut problems),
+            Kind::Resources | Kind::Templates => {
+                let placed = place_uris(kind, &parts, &uri_verdicts[kind], &mut problems);
+                for Placed {
+                    part,
+                    item,
+                    exposed,
+                } in &placed
+                {
+                    let target = (*part, item.original.clone());
+                    routes.listed.entry(exposed.clone()).or_insert(target);
+                }
+                placed
+            }
+        };
+        merged.fill(kind, placed, &parts, |at| &parts[at].uris);
+        merged.shelves[kind].freshness = merged_freshness(kind, &parts);
+    }
+    merged.instructions = instructions::merge(offers, &mut problems);
+    let version = version(offers, &merged, &servers);
+    Catalog {
+        merged,
+        servers,
+        routes,
+        problems,
+        version,
+    }
+}
+
+fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
+    let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind)));
+    Part {
+        offer,
+        items: ByKind::from_fn(|kind| item::read(offer, kind, &filters[kind], problems)),
+        filter: std::mem::take(&mut filters.resources),
+        prefix: uri::prefix(offer.namespace()),
+        uris: Arc::new(UriMap::identity()),
+    }
+}
+
+/// Makes URI prefixes distinct. The config refuses equal ones; should they come here all the same,
+/// every one of them gets a hash, so that no server reads in another's name.
+fn settle_prefixes(parts: &mut [Part<'_>], problems: &mut Vec<Problem>) {
+    let mut users: HashMap<&str, usize> = HashMap::new();
+    for part in parts.iter() {
+        *users.entry(&part.prefix).or_default() += 1;
+    }
+    let shared: HashSet<String> = users
+        .into_iter()
+        .filter(|(_, users)| *users > 1)
+        .map(|(prefix, _)| prefix.to_owned())
+        .collect();
+    for part in parts
+        .iter_mut()
+        .filter(|part| shared.contains(&part.prefix))
+    {
+        let hash = naming::hash(&part.offer.server, "");
+        let used = format!("{}-{}", part.prefix, &hash[..naming::HASH_DIGITS]);
+        let prefix = std::mem::replace(&mut part.prefix, used.clone());
+        problems.push(Problem {
+            server: part.offer.server.clone(),
+            kind: None,
+            cause: Cause::Prefix { prefix, used },
+        });
+    }
+}
+
+/// Gives every part its map for merged routes, and says what becomes of equal URIs.
+fn map_uris(naming: &Naming, parts: &mut [Part<'_>]) -> ByKind<Vec<Verdict>> {
+    if naming.namespace_resources {
+        for part in parts.iter_mut() {
+            part.uris = Arc::new(UriMap::prefixed(part.prefix.clone()));
+        }
+        return ByKind::from_fn(|kind| vec![Verdict::Kept; visible(kind, parts).count()]);
+    }
+    let mut shared: HashSet<Arc<str>> = HashSet::new();
+    let mut judge = |kind| match kind {
+        Kind::Tools | Kind::Prompts => Vec::new(),
+        Kind::Resources | Kind::Templates => {
+            let claims: Vec<Claim<'_>> = visible(kind, parts)
+                .map(|(at, item)| claim(item.original.to_string(), at, item, parts))
+                .collect();
+            let verdicts = naming::judge(naming.conflict, &claims);
+            let contested = visible(kind, parts)
+                .zip(&verdicts)
+                .filter(|(_, verdict)| **verdict == Verdict::Contested)
+                .map(|((_, item), _)| item.original.clone());
+            shared.extend(contested);
+            verdicts
+        }
+    };
+    let verdicts = ByKind::from_fn(&mut judge);
+    let shared = Arc::new(shared);
+    for part in parts.iter_mut() {
+        part.uris = Arc::new(UriMap::sharing(part.prefix.clone(), shared.clone()));
+    }
+    verdicts
+}
+
+/// The items of `kind` that merged routes show, each with the position of its part.
+fn visible<'a>(
+    kind: Kind,
+    parts: &'a [Part<'a>],
+) -> impl Iterator<Item = (usize, &'a Item<'a>)> + 'a {
+    let parts = parts
+        .iter()
+        .enumerate()
+        .filter(move |(_, part)| part.offer.exposes(kind));
+    parts.flat_map(move |(at, part)| part.items[kind].iter().map(move |item| (at, item)))
+}
+
+fn claim<'a>(name: String, at: usize, item: &'a Item<'a>, parts: &'a [Part<'a>]) -> Claim<'a> {
+    let offer = parts[at].offer;
+    Claim {
+        name,
+        server: &offer.server,
+        order: at,
+        priority: offer.config.priority,
+        original: &item.original,
+    }
+}
+
+/// Finds the exposed names of tools or prompts.
+fn place_named<'a>(
+    naming: &Naming,
+    kind: Kind,
+    parts: &'a [Part<'a>],
+    problems: &mut Vec<Problem>,
+) -> Vec<Placed<'a>> {
+    let template = Template::parse(naming);
+    let items: Vec<(usize, &Item<'_>)> = visible(kind, parts).collect();
+    let claims: Vec<Claim<'_>> = items
+        .iter()
+        .map(|(at, item)| {
+            let name = template.render(parts[*at].offer.namespace(), &item.name);
+            claim(name, *at, item, parts)
+        })
+        .collect();
+    let verdicts = naming::judge(naming.conflict, &claims);
+    let names = naming::distinct(&claims, &verdicts, naming.max_length);
+    report_collisions(kind, &claims, &verdicts, &names, problems);
+    place(items, names)
+}
+
+/// Finds the exposed URIs of resources or templates.
+fn place_uris<'a>(
+    kind: Kind,
+    parts: &'a [Part<'a>],
+    verdicts: &[Verdict],
+    problems: &mut Vec<Problem>,
+) -> Vec<Placed<'a>> {
+    let items: Vec<(usize, &Item<'_>)> = visible(kind, parts).collect();
+    let names: Vec<Option<String>> = items
+        .iter()
+        .zip(verdicts)
+        .map(|((at, item), verdict)| match verdict {
+            Verdict::Hidden(_) => None,
+            Verdict::Contested | Verdict::Kept if kind == Kind::Templates => {
+                Some(parts[*at].uris.expose_template(&item.original).into_owned())
+            }
+            Verdict::Contested | Verdict::Kept => {
+                Some(parts[*at].uris.expose(&item.original).into_owned())
+            }
+        })
+        .collect();
+    let claims: Vec<Claim<'_>> = items
+        .iter()
+        .map(|(at, item)| claim(item.original.to_string(), *at, item, parts))
+        .collect();
+    report_collisions(kind, &claims, verdicts, &names, problems);
+    place(items, names)
+}
+
+fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> Vec<Placed<'a>> {
+    let named = items.into_iter().zip(names);
+    let placed = named.filter_map(|((part, item), name)| {
+        let exposed = name?.into();
+        Some(Placed {
+            part,
+            item,
+            exposed,
+        })
+    });
+    placed.collect()
+}
+
+fn report_collisions(
+    kind: Kind,
+    claims: &[Claim<'_>],
+    verdicts: &[Verdict],
+    names: &[Option<String>],
+    problems: &mut Vec<Problem>,
+) {
+    let contested = verdicts.iter().any(|verdict| *verdict != Verdict::Kept);
+    let mut claimants: HashMap<&str, Vec<usize>> = HashMap::new();
+    if contested {
+        for (index, claim) in claims.iter().enumerate() {
+            claimants.entry(&claim.name).or_default().push(index);
+        }
+    }
+    for (index, (claim, verdict)) in claims.iter().zip(verdicts).enumerate() {
+        let name = names[index].clone();
+        let outcome = match (verdict, &name) {
+            (Verdict::Kept, Some(name)) if *name == claim.name => continue,
+            (Verdict::Kept, Some(_)) if kind.has_uris() => continue,
+            (Verdict::Kept, Some(_)) => None,
+            (Verdict::Contested, Some(name)) => Some(Outcome::Exposed(name.clone())),
+            (Verdict::Hidden(winner), _) => {
+                Some(Outcome::Hidden(winner.map(|at| claims[at].server.clone())))
+            }
+            (Verdict::Contested | Verdict::Kept, None) => Some(Outcome::Hidden(None)),
+        };
+        let original = claim.original.to_owned();
+        let cause = match outcome {
+            None => Cause::Shortened {
+                original,
+                exposed: name.unwrap_or_default(),
+            },
+            Some(outcome) => Cause::Collision {
+                original,
+                name: claim.name.clone(),
+                with: rivals(index, &claimants, claims),
+                outcome,
+            },
+        };
+        problems.push(Problem {
+            server: claim.server.clone(),
+            kind: Some(kind),
+            cause,
+        });
+    }
+}
+
+fn rivals(
+    index: usize,
+    claimants: &HashMap<&str, Vec<usize>>,
+    claims: &[Claim<'_>],
+) -> Vec<ServerName> {
+    let same = claimants.get(claims[index].name.as_str());
+    let others = same.into_iter().flatten().filter(|other| **other != index);
+    let servers: BTreeSet<&ServerName> = others.map(|other| claims[*other].server).collect();
+    servers.into_iter().cloned().collect()
+}
+
+/// What the route of one server shows.
+fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
+    const IDENTITY: &UriMap = &UriMap::identity();
+    let part = &parts[at];
+    let listing = &part.offer.listing;
+    let mut tables = Tables {
+        instructions: listing.instructions.clone(),
+        site: Some(at),
+        ..Tables::default()
+    };
+    for kind in Kind::ALL {
+        let items = part.items[kind].iter();
+        let placed = items.map(|item| Placed {
+            part: at,
+            item,
+            exposed: item.name.clone(),
+        });
+        tables.fill(kind, placed.collect(), parts, |_| IDENTITY);
+        let page = listing.pages[kind].as_ref();
+        tables.shelves[kind].freshness = freshness(page);
+        tables.shelves[kind].rest = page.and_then(|page| page.rest.clone());
+    }
+    tables
+}
+
+impl Tables {
+    fn fill<'a>(
+        &mut self,
+        kind: Kind,
+        mut placed: Vec<Placed<'_>>,
+        parts: &[Part<'_>],
+        uris: impl Fn(usize) -> &'a UriMap,
+    ) {
+        placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
+        let entries = placed.iter().map(
+            |Placed {
+                 part,
+                 item,
+                 exposed,
+             }| Entry {
+                server: parts[*part].offer.server.clone(),
+                original: item.original.clone(),
+                exposed: exposed.clone(),
+                item: item.render(exposed, uris(*part)),
+                digest: 0,
+            },
+        );
+        let shelf = Shelf::join(entries.collect());
+        for (entry, Placed { item, .. }) in shelf.entries().iter().zip(&placed) {
+            match kind {
+                Kind::Tools => {
+                    self.tools
+                        .insert(entry.exposed.clone(), tool(entry, item).into());
+                }
+                Kind::Prompts => {
+                    self.prompts
+                        .insert(entry.exposed.clone(), prompt(entry, item).into());
+                }
+                Kind::Resources | Kind::Templates => {}
+            }
+        }
+        self.shelves[kind] = shelf;
+    }
+}
+
+fn tool(entry: &Entry, item: &Item<'_>) -> Tool {
+    Tool {
+        server: entry.server.clone(),
+        original: entry.original.clone(),
+        exposed: entry.exposed.clone(),
+        item: entry.item.clone(),
+        source: item.source.clone(),
+        headers: item.headers.clone(),
+        hints: item.hints,
+    }
+}
+
+fn prompt(entry: &Entry, item: &Item<'_>) -> Prompt {
+    Prompt {
+        server: entry.server.clone(),
+        original: entry.original.clone(),
+        exposed: entry.exposed.clone(),
+        item: entry.item.clone(),
+        source: item.source.clone(),
+    }
+}
+
+fn site(part: &Part<'_>) -> Site {
+    let listed = part
+        .items
+        .resources
+        .iter()
+        .map(|item| item.original.clone());
+    let linked = part
+        .items
+        .tools
+        .iter()
+        .flat_map(|item| item.linked.iter().cloned());
+    let templates = part.items.templates.iter();
+    Site {
+        server: part.offer.server.clone(),
+        prefix: part.prefix.clone(),
+        uris: part.uris.clone(),
+        filter: part.filter.clone(),
+        known: listed.chain(linked).collect(),
+        templates: templates
+            .map(|item| Pattern::parse(&item.original))
+            .collect(),
+        visible: part.offer.exposes(Kind::Resources),
+    }
+}
+
+/// The least of all parts: the shortest time, and public only when every part is (Spec 2026-07-28
+/// server/utilities/caching leaves merging to gateways; a missing scope counts as private).
+fn merged_freshness(kind: Kind, parts: &[Part<'_>]) -> Freshness {
+    let shown = parts.iter().filter(|part| part.offer.exposes(kind));
+    let listed = shown.filter(|part| {
+        let listing = &part.offer.listing;
+        listing.pages[kind].is_some() || !listing.items(kind).is_empty()
+    });
+    let each = listed.map(|part| freshness(part.offer.listing.pages[kind].as_ref()));
+    let least = each.reduce(|a, b| Freshness {
+        ttl_ms: a.ttl_ms.min(b.ttl_ms),
+        public: a.public && b.public,
+    });
+    least.unwrap_or(freshness(None))
+}
+
+fn freshness(page: Option<&super::FirstPage>) -> Freshness {
+    Freshness {
+        ttl_ms: page.and_then(|page| page.ttl_ms).unwrap_or(0),
+        public: page.is_some_and(|page| page.public),
+    }
+}
+
+fn version(offers: &[Offer], merged: &Tables, servers: &HashMap<ServerName, Tables>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let own = offers
+        .iter()
+        .map(|offer| (offer.server.as_str(), &servers[&offer.server]));
+    for (name, tables) in own.chain([("", merged)]) {
+        name.hash(&mut hasher);
+        tables.instructions.hash(&mut hasher);
+        for kind in Kind::ALL {
+            hasher.write_u64(tables.shelves[kind].digest());
+        }
+    }
+    hasher.finish()
+}

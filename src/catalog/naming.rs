@@ -1,0 +1,247 @@
+//! Exposed names: from the template, and distinct whatever the servers call their items.
+//!
+//! Called while a snapshot is built, once for tools and once for prompts. The outcome depends on the
+//! set of claims alone, never on the order in which servers answered. Names are never parsed back:
+//! a table leads from the exposed name to the server and its item.
+
+use std::{cmp::Reverse, collections::HashMap, fmt::Write as _};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::config::{Charset, Conflict, Naming};
+use crate::names::ServerName;
+
+/// Hex digits after the last `_` of a distinguished name.
+pub(super) const HASH_DIGITS: usize = 8;
+
+/// The parsed `naming.template`.
+#[derive(Debug)]
+pub(super) struct Template {
+    parts: Vec<Part>,
+    charset: Charset,
+}
+
+#[derive(Debug)]
+enum Part {
+    Literal(String),
+    Server,
+    Tool,
+}
+
+impl Template {
+    pub(super) fn parse(naming: &Naming) -> Self {
+        let (mut parts, mut rest) = (Vec::new(), naming.template.as_str());
+        while let Some((at, length, part)) = first_placeholder(rest) {
+            parts.push(Part::Literal(rest[..at].to_owned()));
+            parts.push(part);
+            rest = &rest[at + length..];
+        }
+        parts.push(Part::Literal(rest.to_owned()));
+        Self {
+            parts,
+            charset: naming.charset,
+        }
+    }
+
+    /// The name of `tool` of `server`; literal parts of the template stay as the operator wrote them.
+    pub(super) fn render(&self, server: &str, tool: &str) -> String {
+        let mut name = String::with_capacity(server.len() + tool.len() + 8);
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => name.push_str(text),
+                Part::Server => self.push(server, &mut name),
+                Part::Tool => self.push(tool, &mut name),
+            }
+        }
+        name
+    }
+
+    fn push(&self, text: &str, name: &mut String) {
+        match self.charset {
+            Charset::Original => name.push_str(text),
+            Charset::Strict => name.extend(text.chars().map(strict)),
+        }
+    }
+}
+
+fn first_placeholder(text: &str) -> Option<(usize, usize, Part)> {
+    let server = text
+        .find("{server}")
+        .map(|at| (at, "{server}".len(), Part::Server));
+    let tool = text
+        .find("{tool}")
+        .map(|at| (at, "{tool}".len(), Part::Tool));
+    match (server, tool) {
+        (Some(server), Some(tool)) if server.0 < tool.0 => Some(server),
+        (Some(_), Some(tool)) => Some(tool),
+        (server, tool) => server.or(tool),
+    }
+}
+
+fn strict(c: char) -> char {
+    if c.is_ascii_alphanumeric() { c } else { '_' }
+}
+
+/// One item that wants a name.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    /// What the template yields, before any length limit.
+    pub(super) name: String,
+    pub(super) server: &'a ServerName,
+    /// Position of the server in the config.
+    pub(super) order: usize,
+    pub(super) priority: i32,
+    pub(super) original: &'a str,
+}
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// It is listed under a name of its own, since others claim the same one.
+    Contested,
+    /// It is not listed; the claim at the index, if any, has the name.
+    Hidden(Option<usize>),
+    /// It has the name.
+    Kept,
+}
+
+/// Applies `conflict` to every name that is claimed more than once.
+pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<Verdict> {
+    let mut verdicts = vec![Verdict::Kept; claims.len()];
+    for group in groups(claims.iter().map(|claim| claim.name.as_str())) {
+        let winner = match conflict {
+            Conflict::Error | Conflict::Namespace => None,
+            Conflict::First => group.iter().copied().min_by_key(|i| rank(&claims[*i], 0)),
+            Conflict::Priority => group
+                .iter()
+                .copied()
+                .min_by_key(|i| rank(&claims[*i], claims[*i].priority)),
+        };
+        for index in group {
+            verdicts[index] = match conflict {
+                Conflict::Namespace => Verdict::Contested,
+                Conflict::Error => Verdict::Hidden(None),
+                Conflict::First | Conflict::Priority if winner == Some(index) => Verdict::Kept,
+                Conflict::First | Conflict::Priority => Verdict::Hidden(winner),
+            };
+        }
+    }
+    verdicts
+}
+
+/// The smallest rank wins. Items of one server fall back to their original names, since the order
+/// in which a server lists them may change from one listing to the next.
+fn rank<'a>(claim: &Claim<'a>, priority: i32) -> (Reverse<i32>, usize, &'a str) {
+    (Reverse(priority), claim.order, claim.original)
+}
+
+/// The final names: no longer than `length_max` characters and all different.
+///
+/// Contested and overlong names end in `_` and [`HASH_DIGITS`] digits of [`hash`]. Should that name
+/// be taken as well, a plain name gives way to a hashed one, and two hashed ones both move on to the
+/// next digits; `None` is left for those (none, in practice) that run out of digits.
+pub(super) fn distinct(
+    claims: &[Claim<'_>],
+    verdicts: &[Verdict],
+    length_max: usize,
+) -> Vec<Option<String>> {
+    let mut names: Vec<Option<Distinct<'_>>> = claims
+        .iter()
+        .zip(verdicts)
+        .map(|(claim, verdict)| Distinct::start(claim, *verdict, length_max))
+        .collect();
+    loop {
+        let taken = names
+            .iter()
+            .map(|name| name.as_ref().map_or("", |name| name.text.as_str()));
+        let collisions: Vec<Vec<usize>> = groups(taken).collect();
+        let mut moved = false;
+        for group in collisions {
+            let plain_only = group
+                .iter()
+                .any(|i| names[*i].as_ref().is_some_and(|name| name.window == 0));
+            for index in group {
+                let Some(name) = names[index].as_mut() else {
+                    continue;
+                };
+                if name.window > 0 && plain_only {
+                    continue;
+                }
+                moved = true;
+                if !name.advance(length_max) {
+                    names[index] = None;
+                }
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    names
+        .into_iter()
+        .map(|name| name.map(|name| name.text))
+        .collect()
+}
+
+/// A name on its way to being the only one of its kind.
+#[derive(Debug)]
+struct Distinct<'a> {
+    text: String,
+    /// 0 without a hash, else which [`HASH_DIGITS`] of it are shown, counted from 1.
+    window: usize,
+    claim: &'a Claim<'a>,
+}
+
+impl<'a> Distinct<'a> {
+    fn start(claim: &'a Claim<'a>, verdict: Verdict, length_max: usize) -> Option<Self> {
+        let mut name = Self {
+            text: claim.name.clone(),
+            window: 0,
+            claim,
+        };
+        let hashed = match verdict {
+            Verdict::Hidden(_) => return None,
+            Verdict::Contested => true,
+            Verdict::Kept => claim.name.chars().count() > length_max,
+        };
+        (!hashed || name.advance(length_max)).then_some(name)
+    }
+
+    /// Takes the next digits of the hash; false when there are none.
+    fn advance(&mut self, length_max: usize) -> bool {
+        let digits = hash(self.claim.server, self.claim.original);
+        let Some(window) = digits.get(self.window * HASH_DIGITS..(self.window + 1) * HASH_DIGITS)
+        else {
+            return false;
+        };
+        let room = length_max.saturating_sub(HASH_DIGITS + 1);
+        self.text = self.claim.name.chars().take(room).collect();
+        self.text.push('_');
+        self.text.push_str(window);
+        self.window += 1;
+        true
+    }
+}
+
+/// SHA-256 in lower-case hex over the server's name, a zero byte (neither can hold one) and the
+/// item's original name; the same on every replica and after every restart.
+pub(super) fn hash(server: &ServerName, original: &str) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(server.as_str());
+    hasher.update([0]);
+    hasher.update(original);
+    let mut hex = String::with_capacity(64);
+    for byte in hasher.finalize() {
+        write!(hex, "{byte:02x}").expect("a String takes everything");
+    }
+    hex
+}
+
+/// The indices of equal texts, for every non-empty text that occurs more than once.
+fn groups<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Vec<usize>> {
+    let mut by_text: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, text) in texts.enumerate().filter(|(_, text)| !text.is_empty()) {
+        by_text.entry(text).or_default().push(index);
+    }
+    by_text.into_values().filter(|group| group.len() > 1)
+}

@@ -1,0 +1,135 @@
+//! What went wrong while a snapshot was built, for operators to see in `/status`.
+//!
+//! Nothing here stops a snapshot: a broken item costs itself and nothing else.
+
+use std::fmt;
+
+use super::{HeaderFault, Kind};
+use crate::names::ServerName;
+
+/// One oddity in what a server offers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Problem {
+    /// The server that offers it.
+    pub server: ServerName,
+    /// The kind of item, when it is about one.
+    pub kind: Option<Kind>,
+    /// What is odd, and what was done about it.
+    pub cause: Cause,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.server)?;
+        if let Some(kind) = self.kind {
+            write!(f, "{}: ", kind.member())?;
+        }
+        self.cause.fmt(f)
+    }
+}
+
+/// What is odd about an item, and what was done about it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Cause {
+    /// Several items claim one exposed name or URI; the operator can rename one of them.
+    #[error("`{original}` shares the exposed name `{name}` with {}; {outcome}", list(.with))]
+    Collision {
+        /// The server's own name or URI.
+        original: String,
+        /// What the naming rules make of it.
+        name: String,
+        /// Servers of the other claimants; this one as well when it claims the name twice.
+        with: Vec<ServerName>,
+        /// What became of this item.
+        outcome: Outcome,
+    },
+    /// Another item of the server has the same name or URI; the server can mend it.
+    #[error("`{name}` is listed more than once; only the first is served")]
+    Duplicate {
+        /// The name or URI.
+        name: String,
+    },
+    /// An annotation breaks a rule of its own; the server can mend it.
+    #[error("`{tool}`: {fault}; {}", if *dropped { "the tool is not served" } else { "the annotation is left out" })]
+    Header {
+        /// The tool's original name.
+        tool: String,
+        /// The rule.
+        fault: HeaderFault,
+        /// Whether the whole tool is left out, as clients over HTTP must do.
+        dropped: bool,
+    },
+    /// The server's instructions are longer than merged ones may be.
+    #[error("instructions are cut after {limit} characters on merged routes")]
+    InstructionsCut {
+        /// Characters kept.
+        limit: usize,
+    },
+    /// The item has no name or URI, or one that is not a non-empty string; the server can mend it.
+    #[error("item {index} has no usable `{member}`; it is not served")]
+    NoName {
+        /// Position in the server's listing, from 0.
+        index: usize,
+        /// The member that should hold it.
+        member: &'static str,
+    },
+    /// The item is not an object; the server can mend it.
+    #[error("item {index} is not an object; it is not served")]
+    NotAnObject {
+        /// Position in the server's listing, from 0.
+        index: usize,
+    },
+    /// Another server's name maps to the same URI prefix; the operator can choose a namespace.
+    #[error("the URI prefix `{prefix}` is claimed by another server as well; `{used}` is used")]
+    Prefix {
+        /// The prefix both claim.
+        prefix: String,
+        /// The one in use.
+        used: String,
+    },
+    /// A `rename` of the config gives the name to another item; the operator can mend it.
+    #[error("`{original}` is not served, since the config renames `{by}` to `{name}`")]
+    RenamedOver {
+        /// The item that is left out.
+        original: String,
+        /// The item that has the name.
+        by: String,
+        /// The name.
+        name: String,
+    },
+    /// The exposed name would be longer than `naming.max_length`.
+    #[error("`{original}` is exposed as `{exposed}`, since its name is too long")]
+    Shortened {
+        /// The server's own name.
+        original: String,
+        /// The exposed name.
+        exposed: String,
+    },
+}
+
+/// What became of an item whose name others claim too.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// It is listed under this name.
+    Exposed(String),
+    /// It is not listed; this server's item has the name, if any has.
+    Hidden(Option<ServerName>),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exposed(name) => write!(f, "it is exposed as `{name}`"),
+            Self::Hidden(Some(server)) => write!(f, "it is not listed, {server} has the name"),
+            Self::Hidden(None) => f.write_str("it is not listed"),
+        }
+    }
+}
+
+fn list(servers: &[ServerName]) -> String {
+    servers
+        .iter()
+        .map(ServerName::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,341 @@
+//! URIs inside messages: every place where the protocol carries one, and no other.
+//!
+//! Called for messages that cross a merged route, after the envelope was read. The walkers only
+//! collect where URIs stand; [`apply`] then splices. Free text, structured content, arguments,
+//! icons, elicitation URLs, roots and the contents of files stay as they are. A message without a
+//! change is returned as the same bytes.
+
+use std::{borrow::Cow, ops::Range};
+
+use memchr::memmem;
+
+use super::uri::UriMap;
+use crate::mcp::json::{self, Patch, Raw};
+
+/// How deep tool results inside tool results are followed; the protocol nests them once.
+const NESTED_RESULTS_MAX: usize = 4;
+
+/// What a message has when it may hold a URI at one of the places known here.
+const HINTS: [&[u8]; 2] = [b"\"uri\"", b"\"resourceSubscriptions\""];
+
+/// Members of a tool's `_meta` that hold a URI, beside `ui.resourceUri`.
+const META_URIS: [&str; 2] = ["openai/outputTemplate", "ui/resourceUri"];
+
+/// Rewrites the result of `method`, on its way from a server to a client.
+pub fn result(method: &str, result: &Raw, uris: &UriMap) -> Raw {
+    outbound(result, uris, |spans| match method {
+        "prompts/get" => {
+            spans.member(0, "messages", Spans::messages);
+            spans.member(0, "inputRequests", Spans::input_requests);
+        }
+        "resources/directory/read" => spans.member(0, "resources", Spans::holders),
+        "resources/read" => {
+            spans.member(0, "contents", Spans::holders);
+            spans.member(0, "inputRequests", Spans::input_requests);
+        }
+        "skills/get" => spans.member(0, "skill", Spans::skill),
+        "skills/list" => spans.member(0, "skills", Spans::skills),
+        "tasks/get" => spans.task(0),
+        "tasks/result" | "tools/call" => {
+            spans.member(0, "content", Spans::content);
+            spans.member(0, "inputRequests", Spans::input_requests);
+        }
+        _ => {}
+    })
+}
+
+/// Rewrites an error object, on its way from a server to a client.
+pub fn error(error: &Raw, uris: &UriMap) -> Raw {
+    outbound(error, uris, |spans| spans.error(0))
+}
+
+/// Rewrites the params of a server's request to a client.
+pub fn request(method: &str, params: &Raw, uris: &UriMap) -> Raw {
+    outbound(params, uris, |spans| spans.request(method, 0))
+}
+
+/// Rewrites the params of a server's notification.
+pub fn notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
+    outbound(params, uris, |spans| match method {
+        "notifications/resources/updated" => spans.holder(0),
+        "notifications/subscriptions/acknowledged" => {
+            spans.member(0, "notifications", Spans::subscriptions);
+        }
+        "notifications/tasks" => spans.task(0),
+        _ => {}
+    })
+}
+
+/// Rewrites the params of a client's request, on its way to the server it was routed to. URIs that
+/// are not exposed ones of this server stay as they are.
+pub fn params(method: &str, params: &Raw, uris: &UriMap) -> Raw {
+    inbound(params, uris, |spans| match method {
+        "completion/complete" => spans.member(0, "ref", Spans::holder),
+        "prompts/get" | "tasks/update" | "tools/call" => {
+            spans.member(0, "inputResponses", Spans::answers);
+        }
+        "resources/read" => {
+            spans.holder(0);
+            spans.member(0, "inputResponses", Spans::answers);
+        }
+        "resources/directory/read"
+        | "resources/subscribe"
+        | "resources/unsubscribe"
+        | "skills/get" => spans.holder(0),
+        "subscriptions/listen" => spans.member(0, "notifications", Spans::subscriptions),
+        _ => {}
+    })
+}
+
+/// Rewrites a client's answer to a request of a server.
+pub fn answer(method: &str, result: &Raw, uris: &UriMap) -> Raw {
+    inbound(result, uris, |spans| {
+        if method == "sampling/createMessage" {
+            spans.member(0, "content", Spans::content);
+        }
+    })
+}
+
+/// The URI by which a client's request of `method` finds its server, if it has one.
+pub fn routed_uri<'a>(method: &str, params: &'a Raw) -> Option<Cow<'a, str>> {
+    last_text(params, &routing(method, params, "uri"))
+}
+
+/// Puts `uri` in place of [`routed_uri`].
+pub fn with_routed_uri(method: &str, params: &Raw, uri: &str) -> Raw {
+    apply(params, &routing(method, params, "uri"), |_| {
+        Some(Cow::Owned(uri.to_owned()))
+    })
+}
+
+/// The name by which a client's request of `method` finds its server, if it has one.
+pub fn routed_name<'a>(method: &str, params: &'a Raw) -> Option<Cow<'a, str>> {
+    last_text(params, &routing(method, params, "name"))
+}
+
+/// Puts `name` in place of [`routed_name`].
+pub fn with_routed_name(method: &str, params: &Raw, name: &str) -> Raw {
+    apply(params, &routing(method, params, "name"), |_| {
+        Some(Cow::Owned(name.to_owned()))
+    })
+}
+
+/// Where the URIs of a tool's `_meta` stand.
+pub(super) fn meta_uris(json: &[u8], at: usize) -> Vec<Range<usize>> {
+    let mut spans = Spans::new(json);
+    for member in json::members(json, at) {
+        if member.is(json, "ui") {
+            spans.strings(member.value.start, "resourceUri");
+        }
+    }
+    for key in META_URIS {
+        spans.strings(at, key);
+    }
+    spans.uris
+}
+
+/// Whether `json` may hold the string `word`, quoted or as a part of another; wrong only in saying
+/// yes. Letters can be hidden from a plain search only by `\u00..` escapes.
+pub(super) fn may_contain(json: &[u8], word: &[u8]) -> bool {
+    memmem::find(json, word).is_some() || memmem::find(json, br"\u00").is_some()
+}
+
+/// Replaces the strings at `spans` by what `map` makes of them.
+fn apply(raw: &Raw, spans: &[Range<usize>], map: impl Fn(&str) -> Option<Cow<'_, str>>) -> Raw {
+    let json = raw.as_bytes();
+    let mut patch = Patch::new(json);
+    for span in spans {
+        let Some(old) = json::text(&json[span.clone()]) else {
+            continue;
+        };
+        if let Some(new) = map(&old).filter(|new| *new != old) {
+            patch.replace(span.clone(), Raw::string(&new).as_bytes().to_vec());
+        }
+    }
+    if patch.is_empty() {
+        return raw.clone();
+    }
+    patch.finish()
+}
+
+fn outbound(raw: &Raw, uris: &UriMap, walk: impl FnOnce(&mut Spans<'_>)) -> Raw {
+    rewrite(raw, uris, walk, |uri| Some(uris.expose(uri)))
+}
+
+fn inbound(raw: &Raw, uris: &UriMap, walk: impl FnOnce(&mut Spans<'_>)) -> Raw {
+    rewrite(raw, uris, walk, |uri| uris.original(uri))
+}
+
+fn rewrite(
+    raw: &Raw,
+    uris: &UriMap,
+    walk: impl FnOnce(&mut Spans<'_>),
+    map: impl Fn(&str) -> Option<Cow<'_, str>>,
+) -> Raw {
+    let json = raw.as_bytes();
+    // Most messages carry no URI at all, and a search costs far less than a walk.
+    if uris.is_identity() || !HINTS.iter().any(|hint| may_contain(json, hint)) {
+        return raw.clone();
+    }
+    let mut spans = Spans::new(json);
+    walk(&mut spans);
+    apply(raw, &spans.uris, map)
+}
+
+/// Where a client's request of `method` holds the `key` that routes it, `name` or `uri`.
+fn routing(method: &str, params: &Raw, key: &str) -> Vec<Range<usize>> {
+    let mut spans = Spans::new(params.as_bytes());
+    match (method, key) {
+        ("completion/complete", _) => spans.member(0, "ref", |spans, at| spans.strings(at, key)),
+        ("prompts/get" | "tools/call", "name")
+        | (
+            "resources/directory/read"
+            | "resources/read"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "skills/get",
+            "uri",
+        ) => spans.strings(0, key),
+        _ => {}
+    }
+    spans.uris
+}
+
+/// The last of several wins, as for every reader of repeated keys.
+fn last_text<'a>(raw: &'a Raw, spans: &[Range<usize>]) -> Option<Cow<'a, str>> {
+    json::text(&raw.as_bytes()[spans.last()?.clone()])
+}
+
+/// Collects where URIs stand. Each method takes the offset of the value it looks at, and finds
+/// nothing where the value is of another shape than expected.
+struct Spans<'a> {
+    json: &'a [u8],
+    uris: Vec<Range<usize>>,
+}
+
+impl<'a> Spans<'a> {
+    fn new(json: &'a [u8]) -> Self {
+        Self {
+            json,
+            uris: Vec::new(),
+        }
+    }
+
+    /// Looks at every member `key` of the object at `at`; a repeated key must not hide one.
+    fn member(&mut self, at: usize, key: &str, look: impl Fn(&mut Self, usize)) {
+        for member in json::members(self.json, at) {
+            if member.is(self.json, key) {
+                look(self, member.value.start);
+            }
+        }
+    }
+
+    /// The string members `key` of the object at `at`.
+    fn strings(&mut self, at: usize, key: &str) {
+        for member in json::members(self.json, at) {
+            if member.is(self.json, key) && self.json[member.value.start] == b'"' {
+                self.uris.push(member.value);
+            }
+        }
+    }
+
+    /// An object with a member `uri`.
+    fn holder(&mut self, at: usize) {
+        self.strings(at, "uri");
+    }
+
+    fn holders(&mut self, at: usize) {
+        self.each(at, Self::holder);
+    }
+
+    fn each(&mut self, at: usize, look: impl Fn(&mut Self, usize)) {
+        for element in json::elements(self.json, at) {
+            look(self, element.start);
+        }
+    }
+
+    fn messages(&mut self, at: usize) {
+        self.each(at, |spans, at| spans.member(at, "content", Self::content));
+    }
+
+    /// One content block, or an array of them.
+    fn content(&mut self, at: usize) {
+        self.blocks(at, 0);
+    }
+
+    fn blocks(&mut self, at: usize, depth: usize) {
+        self.block(at, depth);
+        self.each(at, |spans, at| spans.block(at, depth));
+    }
+
+    fn block(&mut self, at: usize, depth: usize) {
+        let kind = json::find(self.json, at, "type").and_then(|span| json::text(&self.json[span]));
+        match kind.as_deref() {
+            Some("resource") => self.member(at, "resource", Self::holder),
+            Some("resource_link") => self.holder(at),
+            Some("tool_result") if depth < NESTED_RESULTS_MAX => {
+                self.member(at, "content", |spans, at| spans.blocks(at, depth + 1));
+            }
+            _ => {}
+        }
+    }
+
+    fn request(&mut self, method: &str, params: usize) {
+        if method == "sampling/createMessage" {
+            self.member(params, "messages", Self::messages);
+        }
+    }
+
+    /// The requests of an `input_required` result, by key.
+    fn input_requests(&mut self, at: usize) {
+        for entry in json::members(self.json, at) {
+            let at = entry.value.start;
+            let method = json::find(self.json, at, "method");
+            if let Some(method) = method.and_then(|span| json::text(&self.json[span])) {
+                self.member(at, "params", |spans, at| spans.request(&method, at));
+            }
+        }
+    }
+
+    /// A client's answers to such requests, by key. An elicitation's content is a form, not blocks.
+    fn answers(&mut self, at: usize) {
+        for entry in json::members(self.json, at) {
+            let at = entry.value.start;
+            if json::find(self.json, at, "action").is_none() {
+                self.member(at, "content", Self::content);
+            }
+        }
+    }
+
+    /// The state of a task, with whatever it carries of the call's end.
+    fn task(&mut self, at: usize) {
+        self.member(at, "result", |spans, at| {
+            spans.member(at, "content", Self::content);
+        });
+        self.member(at, "error", Self::error);
+        self.member(at, "inputRequests", Self::input_requests);
+    }
+
+    fn error(&mut self, at: usize) {
+        self.member(at, "data", Self::holder);
+    }
+
+    fn skill(&mut self, at: usize) {
+        self.holder(at);
+        self.member(at, "resources", Self::holders);
+    }
+
+    fn skills(&mut self, at: usize) {
+        self.each(at, Self::skill);
+    }
+
+    fn subscriptions(&mut self, at: usize) {
+        self.member(at, "resourceSubscriptions", |spans, at| {
+            for element in json::elements(spans.json, at) {
+                if spans.json[element.start] == b'"' {
+                    spans.uris.push(element);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,234 @@
+//! Exposed URIs: a server's own ones behind a prefix, and back.
+//!
+//! Pure string work, since a URL parser would change what it reads. Whatever a server calls a
+//! resource, `original(expose(uri))` is `uri` again, and two servers never expose equal URIs. Only
+//! the head of a template is touched, so every expansion of an exposed template leads back to the
+//! same expansion of the original one.
+
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
+
+/// Schemes that hosts dispatch on; they stay in front and the prefix becomes the first segment.
+const HOST_SCHEMES: [&str; 2] = ["ui", "skill"];
+
+/// How often a server's own prefix may stand before a shared URI and still be seen. A bound, since
+/// each level costs a copy of what may be a long text from a stranger.
+const NESTED_PREFIXES_MAX: usize = 8;
+
+/// The prefix that `name` has in URIs: lower case, `-` for what a scheme cannot carry, `s-` in front
+/// of what no scheme begins with and of the schemes that keep their meaning for hosts.
+pub fn prefix(name: &str) -> String {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
+    let mapped: String = name
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if legal(c) { c } else { '-' })
+        .collect();
+    let letter_first = mapped.starts_with(|c: char| c.is_ascii_lowercase());
+    if letter_first && !HOST_SCHEMES.contains(&mapped.as_str()) {
+        mapped
+    } else {
+        format!("s-{mapped}")
+    }
+}
+
+/// How the URIs of one server look on one route.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UriMap {
+    rule: Rule,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Rule {
+    /// As the server wrote them.
+    Original,
+    /// Each behind the prefix.
+    Prefixed { prefix: String },
+    /// As the server wrote them, except those that another server has too.
+    Shared {
+        prefix: String,
+        shared: Arc<HashSet<Arc<str>>>,
+    },
+}
+
+impl UriMap {
+    /// Leaves URIs alone, as on the route of a single server.
+    pub const fn identity() -> Self {
+        Self {
+            rule: Rule::Original,
+        }
+    }
+
+    /// Puts `prefix`, as [`prefix`] makes it, before every URI.
+    pub fn prefixed(prefix: String) -> Self {
+        Self {
+            rule: Rule::Prefixed { prefix },
+        }
+    }
+
+    /// Puts `prefix` before the URIs that are in `shared`, and leaves the others alone.
+    pub(super) fn sharing(prefix: String, shared: Arc<HashSet<Arc<str>>>) -> Self {
+        Self {
+            rule: Rule::Shared { prefix, shared },
+        }
+    }
+
+    /// Whether URIs are left alone.
+    pub fn is_identity(&self) -> bool {
+        self.rule == Rule::Original
+    }
+
+    /// The URI a client sees for the server's `uri`.
+    pub fn expose<'a>(&self, uri: &'a str) -> Cow<'a, str> {
+        match &self.rule {
+            Rule::Prefixed { prefix } => put(prefix, uri, head(uri)).into(),
+            Rule::Shared { prefix, shared } if is_shared(prefix, shared, uri) => {
+                put(prefix, uri, head(uri)).into()
+            }
+            Rule::Original | Rule::Shared { .. } => uri.into(),
+        }
+    }
+
+    /// The template a client sees for the server's `template` (RFC 6570).
+    pub fn expose_template<'a>(&self, template: &'a str) -> Cow<'a, str> {
+        match &self.rule {
+            Rule::Prefixed { prefix } => put(prefix, template, template_head(template)).into(),
+            Rule::Shared { prefix, shared } if is_shared(prefix, shared, template) => {
+                put(prefix, template, template_head(template)).into()
+            }
+            Rule::Original | Rule::Shared { .. } => template.into(),
+        }
+    }
+
+    /// The server's URI for what a client sent; `None` when it is not one of this server's.
+    ///
+    /// More is accepted than [`expose`](Self::expose) makes, because a template may expand to a URI
+    /// of another shape than its own head.
+    pub fn original<'a>(&self, exposed: &'a str) -> Option<Cow<'a, str>> {
+        match &self.rule {
+            Rule::Original => Some(exposed.into()),
+            Rule::Prefixed { prefix } => strip(prefix, exposed),
+            Rule::Shared { prefix, shared } => strip(prefix, exposed)
+                .filter(|uri| is_shared(prefix, shared, uri))
+                .or(Some(exposed.into())),
+        }
+    }
+
+    /// What follows this server's prefix in `exposed`, whether or not the rule asks for a prefix.
+    pub(super) fn unprefixed<'a>(&self, exposed: &'a str) -> Option<Cow<'a, str>> {
+        match &self.rule {
+            Rule::Original => None,
+            Rule::Prefixed { prefix } | Rule::Shared { prefix, .. } => strip(prefix, exposed),
+        }
+    }
+}
+
+/// The prefix that `exposed` would carry if some server had exposed it.
+pub(super) fn prefix_of(exposed: &str) -> Option<&str> {
+    if let Some((_, rest)) = host_scheme(exposed) {
+        return rest.split_once('/').map(|(prefix, _)| prefix);
+    }
+    let end = exposed.find(['+', ':'])?;
+    let after = &exposed[end..];
+    (after.starts_with('+') || after.starts_with("://")).then_some(&exposed[..end])
+}
+
+/// A URI that looks like the exposed form of a shared one is prefixed as well; otherwise two
+/// different URIs of the server would be exposed as the same one.
+fn is_shared(prefix: &str, shared: &HashSet<Arc<str>>, uri: &str) -> bool {
+    let mut inner = Some(Cow::Borrowed(uri));
+    for _ in 0..=NESTED_PREFIXES_MAX {
+        let Some(uri) = inner else { return false };
+        if shared.contains(uri.as_ref()) {
+            return true;
+        }
+        inner = strip(prefix, &uri).map(|inner| Cow::Owned(inner.into_owned()));
+    }
+    false
+}
+
+/// How a URI begins, which decides where the prefix goes.
+#[derive(Clone, Copy, Debug)]
+enum Head {
+    Bare,
+    Host(&'static str),
+    Scheme,
+}
+
+fn head(uri: &str) -> Head {
+    if let Some((scheme, _)) = host_scheme(uri) {
+        return Head::Host(scheme);
+    }
+    let end = uri.find(|c: char| !is_scheme_character(c));
+    match end.map(|at| (at, uri.as_bytes()[at])) {
+        Some((at, b':')) if at > 0 && uri.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            Head::Scheme
+        }
+        _ => Head::Bare,
+    }
+}
+
+/// Like [`head`], where expressions may stand for a part of the scheme or for all of it.
+fn template_head(template: &str) -> Head {
+    let mut scheme = String::new();
+    let mut rest = template;
+    while let Some(next) = rest.chars().next() {
+        if let Some(expression) = rest.strip_prefix('{') {
+            match expression.chars().next() {
+                // Reserved expansion carries `:` and `/`, so the value may be an absolute URI.
+                Some('+') => {
+                    return if scheme.is_empty() {
+                        Head::Scheme
+                    } else {
+                        head(template)
+                    };
+                }
+                // These begin with a character that no scheme has.
+                Some('#' | '/' | ';' | '?' | '&') => return Head::Bare,
+                _ => scheme.push('x'),
+            }
+            rest = expression.split_once('}').map_or("", |(_, after)| after);
+        } else if next == ':' || is_scheme_character(next) {
+            scheme.push(next);
+            if next == ':' {
+                break;
+            }
+            rest = &rest[next.len_utf8()..];
+        } else {
+            return Head::Bare;
+        }
+    }
+    match host_scheme(template) {
+        Some((host, _)) => Head::Host(host),
+        None => head(&scheme),
+    }
+}
+
+fn is_scheme_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
+}
+
+fn host_scheme(uri: &str) -> Option<(&'static str, &str)> {
+    HOST_SCHEMES.into_iter().find_map(|scheme| {
+        let rest = uri.strip_prefix(scheme)?.strip_prefix("://")?;
+        Some((scheme, rest))
+    })
+}
+
+fn put(prefix: &str, uri: &str, head: Head) -> String {
+    match head {
+        Head::Bare => format!("{prefix}://{uri}"),
+        Head::Host(scheme) => format!("{scheme}://{prefix}/{}", &uri[scheme.len() + 3..]),
+        Head::Scheme => format!("{prefix}+{uri}"),
+    }
+}
+
+fn strip<'a>(prefix: &str, exposed: &'a str) -> Option<Cow<'a, str>> {
+    if let Some((scheme, rest)) = host_scheme(exposed) {
+        let inner = rest.strip_prefix(prefix)?.strip_prefix('/')?;
+        return Some(format!("{scheme}://{inner}").into());
+    }
+    let rest = exposed.strip_prefix(prefix)?;
+    rest.strip_prefix('+')
+        .or_else(|| rest.strip_prefix("://"))
+        .map(Cow::Borrowed)
+}

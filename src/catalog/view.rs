@@ -1,0 +1,195 @@
+//! One list as one route shows it, joined to JSON text when the snapshot is built.
+//!
+//! An answer to a list request copies that text or a range of it; nothing is serialized.
+
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    sync::{Arc, LazyLock},
+};
+
+use crate::mcp::json::{Patch, Raw};
+use crate::names::ServerName;
+
+/// One item of a list.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The server that offers it.
+    pub server: ServerName,
+    /// The server's own name or URI of it.
+    pub original: Arc<str>,
+    /// The name or URI on this route; entries are sorted by it.
+    pub exposed: Arc<str>,
+    /// The item as listed; a slice of the list's text.
+    pub item: Raw,
+    /// Hash of `item`.
+    pub digest: u64,
+}
+
+/// How long a list may be kept, and by whom (`ttlMs` and `cacheScope`).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Freshness {
+    /// Milliseconds; 0 when any part did not say.
+    pub ttl_ms: u64,
+    /// Whether every part may be shared between callers.
+    pub public: bool,
+}
+
+/// A list of a snapshot, ready to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Shelf {
+    entries: Vec<Entry>,
+    array: Raw,
+    /// Where each item begins and ends in `array`.
+    spans: Vec<std::ops::Range<usize>>,
+    digest: u64,
+    pub(super) freshness: Freshness,
+    pub(super) rest: Option<Raw>,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self::join(Vec::new())
+    }
+}
+
+impl Shelf {
+    /// Joins `entries`, whose items may lie anywhere, in their order.
+    pub(super) fn join(mut entries: Vec<Entry>) -> Self {
+        let mut patch = Patch::new(b"[]");
+        let (mut at, mut spans) = (1, Vec::with_capacity(entries.len()));
+        for entry in &entries {
+            if at > 1 {
+                patch.replace(1..1, &b","[..]);
+                at += 1;
+            }
+            let item = entry.item.as_bytes();
+            patch.replace(1..1, item);
+            spans.push(at..at + item.len());
+            at += item.len();
+        }
+        let array = patch.finish();
+        let mut hasher = DefaultHasher::new();
+        for (entry, span) in entries.iter_mut().zip(&spans) {
+            entry.item = array.slice(span.clone());
+            entry.digest = digest(entry.item.as_bytes());
+            hasher.write_u64(entry.digest);
+        }
+        Self {
+            entries,
+            array,
+            spans,
+            digest: hasher.finish(),
+            freshness: Freshness {
+                ttl_ms: 0,
+                public: false,
+            },
+            rest: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+}
+
+/// One list as one route shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    shelf: &'a Shelf,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(shelf: &'a Shelf) -> Self {
+        Self { shelf }
+    }
+
+    /// The list that has nothing.
+    pub(super) fn empty() -> View<'static> {
+        static EMPTY: LazyLock<Shelf> = LazyLock::new(Shelf::default);
+        View { shelf: &EMPTY }
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.shelf.entries.len()
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.shelf.entries.is_empty()
+    }
+
+    /// The items with what is known about them, sorted by exposed name or URI.
+    pub fn entries(&self) -> &'a [Entry] {
+        &self.shelf.entries
+    }
+
+    /// The items as they are listed.
+    pub fn items(&self) -> impl Iterator<Item = &'a Raw> + use<'a> {
+        self.shelf.entries.iter().map(|entry| &entry.item)
+    }
+
+    /// The whole list as one JSON array.
+    pub fn array(&self) -> &'a Raw {
+        &self.shelf.array
+    }
+
+    /// Changes exactly when the bytes of [`array`](Self::array) do (as far as 64 bits can tell).
+    /// Equal on replicas of the same build, not across builds.
+    pub fn digest(&self) -> u64 {
+        self.shelf.digest
+    }
+
+    /// How long the list may be kept. Whoever filters it by caller must not call it public.
+    pub fn freshness(&self) -> Freshness {
+        self.shelf.freshness
+    }
+
+    /// On the route of one server: the other members of the first page of its own list, an object.
+    pub fn rest(&self) -> Option<&'a Raw> {
+        self.shelf.rest.as_ref()
+    }
+
+    /// At most `size` items from `offset` on, all of them for `None`; `None` when `offset` lies
+    /// beyond the end, as that of a stale cursor may. A `size` of 0 counts as 1.
+    pub fn page(&self, offset: usize, size: Option<usize>) -> Option<Page<'a>> {
+        let total = self.len();
+        if offset > 0 && offset >= total {
+            return None;
+        }
+        let size = size.unwrap_or(total).max(1);
+        let end = offset.saturating_add(size).min(total);
+        let items = match (self.shelf.spans.get(offset), self.shelf.spans[..end].last()) {
+            (Some(first), Some(last)) => &self.shelf.array.as_str()[first.start..last.end],
+            _ => "",
+        };
+        Some(Page {
+            items,
+            next: (end < total).then_some(end),
+        })
+    }
+}
+
+/// A range of a list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Page<'a> {
+    /// The items with commas between them, as they stand between the brackets of an array.
+    pub items: &'a str,
+    /// The offset of the next page, if there is one.
+    pub next: Option<usize>,
+}
+
+/// Hash of `bytes`, with fixed keys so that replicas agree.
+pub(super) fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}

@@ -1,0 +1,211 @@
+//! Asks backends for their lists and publishes the merged catalog.
+//!
+//! One task a server follows its connection: lists when it comes up, again when it says that a
+//! list changed, and withdraws the server's items when it stays down. The [`Board`] holds the
+//! current snapshot; a dead or slow server never delays the others.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
+
+use crate::{
+    backend::{Backend, Backends, Control, Failure, Standing},
+    catalog::{Catalog, Kind, Listing, Offer},
+    config::Naming,
+    names::{Scope, ServerName},
+    task::Tasks,
+};
+
+/// How long changes of one server's lists are gathered before it is asked again.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// How long the items of a server that went down stay listed.
+const GRACE: Duration = Duration::from_secs(30);
+/// Pause before a failed listing is tried again on the same connection.
+const RELIST_AFTER: Duration = Duration::from_secs(5);
+
+/// The current catalog, and who is told when it changes.
+#[derive(Debug)]
+pub struct Board {
+    naming: Naming,
+    order: Vec<ServerName>,
+    offers: Mutex<HashMap<ServerName, Offer>>,
+    current: ArcSwap<Catalog>,
+    changed: watch::Sender<u64>,
+    /// Servers of which it is not known yet what they offer.
+    awaited: watch::Sender<HashSet<ServerName>>,
+    start: Instant,
+}
+
+impl Board {
+    /// An empty catalog that waits for every enabled server.
+    pub fn new(naming: &Naming, backends: &Backends) -> Self {
+        let enabled = backends.all().filter(|backend| backend.config.enabled);
+        let awaited = enabled.map(|backend| backend.name.clone()).collect();
+        Self {
+            naming: naming.clone(),
+            order: backends.all().map(|backend| backend.name.clone()).collect(),
+            offers: Mutex::default(),
+            current: ArcSwap::from_pointee(Catalog::build(naming, &[])),
+            changed: watch::channel(0).0,
+            awaited: watch::channel(awaited).0,
+            start: Instant::now(),
+        }
+    }
+
+    /// The current snapshot.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.current.load_full()
+    }
+
+    /// Tells of every new snapshot.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until all servers of `scope` have listed or failed, but no longer than `patience`
+    /// after the start.
+    pub async fn settled(&self, scope: &Scope, patience: Duration) {
+        let settled = |awaited: &HashSet<ServerName>| match scope {
+            Scope::All => awaited.is_empty(),
+            Scope::Server(server) => !awaited.contains(server),
+        };
+        if settled(&self.awaited.borrow()) {
+            return;
+        }
+        let mut awaited = self.awaited.subscribe();
+        let wait = awaited.wait_for(|awaited| settled(awaited));
+        drop(timeout_at(self.start + patience, wait).await);
+    }
+
+    /// Whether every enabled server has listed or failed.
+    pub fn is_settled(&self) -> bool {
+        self.awaited.borrow().is_empty()
+    }
+
+    fn publish(&self, offer: Offer) {
+        let server = offer.server.clone();
+        let mut offers = self.lock();
+        let same = offers.get(&server).is_some_and(|known| {
+            known.listing == offer.listing && known.modern_http == offer.modern_http
+        });
+        if !same {
+            offers.insert(server.clone(), offer);
+            self.rebuild(&offers);
+        }
+        drop(offers);
+        self.settle(&server);
+    }
+
+    fn withdraw(&self, server: &ServerName) {
+        let mut offers = self.lock();
+        if offers.remove(server).is_some() {
+            self.rebuild(&offers);
+        }
+    }
+
+    fn settle(&self, server: &ServerName) {
+        self.awaited.send_if_modified(|awaited| awaited.remove(server));
+    }
+
+    fn rebuild(&self, offers: &HashMap<ServerName, Offer>) {
+        let ordered: Vec<Offer> =
+            self.order.iter().filter_map(|server| offers.get(server).cloned()).collect();
+        self.current.store(Arc::new(Catalog::build(&self.naming, &ordered)));
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServerName, Offer>> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts to follow every enabled server.
+pub fn start(backends: &Backends, board: &Arc<Board>, tasks: &Tasks) {
+    for backend in backends.all().filter(|backend| backend.config.enabled) {
+        let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
+        tasks.spawn("discovery", follow);
+    }
+}
+
+async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
+    let mut standing = backend.standing();
+    let mut lists = backend.list_changes();
+    let mut gone: Option<Instant> = None;
+    loop {
+        let now = standing.now();
+        let mut relist = None;
+        match &now {
+            Standing::Up(control) => {
+                gone = None;
+                lists.mark_unchanged();
+                relist = refresh(&backend, control, &board).await;
+            }
+            Standing::Down => {
+                board.settle(&backend.name);
+                gone.get_or_insert_with(Instant::now);
+            }
+            Standing::Connecting => {
+                gone.get_or_insert_with(Instant::now);
+            }
+        }
+        let withdraw = gone.map(|since| since + GRACE).filter(|at| *at > Instant::now());
+        tokio::select! {
+            () = standing.changed() => {}
+            () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
+            () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
+            () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
+                board.withdraw(&backend.name);
+            }
+            () = tasks.stop_token().cancelled() => return,
+        }
+    }
+}
+
+/// Lists a server and publishes what it offers; when that fails, says how soon to try again.
+async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Option<Duration> {
+    match list(backend, control).await {
+        Ok(offer) => {
+            backend.note_listed();
+            board.publish(offer);
+            backend.follow_lists(control);
+            None
+        }
+        Err(failure) => {
+            tracing::warn!(server = %backend.name, %failure, "its lists cannot be read");
+            backend.note_unlisted(failure);
+            board.settle(&backend.name);
+            Some(RELIST_AFTER)
+        }
+    }
+}
+
+async fn list(
+    backend: &Backend,
+    control: &Control,
+) -> Result<Offer, Failure> {
+    let mut listing = Listing { instructions: control.instructions(), ..Listing::default() };
+    for kind in Kind::ALL {
+        let Some(list) = backend.list(kind, control).await? else { continue };
+        listing.pages[kind] = Some(list.first);
+        match kind {
+            Kind::Tools => listing.tools = list.items,
+            Kind::Resources => listing.resources = list.items,
+            Kind::Templates => listing.templates = list.items,
+            Kind::Prompts => listing.prompts = list.items,
+        }
+    }
+    Ok(Offer {
+        server: backend.name.clone(),
+        config: Arc::clone(&backend.config),
+        listing: Arc::new(listing),
+        modern_http: control.is_modern_http(),
+    })
+}

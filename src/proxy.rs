@@ -1,0 +1,223 @@
+//! The spine: one short function a verb. Sequence only; each step lives in its own module.
+//!
+//! Every request of every client, on every transport and in both eras, comes through
+//! [`Proxy::answer`]. What reaches a server passes `route`, `admit`, `forward` and `settle`, in
+//! that order; lists and introductions are answered from the catalog in memory.
+
+mod listen;
+mod lists;
+mod upstream;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::{
+    backend::{Backends, Update},
+    catalog::Kind,
+    config::Config,
+    discovery::Board,
+    governance::{Governance, Ticket},
+    mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
+    names::{Scope, ServerName},
+    router::{self, Routed},
+    session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
+    task::Tasks,
+};
+
+/// Everything a request needs on its way.
+#[derive(Debug)]
+pub struct Proxy {
+    governance: Governance,
+    backends: Backends,
+    board: Arc<Board>,
+    sessions: Sessions,
+    first_list_wait: Duration,
+    page_size: Option<usize>,
+    tasks: Tasks,
+}
+
+impl Proxy {
+    /// Joins the parts; [`Proxy::start`] sets them going.
+    pub fn new(config: &Config, backends: Backends, tasks: &Tasks) -> Self {
+        Self {
+            governance: Governance::default(),
+            board: Arc::new(Board::new(&config.naming, &backends)),
+            backends,
+            sessions: Sessions::new(config.limits.sessions_per_agent),
+            first_list_wait: config.first_list_wait,
+            page_size: config.list_page_size,
+            tasks: tasks.clone(),
+        }
+    }
+
+    /// Begins to connect to servers and to tell clients what changes.
+    pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
+        self.backends.start();
+        crate::discovery::start(&self.backends, &self.board, &self.tasks);
+        self.tasks.spawn("list changes to clients", Arc::clone(self).tell_changes());
+        self.tasks.spawn("updates to clients", Arc::clone(self).tell_updates(updates));
+    }
+
+    /// The legacy sessions of HTTP clients.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// The backends.
+    pub fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// The current catalog.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Whether a route for `scope` exists.
+    pub fn has(&self, scope: &Scope) -> bool {
+        match scope {
+            Scope::All => true,
+            Scope::Server(server) => self.backends.get(server).is_some(),
+        }
+    }
+
+    /// Answers one request.
+    pub async fn answer(&self, call: Call) -> Outcome {
+        match &call.method {
+            Method::ToolsList => self.list(&call, Kind::Tools).await,
+            Method::ResourcesList => self.list(&call, Kind::Resources).await,
+            Method::TemplatesList => self.list(&call, Kind::Templates).await,
+            Method::PromptsList => self.list(&call, Kind::Prompts).await,
+            Method::ToolsCall
+            | Method::PromptsGet
+            | Method::ResourcesRead
+            | Method::Complete
+            | Method::Other(_) => self.call(call).await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(call).await,
+            Method::SetLevel => self.set_level(call).await,
+            Method::Listen => self.listen(call).await,
+            Method::Discover => Ok(modern::discover_result(&self.introduce(&call.scope, Era::Modern))),
+            Method::Ping => Ok(Raw::from_static("{}")),
+            Method::Initialize => {
+                Err(RpcError::new(error::INVALID_REQUEST, "the session is initialized already").to_raw())
+            }
+        }
+    }
+
+    /// One request that a server answers: opened, attempted, settled.
+    async fn call(&self, call: Call) -> Outcome {
+        let mut ticket = self.governance.open(&call);
+        let outcome = self.attempt(call, &mut ticket).await;
+        self.governance.settle(ticket, outcome)
+    }
+
+    async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Outcome {
+        let routed = self.route(call).await.map_err(|refusal| refusal.to_raw())?;
+        let back = upstream::WayBack::of(&routed);
+        let admitted =
+            self.governance.admit(routed, ticket).map_err(|refusal| refusal.to_raw())?;
+        match self.backends.forward(admitted).await {
+            Ok(outcome) => back.translate(outcome),
+            Err(failure) => Err(failure.to_error(&back.server).to_raw()),
+        }
+    }
+
+    /// Finds the server; while some are still starting, a name that is not known yet waits for them.
+    async fn route(&self, call: Call) -> Result<Routed, RpcError> {
+        match router::route(call, &self.board.catalog()) {
+            Ok(routed) => Ok(routed),
+            Err((call, refusal)) if self.board.is_settled() => {
+                drop(call);
+                Err(refusal)
+            }
+            Err((call, _)) => {
+                self.board.settled(&call.scope, self.first_list_wait).await;
+                router::route(call, &self.board.catalog()).map_err(|(_, refusal)| refusal)
+            }
+        }
+    }
+
+    /// Notes the level of a session's log messages; on the route of one server it hears of it too.
+    async fn set_level(&self, call: Call) -> Outcome {
+        let level = call.params.as_ref().and_then(|params| params.get("level"));
+        let level = level.as_ref().and_then(Raw::as_text).and_then(|level| Level::parse(&level));
+        let Some(level) = level else {
+            let names = Level::ALL.map(Level::as_str).join(", ");
+            let message = format!("`level` is none of {names}");
+            return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
+        };
+        if let Some(session) = &call.client.session {
+            session.set_level(level);
+        }
+        for server in self.logging_servers(&call.scope) {
+            self.aside(&call, &server).await;
+        }
+        Ok(Raw::from_static("{}"))
+    }
+
+    fn logging_servers(&self, scope: &Scope) -> Vec<ServerName> {
+        let logs = |server: &ServerName| {
+            self.backends.get(server).is_some_and(|backend| backend.speaks_legacy_logging())
+        };
+        match scope {
+            Scope::All => self.backends.all().map(|b| b.name.clone()).filter(|s| logs(s)).collect(),
+            Scope::Server(server) => Some(server.clone()).filter(|s| logs(s)).into_iter().collect(),
+        }
+    }
+
+    /// Passes a request on to one server, for its effect; failures are only logged.
+    async fn aside(&self, call: &Call, server: &ServerName) {
+        let copy = call.copy_for(Scope::Server(server.clone()));
+        if let Err(refusal) = Box::pin(self.call(copy)).await {
+            tracing::debug!(%server, refusal = refusal.as_str(), "the server did not take it");
+        }
+    }
+
+    /// How we introduce ourselves on the route of `scope`.
+    pub fn introduce(&self, scope: &Scope, era: Era) -> Introduction {
+        let catalog = self.board.catalog();
+        let known = match scope {
+            Scope::All => None,
+            Scope::Server(server) => {
+                self.backends.get(server).and_then(|backend| backend.capabilities())
+            }
+        };
+        Introduction {
+            capabilities: capabilities(known.as_ref(), era),
+            server_info: server_info(),
+            instructions: catalog.instructions(scope).map(str::to_owned),
+        }
+    }
+
+    /// Remembers what a client that just opened its session has been told of the lists.
+    pub fn greet(&self, session: &Session) {
+        session.swap_seen(self.digests(&session.scope));
+    }
+}
+
+/// What we declare: on merged routes everything, since servers come and go; on the route of one
+/// server what it declares. We can always tell that a list changed.
+fn capabilities(known: Option<&(Raw, Revision)>, era: Era) -> Value {
+    let everything = json!({
+        "tools": { "listChanged": true },
+        "resources": { "listChanged": true, "subscribe": true },
+        "prompts": { "listChanged": true },
+        "completions": {},
+        "logging": {},
+    });
+    let Some((server, revision)) = known else { return everything };
+    let Ok(Value::Object(mut own)) = server.read::<Value>() else { return everything };
+    for list in ["tools", "resources", "prompts"] {
+        if let Some(Value::Object(list)) = own.get_mut(list) {
+            list.insert("listChanged".to_owned(), Value::Bool(true));
+        }
+    }
+    if revision.era() != era {
+        // Tasks and extensions do not cross eras.
+        own.remove("tasks");
+        own.remove("extensions");
+    }
+    Value::Object(own)
+}

@@ -1,0 +1,269 @@
+//! Subscriptions: `resources/subscribe` of the legacy era, `subscriptions/listen` of 2026-07-28.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Proxy, lists};
+use crate::{
+    catalog::Lookup,
+    mcp::{Era, Method, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
+    names::{Scope, ServerName},
+    session::{Call, EVENTS_MAX, Event, modern},
+};
+
+impl Proxy {
+    /// Subscribes or unsubscribes a session; the server hears of the last to leave only.
+    pub(super) async fn subscribe(&self, call: Call) -> Outcome {
+        let uri = call.params.as_ref().and_then(|params| params.get("uri"));
+        let uri = uri.as_ref().and_then(Raw::as_text).map(Cow::into_owned);
+        let Some(uri) = uri else {
+            let message = format!("{} needs a string `uri`", call.method);
+            return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
+        };
+        let Some(session) = call.client.session.clone() else {
+            let message = "a subscription needs a session to deliver updates to";
+            return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
+        };
+        if call.method == Method::ResourcesUnsubscribe {
+            session.unsubscribe(&uri);
+            if self.is_wanted(&uri, &call.scope) {
+                return Ok(Raw::from_static("{}"));
+            }
+            return self.call(call).await;
+        }
+        let outcome = self.call(call).await;
+        if outcome.is_ok() {
+            session.subscribe(&uri);
+        }
+        outcome
+    }
+
+    /// Whether any session is subscribed to `uri` on a route like `scope`.
+    fn is_wanted(&self, uri: &str, scope: &Scope) -> bool {
+        let mut wanted = false;
+        self.sessions.each(|session| {
+            wanted |= session.scope == *scope && session.subscriptions().iter().any(|u| u == uri);
+        });
+        wanted
+    }
+
+    /// Holds a listen stream open: acknowledges what can be honoured, then tells of changes until
+    /// the client has enough or the gateway stops.
+    pub(super) async fn listen(&self, call: Call) -> Outcome {
+        let wish = call.params.as_ref().and_then(|params| params.get("notifications"));
+        let Some(wish) = wish.filter(Raw::is_object) else {
+            let message = "subscriptions/listen needs an object `notifications`";
+            return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
+        };
+        let wish: Value = wish.read().unwrap_or_default();
+        let honoured = self.honour(&wish, &call);
+        let flags = honoured.flags.clone();
+        let mut seen = self.digests(&call.scope);
+        let mut changes = self.board.changes();
+        tell(&call, notice::SUBSCRIBED, Some(&json!({ "notifications": honoured.to_value() })));
+        let stop = CancellationToken::new();
+        let _ended = stop.clone().drop_guard();
+        let mut upstream = self.listen_upstream(&call, &honoured, &stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = call.cancel.cancelled() => break,
+                () = self.tasks.stop_token().cancelled() => break,
+                Some(event) = upstream.recv() => drop(call.events.try_send(event)),
+                told = changes.changed() => {
+                    if told.is_err() {
+                        break;
+                    }
+                    let new = self.digests(&call.scope);
+                    for notification in lists::changed(seen, new) {
+                        if flags.contains(&flag_of(notification)) {
+                            tell(&call, notification, None);
+                        }
+                    }
+                    seen = new;
+                }
+            }
+        }
+        let id = call.id.raw().as_str();
+        let info = modern::server_info_member();
+        let text = format!(
+            r#"{{"resultType":"complete","_meta":{{"{}":{id},{info}}}}}"#,
+            meta::SUBSCRIPTION_ID
+        );
+        Ok(Raw::parse(text).expect("joined from valid JSON"))
+    }
+
+    /// What of `wish` can be honoured: list changes always, resources where the server listens too.
+    fn honour(&self, wish: &Value, call: &Call) -> Honoured {
+        let mut honoured = Honoured::default();
+        for flag in FLAGS {
+            if wish.get(flag) == Some(&Value::Bool(true)) {
+                honoured.flags.push(flag);
+            }
+        }
+        let catalog = self.board.catalog();
+        let uris = wish.get("resourceSubscriptions").and_then(Value::as_array);
+        for uri in uris.into_iter().flatten().filter_map(Value::as_str) {
+            if let Lookup::Found { server, original } = catalog.resource(&call.scope, uri)
+                && self.listens(&server)
+            {
+                honoured.uris.push(uri.to_owned());
+                honoured.by_server.entry(server).or_default().push(original);
+            }
+        }
+        if let (Scope::Server(server), Some(tasks)) = (&call.scope, wish.get("taskIds"))
+            && self.listens(server)
+        {
+            honoured.tasks = Some(tasks.clone());
+            honoured.by_server.entry(server.clone()).or_default();
+        }
+        honoured
+    }
+
+    fn listens(&self, server: &ServerName) -> bool {
+        let known = self.backends.get(server).and_then(|backend| backend.capabilities());
+        known.is_some_and(|(_, revision)| revision.era() == Era::Modern)
+    }
+
+    /// Opens a listen stream to each server whose resources or tasks are wanted.
+    fn listen_upstream(
+        &self,
+        call: &Call,
+        honoured: &Honoured,
+        stop: &CancellationToken,
+    ) -> mpsc::Receiver<Event> {
+        let (send, receive) = mpsc::channel(EVENTS_MAX);
+        for (server, originals) in &honoured.by_server {
+            let mut wish = json!({ "resourceSubscriptions": originals });
+            if let Some(tasks) = &honoured.tasks {
+                wish["taskIds"] = tasks.clone();
+            }
+            let mut copy = call.copy_for(Scope::Server(server.clone()));
+            copy.params = copy.params.map(|params| with_wish(&params, &wish));
+            copy.cancel = stop.child_token();
+            let (inner_send, inner) = mpsc::channel(EVENTS_MAX);
+            copy.events = inner_send;
+            let uris = self.board.catalog().uri_map(&call.scope, server);
+            let relay = relay(inner, send.clone(), call.id.raw().clone(), uris);
+            self.tasks.spawn("listen relay", relay);
+            let ask = self.ask_upstream(copy);
+            self.tasks.spawn("listen upstream", ask);
+        }
+        receive
+    }
+
+    /// The governed request behind an upstream listen stream, as a task of its own.
+    fn ask_upstream(&self, call: Call) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let mut ticket = self.governance.open(&call);
+        let admitted = crate::router::route(call, &self.board.catalog())
+            .map_err(|(_, refusal)| refusal)
+            .and_then(|routed| self.governance.admit(routed, &mut ticket));
+        let forward = admitted.map(|admitted| self.backends.forward_detached(admitted));
+        drop(ticket);
+        async move {
+            match forward {
+                Ok(forward) => {
+                    let ended = forward.await;
+                    tracing::debug!(?ended, "an upstream listen stream ended");
+                }
+                Err(refusal) => tracing::debug!(?refusal, "no upstream listen stream"),
+            }
+        }
+    }
+}
+
+const FLAGS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
+
+fn flag_of(notification: &str) -> &'static str {
+    match notification {
+        notice::TOOLS_CHANGED => FLAGS[0],
+        notice::PROMPTS_CHANGED => FLAGS[1],
+        _ => FLAGS[2],
+    }
+}
+
+/// The part of a listen filter that we can honour.
+#[derive(Debug, Default)]
+struct Honoured {
+    flags: Vec<&'static str>,
+    uris: Vec<String>,
+    tasks: Option<Value>,
+    by_server: BTreeMap<ServerName, Vec<String>>,
+}
+
+impl Honoured {
+    fn to_value(&self) -> Value {
+        let mut value = json!({});
+        for flag in &self.flags {
+            value[flag] = true.into();
+        }
+        if !self.uris.is_empty() {
+            value["resourceSubscriptions"] = json!(self.uris);
+        }
+        if let Some(tasks) = &self.tasks {
+            value["taskIds"] = tasks.clone();
+        }
+        value
+    }
+}
+
+fn tell(call: &Call, method: &'static str, params: Option<&Value>) {
+    let params = params.map_or(Raw::from_static("{}"), Raw::from_value);
+    let params = tagged(&params, call.id.raw());
+    drop(call.events.try_send(Event::Notification { method: method.into(), params: Some(params) }));
+}
+
+/// `params` with the id of the listen stream they belong to.
+fn tagged(params: &Raw, id: &Raw) -> Raw {
+    let found = meta::Meta::of(params);
+    let mut patch = Patch::new(params.as_bytes());
+    if let Some(span) = &found.span {
+        let json = params.as_bytes();
+        patch.remove_members(span.start, |member| member.is(json, meta::SUBSCRIPTION_ID));
+        let stripped = patch.finish();
+        let mut patch = Patch::new(stripped.as_bytes());
+        meta::Meta::of(&stripped).insert(&tag(id), &mut patch);
+        return patch.finish();
+    }
+    found.insert(&tag(id), &mut patch);
+    patch.finish()
+}
+
+fn tag(id: &Raw) -> String {
+    format!(r#""{}":{}"#, meta::SUBSCRIPTION_ID, id.as_str())
+}
+
+/// The params of a listen with another filter.
+fn with_wish(params: &Raw, wish: &Value) -> Raw {
+    let Some(span) = params.member("notifications") else { return params.clone() };
+    let mut patch = Patch::new(params.as_bytes());
+    patch.replace(span, wish.to_string().into_bytes());
+    patch.finish()
+}
+
+/// Passes on what a server says on its listen stream, in exposed URIs and under the client's id.
+async fn relay(
+    mut from: mpsc::Receiver<Event>,
+    to: mpsc::Sender<Event>,
+    id: Raw,
+    uris: Option<std::sync::Arc<crate::catalog::UriMap>>,
+) {
+    while let Some(event) = from.recv().await {
+        let Event::Notification { method, params } = event else { continue };
+        if method == notice::SUBSCRIBED {
+            continue;
+        }
+        let params = params.unwrap_or(Raw::from_static("{}"));
+        let params = match &uris {
+            Some(uris) => crate::catalog::rewrite::notification(&method, &params, uris),
+            None => params,
+        };
+        let event = Event::Notification { method, params: Some(tagged(&params, &id)) };
+        if to.send(event).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Lists, answered from the snapshot, and telling clients when theirs changed.
+
+use std::{borrow::Cow, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use tokio::sync::mpsc;
+
+use super::Proxy;
+use crate::{
+    backend::Update,
+    catalog::{Catalog, Kind, View},
+    mcp::{
+        Era, Outcome, Raw, RpcError, error, json::Patch, method::notice,
+    },
+    names::Scope,
+    session::{Call, Event, modern},
+};
+
+impl Proxy {
+    /// One page of a list; by default the page is the whole list.
+    pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
+        self.board.settled(&call.scope, self.first_list_wait).await;
+        let catalog = self.board.catalog();
+        let view = catalog.list(&call.scope, kind);
+        let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
+        let offset = match cursor.filter(|cursor| cursor.as_str() != "null") {
+            None => 0,
+            Some(cursor) => self.offset(&cursor, kind, &catalog).ok_or_else(stale_cursor)?,
+        };
+        let page = view.page(offset, self.page_size).ok_or_else(stale_cursor)?;
+        let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
+        if let Some(next) = page.next {
+            let cursor = seal(kind, next, &catalog);
+            members.push_str(&format!(r#","nextCursor":"{cursor}""#));
+        }
+        Ok(finish(&members, &view, call.client.era()))
+    }
+
+    fn offset(&self, cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
+        let cursor = cursor.as_text()?;
+        let text = URL_SAFE_NO_PAD.decode(cursor.as_bytes()).ok()?;
+        let text = String::from_utf8(text).ok()?;
+        let mut parts = text.split(' ');
+        let (method, version, offset) = (parts.next()?, parts.next()?, parts.next()?);
+        let fits = method == kind.method() && version == format!("{:016x}", catalog.version());
+        offset.parse().ok().filter(|_| fits && parts.next().is_none() && self.page_size.is_some())
+    }
+
+    /// The state of each list on the route of `scope`.
+    pub(super) fn digests(&self, scope: &Scope) -> [u64; 4] {
+        let catalog = self.board.catalog();
+        Kind::ALL.map(|kind| catalog.list(scope, kind).digest())
+    }
+
+    /// Tells every session with an open stream which of its lists changed.
+    pub(super) async fn tell_changes(self: Arc<Self>) {
+        let mut changes = self.board.changes();
+        loop {
+            tokio::select! {
+                told = changes.changed() => if told.is_err() { return },
+                () = self.tasks.stop_token().cancelled() => return,
+            }
+            self.sessions.each(|session| self.tell_session(session));
+        }
+    }
+
+    /// Tells one session which of its lists changed since it was last told.
+    pub fn tell_session(&self, session: &crate::session::Session) {
+        if session.standing().is_none() || !session.is_initialized() {
+            return;
+        }
+        let new = self.digests(&session.scope);
+        let Some(old) = session.swap_seen(new) else { return };
+        for notification in changed(old, new) {
+            session.deliver(Event::Notification { method: notification.into(), params: None });
+        }
+    }
+
+    /// Passes updates of resources to the sessions that subscribed to them.
+    pub(super) async fn tell_updates(self: Arc<Self>, mut updates: mpsc::Receiver<Update>) {
+        loop {
+            let update = tokio::select! {
+                update = updates.recv() => update,
+                () = self.tasks.stop_token().cancelled() => return,
+            };
+            let Some(update) = update else { return };
+            self.sessions.each(|session| self.tell_update(session, &update));
+        }
+    }
+
+    /// Passes an update to `session` when it subscribed to the resource or to one that contains it.
+    pub fn tell_update(&self, session: &crate::session::Session, update: &Update) {
+        let catalog = self.board.catalog();
+        let uris = catalog.uris(&session.scope, &update.server);
+        let serves = match &session.scope {
+            Scope::All => true,
+            Scope::Server(server) => *server == update.server,
+        };
+        let exposed = uris.expose(&update.uri);
+        let subscribed = |known: &String| {
+            *known == exposed || *known == update.uri || is_within(&exposed, known)
+        };
+        if !serves || !session.subscriptions().iter().any(subscribed) {
+            return;
+        }
+        let mut patch = Patch::new(update.params.as_bytes());
+        if let Some(span) = update.params.member("uri") {
+            patch.replace(span, Raw::string(&exposed).as_bytes().to_vec());
+        }
+        session.deliver(Event::Notification {
+            method: Cow::Borrowed(notice::RESOURCE_UPDATED),
+            params: Some(patch.finish()),
+        });
+    }
+}
+
+/// The notifications for what differs between two states of the lists.
+pub(super) fn changed(old: [u64; 4], new: [u64; 4]) -> Vec<&'static str> {
+    let differs = |kind: Kind| {
+        let at = Kind::ALL.iter().position(|known| *known == kind).unwrap_or_default();
+        old[at] != new[at]
+    };
+    let mut told = Vec::new();
+    if differs(Kind::Tools) {
+        told.push(notice::TOOLS_CHANGED);
+    }
+    if differs(Kind::Resources) || differs(Kind::Templates) {
+        told.push(notice::RESOURCES_CHANGED);
+    }
+    if differs(Kind::Prompts) {
+        told.push(notice::PROMPTS_CHANGED);
+    }
+    told
+}
+
+/// Whether `uri` lies below `parent`.
+fn is_within(uri: &str, parent: &str) -> bool {
+    uri.strip_prefix(parent).is_some_and(|rest| parent.ends_with('/') || rest.starts_with('/'))
+}
+
+fn seal(kind: Kind, offset: usize, catalog: &Catalog) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{} {:016x} {offset}", kind.method(), catalog.version()))
+}
+
+fn stale_cursor() -> Raw {
+    let message = "the cursor is not one of ours, or the list has changed since; list again";
+    RpcError::new(error::INVALID_PARAMS, message).to_raw()
+}
+
+/// The result around a page, with what the server's own list result carried beside its items.
+fn finish(members: &str, view: &View<'_>, era: Era) -> Raw {
+    let rest = view.rest().map(|rest| {
+        let text = rest.as_str().trim();
+        text[1..text.len() - 1].to_owned()
+    });
+    let has_meta = view.rest().is_some_and(|rest| rest.member("_meta").is_some());
+    let members = match rest.filter(|rest| !rest.trim().is_empty()) {
+        Some(rest) => format!("{members},{rest}"),
+        None => members.to_owned(),
+    };
+    let text = match era {
+        Era::Legacy => format!("{{{members}}}"),
+        Era::Modern => {
+            let fresh = view.freshness();
+            let scope = if fresh.public { "public" } else { "private" };
+            let meta = if has_meta {
+                String::new()
+            } else {
+                format!(r#","_meta":{{{}}}"#, modern::server_info_member())
+            };
+            format!(
+                r#"{{{members},"resultType":"complete","ttlMs":{},"cacheScope":"{scope}"{meta}}}"#,
+                fresh.ttl_ms
+            )
+        }
+    };
+    Raw::parse(text).expect("joined from valid JSON")
+}

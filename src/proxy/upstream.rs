@@ -1,0 +1,74 @@
+//! The way back: from what a server answered to what its caller is told.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::{
+    catalog::{UriMap, rewrite},
+    mcp::{Era, Method, Outcome, Raw, RpcError, error},
+    names::{Scope, ServerName},
+    router::Routed,
+};
+
+/// Codes of our own refusals, which no server may imitate on a merged route.
+const REFUSALS: std::ops::RangeInclusive<i64> = -32004..=-32001;
+
+/// What is needed of a call once it has been forwarded.
+#[derive(Debug)]
+pub(super) struct WayBack {
+    pub(super) server: ServerName,
+    method: Method,
+    merged: bool,
+    legacy: bool,
+    uris: Option<Arc<UriMap>>,
+}
+
+impl WayBack {
+    pub(super) fn of(routed: &Routed) -> Self {
+        Self {
+            server: routed.server.clone(),
+            method: routed.call.method.clone(),
+            merged: routed.call.scope == Scope::All,
+            legacy: routed.call.client.era() == Era::Legacy,
+            uris: routed.uris.clone(),
+        }
+    }
+
+    /// The outcome with exposed URIs, and errors that cannot be mistaken for ours.
+    pub(super) fn translate(&self, outcome: Outcome) -> Outcome {
+        if !self.merged {
+            return outcome;
+        }
+        let method = self.method.as_str();
+        match (outcome, &self.uris) {
+            (Ok(result), Some(uris)) => Ok(rewrite::result(method, &result, uris)),
+            (Ok(result), None) => Ok(result),
+            (Err(refusal), uris) => {
+                let refusal = match uris {
+                    Some(uris) => rewrite::error(&refusal, uris),
+                    None => refusal,
+                };
+                Err(self.distinguish(refusal))
+            }
+        }
+    }
+
+    fn distinguish(&self, refusal: Raw) -> Raw {
+        let Some(code) = error::code(&refusal).filter(|code| REFUSALS.contains(code)) else {
+            return refusal;
+        };
+        let about_resource = matches!(
+            self.method,
+            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+        );
+        if code == error::RESOURCE_NOT_FOUND && about_resource && self.legacy {
+            return refusal;
+        }
+        let message = refusal.get("message");
+        let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
+        RpcError::new(error::INTERNAL, format!("server `{}`: {message}", self.server))
+            .with(json!({ "server": self.server.as_str(), "upstream": refusal }))
+            .to_raw()
+    }
+}

@@ -1,1 +1,3 @@
 //! Tollbridge.
+
+pub mod builtin;

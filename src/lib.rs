@@ -2,6 +2,7 @@
 
 pub mod auth;
 pub mod backend;
+pub mod builtin;
 pub mod catalog;
 pub mod clock;
 pub mod config;

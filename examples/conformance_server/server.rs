@@ -3,7 +3,6 @@
 //! One `Fixtures` serves a connection (or, in 2026-07-28 over HTTP, a request); what connections
 //! have in common is behind `Shared`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{
@@ -36,8 +35,6 @@ pub(crate) struct Shared {
     pub(crate) listeners: Listeners,
     pub(crate) seal: RequestStateCodec,
     pub(crate) tasks: TaskManager,
-    extra_prompt: AtomicBool,
-    extra_tool: AtomicBool,
 }
 
 impl Fixtures {
@@ -49,8 +46,6 @@ impl Fixtures {
             listeners: Listeners::default(),
             seal: RequestStateCodec::new(key),
             tasks: TaskManager::new(),
-            extra_prompt: AtomicBool::new(false),
-            extra_tool: AtomicBool::new(false),
         };
         Self::over(Arc::new(shared))
     }
@@ -66,16 +61,6 @@ impl Fixtures {
             .log_level
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds the extra item to a list, or removes it, and tells the listeners.
-    pub(crate) async fn change(&self, list: List) {
-        let extra = match list {
-            List::Prompts => &self.shared.extra_prompt,
-            List::Tools => &self.shared.extra_tool,
-        };
-        extra.fetch_not(Ordering::Relaxed);
-        self.shared.listeners.announce(list).await;
     }
 
     fn over(shared: Arc<Shared>) -> Self {
@@ -130,7 +115,7 @@ impl ServerHandler for Fixtures {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let mut tools = tools::list();
-        if self.shared.extra_tool.load(Ordering::Relaxed) {
+        if self.shared.listeners.has_extra(List::Tools) {
             tools.push(tools::extra());
         }
         Ok(ListToolsResult::with_all_items(tools))
@@ -159,7 +144,7 @@ impl ServerHandler for Fixtures {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let mut prompts = prompts::list();
-        if self.shared.extra_prompt.load(Ordering::Relaxed) {
+        if self.shared.listeners.has_extra(List::Prompts) {
             prompts.push(prompts::extra());
         }
         Ok(ListPromptsResult::with_all_items(prompts))
@@ -227,6 +212,7 @@ impl ServerHandler for Fixtures {
         &self,
         asked: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
+        self.shared.listeners.acknowledge();
         Some(asked.clone())
     }
 

@@ -242,7 +242,7 @@ pub(crate) async fn call(call: Call) -> Result<CallToolResponse, ErrorData> {
         Kind::Report => reports::call(&call).await,
         Kind::Round => rounds::call(&call).await,
         Kind::Trigger(list) => {
-            call.fixtures.change(*list).await;
+            call.fixtures.shared.listeners.change(*list).await;
             Ok(text("changed").into())
         }
     }

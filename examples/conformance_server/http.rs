@@ -64,7 +64,7 @@ async fn serve_connection(stream: TcpStream, mcp: Mcp) {
     let served = Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    // The suite drops connections on purpose; stderr shows the others to whoever debugs it.
+    // The suite drops connections on purpose, so this is no error.
     if let Err(error) = served {
         tracing::debug!(%error, "connection ended");
     }

@@ -4,6 +4,7 @@
 //! `tests/suites/conformance.py` starts it. `--http` serves Streamable HTTP on loopback and prints
 //! the URL as the first line of stdout; `--stdio` serves stdin and stdout. Both serve the handshake
 //! revisions and 2026-07-28 alike, with the same tools; what differs between the eras is in `ask`.
+//! `RUST_LOG` says what of rmcp's log goes to stderr, by default errors.
 //! Nothing in here may import the gateway: a judge that shares code with the judged sees nothing.
 
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ use clap::{Args, Parser};
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
 use rmcp::transport::stdio;
+use tracing_subscriber::EnvFilter;
 
 use crate::server::Fixtures;
 
@@ -63,6 +65,10 @@ struct Transport {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
     let fixtures = Fixtures::new();
     if options.transport.stdio {
         serve_stdio(fixtures).await

@@ -40,8 +40,7 @@ enum Kind {
     Trigger(List),
 }
 
-/// Every tool that is always there: name, kind, description, properties; all properties are
-/// required strings unless `schema` knows better.
+/// Every tool that is always there: its name, who answers it, its description.
 const CATALOGUE: &[(&str, Kind, &str)] = &[
     ("test_simple_text", Kind::Content, "Returns a text"),
     ("test_image_content", Kind::Content, "Returns an image"),

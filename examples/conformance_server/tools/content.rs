@@ -37,7 +37,9 @@ pub(super) fn call(call: &Call) -> CallToolResult {
         "test_error_handling" => CallToolResult::error(vec![ContentBlock::text(
             "This tool intentionally returns an error for testing",
         )]),
-        "json_schema_2020_12_tool" => text(format!("called with {:?}", call.request.arguments)),
+        "json_schema_2020_12_tool" => {
+            text(format!("called with {}", json!(call.request.arguments)))
+        }
         "test_header_parameter" => text(format!("region {}", call.text_argument("region"))),
         _ => text("This is a simple text response for testing."),
     }

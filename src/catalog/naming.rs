@@ -302,18 +302,22 @@ mod tests {
 
     #[test]
     fn equal_hashes_both_take_their_next_digits() {
-        // With room for the hash alone, equal first digits give equal names; the same claim twice
-        // stands in for two claims whose hashes begin alike.
+        // SHA-256 of `a\0t86253` and of `a\0t95690` begin alike.
         let twins = [
-            ("search", "a", "search", Verdict::Contested),
-            ("other", "a", "search", Verdict::Contested),
+            ("name", "a", "t86253", Verdict::Contested),
+            ("name", "a", "t95690", Verdict::Contested),
         ];
+        let expect = [
+            Some("name_b6cededa".to_owned()),
+            Some("name_ca0037fb".to_owned()),
+        ];
+        assert_eq!(settled(&twins, 48), expect);
+        let same = [("name", "a", "x", Verdict::Contested); 2];
         assert_eq!(
-            settled(&twins, 9),
+            settled(&same, 48),
             [None, None],
-            "identical hashes never part"
+            "what is not distinct runs out of digits"
         );
-        assert_eq!(settled(&twins[..1], 9), [Some("_549d551a".to_owned())]);
     }
 
     #[test]

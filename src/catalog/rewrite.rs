@@ -339,3 +339,357 @@ impl<'a> Spans<'a> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn raw(text: &str) -> Raw {
+        Raw::parse(text.to_owned()).unwrap()
+    }
+
+    fn map() -> UriMap {
+        UriMap::prefixed("gh".to_owned())
+    }
+
+    /// `text` with `@` for the server's URI and for the exposed one.
+    fn both(text: &str) -> (Raw, Raw) {
+        let fill = |uri: &str| raw(&text.replace('@', uri));
+        (fill(r#""file:\/\/\/a""#), fill(r#""gh+file:///a""#))
+    }
+
+    #[test]
+    fn every_place_is_rewritten_outbound() {
+        let check = |rewrite: &dyn Fn(&Raw) -> Raw, text: &str| {
+            let (server, client) = both(text);
+            assert_eq!(rewrite(&server), client);
+        };
+        let map = map();
+        for method in ["tools/call", "tasks/result"] {
+            let call = |raw: &Raw| result(method, raw, &map);
+            check(
+                &call,
+                r#"{"content":[{"type":"resource_link","uri":@,"name":"n"}]}"#,
+            );
+            check(
+                &call,
+                r#"{"content":[{"type":"resource","resource":{"text":"t","uri":@}}]}"#,
+            );
+            check(
+                &call,
+                r#"{"content":{"\u0075ri":@,"type":"resource_link"}}"#,
+            );
+            check(
+                &call,
+                r#"{ "x":1, "content":[ {"type":"text","text":"\"uri\""}, {"uri":@ , "type":"resource_link"} ] }"#,
+            );
+            check(
+                &call,
+                r#"{"resultType":"input_required","inputRequests":{"k":{"method":"sampling/createMessage",
+                    "params":{"messages":[{"role":"user","content":{"type":"resource_link","uri":@}}]}}}}"#,
+            );
+        }
+        let read = |raw: &Raw| result("resources/read", raw, &map);
+        check(
+            &read,
+            r#"{"contents":[{"uri":@,"text":"x"},{"uri":@,"blob":""}],"ttlMs":5}"#,
+        );
+        check(&read, r#"{"contents":[{"uri":@,"uri":@}]}"#);
+        let prompt = |raw: &Raw| result("prompts/get", raw, &map);
+        check(
+            &prompt,
+            r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":@}}},
+                {"role":"user","content":[{"type":"resource_link","uri":@}]}]}"#,
+        );
+        let task = |raw: &Raw| result("tasks/get", raw, &map);
+        check(
+            &task,
+            r#"{"taskId":"t","result":{"content":[{"type":"resource_link","uri":@}]},
+                "error":{"data":{"uri":@}},"inputRequests":{"k":{"method":"sampling/createMessage",
+                "params":{"messages":[{"content":{"type":"resource_link","uri":@}}]}}}}"#,
+        );
+        let told = |raw: &Raw| notification("notifications/tasks", raw, &map);
+        check(
+            &told,
+            r#"{"result":{"content":[{"type":"resource_link","uri":@}]}}"#,
+        );
+        let updated = |raw: &Raw| notification("notifications/resources/updated", raw, &map);
+        check(&updated, r#"{"_meta":{},"uri":@}"#);
+        let acknowledged =
+            |raw: &Raw| notification("notifications/subscriptions/acknowledged", raw, &map);
+        check(
+            &acknowledged,
+            r#"{"notifications":{"resourceSubscriptions":[@,@]}}"#,
+        );
+        check(
+            &|raw| error(raw, &map),
+            r#"{"code":-32002,"message":"m","data":{"uri":@}}"#,
+        );
+        let sampling = |raw: &Raw| request("sampling/createMessage", raw, &map);
+        check(
+            &sampling,
+            r#"{"messages":[{"content":{"type":"tool_result","content":[{"type":"resource_link","uri":@},
+                {"type":"resource","resource":{"uri":@}}]}}],"maxTokens":1}"#,
+        );
+        let entry = r#"{"uri":@,"frontmatter":{"uri":"x"},"resources":[{"uri":@,"size":1}]}"#;
+        check(
+            &|raw| result("skills/get", raw, &map),
+            &format!(r#"{{"skill":{entry}}}"#),
+        );
+        check(
+            &|raw| result("skills/list", raw, &map),
+            &format!(r#"{{"skills":[{entry}]}}"#),
+        );
+        let directory = |raw: &Raw| result("resources/directory/read", raw, &map);
+        check(&directory, r#"{"resources":[{"uri":@,"name":"n"}]}"#);
+    }
+
+    #[test]
+    fn every_place_is_rewritten_inbound() {
+        let check = |rewrite: &dyn Fn(&Raw) -> Raw, text: &str| {
+            let client = raw(&text.replace('@', r#""gh+file:\/\/\/a""#));
+            let server = raw(&text.replace('@', r#""file:///a""#));
+            assert_eq!(rewrite(&client), server);
+        };
+        let map = map();
+        for method in [
+            "resources/read",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "resources/directory/read",
+            "skills/get",
+        ] {
+            check(
+                &|raw| params(method, raw, &map),
+                r#"{"uri":@,"_meta":{"uri":"gh+x:y"}}"#,
+            );
+        }
+        let complete = |raw: &Raw| params("completion/complete", raw, &map);
+        check(
+            &complete,
+            r#"{"ref":{"type":"ref/resource","uri":@},"argument":{"uri":"gh+x:y"}}"#,
+        );
+        let listen = |raw: &Raw| params("subscriptions/listen", raw, &map);
+        check(
+            &listen,
+            r#"{"notifications":{"resourceSubscriptions":[@]}}"#,
+        );
+        let sampled =
+            r#"{"role":"assistant","content":[{"type":"resource","resource":{"uri":@}}]}"#;
+        check(&|raw| answer("sampling/createMessage", raw, &map), sampled);
+        for method in [
+            "tools/call",
+            "prompts/get",
+            "resources/read",
+            "tasks/update",
+        ] {
+            let text = format!(r#"{{"inputResponses":{{"k":{sampled}}}}}"#);
+            check(&|raw| params(method, raw, &map), &text);
+        }
+    }
+
+    #[test]
+    fn other_places_stay_as_they_are() {
+        let check = |rewrite: &dyn Fn(&Raw) -> Raw, text: &str| {
+            let message = raw(text);
+            let rewritten = rewrite(&message);
+            assert_eq!(rewritten.as_str(), text);
+            assert_eq!(
+                rewritten.as_bytes().as_ptr(),
+                message.as_bytes().as_ptr(),
+                "copied: {text}"
+            );
+        };
+        let map = map();
+        let call = |raw: &Raw| result("tools/call", raw, &map);
+        check(
+            &call,
+            r#"{"content":[{"type":"text","text":"see file:///a","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[],"structuredContent":{"type":"resource_link","uri":"file:///a"}}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"image","data":"","mimeType":"uri","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"future","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"resource_link","uri":7},{"type":"resource_link","uri":"\ud800"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"resource_link","icons":[{"src":"https://a","uri":"b:c"}]}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[],"_meta":{"ui":{"resourceUri":"ui://x"},"uri":"file:///a"}}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"resource","resource":"file:///a","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"inputRequests":{"k":{"method":"elicitation/create","params":{"mode":"url","url":"https://a","uri":"b:c"}},
+                "r":{"method":"roots/list","params":{"messages":[{"content":{"type":"resource_link","uri":"a:b"}}]}}}}"#,
+        );
+        let read = |raw: &Raw| result("resources/read", raw, &map);
+        check(
+            &read,
+            r#"{"contents":[{"text":"{\"uri\":\"file:///a\"}","_meta":{"uri":"file:///a"}}]}"#,
+        );
+        let vendor = |raw: &Raw| result("vendor/x", raw, &map);
+        check(&vendor, r#"{"contents":[{"uri":"file:///a"}]}"#);
+        let complete = |raw: &Raw| result("completion/complete", raw, &map);
+        check(
+            &complete,
+            r#"{"completion":{"values":["file:///a"]},"uri":"file:///a"}"#,
+        );
+        let elicit = |raw: &Raw| request("elicitation/create", raw, &map);
+        check(
+            &elicit,
+            r#"{"mode":"url","url":"https://a","uri":"file:///a"}"#,
+        );
+        let arguments = |raw: &Raw| params("tools/call", raw, &map);
+        check(
+            &arguments,
+            r#"{"name":"t","arguments":{"uri":"gh+file:///a"}}"#,
+        );
+        let form = r#"{"inputResponses":{"k":{"action":"accept","content":{"type":"resource_link","uri":"gh+a:b"}}}}"#;
+        check(&arguments, form);
+        let foreign = |raw: &Raw| params("resources/read", raw, &map);
+        check(&foreign, r#"{"uri":"other+file:///a"}"#);
+        let roots = |raw: &Raw| answer("roots/list", raw, &map);
+        check(&roots, r#"{"roots":[{"uri":"gh+file:///a"}]}"#);
+        for odd in [
+            "null",
+            "[]",
+            r#""uri""#,
+            r#"{"content":"uri"}"#,
+            r#"{"content":[["uri"]],"uri":1}"#,
+        ] {
+            check(&call, odd);
+        }
+        let identity = |raw: &Raw| result("resources/read", raw, &UriMap::identity());
+        check(&identity, r#"{"contents":[{"uri":"file:///a"}]}"#);
+    }
+
+    #[test]
+    fn nested_tool_results_are_followed_to_a_limit() {
+        let nested = |depth: usize, uri: &str| {
+            let link = format!(r#"{{"type":"resource_link","uri":"{uri}"}}"#);
+            let block = (0..depth).fold(link, |inner, _| {
+                format!(r#"{{"type":"tool_result","content":[{inner}]}}"#)
+            });
+            raw(&format!(r#"{{"messages":[{{"content":{block}}}]}}"#))
+        };
+        let sample = |raw: &Raw| request("sampling/createMessage", raw, &map());
+        let limit = NESTED_RESULTS_MAX;
+        assert_eq!(sample(&nested(limit, "a:b")), nested(limit, "gh+a:b"));
+        assert_eq!(sample(&nested(limit + 1, "a:b")), nested(limit + 1, "a:b"));
+    }
+
+    #[test]
+    fn the_routing_member_is_read_and_replaced() {
+        let check = |method: &str, text: &str, uri: Option<&str>, name: Option<&str>| {
+            let params = raw(text);
+            assert_eq!(routed_uri(method, &params).as_deref(), uri, "{method}");
+            assert_eq!(routed_name(method, &params).as_deref(), name, "{method}");
+            let old = uri.or(name).unwrap_or("?");
+            let expect = text.replacen(&format!("\"{old}\""), r#""new\n""#, 1);
+            let replaced = match uri {
+                Some(_) => with_routed_uri(method, &params, "new\n"),
+                None => with_routed_name(method, &params, "new\n"),
+            };
+            assert_eq!(replaced.as_str(), expect, "{method}");
+        };
+        check(
+            "tools/call",
+            r#"{"name":"t","arguments":{"name":"x"}}"#,
+            None,
+            Some("t"),
+        );
+        check(
+            "prompts/get",
+            r#"{ "name" : "p" , "uri":"u"}"#,
+            None,
+            Some("p"),
+        );
+        check(
+            "resources/read",
+            r#"{"uri":"a:b","name":"n"}"#,
+            Some("a:b"),
+            None,
+        );
+        check(
+            "completion/complete",
+            r#"{"ref":{"uri":"a:b"},"uri":"x"}"#,
+            Some("a:b"),
+            None,
+        );
+        check(
+            "completion/complete",
+            r#"{"ref":{"name":"p"},"name":"x"}"#,
+            None,
+            Some("p"),
+        );
+        check("ping", r#"{"uri":"a:b","name":"n"}"#, None, None);
+    }
+
+    /// JSON text with unusual spacing, whose strings hold what could be taken for a URI.
+    fn noise() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("1.50e+7".to_owned()),
+            Just(r#""file:///a""#.to_owned()),
+            Just(r#"" \"uri\" : \u0022""#.to_owned()),
+            ".{0,6}".prop_map(|text| serde_json::to_string(&text).unwrap()),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            let key = prop::sample::select(vec!["text", "src", "x\\u0041", "data", "url", "Uri"]);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3)
+                    .prop_map(|items| format!("[ {} ]", items.join(" ,\n"))),
+                prop::collection::vec((key, inner), 0..3).prop_map(|members| {
+                    let each = members
+                        .iter()
+                        .map(|(key, value)| format!("\"{key}\"\t: {value}"));
+                    format!("{{{} }}", each.collect::<Vec<_>>().join(","))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn only_uris_change(blocks in prop::collection::vec((0..4u8, ".{0,12}", noise()), 0..6), noise in noise()) {
+            let map = map();
+            let render = |uri: &dyn Fn(&str) -> String| {
+                let each = blocks.iter().map(|(kind, text, noise)| {
+                    let uri = serde_json::to_string(&uri(text)).unwrap();
+                    match kind {
+                        0 => format!(r#"{{"v":{noise}, "type":"resource_link" ,"uri" : {uri}}}"#),
+                        1 => format!(r#"{{"resource":{{"uri":{uri},"text":{noise}}},"type":"resource"}}"#),
+                        2 => format!(r#"{{"type":"text","text":"t","v":{noise}}}"#),
+                        _ => noise.clone(),
+                    }
+                });
+                let blocks = each.collect::<Vec<_>>().join(" , ");
+                raw(&format!(r#"{{ "structuredContent" : {noise},"content":[{blocks}], "v":{noise} }}"#))
+            };
+            let before = render(&|uri| uri.to_owned());
+            let after = render(&|uri| map.expose(uri).into_owned());
+            prop_assert_eq!(result("tools/call", &before, &map), after.clone());
+            let back = inbound(&after, &map, |spans| spans.member(0, "content", Spans::content));
+            prop_assert_eq!(back, before);
+        }
+    }
+}

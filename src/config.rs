@@ -24,6 +24,7 @@ mod decode;
 mod environment;
 mod file;
 mod hint;
+mod json;
 mod known;
 mod load;
 mod mask;
@@ -34,6 +35,7 @@ mod shape;
 mod toml;
 mod units;
 mod variables;
+mod yaml;
 
 /// Everything an operator can set.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,6 +13,9 @@ use super::{
     units::{Size, Time},
 };
 
+/// Keys at the top that begin with this are the operator's: places for YAML anchors, and ignored.
+pub(super) const OPERATORS_PREFIX: &str = "x-";
+
 /// Configuration of Tollbridge.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -416,6 +419,7 @@ impl Default for ServerLimits {
 pub(super) fn schema() -> serde_json::Value {
     let mut schema: serde_json::Value = schemars::schema_for!(File).into();
     drop_null(&mut schema);
+    schema["patternProperties"] = serde_json::json!({ format!("^{OPERATORS_PREFIX}"): {} });
     schema
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 
 use super::{
-    Config, Environment, Mistakes, Notice, Severity, decode, environment, file,
+    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, json,
     mask::Hidden,
     node::Node,
     report::{Finding, Findings, Sources},
     resolve::{self, Surroundings},
-    shape, toml, variables,
+    shape, toml, variables, yaml,
 };
 
 /// The largest config file, bytes; what is larger is no config.
@@ -181,27 +181,29 @@ impl Loading {
 
     /// One source as a tree in our shape.
     fn read(&mut self, source: Source) -> Option<Node> {
-        let number = self.sources.add(source.name, source.text, source.directory);
+        // Some editors begin a file with a byte order mark, which no format has a use for.
+        let text = source
+            .text
+            .strip_prefix('\u{feff}')
+            .unwrap_or(&source.text)
+            .to_owned();
+        let number = self.sources.add(source.name, text, source.directory);
         let text = &self.sources.get(number).text;
         let read = match source.format {
-            Format::Toml => toml::read(number, text),
-            Format::Json | Format::Yaml => {
-                let name = &self.sources.get(number).name;
-                Err(Finding::mistake("only TOML is read yet").in_file(name))
-            }
+            Format::Json => json::read(number, text, &mut self.findings),
+            Format::Toml => toml::read(number, text, &mut self.findings),
+            Format::Yaml => yaml::read(number, text, &mut self.findings),
         };
-        match read {
-            Ok(node) => {
-                self.sources
-                    .hide(number, |hidden, text| hidden.add_secrets(&node, text));
-                Some(node)
-            }
-            Err(finding) => {
-                self.sources.hide(number, Hidden::add_unparsed);
-                self.findings.add(finding);
-                None
-            }
+        match &read {
+            Some(node) => self
+                .sources
+                .hide(number, |hidden, text| hidden.add_secrets(node, text)),
+            None => self.sources.hide(number, Hidden::add_unparsed),
         }
+        for node in self.findings.take_dropped() {
+            self.sources.hide_values(&node);
+        }
+        read
     }
 
     fn config(&mut self, tree: &Node, is_file: fn(&Path) -> bool) -> Option<Config> {

@@ -283,7 +283,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     let key = if !key.is_empty() && key.chars().all(bare) {
         key.to_owned()
     } else {
-        format!("\"{}\"", key.escape_default())
+        format!("\"{}\"", key.escape_debug())
     };
     if path.is_empty() {
         key

@@ -11,7 +11,7 @@ use annotate_snippets::{
 
 use super::{
     mask::{Hidden, Masked},
-    node::{Node, Span},
+    node::{Entry, Node, Span, Table},
 };
 
 /// How many notices a report shows in full; the rest is counted, since a file with more of them
@@ -305,11 +305,30 @@ impl Finding {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     list: Vec<Finding>,
+    dropped: Vec<Node>,
 }
 
 impl Findings {
     pub(super) fn add(&mut self, finding: Finding) {
         self.list.push(finding);
+    }
+
+    /// Adds `entry` to a table that is being read; a key that is there already is reported.
+    pub(super) fn insert_key(&mut self, table: &mut Table, name: String, entry: Entry) {
+        if let Some(other) = table.get(&name) {
+            self.add(
+                Finding::mistake(format!("the key `{}` occurs twice", name.escape_debug()))
+                    .at(Some(entry.key), "here")
+                    .at(Some(other.key), "and here"),
+            );
+        }
+        self.dropped
+            .extend(table.insert(name, entry).map(|old| old.node));
+    }
+
+    /// Values that no tree holds, since their key occurred again; they may be secret.
+    pub(super) fn take_dropped(&mut self) -> Vec<Node> {
+        std::mem::take(&mut self.dropped)
     }
 
     /// Renders them, in the order of the sources and of the places in them.

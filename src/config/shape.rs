@@ -7,7 +7,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    environment, hint, known,
+    environment, file, hint, known,
     node::{Entry, Node, Origin, Value, join},
     report::{Finding, Findings, Sources},
     units::{Size, Time, UNIT_KEYWORD},
@@ -102,6 +102,9 @@ impl<'s> Check<'s, '_> {
                 continue;
             }
             missing.retain(|name| *name != key);
+            if path.is_empty() && key.starts_with(file::OPERATORS_PREFIX) {
+                continue;
+            }
             let Some(schema) = section.key(&key) else {
                 self.unknown_key(&key, &entry, section, path);
                 continue;
@@ -285,7 +288,14 @@ impl<'s> Check<'s, '_> {
         if let Value::Bool(_) = node.value {
             return true;
         }
-        self.wrong_type(node, "`true` or `false`", None, path)
+        // YAML 1.1 took these for booleans.
+        let help = match node.as_text().map(str::to_lowercase).as_deref() {
+            Some("on" | "y" | "yes") => Some("write `true`".to_owned()),
+            Some("n" | "no" | "off") => Some("write `false`".to_owned()),
+            _ => None,
+        };
+        self.report_type(node, "`true` or `false`", help, path);
+        false
     }
 
     fn number(&mut self, node: &mut Node, path: &str) -> bool {

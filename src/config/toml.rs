@@ -4,21 +4,24 @@ use toml_edit::{Document, Item, TableLike, Value as TomlValue};
 
 use super::{
     node::{Entry, Node, Span, Table, Value},
-    report::Finding,
+    report::{Finding, Findings},
 };
 
-/// Reads `text`, the source number `source`.
-///
-/// # Errors
-/// The first syntax mistake.
-pub(super) fn read(source: usize, text: &str) -> Result<Node, Finding> {
-    let document = Document::parse(text).map_err(|error| {
-        let range = error.span().unwrap_or(0..0);
-        Finding::mistake(format!("this is not TOML: {}", error.message().trim_end()))
-            .at(Some(Span::new(source, range)), "here")
-    })?;
-    let root = Value::Table(table(source, document.as_table(), 0..0));
-    Ok(Node::new(Span::new(source, 0..0), root))
+/// Reads `text`, the source number `source`; what keeps it from being read is reported.
+pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
+    match Document::parse(text) {
+        Ok(document) => {
+            let root = Value::Table(table(source, document.as_table(), 0..0));
+            Some(Node::new(Span::new(source, 0..0), root))
+        }
+        Err(error) => {
+            let span = Span::new(source, error.span().unwrap_or(0..0));
+            let message = error.message().trim_end().replace('\n', ", ");
+            let finding = Finding::mistake(format!("this is not TOML: {message}"));
+            findings.add(finding.at(Some(span), "here"));
+            None
+        }
+    }
 }
 
 /// The entries of `table`; `around` is marked for what has no span of its own.

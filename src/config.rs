@@ -16,10 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::ServerName;
 
+pub use child_env::child_environment;
 pub use environment::Environment;
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 
+mod child_env;
 mod decode;
 mod environment;
 mod file;

@@ -29,6 +29,7 @@ use crate::{
     task::Tasks,
 };
 pub(crate) use body::Body;
+pub(crate) use streamable::told;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
 use origin::Guard;
 

@@ -415,7 +415,7 @@ fn token_of(request: &Request) -> Option<Raw> {
 }
 
 /// Takes a notification of a session's client.
-pub(super) fn told(session: &Session, notification: &Notification) {
+pub(crate) fn told(session: &Session, notification: &Notification) {
     match notification.method.as_ref() {
         notice::INITIALIZED => session.set_initialized(),
         notice::CANCELLED => {

@@ -223,8 +223,8 @@ impl<'a> Distinct<'a> {
     }
 }
 
-/// SHA-256 in lower-case hex over the server's name, a zero byte (neither can hold one) and the
-/// item's original name; the same on every replica and after every restart.
+/// SHA-256 in lower-case hex over the server's name, a zero byte (which no server's name holds) and
+/// the item's original name, all in UTF-8; the same on every replica and after every restart.
 pub(super) fn hash(server: &ServerName, original: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(server.as_str());

@@ -36,6 +36,9 @@ use crate::{
 /// Requests of one server that may wait for answers of clients at a time.
 const ASKED_MAX: usize = 256;
 
+/// How long after the end of a call what a server says without an origin is taken for its echo.
+const AFTERMATH: Duration = Duration::from_millis(500);
+
 /// Ids of server requests towards clients: unique in this process, so in every session.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
@@ -64,6 +67,8 @@ pub(crate) struct Mux {
     pending: Mutex<HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
     reason: Mutex<Option<String>>,
+    /// The session whose call ended last, and when.
+    latest: Mutex<Option<(Instant, Arc<Session>)>>,
     asks_roots: AtomicBool,
     unattributed: AtomicU64,
     late: AtomicU64,
@@ -141,6 +146,7 @@ impl Mux {
             pending: Mutex::default(),
             asked: Mutex::default(),
             reason: Mutex::default(),
+            latest: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -159,7 +165,8 @@ impl Mux {
             Entry { answer: tell, caller: caller.cloned(), activity: Arc::clone(&activity) };
         lock(&self.pending).insert(id, entry);
         let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
-        Ok(Pending { id, answer, activity, has_token, mux: Arc::clone(self) })
+        let caller = caller.filter(|caller| caller.client.session.is_some()).cloned();
+        Ok(Pending { id, answer, activity, caller, has_token, mux: Arc::clone(self) })
     }
 
     /// Ends the link: whoever waits is told `reason`.
@@ -233,7 +240,7 @@ impl Mux {
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.
     fn pass(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>, log: bool) {
-        let Some(recipient) = self.recipient(origin) else {
+        let Some(recipient) = self.audience(origin) else {
             self.unattributed.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -244,6 +251,31 @@ impl Mux {
         if !log || wanted.want(params.as_ref()) {
             recipient.send(Event::Notification { method, params });
         }
+    }
+
+    /// Where a notification without an origin goes: as [`Mux::recipient`] says; else, right after
+    /// the only call under way has ended, to the session that made it. Servers that send log
+    /// messages on a stream of their own lose the race against the answer.
+    fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
+        let found = self.recipient(origin);
+        if found.is_some() || origin.is_some() || !lock(&self.pending).is_empty() {
+            return found;
+        }
+        let latest = lock(&self.latest);
+        let (at, session) = latest.as_ref()?;
+        (at.elapsed() < AFTERMATH).then(|| Recipient::Session(Arc::clone(session)))
+    }
+
+    /// Notes which session's call has just ended, while no call of another is under way.
+    fn note_end(&self, caller: &Caller) {
+        let Some(session) = &caller.client.session else { return };
+        let alone = lock(&self.pending).values().all(|entry| match &entry.caller {
+            Some(other) => {
+                other.client.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, session))
+            }
+            None => true,
+        });
+        *lock(&self.latest) = alone.then(|| (Instant::now(), Arc::clone(session)));
     }
 
     /// The call `origin`; else the session that owns the link; else the only call under way.
@@ -358,6 +390,8 @@ pub(crate) struct Pending {
     pub(crate) id: u64,
     pub(crate) answer: oneshot::Receiver<Outcome>,
     pub(crate) activity: Arc<Activity>,
+    /// Kept for a legacy session only, which may hear what comes right after the answer.
+    caller: Option<Caller>,
     has_token: bool,
     mux: Arc<Mux>,
 }
@@ -378,6 +412,9 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         lock(&self.mux.pending).remove(&self.id);
+        if let Some(caller) = self.caller.take() {
+            self.mux.note_end(&caller);
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
     let mut routes = Routes::new(parts.iter().map(site).collect(), naming.namespace_resources);
     let mut merged = Tables::default();
     for kind in Kind::ALL {
-        let placed = match kind {
+        let mut placed = match kind {
             Kind::Tools | Kind::Prompts => place_named(naming, kind, &parts, &mut problems),
             Kind::Resources | Kind::Templates => {
                 let placed = place_uris(kind, &parts, &uri_verdicts[kind], &mut problems);
@@ -67,6 +67,7 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
                 placed
             }
         };
+        placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
         merged.fill(kind, placed, &parts, |at| &parts[at].uris);
         merged.shelves[kind].freshness = merged_freshness(kind, &parts);
     }
@@ -296,7 +297,7 @@ fn rivals(
     servers.into_iter().cloned().collect()
 }
 
-/// What the route of one server shows.
+/// What the route of one server shows, in the server's own order.
 fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
     const IDENTITY: &UriMap = &UriMap::identity();
     let part = &parts[at];
@@ -325,11 +326,10 @@ impl Tables {
     fn fill<'a>(
         &mut self,
         kind: Kind,
-        mut placed: Vec<Placed<'_>>,
+        placed: Vec<Placed<'_>>,
         parts: &[Part<'_>],
         uris: impl Fn(usize) -> &'a UriMap,
     ) {
-        placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
         let entries = placed.iter().map(
             |Placed {
                  part,

@@ -19,6 +19,9 @@ use crate::{
     task::Detached,
 };
 
+/// How soon a client may come back for the rest of a stream, milliseconds.
+const RETRY_MS: u64 = 1000;
+
 /// A request whose client is known.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -29,6 +32,8 @@ pub(super) struct Asked {
     pub(super) progress_token: Option<Raw>,
     /// Cancelled when the client no longer wants the answer.
     pub(super) cancel: CancellationToken,
+    /// Whether the client would rather have events than JSON.
+    pub(super) prefers_events: bool,
     /// Marks the call as running in its session.
     pub(super) running: Option<Running>,
 }
@@ -38,7 +43,7 @@ pub(super) type Answer = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
-    let Asked { request, client, scope, logs, progress_token, cancel, running } = asked;
+    let Asked { request, client, scope, logs, progress_token, cancel, running, .. } = asked;
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
     // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
     let gone = (client.era() == Era::Modern).then(|| cancel.clone());
@@ -66,9 +71,11 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let id = asked.request.id.clone();
     let client = Arc::clone(&asked.client);
     let cancel = asked.cancel.clone();
+    let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
     let first = tokio::select! {
         biased;
+        () = std::future::ready(()), if prefers_events => None,
         Some(event) = events.recv() => Some(event),
         outcome = &mut answer => return whole(&id, &outcome, client.era()),
         () = sleep(edge.keep_alive) => None,
@@ -124,7 +131,7 @@ impl Pump {
             keep_alive: edge.keep_alive,
             ids: session.is_some(),
             first: if priming {
-                Some(sse::priming(&body::event_id(stream.id, 0), None))
+                Some(sse::priming(&body::event_id(stream.id, 0), Some(RETRY_MS)))
             } else if first.is_none() {
                 Some(sse::KEEP_ALIVE)
             } else {

@@ -156,6 +156,7 @@ impl Post<'_> {
             logs: envelope.logs,
             progress_token: envelope.progress_token,
             cancel: CancellationToken::new(),
+            prefers_events: prefers_events(self.headers),
             running: None,
         };
         exchange::respond(self.edge, asked).await
@@ -220,7 +221,10 @@ impl Post<'_> {
 
     async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
         match asked_in(session, request, &self.scope) {
-            Ok(asked) => exchange::respond(self.edge, asked).await,
+            Ok(mut asked) => {
+                asked.prefers_events = prefers_events(self.headers);
+                exchange::respond(self.edge, asked).await
+            }
             Err((id, error)) => rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error),
         }
     }
@@ -246,6 +250,7 @@ impl Post<'_> {
             scope: self.scope.clone(),
             logs: Logs::All,
             cancel: CancellationToken::new(),
+            prefers_events: prefers_events(self.headers),
             running: None,
         };
         exchange::respond(self.edge, asked).await
@@ -405,6 +410,7 @@ pub(super) fn asked_in(
         scope: scope.clone(),
         logs: session.logs(),
         cancel,
+        prefers_events: false,
         running: Some(running),
     })
 }
@@ -487,6 +493,15 @@ fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
         let found = found.split(';').next().unwrap_or_default().trim();
         found.eq_ignore_ascii_case(wanted)
     })
+}
+
+/// Whether the client names events before JSON: who lists both as equal gets the first.
+fn prefers_events(headers: &HeaderMap) -> bool {
+    let value = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match (value.find("text/event-stream"), value.find("application/json")) {
+        (Some(events), Some(json)) => events < json,
+        (Some(_) | None, _) => false,
+    }
 }
 
 /// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.

@@ -19,9 +19,7 @@ use crate::{
     mcp::{
         Era, Method, Raw,
         json::{self, Patch},
-        meta,
     },
-    session,
     task::Tasks,
 };
 
@@ -186,7 +184,7 @@ impl Backend {
     ) -> Result<crate::mcp::Outcome, Failure> {
         let mut members = Vec::new();
         if control.0.era() == Era::Modern {
-            members.push(format!(r#""_meta":{{{}}}"#, own_envelope()));
+            members.push(format!(r#""_meta":{{{}}}"#, handshake::own_envelope()));
         }
         if let Some(cursor) = cursor {
             members.push(format!(r#""cursor":{}"#, cursor.as_str()));
@@ -218,7 +216,7 @@ impl Backend {
         let flags: Vec<_> = announced.iter().map(|flag| format!(r#""{flag}":true"#)).collect();
         let params = format!(
             r#"{{"_meta":{{{}}},"notifications":{{{}}}}}"#,
-            own_envelope(),
+            handshake::own_envelope(),
             flags.join(",")
         );
         let params = Raw::parse(params).expect("members of ours are JSON");
@@ -243,11 +241,6 @@ impl Backend {
 
 /// Pause before a stream of list changes that ended is opened again.
 const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
-
-fn own_envelope() -> String {
-    let info = Raw::from_value(&session::server_info());
-    meta::envelope(Some(&info), &Raw::from_static("{}"), None)
-}
 
 fn first_page(kind: Kind, result: &Raw) -> FirstPage {
     let json = result.as_bytes();

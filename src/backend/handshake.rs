@@ -54,6 +54,8 @@ struct Discovered {
 
 /// What a `server/discover` proved.
 enum Verdict {
+    /// It speaks our revision after all.
+    Again,
     Legacy,
     Modern(Hello),
     /// It speaks neither of the revisions we do.
@@ -64,9 +66,9 @@ enum Verdict {
 pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Result<Hello, Failure> {
     match pin {
         EraPin::Legacy => initialize(link, capabilities).await,
-        EraPin::Modern => match verdict(discover(link).await?) {
+        EraPin::Modern => match settle(link, discover(link).await?).await? {
             Verdict::Modern(hello) => Ok(hello),
-            Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
+            Verdict::Again | Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
             Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
         },
         EraPin::Auto => probe(link, capabilities).await,
@@ -92,7 +94,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
         }
     };
     let verdict = match outcome {
-        Ok(outcome) => verdict(outcome),
+        Ok(outcome) => settle(link, outcome).await?,
         // A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
         Err(Failure::Http { status, .. })
             if status.is_client_error() && status != http::StatusCode::TOO_MANY_REQUESTS =>
@@ -103,15 +105,33 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     };
     match verdict {
         Verdict::Modern(hello) => Ok(hello),
-        Verdict::Legacy => initialize(link, capabilities).await,
+        Verdict::Again | Verdict::Legacy => initialize(link, capabilities).await,
         Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
     }
 }
 
-async fn discover(link: &Link) -> Result<Outcome, Failure> {
+/// The verdict; a server that refused our revision and lists it all the same is asked once more.
+async fn settle(link: &Link, outcome: Outcome) -> Result<Verdict, Failure> {
+    match verdict(outcome) {
+        Verdict::Again => Ok(verdict(discover(link).await?)),
+        settled => Ok(settled),
+    }
+}
+
+/// The `_meta` members of our own requests. They declare what we can relay for a client that has
+/// it, so that lists hold what some client can use.
+pub(super) fn own_envelope() -> String {
     let info = Raw::from_value(&session::server_info());
-    let envelope = meta::envelope(Some(&info), &Raw::from_static("{}"), None);
-    let params = Raw::parse(format!(r#"{{"_meta":{{{envelope}}}}}"#)).expect("our own JSON");
+    meta::envelope(Some(&info), &RELAYED, None)
+}
+
+/// Capabilities of clients that are relayed.
+const RELAYED: Raw =
+    Raw::from_static(r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#);
+
+async fn discover(link: &Link) -> Result<Outcome, Failure> {
+    let params = format!(r#"{{"_meta":{{{}}}}}"#, own_envelope());
+    let params = Raw::parse(params).expect("our own JSON");
     if let Some(http) = link.as_http() {
         http.speak(Revision::MODERN);
     }
@@ -134,6 +154,7 @@ fn verdict(outcome: Outcome) -> Verdict {
         },
         Err(refusal) if error::code(&refusal) == Some(error::UNSUPPORTED_VERSION) => {
             match offered(&refusal) {
+                Some(offered) if speaks_modern(&offered) => Verdict::Again,
                 Some(offered) => legacy_or_stranger(offered),
                 None => Verdict::Legacy,
             }

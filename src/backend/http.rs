@@ -188,7 +188,7 @@ impl HttpLink {
                 drop(caller.events.try_send(Event::Pause { retry_ms: place.retry_ms }));
             }
             tokio::time::sleep(place.delay()).await;
-            body = self.resume(&last).await;
+            body = self.resume(Some(&last)).await;
             place.idle_ends += 1;
         }
     }
@@ -221,9 +221,10 @@ impl HttpLink {
         Ok(None)
     }
 
-    async fn resume(&self, last: &str) -> Option<Incoming> {
+    /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
+    async fn resume(&self, last: Option<&str>) -> Option<Incoming> {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
-            if let Ok(last) = HeaderValue::from_str(last) {
+            if let Some(Ok(last)) = last.map(HeaderValue::from_str) {
                 headers.insert(header::LAST_EVENT_ID, last);
             }
         });
@@ -236,10 +237,7 @@ impl HttpLink {
     pub(crate) async fn listen(self: Arc<Self>) {
         let mut place = Place::default();
         while !self.mux.closed.is_cancelled() {
-            let opened = match place.last_id.clone() {
-                Some(last) => self.resume(&last).await,
-                None => self.resume("").await,
-            };
+            let opened = self.resume(place.last_id.as_deref()).await;
             let Some(body) = opened else { return };
             tokio::select! {
                 () = self.follow_aside(body, &mut place) => {}

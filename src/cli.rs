@@ -98,7 +98,10 @@ impl ConfigArgs {
         }
         let environment = Environment::of_process();
         match config::load(&files, &environment) {
-            Ok(Loaded { mut config, warnings }) => {
+            Ok(Loaded {
+                mut config,
+                warnings,
+            }) => {
                 for warning in &warnings {
                     say(&format!("{warning}\n"));
                 }
@@ -130,12 +133,17 @@ impl ConfigArgs {
 
 /// This program, to be run as the guard of its children.
 fn surroundings() -> Surroundings {
-    Surroundings { guard: std::env::current_exe().ok() }
+    Surroundings {
+        guard: std::env::current_exe().ok(),
+    }
 }
 
 /// A runtime with `workers` threads.
 fn runtime(workers: usize) -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
 }
 
 /// Runs `work` on a runtime of its own.

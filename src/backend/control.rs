@@ -44,7 +44,8 @@ impl Control {
 
     fn announces(&self, capability: &str) -> bool {
         let part = self.0.hello.capabilities.get(capability);
-        part.and_then(|part| part.get("listChanged")).is_some_and(|flag| flag.as_str() == "true")
+        part.and_then(|part| part.get("listChanged"))
+            .is_some_and(|flag| flag.as_str() == "true")
     }
 }
 
@@ -104,7 +105,10 @@ impl ListChanges {
         if self.0.changed().await.is_err() {
             std::future::pending().await
         }
-        while timeout(quiet, self.0.changed()).await.is_ok_and(|told| told.is_ok()) {}
+        while timeout(quiet, self.0.changed())
+            .await
+            .is_ok_and(|told| told.is_ok())
+        {}
     }
 }
 
@@ -141,7 +145,10 @@ impl Backend {
         if !control.has(capability) {
             return Ok(None);
         }
-        let mut list = List { items: Vec::new(), first: FirstPage::default() };
+        let mut list = List {
+            items: Vec::new(),
+            first: FirstPage::default(),
+        };
         let mut cursor: Option<Raw> = None;
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
@@ -158,8 +165,11 @@ impl Backend {
             }
             let items = result.member(kind.member()).map(|span| span.start);
             let found = items.map(|at| json::elements(result.as_bytes(), at));
-            list.items.extend(found.into_iter().flatten().map(|span| result.slice(span)));
-            let next = result.get("nextCursor").filter(|next| next.as_str() != "null");
+            list.items
+                .extend(found.into_iter().flatten().map(|span| result.slice(span)));
+            let next = result
+                .get("nextCursor")
+                .filter(|next| next.as_str() != "null");
             if next.is_none() {
                 return Ok(Some(list));
             }
@@ -209,11 +219,16 @@ impl Backend {
         .filter(|(capability, _)| control.announces(capability))
         .map(|(_, flag)| flag)
         .collect();
-        let first = !self.follows.swap(true, std::sync::atomic::Ordering::Relaxed);
+        let first = !self
+            .follows
+            .swap(true, std::sync::atomic::Ordering::Relaxed);
         if control.0.era() == Era::Legacy || announced.is_empty() || !first {
             return;
         }
-        let flags: Vec<_> = announced.iter().map(|flag| format!(r#""{flag}":true"#)).collect();
+        let flags: Vec<_> = announced
+            .iter()
+            .map(|flag| format!(r#""{flag}":true"#))
+            .collect();
         let params = format!(
             r#"{{"_meta":{{{}}},"notifications":{{{}}}}}"#,
             handshake::own_envelope(),
@@ -244,13 +259,21 @@ const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn first_page(kind: Kind, result: &Raw) -> FirstPage {
     let json = result.as_bytes();
-    let ttl = result.get("ttlMs").and_then(|ttl| ttl.as_str().parse().ok());
+    let ttl = result
+        .get("ttlMs")
+        .and_then(|ttl| ttl.as_str().parse().ok());
     let scope = result.get("cacheScope");
     let mut patch = Patch::new(json);
     patch.remove_members(0, |member| {
-        [kind.member(), "nextCursor", "resultType", "ttlMs", "cacheScope"]
-            .iter()
-            .any(|key| member.is(json, key))
+        [
+            kind.member(),
+            "nextCursor",
+            "resultType",
+            "ttlMs",
+            "cacheScope",
+        ]
+        .iter()
+        .any(|key| member.is(json, key))
     });
     let rest = result.is_object().then(|| patch.finish());
     FirstPage {

@@ -69,7 +69,9 @@ pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Resul
         EraPin::Modern => match settle(link, discover(link).await?).await? {
             Verdict::Modern(hello) => Ok(hello),
             Verdict::Again | Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
-            Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
+            Verdict::Stranger(offered) => Err(Failure::Revision {
+                offered: offered.join(", "),
+            }),
         },
         EraPin::Auto => probe(link, capabilities).await,
     }
@@ -106,7 +108,9 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     match verdict {
         Verdict::Modern(hello) => Ok(hello),
         Verdict::Again | Verdict::Legacy => initialize(link, capabilities).await,
-        Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
+        Verdict::Stranger(offered) => Err(Failure::Revision {
+            offered: offered.join(", "),
+        }),
     }
 }
 
@@ -145,7 +149,9 @@ fn verdict(outcome: Outcome) -> Verdict {
                 Verdict::Modern(Hello {
                     revision: Revision::MODERN,
                     capabilities: object(&result, "capabilities"),
-                    info: result.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO)),
+                    info: result
+                        .get("_meta")
+                        .and_then(|meta| meta.get(meta::SERVER_INFO)),
                     instructions: discovered.instructions,
                 })
             }
@@ -172,14 +178,25 @@ fn legacy_or_stranger(offered: Vec<String>) -> Verdict {
         || offered.iter().any(|date| {
             Revision::parse(date).is_some_and(|revision| revision.era() == Era::Legacy)
         });
-    if legacy { Verdict::Legacy } else { Verdict::Stranger(offered) }
+    if legacy {
+        Verdict::Legacy
+    } else {
+        Verdict::Stranger(offered)
+    }
 }
 
 /// `data.supported` of a refusal; some servers write `supportedVersions`.
 fn offered(refusal: &Raw) -> Option<Vec<String>> {
     let data: Value = refusal.get("data")?.read().ok()?;
-    let list = data.get("supported").or_else(|| data.get("supportedVersions"))?.as_array()?;
-    Some(list.iter().filter_map(|date| date.as_str().map(str::to_owned)).collect())
+    let list = data
+        .get("supported")
+        .or_else(|| data.get("supportedVersions"))?
+        .as_array()?;
+    Some(
+        list.iter()
+            .filter_map(|date| date.as_str().map(str::to_owned))
+            .collect(),
+    )
 }
 
 /// The handshake of the legacy era.
@@ -192,14 +209,18 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
     if let Some(http) = link.as_http() {
         http.forget();
     }
-    let outcome = link.request(control(Method::Initialize, Some(params))).await?;
+    let outcome = link
+        .request(control(Method::Initialize, Some(params)))
+        .await?;
     let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
     let said: Initialized = result.read().map_err(|_| Failure::Garbled {
         what: "the answer to `initialize` has no `protocolVersion`".to_owned(),
     })?;
     let revision = Revision::parse(&said.protocol_version)
         .filter(|revision| revision.era() == Era::Legacy)
-        .ok_or(Failure::Revision { offered: said.protocol_version })?;
+        .ok_or(Failure::Revision {
+            offered: said.protocol_version,
+        })?;
     if let Some(http) = link.as_http() {
         http.speak(revision);
     }
@@ -213,7 +234,10 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
 }
 
 fn object(result: &Raw, key: &str) -> Raw {
-    result.get(key).filter(Raw::is_object).unwrap_or(Raw::from_static("{}"))
+    result
+        .get(key)
+        .filter(Raw::is_object)
+        .unwrap_or(Raw::from_static("{}"))
 }
 
 /// A request of our own; the caller bounds it in time.
@@ -223,7 +247,10 @@ pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
         params,
         caller: None,
         header_params: Vec::new(),
-        limits: Deadlines { idle: UNBOUNDED, total: UNBOUNDED },
+        limits: Deadlines {
+            idle: UNBOUNDED,
+            total: UNBOUNDED,
+        },
         cancel: CancellationToken::new(),
     }
 }

@@ -7,11 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
+    HeaderMap, HeaderName, HeaderValue, Method as Verb, Request as HttpRequest, Response,
+    StatusCode,
     header::{ACCEPT, ALLOW, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 
 use super::{
     Failure,
@@ -21,7 +23,9 @@ use super::{
 };
 use crate::{
     config::Remote,
-    mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice, sse},
+    mcp::{
+        Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice, sse,
+    },
     session::Event,
     task::Tasks,
 };
@@ -56,7 +60,11 @@ struct Talk {
 }
 
 /// Opens a link to `remote`. Nothing is sent yet.
-pub(crate) fn open(remote: &Remote, mux: Arc<Mux>, connect: Duration) -> Result<Arc<Link>, Failure> {
+pub(crate) fn open(
+    remote: &Remote,
+    mux: Arc<Mux>,
+    connect: Duration,
+) -> Result<Arc<Link>, Failure> {
     let http = Arc::new(HttpLink {
         client: client::new(&remote.url, connect)?,
         remote: remote.clone(),
@@ -97,9 +105,13 @@ impl HttpLink {
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
-        let legacy = self.talk().revision.is_some_and(|revision| revision.era() == Era::Legacy);
+        let legacy = self
+            .talk()
+            .revision
+            .is_some_and(|revision| revision.era() == Era::Legacy);
         if legacy && exchange.method != Method::Initialize {
-            let params = serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
+            let params =
+                serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
             let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
             self.post_aside(bytes, notice::CANCELLED, &self.mux.tasks);
         }
@@ -131,13 +143,18 @@ impl HttpLink {
     fn check(&self, response: &Response<Incoming>) -> Result<(), Failure> {
         let status = response.status();
         match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failure::Unauthorized { status }),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(Failure::Unauthorized { status })
+            }
             StatusCode::NOT_FOUND if self.talk().session.is_some() => {
                 self.mux.close("it no longer knows the session");
                 Err(Failure::SessionGone)
             }
             _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Http { status, body: String::new() })
+                Err(Failure::Http {
+                    status,
+                    body: String::new(),
+                })
             }
             _ => Ok(()),
         }
@@ -177,15 +194,24 @@ impl HttpLink {
             if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
                 return Ok(outcome);
             }
-            let legacy = self.talk().revision.is_none_or(|revision| revision.era() == Era::Legacy);
+            let legacy = self
+                .talk()
+                .revision
+                .is_none_or(|revision| revision.era() == Era::Legacy);
             let Some(last) = place.last_id.clone().filter(|_| legacy) else {
-                return Err(Failure::Lost { reason: "it closed the stream of the call".to_owned() });
+                return Err(Failure::Lost {
+                    reason: "it closed the stream of the call".to_owned(),
+                });
             };
             if place.idle_ends > RESUMES_MAX {
-                return Err(Failure::Lost { reason: "the stream of the call keeps breaking".to_owned() });
+                return Err(Failure::Lost {
+                    reason: "the stream of the call keeps breaking".to_owned(),
+                });
             }
             if let Some(caller) = &exchange.caller {
-                drop(caller.events.try_send(Event::Pause { retry_ms: place.retry_ms }));
+                drop(caller.events.try_send(Event::Pause {
+                    retry_ms: place.retry_ms,
+                }));
             }
             tokio::time::sleep(place.delay()).await;
             body = self.resume(Some(&last)).await;
@@ -200,17 +226,25 @@ impl HttpLink {
         place: &mut Place,
         pending: &Pending,
     ) -> Result<Option<Outcome>, Failure> {
-        let Some(mut body) = body else { return Ok(None) };
+        let Some(mut body) = body else {
+            return Ok(None);
+        };
         let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Ok(None) };
-            let Ok(chunk) = frame.into_data() else { continue };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
             let limit = self.mux.settings.response_bytes_max;
-            reader.push(&chunk).map_err(|_| Failure::ResponseTooLarge { limit })?;
+            reader
+                .push(&chunk)
+                .map_err(|_| Failure::ResponseTooLarge { limit })?;
             while let Some(event) = reader.next_event() {
                 place.note(&event);
                 match Message::parse(&event.data) {
-                    Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, StatusCode::OK) => {
+                    Ok(Message::Response(found))
+                        if is_ours(found.id.as_ref(), pending, StatusCode::OK) =>
+                    {
                         return Ok(Some(found.outcome));
                     }
                     Ok(message) => self.hand_in(message, pending.id),
@@ -233,12 +267,14 @@ impl HttpLink {
     }
 
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
-    /// server that has none answers 405, which is fine.
-    pub(crate) async fn listen(self: Arc<Self>) {
+    /// server that has none answers 405, which is fine. `opened` is told of the first answer.
+    pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
         let mut place = Place::default();
+        let mut opened = Some(opened);
         while !self.mux.closed.is_cancelled() {
-            let opened = self.resume(place.last_id.as_deref()).await;
-            let Some(body) = opened else { return };
+            let body = self.resume(place.last_id.as_deref()).await;
+            drop(opened.take());
+            let Some(body) = body else { return };
             tokio::select! {
                 () = self.follow_aside(body, &mut place) => {}
                 () = self.mux.closed.cancelled() => return,
@@ -250,7 +286,9 @@ impl HttpLink {
     async fn follow_aside(&self, mut body: Incoming, place: &mut Place) {
         let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
         while let Some(Ok(frame)) = body.frame().await {
-            let Ok(chunk) = frame.into_data() else { continue };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
             if reader.push(&chunk).is_err() {
                 return;
             }
@@ -266,7 +304,9 @@ impl HttpLink {
     /// Posts a notification or an answer.
     pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
         let request = self.request(Verb::POST, bytes, |headers, talk| {
-            let modern = talk.revision.is_some_and(|revision| revision.era() == Era::Modern);
+            let modern = talk
+                .revision
+                .is_some_and(|revision| revision.era() == Era::Modern);
             if modern && let Ok(value) = HeaderValue::from_str(method) {
                 headers.insert(header::METHOD, value);
             }
@@ -315,12 +355,18 @@ impl HttpLink {
         headers.clone_from(&self.headers);
         if verb == Verb::POST {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+            headers.insert(
+                ACCEPT,
+                HeaderValue::from_static("application/json, text/event-stream"),
+            );
         } else if verb == Verb::GET {
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         }
         if let Some(revision) = talk.revision {
-            headers.insert(header::PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+            headers.insert(
+                header::PROTOCOL_VERSION,
+                HeaderValue::from_static(revision.as_str()),
+            );
         }
         if let Some(session) = &talk.session {
             headers.insert(header::SESSION_ID, session.clone());
@@ -331,21 +377,27 @@ impl HttpLink {
     }
 
     async fn send(&self, request: HttpRequest<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        self.client.request(request).await.map_err(|error| Failure::Connect {
-            reason: client::explain(&error),
-        })
+        self.client
+            .request(request)
+            .await
+            .map_err(|error| Failure::Connect {
+                reason: client::explain(&error),
+            })
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, Failure> {
         let limit = self.mux.settings.response_bytes_max;
         let body = Limited::new(response.into_body(), limit).collect().await;
-        body.map(http_body_util::Collected::to_bytes).map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                Failure::ResponseTooLarge { limit }
-            } else {
-                Failure::Lost { reason: format!("its answer broke off: {error}") }
-            }
-        })
+        body.map(http_body_util::Collected::to_bytes)
+            .map_err(|error| {
+                if error.is::<http_body_util::LengthLimitError>() {
+                    Failure::ResponseTooLarge { limit }
+                } else {
+                    Failure::Lost {
+                        reason: format!("its answer broke off: {error}"),
+                    }
+                }
+            })
     }
 
     fn hand_in(&self, message: Message, origin: u64) {
@@ -383,7 +435,9 @@ impl Place {
     }
 
     fn delay(&self) -> Duration {
-        self.retry_ms.map_or(RESUME_AFTER, Duration::from_millis).min(RESUME_AFTER_MAX)
+        self.retry_ms
+            .map_or(RESUME_AFTER, Duration::from_millis)
+            .min(RESUME_AFTER_MAX)
     }
 }
 
@@ -394,7 +448,10 @@ enum Content {
 }
 
 fn content_type(response: &Response<Incoming>) -> Content {
-    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let value = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     match value.map(|value| value.split(';').next().unwrap_or_default().trim()) {
         Some("application/json") => Content::Json,
         Some("text/event-stream") if response.status().is_success() => Content::Events,
@@ -411,7 +468,10 @@ fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
 }
 
 fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
-    if talk.revision.is_none_or(|revision| revision.era() == Era::Legacy) {
+    if talk
+        .revision
+        .is_none_or(|revision| revision.era() == Era::Legacy)
+    {
         return;
     }
     let mut put = |name: HeaderName, value: &str| {
@@ -419,7 +479,10 @@ fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
             headers.insert(name, value);
         }
     };
-    put(HeaderName::from_static(header::METHOD), exchange.method.as_str());
+    put(
+        HeaderName::from_static(header::METHOD),
+        exchange.method.as_str(),
+    );
     let member = exchange.method.name_member();
     let name = member.and_then(|member| exchange.params.as_ref()?.get(member));
     if let Some(name) = name.as_ref().and_then(Raw::as_text) {
@@ -436,15 +499,22 @@ fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
 fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
     let shown = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
     if status.is_success() {
-        return Failure::Garbled { what: format!("the body of its answer is no answer: {shown}") };
+        return Failure::Garbled {
+            what: format!("the body of its answer is no answer: {shown}"),
+        };
     }
-    Failure::Http { status, body: shown }
+    Failure::Http {
+        status,
+        body: shown,
+    }
 }
 
 async fn odd(response: Response<Incoming>) -> Failure {
     let status = response.status();
     let allow = response.headers().get(ALLOW).cloned();
-    let body = Limited::new(response.into_body(), ODD_BODY_BYTES).collect().await;
+    let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
+        .collect()
+        .await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let failure = garbled_or_http(status, &body);
     tracing::debug!(%failure, ?allow, "no answer to a message");

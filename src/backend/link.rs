@@ -17,8 +17,7 @@ use super::{
 };
 use crate::{
     mcp::{
-        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error,
-        method::notice,
+        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
     session::{Client, Event},
 };
@@ -71,11 +70,17 @@ pub(crate) struct Deadlines {
 
 impl Link {
     pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Bytes>) -> Self {
-        Self { mux, wire: Wire::Pipe(writer) }
+        Self {
+            mux,
+            wire: Wire::Pipe(writer),
+        }
     }
 
     pub(crate) fn http(mux: Arc<Mux>, http: Arc<HttpLink>) -> Self {
-        Self { mux, wire: Wire::Http(http) }
+        Self {
+            mux,
+            wire: Wire::Http(http),
+        }
     }
 
     /// The HTTP side, when there is one.
@@ -89,12 +94,18 @@ impl Link {
     /// Sends a request and waits for its answer.
     pub(crate) async fn request(&self, exchange: Exchange) -> Result<Outcome, Failure> {
         let pending = self.mux.begin(exchange.caller.as_ref())?;
-        let params = exchange.params.as_ref().map(|params| pending.with_token(params));
+        let params = exchange
+            .params
+            .as_ref()
+            .map(|params| pending.with_token(params));
         let id = Id::number(pending.id);
         let bytes = envelope::request(&id, exchange.method.as_str(), params.as_ref());
         if bytes.len() > self.mux.settings.request_bytes_max {
             let limit = self.mux.settings.request_bytes_max;
-            return Err(Failure::RequestTooLarge { bytes: bytes.len(), limit });
+            return Err(Failure::RequestTooLarge {
+                bytes: bytes.len(),
+                limit,
+            });
         }
         match &self.wire {
             Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
@@ -128,7 +139,10 @@ impl Link {
         };
         // Spec: `initialize` is never cancelled.
         if exchange.method != Method::Initialize {
-            self.try_notify(notice::CANCELLED, Some(&cancelled_params(pending.id, &failure)));
+            self.try_notify(
+                notice::CANCELLED,
+                Some(&cancelled_params(pending.id, &failure)),
+            );
         }
         Err(failure)
     }
@@ -176,7 +190,11 @@ impl Link {
     fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting) {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
-            let Waiting { answer, withdrawn, activity } = waiting;
+            let Waiting {
+                answer,
+                withdrawn,
+                activity,
+            } = waiting;
             let outcome = tokio::select! {
                 answer = answer => answer.unwrap_or_else(|_| Err(nobody_answers())),
                 () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
@@ -211,10 +229,13 @@ impl Link {
 }
 
 fn nobody_answers() -> Raw {
-    RpcError::new(error::INTERNAL, "the client is gone or did not answer in time").to_raw()
+    RpcError::new(
+        error::INTERNAL,
+        "the client is gone or did not answer in time",
+    )
+    .to_raw()
 }
 
 fn cancelled_params(id: u64, failure: &Failure) -> Raw {
     Raw::from_value(&serde_json::json!({ "requestId": id, "reason": failure.to_string() }))
 }
-

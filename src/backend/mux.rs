@@ -109,7 +109,10 @@ pub(super) struct Waiting {
 /// The one party a message belongs to.
 #[derive(Clone, Debug)]
 enum Recipient {
-    Call { caller: Caller, activity: Arc<Activity> },
+    Call {
+        caller: Caller,
+        activity: Arc<Activity>,
+    },
     Session(Arc<Session>),
 }
 
@@ -161,12 +164,24 @@ impl Mux {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
         let activity = Arc::new(Activity::new());
-        let entry =
-            Entry { answer: tell, caller: caller.cloned(), activity: Arc::clone(&activity) };
+        let entry = Entry {
+            answer: tell,
+            caller: caller.cloned(),
+            activity: Arc::clone(&activity),
+        };
         lock(&self.pending).insert(id, entry);
         let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
-        let caller = caller.filter(|caller| caller.client.session.is_some()).cloned();
-        Ok(Pending { id, answer, activity, caller, has_token, mux: Arc::clone(self) })
+        let caller = caller
+            .filter(|caller| caller.client.session.is_some())
+            .cloned();
+        Ok(Pending {
+            id,
+            answer,
+            activity,
+            caller,
+            has_token,
+            mux: Arc::clone(self),
+        })
     }
 
     /// Ends the link: whoever waits is told `reason`.
@@ -180,12 +195,17 @@ impl Mux {
     /// Why the link ended.
     pub(crate) fn lost(&self) -> Failure {
         let reason = lock(&self.reason).clone();
-        Failure::Lost { reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()) }
+        Failure::Lost {
+            reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()),
+        }
     }
 
     /// Exchanges of clients under way.
     pub(crate) fn in_flight(&self) -> usize {
-        lock(&self.pending).values().filter(|entry| entry.caller.is_some()).count()
+        lock(&self.pending)
+            .values()
+            .filter(|entry| entry.caller.is_some())
+            .count()
     }
 
     /// Whether the server asked for roots that nobody could be named for.
@@ -222,13 +242,19 @@ impl Mux {
     /// Progress goes to the call whose token it carries, under the token its client gave.
     fn progress(&self, params: Option<Raw>) {
         let Some(params) = params else { return };
-        let Some(span) = params.member("progressToken") else { return };
+        let Some(span) = params.member("progressToken") else {
+            return;
+        };
         let id: Option<u64> = params.as_str()[span.clone()].parse().ok();
         let pending = lock(&self.pending);
-        let Some(entry) = id.and_then(|id| pending.get(&id)) else { return };
+        let Some(entry) = id.and_then(|id| pending.get(&id)) else {
+            return;
+        };
         entry.activity.touch();
         let Some(caller) = &entry.caller else { return };
-        let Some(token) = &caller.progress_token else { return };
+        let Some(token) = &caller.progress_token else {
+            return;
+        };
         let mut patch = json::Patch::new(params.as_bytes());
         patch.replace(span, token.as_bytes());
         let event = Event::Notification {
@@ -268,13 +294,19 @@ impl Mux {
 
     /// Notes which session's call has just ended, while no call of another is under way.
     fn note_end(&self, caller: &Caller) {
-        let Some(session) = &caller.client.session else { return };
-        let alone = lock(&self.pending).values().all(|entry| match &entry.caller {
-            Some(other) => {
-                other.client.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, session))
-            }
-            None => true,
-        });
+        let Some(session) = &caller.client.session else {
+            return;
+        };
+        let alone = lock(&self.pending)
+            .values()
+            .all(|entry| match &entry.caller {
+                Some(other) => other
+                    .client
+                    .session
+                    .as_ref()
+                    .is_some_and(|other| Arc::ptr_eq(other, session)),
+                None => true,
+            });
         *lock(&self.latest) = alone.then(|| (Instant::now(), Arc::clone(session)));
     }
 
@@ -283,7 +315,10 @@ impl Mux {
         let pending = lock(&self.pending);
         let of = |entry: &Entry| {
             let activity = Arc::clone(&entry.activity);
-            entry.caller.clone().map(|caller| Recipient::Call { caller, activity })
+            entry
+                .caller
+                .clone()
+                .map(|caller| Recipient::Call { caller, activity })
         };
         if let Some(id) = origin {
             return pending.get(&id).and_then(of);
@@ -322,7 +357,9 @@ impl Mux {
         if matches!(&method, Method::Other(name) if &**name == "roots/list") {
             self.asks_roots.store(true, Ordering::Relaxed);
         }
-        let recipient = self.recipient(origin).ok_or_else(|| self.unattributable(&method))?;
+        let recipient = self
+            .recipient(origin)
+            .ok_or_else(|| self.unattributable(&method))?;
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern
         {
@@ -334,10 +371,16 @@ impl Mux {
         {
             let mut asked = lock(&self.asked);
             if asked.len() >= ASKED_MAX {
-                return Err(RpcError::new(error::INTERNAL, "too many requests wait for clients"));
+                return Err(RpcError::new(
+                    error::INTERNAL,
+                    "too many requests wait for clients",
+                ));
             }
-            let entry =
-                Asked { key, recipient: recipient.clone(), withdrawn: withdrawn.clone() };
+            let entry = Asked {
+                key,
+                recipient: recipient.clone(),
+                withdrawn: withdrawn.clone(),
+            };
             asked.insert(id.clone(), entry);
         }
         let activity = match &recipient {
@@ -347,12 +390,24 @@ impl Mux {
         if let Some(activity) = &activity {
             activity.suspend();
         }
-        let request = ServerRequest { key, method, params, answer: tell };
+        let request = ServerRequest {
+            key,
+            method,
+            params,
+            answer: tell,
+        };
         if !recipient.send(Event::Request(request)) {
             self.forget_asked(id);
-            return Err(RpcError::new(error::INTERNAL, "the client takes no requests now"));
+            return Err(RpcError::new(
+                error::INTERNAL,
+                "the client takes no requests now",
+            ));
         }
-        Ok(Waiting { answer, withdrawn, activity })
+        Ok(Waiting {
+            answer,
+            withdrawn,
+            activity,
+        })
     }
 
     fn unattributable(&self, method: &Method) -> RpcError {
@@ -367,8 +422,12 @@ impl Mux {
 
     /// The server withdraws a request of its own.
     fn withdrawn(&self, params: Option<&Raw>) {
-        let id = params.and_then(|params| params.get("requestId")).and_then(Id::from_raw);
-        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else { return };
+        let id = params
+            .and_then(|params| params.get("requestId"))
+            .and_then(Id::from_raw);
+        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
+            return;
+        };
         asked.withdrawn.cancel();
         let mut told = serde_json::json!({ "requestId": asked.key });
         if let Some(reason) = params.and_then(|params| params.get("reason")) {
@@ -402,7 +461,9 @@ impl Pending {
         if !self.has_token {
             return params.clone();
         }
-        let Some(span) = Meta::of(params).progress_token else { return params.clone() };
+        let Some(span) = Meta::of(params).progress_token else {
+            return params.clone();
+        };
         let mut patch = json::Patch::new(params.as_bytes());
         patch.replace(span, self.id.to_string().into_bytes());
         patch.finish()
@@ -429,7 +490,11 @@ pub(crate) struct Activity {
 
 impl Activity {
     fn new() -> Self {
-        Self { start: Instant::now(), last_ms: AtomicU64::new(0), suspended: AtomicU32::new(0) }
+        Self {
+            start: Instant::now(),
+            last_ms: AtomicU64::new(0),
+            suspended: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn touch(&self) {
@@ -455,7 +520,11 @@ impl Activity {
             if elapsed >= limits.total {
                 return limits.total;
             }
-            let idle_end = if suspended { elapsed + limits.idle } else { silent_since + limits.idle };
+            let idle_end = if suspended {
+                elapsed + limits.idle
+            } else {
+                silent_since + limits.idle
+            };
             if elapsed >= idle_end {
                 return limits.idle;
             }

@@ -27,8 +27,10 @@ impl Serve {
             config.listen = listen;
         }
         if !config.listen.ip().is_loopback() && !config.danger_listen_without_auth {
-            say("refusing to listen beyond this machine without authentication; see \
-                 `danger_listen_without_auth`\n");
+            say(
+                "refusing to listen beyond this machine without authentication; see \
+                 `danger_listen_without_auth`\n",
+            );
             return ExitCode::from(super::EXIT_CONFIG);
         }
         block_on(config.workers, serve(&config))
@@ -45,12 +47,22 @@ async fn serve(config: &Config) -> ExitCode {
     };
     let url = &running.url;
     print(&format!("listening on {url}\n"));
-    tracing::info!(servers = config.servers.len(), "clients connect to {url}/mcp, people to {url}/status");
+    tracing::info!(
+        servers = config.servers.len(),
+        "clients connect to {url}/mcp, people to {url}/status"
+    );
     interrupted().await;
-    tracing::info!("stopping; running calls may finish within {:?}", config.drain_timeout);
+    tracing::info!(
+        "stopping; running calls may finish within {:?}",
+        config.drain_timeout
+    );
     let drained = tokio::select! {
         drained = running.stop() => drained,
         () = interrupted() => false,
     };
-    if drained { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CUT_SHORT) }
+    if drained {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_CUT_SHORT)
+    }
 }

@@ -33,7 +33,10 @@ impl Stdio {
             Some(Ok(name)) if config.servers.contains_key(&name) => Scope::Server(name),
             Some(_) => {
                 let known: Vec<_> = config.servers.keys().map(ServerName::as_str).collect();
-                say(&format!("there is no such server; these are: {}\n", known.join(", ")));
+                say(&format!(
+                    "there is no such server; these are: {}\n",
+                    known.join(", ")
+                ));
                 return ExitCode::from(super::EXIT_CONFIG);
             }
         };
@@ -52,5 +55,9 @@ async fn serve(config: &Config, scope: Scope) -> ExitCode {
     }
     let drained = core.stop().await;
     // A thread of the runtime may still wait for input that never comes.
-    if drained { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CUT_SHORT) }
+    if drained {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_CUT_SHORT)
+    }
 }

@@ -15,7 +15,11 @@ use super::{
 use crate::{
     mcp::{Era, Id, Logs, Outcome, Raw, Request, envelope, error, sse},
     names::Scope,
-    session::{Call, Client, EVENTS_MAX, Event, Session, registry::Running, replay::{Item, Stream}},
+    session::{
+        Call, Client, EVENTS_MAX, Event, Session,
+        registry::Running,
+        replay::{Item, Stream},
+    },
     task::Detached,
 };
 
@@ -43,7 +47,16 @@ pub(super) type Answer = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
-    let Asked { request, client, scope, logs, progress_token, cancel, running, .. } = asked;
+    let Asked {
+        request,
+        client,
+        scope,
+        logs,
+        progress_token,
+        cancel,
+        running,
+        ..
+    } = asked;
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
     // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
     let gone = (client.era() == Era::Modern).then(|| cancel.clone());
@@ -63,7 +76,10 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
         let _running = running;
         proxy.answer(call).await
     };
-    (Box::pin(Detached::new(future, gone, edge.tasks.clone())), receiver)
+    (
+        Box::pin(Detached::new(future, gone, edge.tasks.clone())),
+        receiver,
+    )
 }
 
 /// Answers over streamable HTTP.
@@ -80,7 +96,12 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
         outcome = &mut answer => return whole(&id, &outcome, client.era()),
         () = sleep(edge.keep_alive) => None,
     };
-    let pump = Pump { id, client, answer, events };
+    let pump = Pump {
+        id,
+        client,
+        answer,
+        events,
+    };
     pump.as_events(edge, first, cancel)
 }
 
@@ -139,7 +160,8 @@ impl Pump {
             },
             guard: modern.then(|| cancel.drop_guard()),
         };
-        edge.tasks.spawn("stream of a call", self.run(Arc::clone(&stream), first));
+        edge.tasks
+            .spawn("stream of a call", self.run(Arc::clone(&stream), first));
         body::events(stream, place, writing)
     }
 
@@ -179,7 +201,10 @@ pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
         (Some(session), event) => session.encode(event),
         (None, Event::Notification { method, params }) => {
             let bytes = envelope::notification(&method, params.as_ref());
-            Some(crate::session::registry::Encoded { bytes, may_drop: true })
+            Some(crate::session::registry::Encoded {
+                bytes,
+                may_drop: true,
+            })
         }
         (None, Event::Request(_) | Event::Pause { .. }) => None,
     };

@@ -53,9 +53,15 @@ pub(super) async fn handle(
 
 async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
     if !has_type(request.headers(), CONTENT_TYPE.as_str(), "application/json") {
-        return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
+        return text(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Content-Type must be application/json",
+        );
     }
-    if !accepts(request.headers(), &["application/json", "text/event-stream"]) {
+    if !accepts(
+        request.headers(),
+        &["application/json", "text/event-stream"],
+    ) {
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
@@ -64,7 +70,11 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
-    let post = Post { edge, scope, headers: &parts.headers };
+    let post = Post {
+        edge,
+        scope,
+        headers: &parts.headers,
+    };
     match Message::parse(&bytes) {
         Ok(Message::Request(request)) => post.request(request).await,
         Ok(Message::Notification(notification)) => post.notification(&notification),
@@ -75,12 +85,18 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
                 (Err(refusal), _) => return refusal,
                 (Ok(_), _) => false,
             };
-            if taken { accepted() } else { text(StatusCode::BAD_REQUEST, "no request waits for it") }
+            if taken {
+                accepted()
+            } else {
+                text(StatusCode::BAD_REQUEST, "no request waits for it")
+            }
         }
         Err(Malformed::Batch) => post.batch(&bytes).await,
-        Err(malformed) => {
-            rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &malformed.to_error())
-        }
+        Err(malformed) => rpc_error(
+            StatusCode::BAD_REQUEST,
+            malformed.id(),
+            &malformed.to_error(),
+        ),
     }
 }
 
@@ -167,11 +183,17 @@ impl Post<'_> {
         if request.method != Method::ToolsCall {
             return Ok(());
         }
-        let Some(params) = &request.params else { return Ok(()) };
+        let Some(params) = &request.params else {
+            return Ok(());
+        };
         let name = params.get("name");
-        let Some(name) = name.as_ref().and_then(Raw::as_text) else { return Ok(()) };
+        let Some(name) = name.as_ref().and_then(Raw::as_text) else {
+            return Ok(());
+        };
         let catalog = self.edge.proxy.board().catalog();
-        let Some(tool) = catalog.tool(&self.scope, &name) else { return Ok(()) };
+        let Some(tool) = catalog.tool(&self.scope, &name) else {
+            return Ok(());
+        };
         for param in tool.headers.iter() {
             let header = format!("{}{}", header::PARAM_PREFIX, param.header).to_ascii_lowercase();
             let mut values = self.headers.get_all(&header).iter();
@@ -206,13 +228,19 @@ impl Post<'_> {
         };
         let revision = opening.revision;
         let agent = Arc::clone(&self.edge.anonymous);
-        let session = self.edge.proxy.sessions().open(Kind::Streamable, agent, self.scope.clone());
+        let session = self
+            .edge
+            .proxy
+            .sessions()
+            .open(Kind::Streamable, agent, self.scope.clone());
         session.open(opening);
         self.edge.proxy.greet(&session);
         let introduction = self.edge.proxy.introduce(&self.scope, Era::Legacy);
         let result = legacy::initialize_result(revision, &introduction);
-        let mut response =
-            json(StatusCode::OK, envelope::response(Some(&request.id), &Ok(result)));
+        let mut response = json(
+            StatusCode::OK,
+            envelope::response(Some(&request.id), &Ok(result)),
+        );
         if let Ok(id) = HeaderValue::from_str(&session.id) {
             response.headers_mut().insert(header::SESSION_ID, id);
         }
@@ -278,7 +306,10 @@ impl Post<'_> {
             Ok(None) => return refuse("a batch needs a session of 2025-03-26"),
             Err(refusal) => return refusal,
         };
-        if !session.opening().is_some_and(|opening| opening.revision.has_batches()) {
+        if !session
+            .opening()
+            .is_some_and(|opening| opening.revision.has_batches())
+        {
             return refuse("batches exist in 2025-03-26 only");
         }
         let parts = match envelope::split_batch(bytes) {
@@ -338,7 +369,11 @@ impl Post<'_> {
     }
 
     fn version(&self) -> Version {
-        match self.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::to_str) {
+        match self
+            .headers
+            .get(header::PROTOCOL_VERSION)
+            .map(HeaderValue::to_str)
+        {
             None => Version::Absent,
             Some(Ok(date)) => match Revision::parse(date) {
                 Some(revision) if revision.era() == Era::Modern => Version::Modern,
@@ -366,12 +401,20 @@ fn unsupported(id: &Id, asked: &str) -> Response<Body> {
 }
 
 fn find_session(edge: &Edge, headers: &HeaderMap) -> Result<Option<Arc<Session>>, Response<Body>> {
-    let Some(id) = headers.get(header::SESSION_ID) else { return Ok(None) };
-    let found = id.to_str().ok().and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
+    let Some(id) = headers.get(header::SESSION_ID) else {
+        return Ok(None);
+    };
+    let found = id
+        .to_str()
+        .ok()
+        .and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
     match found.filter(|session| session.kind == Kind::Streamable) {
         Some(session) => Ok(Some(session)),
         None => {
-            let error = RpcError::new(error::INVALID_REQUEST, "Session not found: initialize again");
+            let error = RpcError::new(
+                error::INVALID_REQUEST,
+                "Session not found: initialize again",
+            );
             Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
         }
     }
@@ -417,7 +460,9 @@ pub(super) fn asked_in(
 
 fn token_of(request: &Request) -> Option<Raw> {
     let params = request.params.as_ref()?;
-    Meta::of(params).progress_token.map(|span| params.slice(span))
+    Meta::of(params)
+        .progress_token
+        .map(|span| params.slice(span))
 }
 
 /// Takes a notification of a session's client.
@@ -425,7 +470,10 @@ pub(crate) fn told(session: &Session, notification: &Notification) {
     match notification.method.as_ref() {
         notice::INITIALIZED => session.set_initialized(),
         notice::CANCELLED => {
-            let id = notification.params.as_ref().and_then(|params| params.get("requestId"));
+            let id = notification
+                .params
+                .as_ref()
+                .and_then(|params| params.get("requestId"));
             if let Some(id) = id.and_then(Id::from_raw) {
                 session.cancel(&id);
             }
@@ -439,15 +487,22 @@ pub(crate) fn told(session: &Session, notification: &Notification) {
 /// The stream for messages that belong to no call, or the rest of one that broke off.
 fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
     if !accepts(headers, &["text/event-stream"]) {
-        return text(StatusCode::NOT_ACCEPTABLE, "Accept must list text/event-stream");
+        return text(
+            StatusCode::NOT_ACCEPTABLE,
+            "Accept must list text/event-stream",
+        );
     }
     let session = match find_session(edge, headers) {
         Ok(Some(session)) => session,
         Ok(None) => return wrong_verb("POST"),
         Err(refusal) => return refusal,
     };
-    let priming = session.opening().is_some_and(|opening| opening.revision.has_priming());
-    let last = headers.get(header::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let priming = session
+        .opening()
+        .is_some_and(|opening| opening.revision.has_priming());
+    let last = headers
+        .get(header::LAST_EVENT_ID)
+        .and_then(|id| id.to_str().ok());
     let resumed = last
         .and_then(body::parse_event_id)
         .and_then(|(stream, seq)| Some((session.stream(stream)?, seq)));
@@ -469,8 +524,12 @@ fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
     } else {
         crate::mcp::sse::KEEP_ALIVE
     };
-    let writing =
-        Writing { keep_alive: edge.keep_alive, ids: true, first: Some(first), guard: None };
+    let writing = Writing {
+        keep_alive: edge.keep_alive,
+        ids: true,
+        first: Some(first),
+        guard: None,
+    };
     body::events(stream, place, writing)
 }
 
@@ -480,14 +539,20 @@ fn delete(edge: &Edge, headers: &HeaderMap) -> Response<Body> {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")
         }
-        Ok(None) => text(StatusCode::BAD_REQUEST, "DELETE needs the header Mcp-Session-Id"),
+        Ok(None) => text(
+            StatusCode::BAD_REQUEST,
+            "DELETE needs the header Mcp-Session-Id",
+        ),
         Err(refusal) => refusal,
     }
 }
 
 /// Whether the header lists this media type.
 fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let values = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut types = values.flat_map(|value| value.split(','));
     types.any(|found| {
         let found = found.split(';').next().unwrap_or_default().trim();
@@ -497,8 +562,14 @@ fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
 
 /// Whether the client names events before JSON: who lists both as equal gets the first.
 fn prefers_events(headers: &HeaderMap) -> bool {
-    let value = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match (value.find("text/event-stream"), value.find("application/json")) {
+    let value = headers
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    match (
+        value.find("text/event-stream"),
+        value.find("application/json"),
+    ) {
         (Some(events), Some(json)) => events < json,
         (Some(_) | None, _) => false,
     }

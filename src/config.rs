@@ -16,13 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::ServerName;
 
+pub use display::Shown;
 pub use environment::Environment;
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 
 mod decode;
+mod display;
 mod environment;
 mod file;
+mod foreign;
 mod hint;
 mod json;
 mod known;
@@ -343,7 +346,7 @@ pub struct ItemRules {
 pub enum Isolation {
     /// One for each agent.
     Agent,
-    /// `Shared` for modern servers, `Agent` for legacy ones.
+    /// `shared` for modern servers, `agent` for legacy ones.
     Auto,
     /// One for each client session.
     Session,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 
 use super::{
-    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, json,
+    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, foreign, json,
     mask::Hidden,
     node::Node,
     report::{Finding, Findings, Sources},
@@ -203,7 +203,10 @@ impl Loading {
         for node in self.findings.take_dropped() {
             self.sources.hide_values(&node);
         }
-        read
+        let mut node = read?;
+        let Self { sources, findings } = self;
+        foreign::translate(&mut node, number, source.format, sources, findings);
+        Some(node)
     }
 
     fn config(&mut self, tree: &Node, is_file: fn(&Path) -> bool) -> Option<Config> {

@@ -244,6 +244,14 @@ impl<'t> Place<'t> {
             .is_some_and(|node| !matches!(node.value, Value::Null))
     }
 
+    /// Whether the value is written, and no empty list or table.
+    pub(super) fn has_content(&self) -> bool {
+        self.is_written()
+            && self
+                .node
+                .is_some_and(|node| node.is_leaf() || node.children().next().is_some())
+    }
+
     /// Whether the text may be shown in a message.
     pub(super) fn is_quotable(&self) -> bool {
         self.node.is_none_or(|node| node.origin != Origin::Variable)

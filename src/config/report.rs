@@ -220,6 +220,16 @@ impl Sources {
         &self.list[source]
     }
 
+    /// Notes that `source` is another program's config.
+    pub(super) fn mark_foreign(&mut self, source: usize) {
+        self.list[source].foreign = true;
+    }
+
+    /// Notes an input that `source` declares.
+    pub(super) fn add_input(&mut self, source: usize, id: String, default: Option<String>) {
+        self.list[source].inputs.insert(id, default);
+    }
+
     /// Changes what is hidden of the source `source`, given its text.
     pub(super) fn hide(&mut self, source: usize, change: impl FnOnce(&mut Hidden, &str)) {
         let SourceText { hidden, text, .. } = &mut self.list[source];
@@ -338,7 +348,7 @@ impl Findings {
         let masked: Vec<_> = sources
             .list
             .iter()
-            .map(|s| Arc::new(Masked::new(s)))
+            .map(|source| Arc::new(Masked::new(&source.name, &source.text, &source.hidden)))
             .collect();
         self.list
             .into_iter()

@@ -126,26 +126,27 @@ impl<'s> Check<'s, '_> {
     fn unknown_key(&mut self, key: &str, entry: &Entry, section: Section<'_>, path: &str) {
         self.sources.hide_values(&entry.node);
         let message = format!("unknown key `{}`", join(path, key));
+        if known::is_later(section.name, key) {
+            // A key that promises protection must not be ignored, whoever's document it stands in.
+            let finding = Finding::mistake(message);
+            let finding = finding.at(Some(entry.key), "not supported by this version");
+            self.findings.add(finding.help("remove it"));
+            return;
+        }
+        let keys = section.keys();
+        let close = hint::closest(key, keys.iter().copied());
+        let meant = known::in_place_of(section.name, key).map(str::to_owned);
+        let meant = meant.or_else(|| close.map(|close| format!("did you mean `{close}`?")));
         let finding = if self.sources.get(entry.key.source).foreign {
             Finding::warning(message)
+                .at(Some(entry.key), "ignored")
+                .help_if(meant)
         } else {
-            Finding::mistake(message)
+            let all = || format!("the keys here are {}", hint::listed(&keys));
+            let finding = Finding::mistake(message).at(Some(entry.key), "no such key");
+            finding.help(meant.unwrap_or_else(all))
         };
-        let keys = section.keys();
-        let (label, help) = if known::is_later(section.name, key) {
-            ("not supported by this version", "remove it".to_owned())
-        } else if let Some(help) = known::in_place_of(section.name, key) {
-            ("not a key of ours", help.to_owned())
-        } else if let Some(close) = hint::closest(key, keys.iter().copied()) {
-            ("no such key", format!("did you mean `{close}`?"))
-        } else {
-            (
-                "no such key",
-                format!("the keys here are {}", hint::listed(&keys)),
-            )
-        };
-        self.findings
-            .add(finding.at(Some(entry.key), label).help(help));
+        self.findings.add(finding);
     }
 
     fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {

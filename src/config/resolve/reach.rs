@@ -105,7 +105,11 @@ impl Resolver<'_> {
 
     /// Warns of keys that are written and that `what` does not read.
     fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
-        for at in keys.iter().map(|key| at.key(key)).filter(Place::is_written) {
+        for at in keys
+            .iter()
+            .map(|key| at.key(key))
+            .filter(Place::has_content)
+        {
             self.findings.add(
                 Finding::warning(format!("`{}` has no effect", at.path()))
                     .at(at.key_span(), format!("{what} does not use it")),

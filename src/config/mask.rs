@@ -139,13 +139,24 @@ impl Hidden {
     }
 }
 
-/// Where the value of a line may begin: behind the first `=` or `:`, or at once when the line has
-/// neither and is no table header.
+/// Where the value of a line may begin: behind the `=` or `:` after a key, or at once when the line
+/// has no key and is no table header.
 fn value_start(line: &str) -> usize {
     if line.trim_start().starts_with('[') && !line.contains(['=', ':', '"', '\'']) {
         return line.len();
     }
-    line.find(['=', ':']).map_or(0, |at| at + 1)
+    let Some(end) = line.find(['=', ':']) else {
+        return 0;
+    };
+    let key = line[..end]
+        .trim()
+        .trim_start_matches(['-', '{', '[', ',', ' ']);
+    let quote = key.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let is_key = match quote {
+        Some(quote) => key.len() > 1 && key.ends_with(quote) && key.matches(quote).count() == 2,
+        None => !key.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')),
+    };
+    if is_key { end + 1 } else { 0 }
 }
 
 /// The length of `${TOKEN}`, or of `${TOKEN:` without the default, at the start of `text`: it

@@ -68,6 +68,8 @@ pub struct Notice {
     pub severity: Severity,
     /// What is wrong, in one sentence without a full stop.
     pub message: String,
+    /// What is wrong at the place that is marked.
+    pub label: Option<String>,
     /// What to do about it.
     pub suggestion: Option<String>,
     /// The file, as it was named, or `environment`.
@@ -372,6 +374,7 @@ fn notice(finding: Finding, sources: &Sources, masked: &[Arc<Masked>]) -> Notice
     Notice {
         severity: finding.severity,
         message: finding.message,
+        label: finding.marks.first().map(|(_, label)| label.clone()),
         suggestion: finding.help,
         file: first
             .map(|span| sources.get(span.source).name.clone())

@@ -322,7 +322,7 @@ impl Resolver<'_> {
 
     /// Reports a value that its key does not allow.
     fn wrong(&mut self, at: &Place<'_>, label: &str) {
-        let finding = Finding::mistake(format!("`{}` has a value out of range", at.path()));
+        let finding = Finding::mistake(format!("`{}` is out of range", at.path()));
         self.findings.add(finding.at(at.span(), label));
     }
 }

@@ -123,8 +123,8 @@ impl Resolver<'_> {
         kind: Option<TransportKind>,
         at: &Place<'_>,
     ) -> Option<Transport> {
-        if let Some(kind) = kind.filter(|kind| *kind != TransportKind::Stdio) {
-            self.mismatch(kind, "a program is spoken to on stdin and stdout", at);
+        if kind.is_some_and(|kind| kind != TransportKind::Stdio) {
+            self.mismatch("a program is spoken to on stdin and stdout", at);
             return None;
         }
         let program = server.command.as_deref()?;
@@ -152,26 +152,18 @@ impl Resolver<'_> {
         }))
     }
 
-    fn mismatch(&mut self, kind: TransportKind, why: &str, at: &Place<'_>) {
-        let help = match kind {
-            TransportKind::WebSocket => "its URL begins with `ws:` or `wss:`",
-            TransportKind::Auto | TransportKind::Http | TransportKind::Sse => {
-                "its URL begins with `http:` or `https:`"
-            }
-            TransportKind::Builtin => "the toolbox needs neither `command` nor `url`",
-            TransportKind::Stdio => "it needs `command`",
-        };
+    fn mismatch(&mut self, why: &str, at: &Place<'_>) {
         let at = at.key("transport");
         self.findings.add(
             Finding::mistake(format!("`{}` does not fit", at.path()))
                 .at(at.span(), why)
-                .help(format!("leave it out, or mend the other key: {help}")),
+                .help("leave it out, and it follows from `command` or `url`"),
         );
     }
 
     fn program_name(&mut self, program: &str, at: &Place<'_>) {
         if program.trim().is_empty() {
-            self.unusable(at, "is empty");
+            self.unusable(at, "is empty, or blank");
         } else if program.contains('\0') {
             self.unusable(at, "has a NUL character");
         } else if let Some((first, rest)) = program.split_once(char::is_whitespace)
@@ -229,10 +221,19 @@ impl Resolver<'_> {
             (None | Some(TransportKind::Auto), false) => Some(Transport::Auto(remote)),
             (Some(TransportKind::Http), false) => Some(Transport::Http(remote)),
             (Some(TransportKind::Sse), false) => Some(Transport::Sse(remote)),
-            (Some(kind), _) => {
+            (
+                Some(
+                    TransportKind::Auto
+                    | TransportKind::Builtin
+                    | TransportKind::Http
+                    | TransportKind::Sse
+                    | TransportKind::Stdio
+                    | TransportKind::WebSocket,
+                ),
+                _,
+            ) => {
                 let scheme = remote.url.scheme_str().unwrap_or_default();
                 self.mismatch(
-                    kind,
                     &format!("the URL of this server begins with `{scheme}:`"),
                     at,
                 );

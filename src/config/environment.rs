@@ -238,10 +238,12 @@ fn from_figment(value: FigmentValue, span: Span) -> Node {
         FigmentValue::String(_, text) => Value::Text(text),
         FigmentValue::Char(_, c) => Value::Text(c.to_string()),
         FigmentValue::Bool(_, value) => Value::Bool(value),
-        FigmentValue::Num(_, number) => match number.to_i128().and_then(|n| n.try_into().ok()) {
-            Some(integer) => Value::Integer(integer),
-            None => Value::Float(number.to_f64().unwrap_or(f64::NAN)),
-        },
+        FigmentValue::Num(_, number) => {
+            let signed = number.to_i128().and_then(|n| i64::try_from(n).ok());
+            let integer = signed.or_else(|| number.to_u128().and_then(|n| i64::try_from(n).ok()));
+            let float = || Value::Float(number.to_f64().unwrap_or(f64::NAN));
+            integer.map_or_else(float, Value::Integer)
+        }
         FigmentValue::Empty(..) => Value::Null,
         FigmentValue::Dict(_, entries) => {
             let entry = |node| Entry {

@@ -224,10 +224,9 @@ impl Resolver<'_> {
             self.findings.add(
                 Finding::mistake(format!("`{}` begins with `~`", at.path()))
                     .at(at.span(), "no shell expands this")
-                    .help(format!(
-                        "write \"${{HOME}}{}\"",
-                        written.trim_start_matches('~')
-                    )),
+                    .help_if(at.is_quotable().then(|| {
+                        format!("write \"${{HOME}}{}\"", written.trim_start_matches('~'))
+                    })),
             );
         }
         let source = at

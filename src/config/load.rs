@@ -253,3 +253,35 @@ impl Loading {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_name_in_a_directory_is_found() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(find_in(directory.path()), None);
+        for name in ["tollbridge.json", "tollbridge.yaml", "tollbridge.toml"] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, "").expect("written");
+            assert_eq!(find_in(directory.path()), Some(path));
+        }
+    }
+
+    #[test]
+    fn the_name_tells_the_format() {
+        let rows = [
+            ("a.toml", Some(Format::Toml)),
+            ("a.YAML", Some(Format::Yaml)),
+            ("a.b.yml", Some(Format::Yaml)),
+            (".mcp.json", Some(Format::Json)),
+            ("a.jsonc", Some(Format::Json)),
+            ("toml", None),
+            ("a.ini", None),
+        ];
+        for (name, format) in rows {
+            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+        }
+    }
+}

@@ -18,6 +18,9 @@ use super::{
 /// is most likely not a config at all.
 const SHOWN_MAX: usize = 100;
 
+/// Longest sentence of a notice; longer ones quote something that is no word.
+const MESSAGE_CHARS_MAX: usize = 600;
+
 /// Everything that is wrong with a config, and the warnings beside it, in the order of the files.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct Mistakes {
@@ -269,17 +272,17 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn mistake(message: impl Into<String>) -> Self {
-        Self::new(Severity::Mistake, message.into())
+        Self::new(Severity::Mistake, &message.into())
     }
 
     pub(super) fn warning(message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, message.into())
+        Self::new(Severity::Warning, &message.into())
     }
 
-    fn new(severity: Severity, message: String) -> Self {
+    fn new(severity: Severity, message: &str) -> Self {
         Self {
             severity,
-            message,
+            message: printable(message),
             marks: Vec::new(),
             help: None,
             file: None,
@@ -289,7 +292,7 @@ impl Finding {
     /// Marks `span`; the first mark is where the notice points.
     pub(super) fn at(mut self, span: Option<Span>, label: impl Into<String>) -> Self {
         if let Some(span) = span {
-            self.marks.push((span, label.into()));
+            self.marks.push((span, printable(&label.into())));
         }
         self
     }
@@ -301,7 +304,7 @@ impl Finding {
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(printable(&help.into()));
         self
     }
 
@@ -383,6 +386,23 @@ fn notice(finding: Finding, sources: &Sources, masked: &[Arc<Masked>]) -> Notice
         column: first.map(|span| at(span).1),
         marks: finding.marks.into_iter().map(mark).collect(),
     }
+}
+
+/// `text` on one line of sensible length: it may quote whatever a file holds.
+fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == MESSAGE_CHARS_MAX {
+            printable.push_str("...");
+            break;
+        }
+        if c.is_control() {
+            printable.extend(c.escape_debug());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable
 }
 
 /// Line and column of the byte `at`, both from 1, the column in characters.

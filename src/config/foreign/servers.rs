@@ -147,6 +147,12 @@ impl Translation<'_> {
             }
             ("disabledTools" | "excludeTools", _) => self.tools("deny", entry),
             ("enabledTools" | "includeTools", _) => self.tools("allow", entry),
+            // Copilot lists the tools it may use, or all of them.
+            ("tools", Value::List(names)) => {
+                if !names.iter().any(|name| name.as_text() == Some("*")) {
+                    self.tools("allow", entry);
+                }
+            }
             _ if self.dialect == Dialect::Bridge => {
                 bridge::server_key(key, entry, &mut self.ours, self.findings);
             }

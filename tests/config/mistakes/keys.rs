@@ -27,10 +27,10 @@ fn a_mistyped_key() {
 #[test]
 fn a_mistyped_key_of_a_section() {
     let report = toml(
-        r#"
+        r"
         [naming]
         max_lenght = 40
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: unknown key `naming.max_lenght`
@@ -48,10 +48,10 @@ fn a_mistyped_key_of_a_section() {
 #[test]
 fn a_key_like_no_other() {
     let report = toml(
-        r#"
+        r"
         [log]
         colour = true
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: unknown key `log.colour`

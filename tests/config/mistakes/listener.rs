@@ -126,9 +126,9 @@ fn an_origin_with_a_path() {
 #[test]
 fn no_workers() {
     let report = toml(
-        r#"
+        r"
         workers = 0
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `workers` is out of range
@@ -205,11 +205,11 @@ fn a_path_for_a_shell() {
 #[test]
 fn depths_that_are_absurd() {
     let report = toml(
-        r#"
+        r"
         [limits]
         depth = 1000
         sessions_per_agent = 0
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `limits.depth` is out of range

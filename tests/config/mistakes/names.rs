@@ -70,10 +70,10 @@ fn a_template_with_a_space() {
 #[test]
 fn a_length_that_is_too_short() {
     let report = toml(
-        r#"
+        r"
         [naming]
         max_length = 8
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `naming.max_length` is out of range

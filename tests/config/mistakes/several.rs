@@ -87,11 +87,11 @@ fn mistakes_in_two_files() {
             ),
             (
                 "local.yaml",
-                r#"
+                r"
             servers:
               a:
                 url: https://example.com/mcp
-        "#,
+        ",
             ),
         ],
     );

@@ -26,10 +26,10 @@ fn toml_syntax() {
 #[test]
 fn toml_key_twice() {
     let report = toml(
-        r#"
+        r"
         workers = 1
         workers = 2
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: this is not TOML: duplicate key
@@ -45,12 +45,12 @@ fn toml_key_twice() {
 #[test]
 fn yaml_syntax() {
     let report = yaml(
-        r#"
+        r"
         servers:
           a:
             command: npx
            env: {}
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: this is not YAML: while parsing a block mapping, did not find expected key
@@ -66,12 +66,12 @@ fn yaml_syntax() {
 #[test]
 fn yaml_key_twice() {
     let report = yaml(
-        r#"
+        r"
         servers:
           a: {command: a}
           b: {command: b}
           a: {command: c}
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: the key `a` occurs twice
@@ -90,11 +90,11 @@ fn yaml_key_twice() {
 #[test]
 fn yaml_with_two_documents() {
     let report = yaml(
-        r#"
+        r"
         workers: 1
         ---
         workers: 2
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: a config is one YAML document
@@ -110,9 +110,9 @@ fn yaml_with_two_documents() {
 #[test]
 fn yaml_with_a_tag() {
     let report = yaml(
-        r#"
+        r"
         listen: !env LISTEN
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: the tag `!env` is not known
@@ -130,12 +130,12 @@ fn yaml_with_a_tag() {
 #[test]
 fn yaml_of_the_older_kind() {
     let report = yaml(
-        r#"
+        r"
         servers:
           a:
             command: a
             enabled: yes
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `servers.a.enabled` must be `true` or `false`
@@ -153,10 +153,10 @@ fn yaml_of_the_older_kind() {
 #[test]
 fn yaml_that_never_ends() {
     let report = yaml(
-        r#"
+        r"
         servers: &a
           x: *a
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: an alias stands inside what it stands for
@@ -192,9 +192,9 @@ fn json_syntax() {
 #[test]
 fn json_with_nothing_in_it() {
     let report = json(
-        r#"
+        r"
         // later
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: this is not JSON: there is no value in it

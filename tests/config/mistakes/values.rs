@@ -70,9 +70,9 @@ fn text_for_a_list() {
 #[test]
 fn a_number_for_a_table() {
     let report = toml(
-        r#"
+        r"
         naming = 3
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `naming` must be a table
@@ -112,9 +112,9 @@ fn a_number_for_text() {
 #[test]
 fn a_list_for_a_config() {
     let report = json(
-        r#"
+        r"
         [1, 2]
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: a config is a table
@@ -132,9 +132,9 @@ fn a_list_for_a_config() {
 #[test]
 fn a_number_beyond_its_type() {
     let report = toml(
-        r#"
+        r"
         port_search = 70000
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `port_search` is out of range
@@ -150,9 +150,9 @@ fn a_number_beyond_its_type() {
 #[test]
 fn a_negative_number() {
     let report = toml(
-        r#"
+        r"
         list_page_size = -1
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `list_page_size` is out of range
@@ -244,10 +244,10 @@ fn a_duration_that_is_absurd() {
 #[test]
 fn a_size_without_a_unit() {
     let report = toml(
-        r#"
+        r"
         [limits]
         body = 4
-    "#,
+    ",
     );
     assert_snapshot!(report, @r#"
     error: `limits.body` must be a size with a unit

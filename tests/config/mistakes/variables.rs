@@ -138,9 +138,9 @@ fn an_override_of_no_key() {
             ("TOLLBRIDGE_", "1"),
             ("TOLLBRIDGE_NAMING____CHARSET", "strict"),
         ],
-        r#"
+        r"
             workers = 1
-        "#,
+        ",
     );
     assert_snapshot!(report, @r#"
     error: the variable TOLLBRIDGE_ overrides no key

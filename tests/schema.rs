@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
-use tollbridge::config::{Environment, Format, Loaded, Source, parse, schema};
+use tollbridge::{
+    config::{Environment, Format, Loaded, Source, parse, schema},
+    names::ServerName,
+};
 
 /// Variables that the commented-out parts of the example need.
 const VARIABLES: [(&str, &str); 3] = [
@@ -27,7 +30,7 @@ fn the_committed_schema_is_the_one_of_the_types() {
 fn the_example_runs_on_a_fresh_machine() {
     let Loaded { config, warnings } = load(&read("config.example.toml"), &[]);
     assert!(warnings.is_empty(), "{warnings:?}");
-    let servers: Vec<&str> = config.servers.keys().map(|name| name.as_str()).collect();
+    let servers: Vec<&str> = config.servers.keys().map(ServerName::as_str).collect();
     assert_eq!(servers, ["toolbox"]);
     let default = load("[servers.toolbox]\ntransport = 'builtin'", &[]).config;
     assert_eq!(config, default, "the example sets only defaults");

@@ -224,8 +224,10 @@ fn nested(path: &[String], text: &str, spans: Spans) -> Node {
 /// The list or table written in the value of a variable, as in `["a", "b"]` or `{a = "b"}`; `None`
 /// when it is neither.
 pub(super) fn compound(text: &str, span: Span) -> Option<Node> {
-    // The parser of figment recurses without a limit of its own.
-    if text.chars().filter(|c| matches!(c, '[' | '{')).count() > DEPTH_MAX {
+    // The parser of figment recurses without a limit of its own, and 0.10.19 takes bytes for
+    // characters when it meets an escape.
+    let depth = text.chars().filter(|c| matches!(c, '[' | '{')).count();
+    if depth > DEPTH_MAX || (text.contains('\\') && !text.is_ascii()) {
         return None;
     }
     let Ok(value) = text.parse::<FigmentValue>();

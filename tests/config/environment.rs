@@ -78,6 +78,19 @@ fn keys_that_operators_chose_keep_their_case() {
 }
 
 #[test]
+fn a_list_with_escapes_is_understood_in_ascii() {
+    check("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"["a\tb"]"#, |c| {
+        server(c, "docs").tags == ["a\tb"]
+    });
+    let environment = [("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"["é\t"]"#)];
+    let report = crate::support::toml_in(&environment, FILE);
+    assert!(
+        report.contains("`servers.docs.tags` must be a list"),
+        "{report}"
+    );
+}
+
+#[test]
 fn a_credential_can_come_from_outside() {
     check("TOLLBRIDGE_SERVERS__DOCS__AUTH__TOKEN", "12345", |c| {
         let Transport::Auto(remote) = &server(c, "docs").transport else {

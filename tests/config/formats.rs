@@ -1,10 +1,11 @@
 //! Right configs: the defaults, every key, every format, several files.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::Path, time::Duration};
 
 use tollbridge::config::{
     Auth, Charset, Config, Conflict, EraPin, Isolation, LogFormat, Root, Transport,
 };
+use tollbridge::names::ServerName;
 
 use crate::support::{accepted, config, server};
 
@@ -97,7 +98,7 @@ fn every_key_at_the_top_arrives() {
     );
     check("tls = { cert = 'c.pem', key = '/k.pem' }", |c| {
         let tls = c.tls.as_ref().expect("written");
-        tls.cert == PathBuf::from("/etc/tollbridge/c.pem") && tls.key == PathBuf::from("/k.pem")
+        tls.cert == Path::new("/etc/tollbridge/c.pem") && tls.key == Path::new("/k.pem")
     });
     check("limits = { body = '1MiB', headers = '8KiB' }", |c| {
         (c.limits.body, c.limits.headers) == (1 << 20, 8 << 10)
@@ -197,7 +198,7 @@ fn every_way_to_a_server_arrives() {
         server(&config, "toolbox").transport,
         Transport::Builtin
     ));
-    let names: Vec<&str> = config.servers.keys().map(|name| name.as_str()).collect();
+    let names: Vec<&str> = config.servers.keys().map(ServerName::as_str).collect();
     assert_eq!(
         names,
         ["program", "probed", "socket", "http", "sse", "toolbox"],
@@ -388,7 +389,7 @@ fn later_files_win_key_by_key() {
     assert_eq!((config.workers, config.naming.max_length), (2, 60));
     assert_eq!(config.allowed_hosts, ["b", "c"], "lists are replaced");
     assert_eq!(config.naming.charset, Charset::Strict, "null removes");
-    let names: Vec<&str> = config.servers.keys().map(|name| name.as_str()).collect();
+    let names: Vec<&str> = config.servers.keys().map(ServerName::as_str).collect();
     assert_eq!(names, ["a", "b", "c"]);
     let Transport::Stdio(command) = &server(&config, "a").transport else {
         panic!()

@@ -35,7 +35,7 @@ proptest! {
     #[test]
     fn any_variable_is_answered(
         name in "(SERVERS__A|NAMING|LISTEN|X|_{1,4}|servers__a__env__x)?(__[A-Z_é]{0,8}){0,3}",
-        value in any::<String>(),
+        value in prop_oneof![any::<String>(), r#"[\[{]?(["\\,=a1é\]}\[{ u0-9.-]|true|\\u00e9){0,12}[\]}]?"#],
     ) {
         let environment = [(format!("TOLLBRIDGE_{name}"), value)].into_iter().collect();
         load("[servers.a]\ncommand = 'a'", Format::Toml, &environment);
@@ -77,11 +77,15 @@ fn deep_nesting_is_answered() {
 
 #[test]
 fn aliases_that_explode_are_refused() {
-    let mut yaml = "x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for n in 1..12 {
+    let row = |n: usize| {
         let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
-        yaml.push_str(&format!("x-a{n}: &a{n} [{aliases}]\n"));
-    }
+        format!("x-a{n}: &a{n} [{aliases}]")
+    };
+    let rows: Vec<String> = (1..12).map(row).collect();
+    let yaml = format!(
+        "x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}",
+        rows.join("\n")
+    );
     let report = report(&[], &[("a.yaml", &yaml)]);
     assert!(
         report.contains("aliases make this config longer than 100000 values"),
@@ -157,83 +161,88 @@ fn syntax() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
+/// Keys that mean something to one of the stages.
+const KEYS: [&str; 48] = [
+    "listen",
+    "workers",
+    "tls",
+    "cert",
+    "limits",
+    "body",
+    "naming",
+    "template",
+    "charset",
+    "servers",
+    "mcpServers",
+    "bridge",
+    "inputs",
+    "id",
+    "a",
+    "b-c",
+    "b_c",
+    "command",
+    "args",
+    "env",
+    "url",
+    "headers",
+    "auth",
+    "type",
+    "token",
+    "transport",
+    "enabled",
+    "disabled",
+    "timeout",
+    "retryDelay",
+    "toolNamespace",
+    "aggregation",
+    "tools",
+    "allow",
+    "deny",
+    "rename",
+    "describe",
+    "roots",
+    "uri",
+    "retry",
+    "base",
+    "jitter",
+    "governance",
+    "expose",
+    "priority",
+    "x-y",
+    "é",
+    "",
+];
+
+/// Text that means something as a value.
+const TEXTS: [&str; 16] = [
+    "a",
+    "30s",
+    "1MiB",
+    "${A}",
+    "${A:b}",
+    "https://x/y?z",
+    "ws://x",
+    "bearer",
+    "header",
+    "http",
+    "builtin",
+    "file:///x",
+    "[",
+    "{tool}",
+    "127.0.0.1:0",
+    "0.0.0.0:0",
+];
+
 /// Documents of keys that mean something, with values of any kind.
 fn document() -> impl Strategy<Value = serde_json::Value> {
-    let keys = prop::sample::select(vec![
-        "listen",
-        "workers",
-        "tls",
-        "cert",
-        "limits",
-        "body",
-        "naming",
-        "template",
-        "charset",
-        "servers",
-        "mcpServers",
-        "bridge",
-        "inputs",
-        "id",
-        "a",
-        "b-c",
-        "b_c",
-        "command",
-        "args",
-        "env",
-        "url",
-        "headers",
-        "auth",
-        "type",
-        "token",
-        "transport",
-        "enabled",
-        "disabled",
-        "timeout",
-        "retryDelay",
-        "toolNamespace",
-        "aggregation",
-        "tools",
-        "allow",
-        "deny",
-        "rename",
-        "describe",
-        "roots",
-        "uri",
-        "retry",
-        "base",
-        "jitter",
-        "governance",
-        "expose",
-        "priority",
-        "x-y",
-        "é",
-        "",
-    ]);
+    let keys = prop::sample::select(&KEYS[..]);
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
         any::<bool>().prop_map(Into::into),
         any::<i64>().prop_map(Into::into),
         any::<f64>().prop_map(Into::into),
         any::<String>().prop_map(Into::into),
-        prop::sample::select(vec![
-            "a",
-            "30s",
-            "1MiB",
-            "${A}",
-            "${A:b}",
-            "https://x/y?z",
-            "ws://x",
-            "bearer",
-            "header",
-            "http",
-            "builtin",
-            "file:///x",
-            "[",
-            "{tool}",
-            "127.0.0.1:0",
-            "0.0.0.0:0",
-        ])
-        .prop_map(Into::into),
+        prop::sample::select(&TEXTS[..]).prop_map(Into::into),
     ];
     leaf.prop_recursive(5, 60, 8, move |inner| {
         prop_oneof![

@@ -25,6 +25,7 @@ const FULL: &str = r#"
 "#;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "what is shown is the test")]
 fn for_people() {
     assert_snapshot!(config(FULL).to_display(), @r#"
     listen = "127.0.0.1:8080"

@@ -98,5 +98,5 @@ fn dedent(text: &str) -> String {
     let lines = text
         .lines()
         .map(|line| line.get(shared..).unwrap_or_default());
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.flat_map(|line| [line, "\n"]).collect()
 }

@@ -7,6 +7,9 @@
 //! programs into our shape (`foreign`), all trees into one (`node`), overrides from the environment
 //! (`environment`), variables (`variables`), keys and types (`shape`), the types as written
 //! (`file`), the types here (`resolve`). Every stage reports all it finds and goes on.
+//!
+//! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
+//! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 

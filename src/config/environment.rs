@@ -40,6 +40,14 @@ impl Environment {
             .collect()
     }
 
+    /// The same variables, and `name` set to `value`: how options of the command line override
+    /// keys and pass the same checks.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
     /// The value of the variable `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)

@@ -79,7 +79,10 @@ pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mist
     for file in files {
         match source(file) {
             Ok(source) => sources.push(source),
-            Err(finding) => loading.findings.add(finding),
+            Err(finding) => {
+                loading.findings.add(finding);
+                loading.is_incomplete = true;
+            }
         }
     }
     loading.run(sources, environment, Path::is_file)
@@ -156,6 +159,9 @@ fn source(file: &Path) -> Result<Source, Finding> {
 struct Loading {
     sources: Sources,
     findings: Findings,
+    /// Whether a file could not be read: nothing is said to be missing then, since it may stand in
+    /// that file.
+    is_incomplete: bool,
 }
 
 impl Loading {
@@ -167,13 +173,20 @@ impl Loading {
     ) -> Result<Loaded, Mistakes> {
         let mut tree = Node::empty();
         for source in sources {
-            if let Some(node) = self.read(source) {
-                tree.merge(node);
+            match self.read(source) {
+                Some(node) => tree.merge(node),
+                None => self.is_incomplete = true,
             }
         }
         let used = variables::names(&tree);
-        let Self { sources, findings } = &mut self;
-        environment::override_keys(&mut tree, environment, &used, sources, findings);
+        let Self {
+            sources,
+            findings,
+            is_incomplete,
+        } = &mut self;
+        if !*is_incomplete {
+            environment::override_keys(&mut tree, environment, &used, sources, findings);
+        }
         variables::expand(&mut tree, environment, sources, findings);
         let config = self.config(&tree, is_file);
         self.finish(config)
@@ -204,7 +217,9 @@ impl Loading {
             self.sources.hide_values(&node);
         }
         let mut node = read?;
-        let Self { sources, findings } = self;
+        let Self {
+            sources, findings, ..
+        } = self;
         foreign::translate(&mut node, number, source.format, sources, findings);
         Some(node)
     }
@@ -222,6 +237,7 @@ impl Loading {
                 let surroundings = Surroundings {
                     sources: &self.sources,
                     is_file,
+                    is_incomplete: self.is_incomplete,
                 };
                 Some(resolve::config(
                     file,

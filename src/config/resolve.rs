@@ -44,6 +44,8 @@ pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
     /// Whether a file is there; a test or a dry run has its own answer.
     pub(super) is_file: fn(&Path) -> bool,
+    /// Whether a file could not be read, so that what is missing may stand there.
+    pub(super) is_incomplete: bool,
 }
 
 /// Resolves `file`, whose places stand in `tree`.

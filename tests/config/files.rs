@@ -86,6 +86,16 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
 }
 
 #[test]
+fn what_a_missing_file_may_hold_is_not_missed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let local = write(&directory, "local.toml", "[servers.a]\ntimeout = '5s'");
+    let environment = Environment::default().with("TOLLBRIDGE_SERVERS__B__TIMEOUT", "5s");
+    let base = directory.path().join("base.toml");
+    let mistakes = load(&[base, local], &environment).unwrap_err();
+    assert_eq!(mistakes.notices.len(), 1, "{mistakes}");
+}
+
+#[test]
 fn a_huge_file_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(&directory, "a.toml", &"#".repeat((4 << 20) + 1));

@@ -71,7 +71,8 @@ impl Resolver<'_> {
             return Some(Transport::Builtin);
         }
         // With a mistyped transport nobody knows what is missing.
-        if at.key("transport").is_written() && server.transport.is_none() {
+        let is_mistyped = at.key("transport").is_written() && server.transport.is_none();
+        if is_mistyped || self.surroundings.is_incomplete {
             return None;
         }
         if !server.enabled {

@@ -217,22 +217,22 @@ impl Resolver<'_> {
         self.clear_text(&url, &auth, &headers, at);
         let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
         let remote = Remote { url, headers, auth };
-        match (kind, is_socket) {
-            (None | Some(TransportKind::WebSocket), true) => Some(Transport::WebSocket(remote)),
-            (None | Some(TransportKind::Auto), false) => Some(Transport::Auto(remote)),
-            (Some(TransportKind::Http), false) => Some(Transport::Http(remote)),
-            (Some(TransportKind::Sse), false) => Some(Transport::Sse(remote)),
-            (
-                Some(
-                    TransportKind::Auto
-                    | TransportKind::Builtin
-                    | TransportKind::Http
-                    | TransportKind::Sse
-                    | TransportKind::Stdio
-                    | TransportKind::WebSocket,
-                ),
-                _,
-            ) => {
+        let implied = if is_socket {
+            TransportKind::WebSocket
+        } else {
+            TransportKind::Auto
+        };
+        match kind.unwrap_or(implied) {
+            TransportKind::WebSocket if is_socket => Some(Transport::WebSocket(remote)),
+            TransportKind::Auto if !is_socket => Some(Transport::Auto(remote)),
+            TransportKind::Http if !is_socket => Some(Transport::Http(remote)),
+            TransportKind::Sse if !is_socket => Some(Transport::Sse(remote)),
+            TransportKind::Auto
+            | TransportKind::Builtin
+            | TransportKind::Http
+            | TransportKind::Sse
+            | TransportKind::Stdio
+            | TransportKind::WebSocket => {
                 let scheme = remote.url.scheme_str().unwrap_or_default();
                 self.mismatch(
                     &format!("the URL of this server begins with `{scheme}:`"),
@@ -244,29 +244,26 @@ impl Resolver<'_> {
     }
 
     fn url(&mut self, written: &str, at: &Place<'_>) -> Option<Uri> {
-        let problem = match written.trim().parse::<Uri>() {
-            Err(_) => "not a URL",
+        const EXAMPLE: &str = "write for example \"https://mcp.example.com/mcp\"";
+        let (problem, help) = match written.trim().parse::<Uri>() {
+            Err(_) => ("not a URL", EXAMPLE),
             Ok(url) => match (url.scheme_str(), url.authority()) {
                 (Some("http" | "https" | "ws" | "wss"), Some(authority)) => {
                     if !authority.as_str().contains('@') {
                         return Some(url);
                     }
-                    "a URL with a password ends up in logs"
+                    let help = "write the password in `auth` or `headers`";
+                    ("a URL with a password ends up in logs", help)
                 }
-                (Some(_), _) => "only `http:`, `https:`, `ws:` and `wss:` are understood",
-                (None, _) => "the scheme is missing",
+                (Some(_), _) => (
+                    "only `http:`, `https:`, `ws:` and `wss:` are understood",
+                    EXAMPLE,
+                ),
+                (None, _) => ("the scheme is missing", EXAMPLE),
             },
         };
-        let help = if problem.contains("password") {
-            "write the password in `auth` or `headers`".to_owned()
-        } else {
-            "write for example \"https://mcp.example.com/mcp\"".to_owned()
-        };
-        self.findings.add(
-            Finding::mistake(format!("`{}` is not usable", at.path()))
-                .at(at.span(), problem)
-                .help(help),
-        );
+        let finding = Finding::mistake(format!("`{}` is not usable", at.path()));
+        self.findings.add(finding.at(at.span(), problem).help(help));
         None
     }
 

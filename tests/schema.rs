@@ -22,7 +22,7 @@ fn the_committed_schema_is_the_one_of_the_types() {
     assert!(
         committed == generated,
         "schemas/config.schema.json is out of date; write it anew with\n\n    \
-         cargo run -- schema > schemas/config.schema.json\n"
+         tollbridge schema > schemas/config.schema.json\n"
     );
 }
 

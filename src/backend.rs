@@ -570,6 +570,7 @@ impl Backend {
             events: call.events.clone(),
             logs: call.logs,
             progress_token: call.progress_token.clone(),
+            uris: routed.uris.clone(),
         };
         let exchange = Exchange {
             method: call.method.clone(),
@@ -699,11 +700,10 @@ impl Backend {
         };
         let owner = match (self.config.isolation, era) {
             (Isolation::Session, _) => session().unwrap_or(agent),
-            (Isolation::Agent, _) => agent,
             (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
                 session().unwrap_or(agent)
             }
-            (Isolation::Auto, Era::Legacy) => agent,
+            (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
             (Isolation::Auto, Era::Modern) | (Isolation::Shared, _) => Owner::Shared,
         };
         Key {

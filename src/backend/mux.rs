@@ -24,6 +24,7 @@ use super::{
     link::{Caller, Deadlines},
 };
 use crate::{
+    catalog::{UriMap, rewrite},
     config::Root,
     mcp::{
         Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json, meta::Meta,
@@ -104,6 +105,9 @@ pub(super) struct Waiting {
     pub(super) withdrawn: CancellationToken,
     /// The exchange that is held up meanwhile.
     pub(super) activity: Option<Arc<Activity>>,
+    pub(super) method: Method,
+    /// How URIs of the server become exposed ones on the client's route.
+    pub(super) uris: Option<Arc<UriMap>>,
 }
 
 /// The one party a message belongs to.
@@ -120,6 +124,13 @@ impl Recipient {
     fn client(&self) -> Option<&Client> {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
+            Self::Session(_) => None,
+        }
+    }
+
+    fn uris(&self) -> Option<Arc<UriMap>> {
+        match self {
+            Self::Call { caller, .. } => caller.uris.clone(),
             Self::Session(_) => None,
         }
     }
@@ -275,6 +286,10 @@ impl Mux {
             Recipient::Session(session) => session.logs(),
         };
         if !log || wanted.want(params.as_ref()) {
+            let params = match (params, recipient.uris()) {
+                (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
+                (params, _) => params,
+            };
             recipient.send(Event::Notification { method, params });
         }
     }
@@ -390,9 +405,14 @@ impl Mux {
         if let Some(activity) = &activity {
             activity.suspend();
         }
+        let uris = recipient.uris();
+        let params = match (params, &uris) {
+            (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
+            (params, _) => params,
+        };
         let request = ServerRequest {
             key,
-            method,
+            method: method.clone(),
             params,
             answer: tell,
         };
@@ -407,6 +427,8 @@ impl Mux {
             answer,
             withdrawn,
             activity,
+            method,
+            uris,
         })
     }
 

@@ -65,7 +65,7 @@ impl StderrTail {
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) fn open(
     command: &Command,
-    mux: Arc<Mux>,
+    mux: &Arc<Mux>,
     stderr: StderrTail,
     guard: &Guard,
     odd: impl Fn(&str) + Send + Sync + 'static,
@@ -85,7 +85,7 @@ pub(crate) fn open(
     tasks.spawn("stderr", read_stderr(errors, stderr.clone()));
     tasks.spawn(
         "child",
-        keep(child, pid, Arc::clone(&mux), stderr, guard.clone()),
+        keep(child, pid, Arc::clone(mux), stderr, guard.clone()),
     );
     Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
 }
@@ -160,6 +160,6 @@ fn signal_group(pid: u32, signal: Signal) {
     let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
         // An error means that the group is gone already.
-        drop(kill_process_group(group, signal));
+        kill_process_group(group, signal).ok();
     }
 }

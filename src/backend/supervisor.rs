@@ -235,7 +235,7 @@ impl Maker {
                     }
                 });
                 let (reader, writer) = tokio::io::split(ours);
-                let link = pipe::over_lines(reader, writer, mux, |_| {});
+                let link = pipe::over_lines(reader, writer, &mux, |_| {});
                 self.greet(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.over_stdio(command, wanted, signals).await {
@@ -265,7 +265,7 @@ impl Maker {
             odd.last = Some(line.to_owned());
         };
         let mux = self.mux(wanted, signals);
-        let (link, pid) = stdio::open(command, mux, self.stderr.clone(), &self.guard, note)?;
+        let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
         self.greet(link, wanted, Some(pid)).await
     }
 

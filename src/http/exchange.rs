@@ -102,7 +102,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
         answer,
         events,
     };
-    pump.as_events(edge, first, cancel)
+    pump.into_events(edge, first, cancel)
 }
 
 /// An answer that nothing precedes.
@@ -134,7 +134,7 @@ struct Pump {
 }
 
 impl Pump {
-    fn as_events(
+    fn into_events(
         self,
         edge: &Arc<Edge>,
         first: Option<Event>,
@@ -158,7 +158,7 @@ impl Pump {
             } else {
                 None
             },
-            guard: modern.then(|| cancel.drop_guard()),
+            _guard: modern.then(|| cancel.drop_guard()),
         };
         edge.tasks
             .spawn("stream of a call", self.run(Arc::clone(&stream), first));

@@ -60,7 +60,7 @@ pub(super) fn open(
         keep_alive: edge.keep_alive,
         ids: false,
         first: Some(Bytes::from(endpoint)),
-        guard: Some(gone.drop_guard()),
+        _guard: Some(gone.drop_guard()),
     };
     body::events(stream, place, writing)
 }

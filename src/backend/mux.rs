@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -70,7 +70,6 @@ pub(crate) struct Mux {
     reason: Mutex<Option<String>>,
     /// The session whose call ended last, and when.
     latest: Mutex<Option<(Instant, Arc<Session>)>>,
-    asks_roots: AtomicBool,
     unattributed: AtomicU64,
     late: AtomicU64,
 }
@@ -78,6 +77,8 @@ pub(crate) struct Mux {
 /// Something a server said that concerns the gateway rather than one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Signal {
+    /// It asked for the roots of a client.
+    AsksRoots,
     /// A list changed; ask again.
     ListChanged,
     /// A resource was updated; the params name it.
@@ -161,7 +162,6 @@ impl Mux {
             asked: Mutex::default(),
             reason: Mutex::default(),
             latest: Mutex::default(),
-            asks_roots: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })
@@ -217,11 +217,6 @@ impl Mux {
             .values()
             .filter(|entry| entry.caller.is_some())
             .count()
-    }
-
-    /// Whether the server asked for roots that nobody could be named for.
-    pub(crate) fn asks_roots(&self) -> bool {
-        self.asks_roots.load(Ordering::Relaxed)
     }
 
     pub(super) fn answered(&self, response: Response) {
@@ -370,7 +365,7 @@ impl Mux {
         origin: Option<u64>,
     ) -> Result<Waiting, RpcError> {
         if matches!(&method, Method::Other(name) if &**name == "roots/list") {
-            self.asks_roots.store(true, Ordering::Relaxed);
+            drop(self.signals.try_send(Signal::AsksRoots));
         }
         let recipient = self
             .recipient(origin)

@@ -43,6 +43,7 @@ pub(super) fn program() -> &'static Path {
 
 pub(super) async fn serve(script: Arc<Script>, listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
+        stream.set_nodelay(true).unwrap();
         let script = Arc::clone(&script);
         spawn(async move {
             match script.transport {

@@ -5,5 +5,7 @@
 
 mod support;
 
+mod broken;
+mod changes;
 mod order;
 mod parties;

@@ -50,10 +50,20 @@ async fn progress_nobody_asked_for_is_dropped() {
         let stranger = r#"{"progressToken":"mine","progress":9}"#;
         call.tell("notifications/progress", stranger).await;
         call.answer("{}").await;
-        if matches!(transport, Transport::Stdio | Transport::WebSocket | Transport::Sse) {
+        if matches!(
+            transport,
+            Transport::Stdio | Transport::WebSocket | Transport::Sse
+        ) {
             call.progress(3).await;
         }
-        assert_eq!(client.must("notifications/progress").await.param(&["progress"]).as_deref(), Some("1"));
+        assert_eq!(
+            client
+                .must("notifications/progress")
+                .await
+                .param(&["progress"])
+                .as_deref(),
+            Some("1")
+        );
         client.answer("2").await;
         // The server's words travel in order, so what came late has been dropped by then.
         client.ask("3", "tools/call", ECHO).await;
@@ -67,7 +77,12 @@ async fn progress_nobody_asked_for_is_dropped() {
 #[tokio::test]
 async fn a_cancellation_reaches_the_server() {
     for (transport, era) in ALL {
-        for front in [Front::Streamable, Front::Sse, Front::Stdio, Front::StdioModern] {
+        for front in [
+            Front::Streamable,
+            Front::Sse,
+            Front::Stdio,
+            Front::StdioModern,
+        ] {
             let backend = Backend::start(transport, era).await;
             let gateway = TestGateway::new().server("x", &backend).start().await;
             let client = gateway.client(front, "/mcp", "{}").await;
@@ -79,7 +94,11 @@ async fn a_cancellation_reaches_the_server() {
                 call.closed().await;
             } else {
                 let told = backend.told("notifications/cancelled").await;
-                assert_eq!(told.envelope.param(&["requestId"]).as_deref(), Some(call.id()), "{transport:?} {era:?} {front:?}");
+                assert_eq!(
+                    told.envelope.param(&["requestId"]).as_deref(),
+                    Some(call.id()),
+                    "{transport:?} {era:?} {front:?}"
+                );
                 if !by_stream {
                     call.answer(r#"{"late":true}"#).await;
                 }
@@ -120,7 +139,10 @@ async fn a_disconnect_cancels_in_the_modern_era_only() {
                 call.closed().await;
             } else {
                 let told = backend.told("notifications/cancelled").await;
-                assert_eq!(told.envelope.param(&["requestId"]).as_deref(), Some(call.id()));
+                assert_eq!(
+                    told.envelope.param(&["requestId"]).as_deref(),
+                    Some(call.id())
+                );
             }
             let legacy = gateway.client(Front::Streamable, "/mcp", "{}").await;
             let sent = legacy.call("1", "mcp_x_echo", "1").await;
@@ -150,7 +172,10 @@ async fn a_disconnect_before_the_first_byte_cancels() {
     let call = backend.asked("tools/call").await;
     sent.disconnect();
     let told = backend.told("notifications/cancelled").await;
-    assert_eq!(told.envelope.param(&["requestId"]).as_deref(), Some(call.id()));
+    assert_eq!(
+        told.envelope.param(&["requestId"]).as_deref(),
+        Some(call.id())
+    );
     gateway.stop().await;
 }
 
@@ -160,7 +185,11 @@ async fn a_call_times_out_without_progress_only() {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
         let gateway = TestGateway::new()
-            .server_with("x", &backend, "timeout = \"300ms\"\nmax_total_timeout = \"5s\"")
+            .server_with(
+                "x",
+                &backend,
+                "timeout = \"300ms\"\nmax_total_timeout = \"5s\"",
+            )
             .start()
             .await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
@@ -190,7 +219,11 @@ async fn a_call_times_out_without_progress_only() {
 async fn progress_keeps_a_call_alive() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
     let gateway = TestGateway::new()
-        .server_with("x", &backend, "timeout = \"400ms\"\nmax_total_timeout = \"10s\"")
+        .server_with(
+            "x",
+            &backend,
+            "timeout = \"400ms\"\nmax_total_timeout = \"10s\"",
+        )
         .start()
         .await;
     let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
@@ -232,13 +265,22 @@ async fn answers_come_in_any_order() {
 #[tokio::test]
 async fn an_id_in_use_is_refused() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
-    backend.on_request(|request| (request.param(&["name"]).as_deref() == Some(r#""other""#)).then_some(Auto::Nothing));
+    backend.on_request(|request| {
+        (request.param(&["name"]).as_deref() == Some(r#""other""#)).then_some(Auto::Nothing)
+    });
     let gateway = TestGateway::new().server("x", &backend).start().await;
-    for front in [Front::Sse, Front::Stdio, Front::StdioModern, Front::Streamable] {
+    for front in [
+        Front::Sse,
+        Front::Stdio,
+        Front::StdioModern,
+        Front::Streamable,
+    ] {
         let client = gateway.client(front, "/mcp", "{}").await;
         client.ask("1", "tools/call", ECHO).await;
         let call = backend.asked("tools/call").await;
-        client.ask("1", "tools/call", r#""name":"mcp_x_other""#).await;
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_other""#)
+            .await;
         assert_eq!(client.answer("1").await.code(), -32600, "{front:?}");
         call.answer(r#"{"n":1}"#).await;
         assert_eq!(client.answer("1").await.value()["n"], 1);

@@ -15,7 +15,11 @@ async fn equal_ids_and_tokens_never_cross() {
             let first = backend.asked("tools/call").await;
             two.call("7", "mcp_x_echo", r#""t""#).await;
             let second = backend.asked("tools/call").await;
-            assert_ne!(first.token(), second.token(), "{transport:?} {era:?} {front:?}");
+            assert_ne!(
+                first.token(),
+                second.token(),
+                "{transport:?} {era:?} {front:?}"
+            );
             second.progress(1).await;
             first.progress(2).await;
             second.progress(3).await;
@@ -41,7 +45,8 @@ async fn expect_call(client: &Client, progress: &[u64], mine: u64) {
 }
 
 const ELICITS: &str = r#"{"elicitation":{}}"#;
-const ELICITATION: &str = r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#;
+const ELICITATION: &str =
+    r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#;
 
 /// Over HTTP a question comes on the stream of its call, so it can be attributed even on a
 /// connection that is shared.
@@ -62,14 +67,22 @@ async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
         first.ask("2", "elicitation/create", ELICITATION).await;
         let other = one.must("elicitation/create").await;
         assert_ne!(asked.id, other.id, "ids are unique over all sessions");
-        two.respond(asked.id.as_deref().unwrap(), r#"{"action":"decline"}"#).await;
+        two.respond(asked.id.as_deref().unwrap(), r#"{"action":"decline"}"#)
+            .await;
         let answered = backend.answered().await;
         assert_eq!(answered.id.as_deref(), Some("1"));
         assert_eq!(answered.result.as_deref(), Some(r#"{"action":"decline"}"#));
-        one.respond(other.id.as_deref().unwrap(), r#"{"action":"accept", "content":{"n":1e3}}"#).await;
+        one.respond(
+            other.id.as_deref().unwrap(),
+            r#"{"action":"accept", "content":{"n":1e3}}"#,
+        )
+        .await;
         let answered = backend.answered().await;
         assert_eq!(answered.id.as_deref(), Some("2"));
-        assert_eq!(answered.result.as_deref(), Some(r#"{"action":"accept", "content":{"n":1e3}}"#));
+        assert_eq!(
+            answered.result.as_deref(),
+            Some(r#"{"action":"accept", "content":{"n":1e3}}"#)
+        );
         first.answer("{}").await;
         second.answer("{}").await;
         one.answer("7").await;
@@ -93,14 +106,27 @@ async fn a_question_without_an_owner_is_refused() {
         first.ask("10", "elicitation/create", ELICITATION).await;
         let asked = one.must("elicitation/create").await;
         one.respond(asked.id.as_deref().unwrap(), "{}").await;
-        assert_eq!(backend.answered().await.result.as_deref(), Some("{}"), "the only call is its owner");
+        assert_eq!(
+            backend.answered().await.result.as_deref(),
+            Some("{}"),
+            "the only call is its owner"
+        );
         two.ask("1", "tools/call", ECHO).await;
         let second = backend.asked("tools/call").await;
-        assert_eq!(first.conn.id, second.conn.id, "{transport:?}: one connection");
+        assert_eq!(
+            first.conn.id, second.conn.id,
+            "{transport:?}: one connection"
+        );
         second.ask("11", "elicitation/create", ELICITATION).await;
         let refused = backend.answered().await;
         assert_eq!(refused.id.as_deref(), Some("11"));
-        assert!(refused.failure()["message"].as_str().unwrap().contains("isolation"), "{refused:?}");
+        assert!(
+            refused.failure()["message"]
+                .as_str()
+                .unwrap()
+                .contains("isolation"),
+            "{refused:?}"
+        );
         first.answer("{}").await;
         second.answer("{}").await;
         one.answer("1").await;
@@ -114,7 +140,12 @@ async fn a_question_without_an_owner_is_refused() {
 /// `isolation = "session"` gives each client a connection of its own, so every question has one.
 #[tokio::test]
 async fn with_a_connection_each_every_question_has_an_owner() {
-    for transport in [Transport::Stdio, Transport::Sse, Transport::WebSocket, Transport::Http] {
+    for transport in [
+        Transport::Stdio,
+        Transport::Sse,
+        Transport::WebSocket,
+        Transport::Http,
+    ] {
         let backend = Backend::start(transport, Era::Legacy).await;
         let gateway = TestGateway::new()
             .server_with("x", &backend, r#"isolation = "session""#)
@@ -154,7 +185,10 @@ async fn a_stranger_cannot_answer() {
     let id = asked.id.as_deref().unwrap();
     stranger.respond(id, r#"{"from":"stranger"}"#).await;
     one.respond(id, r#"{"from":"one"}"#).await;
-    assert_eq!(backend.answered().await.result.as_deref(), Some(r#"{"from":"one"}"#));
+    assert_eq!(
+        backend.answered().await.result.as_deref(),
+        Some(r#"{"from":"one"}"#)
+    );
     call.answer("{}").await;
     one.answer("1").await;
     gateway.stop().await;
@@ -171,7 +205,11 @@ async fn a_withdrawn_question_is_withdrawn_from_its_client() {
         let call = backend.asked("tools/call").await;
         call.ask(r#""q""#, "elicitation/create", ELICITATION).await;
         let asked = one.must("elicitation/create").await;
-        call.tell("notifications/cancelled", r#"{"requestId":"q","reason":"late"}"#).await;
+        call.tell(
+            "notifications/cancelled",
+            r#"{"requestId":"q","reason":"late"}"#,
+        )
+        .await;
         let cancelled = one.must("notifications/cancelled").await;
         assert_eq!(cancelled.param(&["requestId"]), asked.id, "{transport:?}");
         call.answer("{}").await;
@@ -184,7 +222,12 @@ async fn a_withdrawn_question_is_withdrawn_from_its_client() {
 #[tokio::test]
 async fn log_messages_reach_their_call_only() {
     const LOG: &str = r#"{"level":"info","data":"x"}"#;
-    for transport in [Transport::Http, Transport::Stdio, Transport::WebSocket, Transport::Sse] {
+    for transport in [
+        Transport::Http,
+        Transport::Stdio,
+        Transport::WebSocket,
+        Transport::Sse,
+    ] {
         let backend = Backend::start(transport, Era::Legacy).await;
         let gateway = TestGateway::new().server("x", &backend).start().await;
         let one = gateway.client(Front::Streamable, "/mcp", "{}").await;
@@ -192,7 +235,10 @@ async fn log_messages_reach_their_call_only() {
         one.ask("1", "tools/call", ECHO).await;
         let first = backend.asked("tools/call").await;
         first.tell("notifications/message", LOG).await;
-        assert_eq!(one.must("notifications/message").await.params.as_deref(), Some(LOG));
+        assert_eq!(
+            one.must("notifications/message").await.params.as_deref(),
+            Some(LOG)
+        );
         two.ask("1", "tools/call", ECHO).await;
         let second = backend.asked("tools/call").await;
         first.tell("notifications/message", LOG).await;

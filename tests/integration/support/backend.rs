@@ -163,17 +163,30 @@ impl Backend {
         let (notices, told) = mpsc::channel(1024);
         let (answers, answered) = mpsc::channel(1024);
         let lists = [
-            ("tools/list", r#"[{"name":"echo","inputSchema":{"type":"object"}},{"name":"other","inputSchema":{"type":"object"}}]"#),
+            (
+                "tools/list",
+                r#"[{"name":"echo","inputSchema":{"type":"object"}},{"name":"other","inputSchema":{"type":"object"}}]"#,
+            ),
             ("resources/list", r#"[{"uri":"file:///a.txt","name":"a"}]"#),
-            ("resources/templates/list", r#"[{"uriTemplate":"file:///{path}","name":"t"}]"#),
-            ("prompts/list", r#"[{"name":"greet","arguments":[{"name":"who"}]}]"#),
+            (
+                "resources/templates/list",
+                r#"[{"uriTemplate":"file:///{path}","name":"t"}]"#,
+            ),
+            (
+                "prompts/list",
+                r#"[{"name":"greet","arguments":[{"name":"who"}]}]"#,
+            ),
         ];
         let script = Arc::new(Script {
             transport,
             era,
             address: listener.local_addr().unwrap(),
             capabilities: Mutex::new(CAPABILITIES.to_owned()),
-            lists: Mutex::new(lists.map(|(method, items)| (method, items.to_owned())).into()),
+            lists: Mutex::new(
+                lists
+                    .map(|(method, items)| (method, items.to_owned()))
+                    .into(),
+            ),
             hook: Mutex::default(),
             gate: Mutex::default(),
             conns: Mutex::default(),
@@ -317,7 +330,18 @@ impl Backend {
     pub(crate) async fn listen(&self, flag: &str) -> Arc<Asked> {
         let listen = self.script.wait(|script| {
             let listens = lock(&script.listens);
-            listens.iter().rev().find(|asked| asked.envelope.params.as_deref().unwrap_or_default().contains(flag)).cloned()
+            listens
+                .iter()
+                .rev()
+                .find(|asked| {
+                    asked
+                        .envelope
+                        .params
+                        .as_deref()
+                        .unwrap_or_default()
+                        .contains(flag)
+                })
+                .cloned()
         });
         soon(&format!("a listen stream for {flag} is open"), listen).await
     }
@@ -389,7 +413,9 @@ impl Script {
             Auto::Error(error) => asked.refuse(&error).await,
             Auto::Hand if asked.envelope.method() == "subscriptions/listen" => {
                 let ack = asked.tagged(r#""notifications":{},"#);
-                asked.tell("notifications/subscriptions/acknowledged", &ack).await;
+                asked
+                    .tell("notifications/subscriptions/acknowledged", &ack)
+                    .await;
                 lock(&self.listens).push(Arc::new(asked));
                 self.open.send_modify(|count| *count += 1);
             }
@@ -515,7 +541,9 @@ impl Asked {
         match &self.reply {
             Reply::Http(send) => drop(send.send(out).await),
             Reply::Pipe => {
-                let Some(send) = lock(&self.conn.out).clone() else { return };
+                let Some(send) = lock(&self.conn.out).clone() else {
+                    return;
+                };
                 drop(send.send(out).await);
             }
         }

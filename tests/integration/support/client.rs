@@ -89,7 +89,12 @@ impl Drop for Client {
 }
 
 impl Client {
-    pub(super) async fn open(gateway: &Gateway, front: Front, path: &str, capabilities: &str) -> Self {
+    pub(super) async fn open(
+        gateway: &Gateway,
+        front: Front,
+        path: &str,
+        capabilities: &str,
+    ) -> Self {
         let (put, inbox) = mpsc::channel(4096);
         let mut client = Self {
             front,
@@ -201,7 +206,9 @@ impl Client {
             Front::Stdio | Front::StdioModern => {
                 let mut input = self.input.as_ref().unwrap().lock().await;
                 let line = text.replace('\n', " ") + "\n";
-                soon("the gateway reads", input.write_all(line.as_bytes())).await.unwrap();
+                soon("the gateway reads", input.write_all(line.as_bytes()))
+                    .await
+                    .unwrap();
                 Sent(None)
             }
             Front::Sse => {
@@ -295,13 +302,20 @@ impl Client {
     /// The next message.
     pub(crate) async fn next(&self) -> Envelope {
         let next = async { self.inbox.lock().await.recv().await.unwrap() };
-        soon(&format!("a message for a client over {:?}", self.front), next).await
+        soon(
+            &format!("a message for a client over {:?}", self.front),
+            next,
+        )
+        .await
     }
 
     /// The next message, which must be the answer to `id`.
     pub(crate) async fn answer(&self, id: &str) -> Envelope {
         let next = self.next().await;
-        assert!(next.is_response() && next.id.as_deref() == Some(id), "not the answer to {id}: {next:?}");
+        assert!(
+            next.is_response() && next.id.as_deref() == Some(id),
+            "not the answer to {id}: {next:?}"
+        );
         next
     }
 
@@ -315,9 +329,20 @@ impl Client {
     /// Asks a question that the gateway answers by itself; nothing else may come before the answer.
     pub(crate) async fn is_quiet(&self) {
         let id = self.next.fetch_add(1, Ordering::Relaxed).to_string();
-        let method = if self.front.is_modern() { "server/discover" } else { "ping" };
+        let method = if self.front.is_modern() {
+            "server/discover"
+        } else {
+            "ping"
+        };
         self.ask(&id, method, "").await;
         self.answer(&id).await;
+    }
+
+    /// Like [`Client::is_quiet`], where the call `ended` may still be answered.
+    pub(crate) async fn is_quiet_after_end(&self, ended: &str) {
+        let next = self.next().await;
+        assert_eq!(next.id.as_deref(), Some(ended), "{next:?}");
+        self.is_quiet().await;
     }
 
     /// The list of `kind`, such as `tools`.
@@ -340,7 +365,10 @@ pub(crate) fn modern_headers(envelope: &Envelope) -> Vec<(String, String)> {
         "resources/read" => "uri",
         _ => return headers,
     };
-    let name = envelope.params.as_deref().and_then(|params| member(params, &[key]));
+    let name = envelope
+        .params
+        .as_deref()
+        .and_then(|params| member(params, &[key]));
     if let Some(name) = name {
         let name = value(&name);
         headers.push(("mcp-name".to_owned(), name.as_str().unwrap().to_owned()));

@@ -154,7 +154,11 @@ impl Gateway {
     }
 
     /// Waits until `reached` holds of what `/status` says of one server.
-    pub(crate) async fn status_until(&self, server: &str, reached: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn status_until(
+        &self,
+        server: &str,
+        reached: impl Fn(&Value) -> bool,
+    ) -> Value {
         let name = ServerName::parse(server).unwrap();
         let backend = Arc::clone(self.running.core().proxy.backends().get(&name).unwrap());
         let mut standing = backend.standing();

@@ -51,7 +51,11 @@ impl Http {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body.into())).unwrap();
-        let response = soon(&format!("{verb} {path} is answered"), self.client.request(request)).await;
+        let response = soon(
+            &format!("{verb} {path} is answered"),
+            self.client.request(request),
+        )
+        .await;
         Answer(response.unwrap())
     }
 
@@ -67,7 +71,8 @@ impl Http {
         headers: Headers<'_>,
         body: impl Into<Bytes>,
     ) -> Answer {
-        self.send("POST", path, &[&JSON, headers].concat(), body).await
+        self.send("POST", path, &[&JSON, headers].concat(), body)
+            .await
     }
 
     pub(crate) async fn get(&self, path: &str, headers: Headers<'_>) -> Answer {
@@ -89,7 +94,10 @@ impl Answer {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.0.headers().get(name).map(|value| value.to_str().unwrap())
+        self.0
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().unwrap())
     }
 
     pub(crate) fn is_events(&self) -> bool {

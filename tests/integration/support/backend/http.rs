@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::{Asked, Conn, Era, Out, Reply, Script, Transport, lock, spawn};
 use crate::support::wire::{self, Envelope};
@@ -22,8 +23,8 @@ pub(super) async fn serve(script: Arc<Script>, listener: TcpListener) {
         let script = Arc::clone(&script);
         spawn(async move {
             let service = service_fn(move |request| handle(Arc::clone(&script), request));
-            let connection =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
             // A broken connection is what some tests are about.
             drop(connection.await);
         });
@@ -123,7 +124,7 @@ async fn get(script: &Arc<Script>, headers: HeaderMap) -> io::Result<Response<Bo
     }
     *lock(&conn.out) = Some(send);
     script.open.send_modify(|count| *count += 1);
-    Ok(stream(": open\n\n".to_owned(), out))
+    Ok(stream(": open\n\n".to_owned(), out, conn.broken.clone()))
 }
 
 fn stream_of_messages(script: &Script) -> Response<Body> {
@@ -132,6 +133,7 @@ fn stream_of_messages(script: &Script) -> Response<Body> {
     stream(
         format!("event: endpoint\ndata: /messages?{}\n\n", conn.id),
         out,
+        conn.broken.clone(),
     )
 }
 
@@ -144,25 +146,31 @@ async fn respond(mut out: mpsc::Receiver<Out>) -> io::Result<Response<Body>> {
             response.headers_mut().insert("content-type", json);
             Ok(response)
         }
-        Some(Out::Raw(text)) => Ok(stream(text, out)),
+        Some(Out::Raw(text)) => Ok(stream(text, out, CancellationToken::new())),
         Some(Out::Status(code)) => Ok(status(code)),
         Some(Out::Break) | None => Err(io::Error::other("the test breaks the connection")),
     }
 }
 
-fn stream(first: String, out: mpsc::Receiver<Out>) -> Response<Body> {
-    let chunks = futures_util::stream::unfold((Some(first), out), |(first, mut out)| async move {
-        let text = match first {
-            Some(first) => first,
-            None => match out.recv().await? {
-                Out::Message(message) => wire::event(None, &message),
-                Out::Raw(text) => text,
-                Out::Break | Out::Status(_) => {
-                    return Some((Err(io::Error::other("broken off")), (None, out)));
-                }
+fn stream(first: String, out: mpsc::Receiver<Out>, broken: CancellationToken) -> Response<Body> {
+    let state = (Some(first), out, broken);
+    let chunks = futures_util::stream::unfold(state, |(first, mut out, broken)| async move {
+        let next = match first {
+            Some(first) => Out::Raw(first),
+            None => tokio::select! {
+                next = out.recv() => next?,
+                () = broken.cancelled() => Out::Break,
             },
         };
-        Some((Ok(Frame::data(Bytes::from(text))), (None, out)))
+        let frame = match next {
+            Out::Message(message) => Ok(wire::event(None, &message)),
+            Out::Raw(text) => Ok(text),
+            Out::Break | Out::Status(_) => Err(io::Error::other("broken off")),
+        };
+        Some((
+            frame.map(|text| Frame::data(Bytes::from(text))),
+            (None, out, broken),
+        ))
     });
     let mut response = Response::new(Either::Right(StreamBody::new(Box::pin(chunks) as Events)));
     let events = "text/event-stream".parse().unwrap();

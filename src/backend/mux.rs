@@ -27,7 +27,8 @@ use crate::{
     catalog::{UriMap, rewrite},
     config::Root,
     mcp::{
-        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json, meta::Meta,
+        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json,
+        meta::{self, Meta},
         method::notice,
     },
     session::{Client, Event, ServerRequest, Session},
@@ -230,11 +231,16 @@ impl Mux {
 
     pub(super) fn told(&self, notification: Notification, origin: Option<u64>) {
         let Notification { method, params } = notification;
+        // Where all streams share a pipe, this names the listen stream that a message is on.
+        let origin = origin.or_else(|| subscription(params.as_ref()));
         match method.as_ref() {
             notice::PROGRESS => self.progress(params),
             notice::CANCELLED => self.withdrawn(params.as_ref()),
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 drop(self.signals.try_send(Signal::ListChanged));
+            }
+            notice::RESOURCE_UPDATED if self.listens(origin) => {
+                self.pass(method, params, origin, false);
             }
             notice::RESOURCE_UPDATED => {
                 drop(self.signals.try_send(Signal::ResourceUpdated(params)));
@@ -243,6 +249,14 @@ impl Mux {
             notice::MESSAGE => self.pass(method, params, origin, true),
             _ => self.pass(method, params, origin, false),
         }
+    }
+
+    /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
+    fn listens(&self, origin: Option<u64>) -> bool {
+        let Some(id) = origin else { return false };
+        let recipient = self.recipient(Some(id));
+        let client = recipient.as_ref().and_then(Recipient::client);
+        client.is_some_and(|client| client.era() == Era::Modern)
     }
 
     /// Progress goes to the call whose token it carries, under the token its client gave.
@@ -548,6 +562,12 @@ impl Activity {
             sleep_until(self.start + idle_end.min(limits.total)).await;
         }
     }
+}
+
+/// The id of the listen stream that a notification names.
+fn subscription(params: Option<&Raw>) -> Option<u64> {
+    let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
+    id.as_str().parse().ok()
 }
 
 /// Why a server of one era cannot ask a client of the other.

@@ -10,10 +10,12 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import SSETransport, StreamableHttpTransport
 from python_sdk import plain
-from visit import MODERN, Json, Progress, Target
+from visit import MODERN, UNLIMITED, Json, Progress, Target
 
 
 class FastMcp:
+    at_once = UNLIMITED
+
     def __init__(self, client: Client) -> None:
         self.client = client
         self.protocol = client.session.protocol_version

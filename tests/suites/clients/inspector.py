@@ -12,9 +12,6 @@ from pathlib import Path
 import visit
 from visit import Json, Progress, Target
 
-# Each process costs most of a second of a core.
-PROCESSES_MAX = 2
-
 
 class Failed(Exception):
     """The Inspector has given an error instead of a result."""
@@ -24,13 +21,15 @@ class Inspector:
     # It says nowhere which revision it has agreed on; with `--era modern` it accepts no other.
     protocol = None
 
+    # Each process costs most of a second of a core.
+    at_once = 2
+
     def __init__(self, target: Target) -> None:
-        modules = Path(os.environ["TOLLBRIDGE_CLIENTS"], "node_modules")
+        modules = Path(os.environ["MCP_CLIENTS"], "node_modules")
         program = modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
         self.command = [str(modules / "node/bin/node"), str(program), "--cli", target.url]
         self.command += ["--transport", target.transport, "--protocol-era", target.era]
         self.command += ["--format", "json", "--quiet"]
-        self.processes = asyncio.Semaphore(PROCESSES_MAX)
 
     async def tools(self) -> Json:
         return await self.run("tools/list")
@@ -57,21 +56,20 @@ class Inspector:
         return await self.run("prompts/get", "--prompt-name", prompt, *given)
 
     async def run(self, method: str, *arguments: str) -> Json:
-        async with self.processes:
-            process = await asyncio.create_subprocess_exec(
-                *self.command,
-                *("--method", method),
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                stdout, stderr = await process.communicate()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            *("--method", method),
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            stdout, stderr = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode != 0:
             raise Failed(f"exit code {process.returncode}: {stderr.decode().strip()[-500:]}")
         return json.loads(stdout)["result"]

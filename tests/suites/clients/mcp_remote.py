@@ -15,7 +15,7 @@ from visit import Target
 
 
 def connect(target: Target) -> AbstractAsyncContextManager[Stdio]:
-    modules = Path(os.environ["TOLLBRIDGE_CLIENTS"], "node_modules")
+    modules = Path(os.environ["MCP_CLIENTS"], "node_modules")
     command = [str(modules / "node/bin/node"), str(modules / "mcp-remote/dist/proxy.js")]
     command += [target.url, "--allow-http", "--transport", f"{target.transport}-only"]
     if target.era != "legacy":

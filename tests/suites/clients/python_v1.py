@@ -11,10 +11,12 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
 from python_sdk import handlers, plain
-from visit import Json, Progress, Target
+from visit import UNLIMITED, Json, Progress, Target
 
 
 class PythonV1:
+    at_once = UNLIMITED
+
     def __init__(self, session: ClientSession, protocol: str) -> None:
         self.session = session
         self.protocol = protocol

@@ -9,10 +9,12 @@ import visit
 from mcp import Client
 from mcp.client.sse import sse_client
 from python_sdk import handlers, plain
-from visit import MODERN, Json, Progress, Target
+from visit import MODERN, UNLIMITED, Json, Progress, Target
 
 
 class PythonV2:
+    at_once = UNLIMITED
+
     def __init__(self, client: Client) -> None:
         self.client = client
         self.protocol = client.protocol_version

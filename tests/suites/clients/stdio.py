@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import visit
-from visit import Json, Progress, Target
+from visit import UNLIMITED, Json, Progress, Target
 
 PROTOCOL = "2025-11-25"
 
@@ -28,6 +28,8 @@ class Refused(Exception):
 
 
 class Stdio:
+    at_once = UNLIMITED
+
     def __init__(self, process: asyncio.subprocess.Process, answer: str | None) -> None:
         self.process = process
         self.answer = answer

@@ -2,7 +2,7 @@
 // language, which says what a plan and a report are. The Client classes of both major versions of
 // the official SDK have the methods used here.
 //
-// The SDKs are found in the directory that TOLLBRIDGE_CLIENTS names, where `clients.py` put them.
+// The SDKs are found in the directory that MCP_CLIENTS names, where `clients.py` put them.
 
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -14,7 +14,7 @@ import { parseArgs } from "node:util";
 const CONNECT_MS = 30_000;
 const STEP_MS = 20_000;
 
-const require = createRequire(join(process.env.TOLLBRIDGE_CLIENTS, "package.json"));
+const require = createRequire(join(process.env.MCP_CLIENTS, "package.json"));
 
 // Imports a module of an SDK by its name.
 export async function load(name) {

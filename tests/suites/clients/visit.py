@@ -32,7 +32,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,9 @@ CONNECT_SECONDS = 30
 STEP_SECONDS = 20
 
 MODERN = "2026-07-28"
+
+# More than a round has steps.
+UNLIMITED = 1000
 
 Json = dict[str, Any]
 
@@ -64,6 +67,8 @@ class Client(Protocol):
     """A connected client. Lists and results are what the library gives its user, as plain JSON."""
 
     protocol: str | None
+    # How many requests it has in flight at most.
+    at_once: int
 
     async def tools(self) -> Json: ...
 
@@ -116,8 +121,9 @@ async def visit(target: Target, rounds: list[list[Json]], connect: Connect) -> R
             patience.reschedule(None)
             report.protocol = client.protocol
             await look_around(client, report)
+            free = asyncio.Semaphore(client.at_once)
             for steps in rounds:
-                await asyncio.gather(*(take(step, client, report) for step in steps))
+                await asyncio.gather(*(take(step, client, free, report) for step in steps))
             patience.reschedule(asyncio.get_running_loop().time() + CONNECT_SECONDS)
     except Exception as error:
         report.errors.append(f"connection: {describe(error)}")
@@ -142,23 +148,25 @@ async def look_around(client: Client, report: Report) -> None:
             report.errors.append(f"list of {name}: it has a second page")
 
 
-async def take(step: Json, client: Client, report: Report) -> None:
+async def take(step: Json, client: Client, free: asyncio.Semaphore, report: Report) -> None:
     label = step["label"]
     arguments = step.get("arguments", {})
 
     def progress(done: float, total: float | None) -> None:
         report.progress.setdefault(label, []).append([done, total])
 
-    if "tool" in step:
-        request = client.call(step["tool"], arguments, progress)
-    elif "resource" in step:
-        request = client.read(step["resource"])
-    else:
-        request = client.get(step["prompt"], arguments)
-    try:
-        report.calls[label] = await asyncio.wait_for(request, STEP_SECONDS)
-    except Exception as error:
-        report.errors.append(f"{label}: {describe(error)}")
+    def request() -> Coroutine[Any, Any, Json]:
+        if "tool" in step:
+            return client.call(step["tool"], arguments, progress)
+        if "resource" in step:
+            return client.read(step["resource"])
+        return client.get(step["prompt"], arguments)
+
+    async with free:
+        try:
+            report.calls[label] = await asyncio.wait_for(request(), STEP_SECONDS)
+        except Exception as error:
+            report.errors.append(f"{label}: {describe(error)}")
 
 
 def describe(error: BaseException) -> str:

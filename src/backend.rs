@@ -30,28 +30,28 @@ use std::{
 
 use ::http::StatusCode;
 use indexmap::IndexMap;
-use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::{
     auth::Agent,
     catalog::HeaderParam,
-    config::{Config, EraPin, Isolation, Server, Transport},
+    config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
-    mcp::{Era, Method, Outcome, Raw, Revision, RpcError, error},
+    mcp::{Era, Outcome, Raw, Revision, RpcError, error},
     names::ServerName,
     session::{Client, bridge},
     task::Tasks,
 };
-use guard::Guard;
 pub use control::{Control, Following, List, ListChanges, Standing};
+use guard::Guard;
 pub use handshake::Hello;
-pub use report::{Report, State};
 use link::{Caller, Deadlines, Exchange};
 use mux::Signal;
+pub(crate) use pipe::{Line, Lines, push_line};
+pub use report::{Report, State};
 use stdio::StderrTail;
-use supervisor::{Connection, Instance, Maker, Odd, Phase, Wanted};
+use supervisor::{Connection, Instance, Maker, Phase, Wanted};
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 64;
@@ -175,7 +175,11 @@ pub enum Failure {
 }
 
 fn display_body(body: &str) -> String {
-    if body.trim().is_empty() { String::new() } else { format!(": {}", body.trim()) }
+    if body.trim().is_empty() {
+        String::new()
+    } else {
+        format!(": {}", body.trim())
+    }
 }
 
 impl Failure {
@@ -256,12 +260,21 @@ impl Backends {
             let backend = Backend::new(name, server, &guard, &updates, tasks);
             (name.clone(), Arc::new(backend))
         };
-        (Self { by_name: config.servers.iter().map(make).collect() }, receiver)
+        (
+            Self {
+                by_name: config.servers.iter().map(make).collect(),
+            },
+            receiver,
+        )
     }
 
     /// Begins to connect to every enabled server, in the background.
     pub fn start(&self) {
-        for backend in self.by_name.values().filter(|backend| backend.config.enabled) {
+        for backend in self
+            .by_name
+            .values()
+            .filter(|backend| backend.config.enabled)
+        {
             backend.start();
         }
     }
@@ -281,7 +294,9 @@ impl Backends {
     /// # Errors
     /// When the server gave no answer.
     pub async fn forward(&self, admitted: Admitted) -> Result<Outcome, Failure> {
-        let backend = self.get(&admitted.routed().server).ok_or(Failure::Unknown)?;
+        let backend = self
+            .get(&admitted.routed().server)
+            .ok_or(Failure::Unknown)?;
         backend.call(&admitted).await
     }
 
@@ -379,9 +394,15 @@ impl Shared {
             Signal::ResourceUpdated(params) => {
                 let Some(params) = params else { return };
                 let uri = params.get("uri");
-                let Some(uri) = uri.as_ref().and_then(Raw::as_text) else { return };
+                let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
+                    return;
+                };
                 let uri = uri.into_owned();
-                let update = Update { server: self.server.clone(), uri, params };
+                let update = Update {
+                    server: self.server.clone(),
+                    uri,
+                    params,
+                };
                 if self.updates.try_send(update).is_err() {
                     tracing::warn!(server = %self.server, "an update of a resource was lost: too many at once");
                 }
@@ -437,7 +458,9 @@ impl Backend {
         });
         let catalog = Instance::new(tasks);
         if !config.enabled {
-            catalog.set(Phase::Down { failure: Failure::Disabled });
+            catalog.set(Phase::Down {
+                failure: Failure::Disabled,
+            });
         }
         Self {
             name: name.clone(),
@@ -453,12 +476,18 @@ impl Backend {
 
     fn start(&self) {
         let instance = Arc::clone(&self.catalog);
-        self.maker.tasks.spawn("catalog connection", Arc::clone(&self.maker).keep_up(instance));
+        self.maker.tasks.spawn(
+            "catalog connection",
+            Arc::clone(&self.maker).keep_up(instance),
+        );
     }
 
     /// Notes that the server was listed.
     pub fn note_listed(&self) {
-        *self.listed() = Listed { at: Some(crate::clock::now()), failure: None };
+        *self.listed() = Listed {
+            at: Some(crate::clock::now()),
+            failure: None,
+        };
     }
 
     /// Notes that the server is connected but cannot be listed.
@@ -469,9 +498,10 @@ impl Backend {
     /// What the server declared on the catalog's connection, and in which revision.
     pub fn capabilities(&self) -> Option<(Raw, Revision)> {
         match self.catalog.phase() {
-            Phase::Ready(connection) => {
-                Some((connection.hello.capabilities.clone(), connection.hello.revision))
-            }
+            Phase::Ready(connection) => Some((
+                connection.hello.capabilities.clone(),
+                connection.hello.revision,
+            )),
             Phase::Connecting | Phase::Down { .. } => None,
         }
     }
@@ -479,7 +509,9 @@ impl Backend {
     /// Whether a log level can be set on it.
     pub fn speaks_legacy_logging(&self) -> bool {
         self.maker.shared.knows(Era::Legacy) != REFUSED
-            && self.capabilities().is_some_and(|(own, _)| own.member("logging").is_some())
+            && self
+                .capabilities()
+                .is_some_and(|(own, _)| own.member("logging").is_some())
     }
 
     fn listed(&self) -> MutexGuard<'_, Listed> {
@@ -504,7 +536,12 @@ impl Backend {
             outcome = self.exchange(admitted, &again, limits).await;
         }
         running.finish(outcome.is_ok());
-        Ok(bridge::outcome(&call.method, outcome?, &call.client, connection.hello.revision))
+        Ok(bridge::outcome(
+            &call.method,
+            outcome?,
+            &call.client,
+            connection.hello.revision,
+        ))
     }
 
     async fn exchange(
@@ -515,8 +552,12 @@ impl Backend {
     ) -> Result<Outcome, Failure> {
         let routed = admitted.routed();
         let call = &routed.call;
-        let params =
-            bridge::request(routed.params.as_ref(), &call.client, call.logs, connection.era());
+        let params = bridge::request(
+            routed.params.as_ref(),
+            &call.client,
+            call.logs,
+            connection.era(),
+        );
         let header_params = match &params {
             Some(params) if connection.era() == Era::Modern => {
                 let value = |param: &HeaderParam| Some((param.header.clone(), param.text(params)?));
@@ -529,6 +570,7 @@ impl Backend {
             events: call.events.clone(),
             logs: call.logs,
             progress_token: call.progress_token.clone(),
+            uris: routed.uris.clone(),
         };
         let exchange = Exchange {
             method: call.method.clone(),
@@ -543,7 +585,10 @@ impl Backend {
 
     fn deadlines(&self, tool: Option<Duration>) -> Deadlines {
         let idle = tool.unwrap_or(self.config.timeout);
-        Deadlines { idle, total: self.config.max_total_timeout.max(idle) }
+        Deadlines {
+            idle,
+            total: self.config.max_total_timeout.max(idle),
+        }
     }
 
     /// The connection that serves `client`, as soon as there is one.
@@ -641,19 +686,31 @@ impl Backend {
 
     fn key(&self, client: &Client, era: Era) -> Key {
         let legacy_pair = era == Era::Legacy && client.era() == Era::Legacy;
-        let profile = if legacy_pair { profile(&client.capabilities) } else { String::new() };
+        let profile = if legacy_pair {
+            profile(&client.capabilities)
+        } else {
+            String::new()
+        };
         let agent = Owner::Agent(client.agent.id);
-        let session = || client.session.as_ref().map(|session| Owner::Session(session.id.clone()));
+        let session = || {
+            client
+                .session
+                .as_ref()
+                .map(|session| Owner::Session(session.id.clone()))
+        };
         let owner = match (self.config.isolation, era) {
             (Isolation::Session, _) => session().unwrap_or(agent),
-            (Isolation::Agent, _) => agent,
             (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
                 session().unwrap_or(agent)
             }
-            (Isolation::Auto, Era::Legacy) => agent,
+            (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
             (Isolation::Auto, Era::Modern) | (Isolation::Shared, _) => Owner::Shared,
         };
-        Key { owner, era, profile }
+        Key {
+            owner,
+            era,
+            profile,
+        }
     }
 
     /// A server that asks for roots sees those of one client only.
@@ -680,7 +737,9 @@ impl Backend {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Instance>>> {
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+        self.instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -724,7 +783,10 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn start(stats: &'a Stats) -> Self {
         stats.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { stats, start: tokio::time::Instant::now() }
+        Self {
+            stats,
+            start: tokio::time::Instant::now(),
+        }
     }
 
     fn finish(self, answered: bool) {

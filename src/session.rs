@@ -74,6 +74,7 @@ pub struct Call {
 impl Call {
     /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
     /// answer.
+    #[must_use]
     pub fn copy_for(&self, scope: Scope) -> Self {
         let (events, _) = mpsc::channel(1);
         Self {

@@ -42,7 +42,11 @@ impl StderrTail {
     }
 
     pub(crate) fn last(&self) -> Option<String> {
-        self.lock().iter().rev().find(|line| !line.trim().is_empty()).cloned()
+        self.lock()
+            .iter()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .cloned()
     }
 
     fn push(&self, line: String) {
@@ -61,13 +65,15 @@ impl StderrTail {
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) fn open(
     command: &Command,
-    mux: Arc<Mux>,
+    mux: &Arc<Mux>,
     stderr: StderrTail,
     guard: &Guard,
     odd: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(Arc<Link>, u32), Failure> {
-    let mut child = spawn(command, guard)
-        .map_err(|error| Failure::Spawn { program: command.program.clone(), error: error.to_string() })?;
+    let mut child = spawn(command, guard).map_err(|error| Failure::Spawn {
+        program: command.program.clone(),
+        error: error.to_string(),
+    })?;
     let pid = child.id().unwrap_or_default();
     guard.watch(pid);
     let (Some(stdin), Some(stdout), Some(errors)) =
@@ -77,7 +83,10 @@ pub(crate) fn open(
     };
     let tasks = mux.tasks.clone();
     tasks.spawn("stderr", read_stderr(errors, stderr.clone()));
-    tasks.spawn("child", keep(child, pid, Arc::clone(&mux), stderr, guard.clone()));
+    tasks.spawn(
+        "child",
+        keep(child, pid, Arc::clone(mux), stderr, guard.clone()),
+    );
     Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
 }
 
@@ -87,7 +96,12 @@ fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
         .args(&command.args)
         .env_clear()
         .envs(config::child_environment())
-        .envs(command.env.iter().map(|(name, value)| (name, value.expose())))
+        .envs(
+            command
+                .env
+                .iter()
+                .map(|(name, value)| (name, value.expose())),
+        )
         .env(super::guard::MARKER, guard.marker())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -132,7 +146,10 @@ async fn keep(mut child: Child, pid: u32, mux: Arc<Mux>, stderr: StderrTail, gua
 }
 
 fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
-    let status = status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string());
+    let status = status.map_or_else(
+        || "an unknown status".to_owned(),
+        |status| status.to_string(),
+    );
     match stderr.last() {
         Some(line) => format!("it exited ({status}); last on stderr: {line}"),
         None => format!("it exited ({status})"),
@@ -143,6 +160,6 @@ fn signal_group(pid: u32, signal: Signal) {
     let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
         // An error means that the group is gone already.
-        drop(kill_process_group(group, signal));
+        kill_process_group(group, signal).ok();
     }
 }

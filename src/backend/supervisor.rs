@@ -308,6 +308,8 @@ impl Maker {
         let closed_early = link.mux.closed.clone().drop_guard();
         let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
+        // A link is greeted once.
+        drop(link.mux.spoken.set(hello.revision));
         Ok(Arc::new(Connection { link, hello, pid }))
     }
 

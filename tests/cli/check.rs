@@ -161,7 +161,7 @@ async fn servers_are_tried() {
         (&json!(5), &json!(1))
     );
     assert!(script["latency_ms"].as_f64().is_some_and(|ms| ms > 0.0));
-    assert_eq!(found["servers"][3]["stderr"], json!(["no licence"]));
+    assert_eq!(found["servers"][3]["stderr"][0], "no licence");
 }
 
 #[tokio::test]

@@ -38,9 +38,9 @@ use crate::{
     catalog::HeaderParam,
     config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
-    mcp::{Era, Outcome, Raw, Revision},
+    mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
     names::ServerName,
-    session::{Client, bridge},
+    session::{Client, Session, bridge},
     task::Tasks,
 };
 pub use control::{Control, Following, List, ListChanges, Standing};
@@ -132,6 +132,13 @@ impl Backends {
         backend.call(&admitted).await
     }
 
+    /// Tells the servers whose connection belongs to `session` alone that its roots changed.
+    pub fn roots_changed(&self, session: &Session) {
+        for backend in self.by_name.values() {
+            backend.roots_changed(session);
+        }
+    }
+
     /// The same as a future of its own, for a stream that outlives the caller's borrow.
     pub fn forward_detached(
         &self,
@@ -172,7 +179,7 @@ struct Key {
     owner: Owner,
     era: Era,
     /// The capabilities declared to a legacy server.
-    profile: String,
+    profile: Arc<str>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -188,6 +195,8 @@ pub(crate) struct Shared {
     server: ServerName,
     eras: [AtomicU8; 2],
     restarts: AtomicU64,
+    /// Whether it was seen to ask for the roots of a client.
+    asks_roots: AtomicBool,
     changes: watch::Sender<u64>,
     updates: mpsc::Sender<Update>,
 }
@@ -208,6 +217,13 @@ impl Shared {
         self.era(era).store(SPOKEN, Ordering::Relaxed);
     }
 
+    /// Holds no verdict any longer: the server may have been replaced by a newer one.
+    pub(crate) fn unlearn(&self) {
+        for verdict in &self.eras {
+            verdict.store(UNKNOWN, Ordering::Relaxed);
+        }
+    }
+
     fn refuse(&self, era: Era) {
         self.era(era).store(REFUSED, Ordering::Relaxed);
     }
@@ -222,6 +238,7 @@ impl Shared {
 
     pub(crate) fn signal(&self, signal: Signal) {
         match signal {
+            Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
             Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
             Signal::ResourceUpdated(params) => {
                 let Some(params) = params else { return };
@@ -276,6 +293,7 @@ impl Backend {
             server: name.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
+            asks_roots: AtomicBool::new(false),
             changes,
             updates: updates.clone(),
         });
@@ -338,14 +356,6 @@ impl Backend {
         }
     }
 
-    /// Whether a log level can be set on it.
-    pub fn speaks_legacy_logging(&self) -> bool {
-        self.maker.shared.knows(Era::Legacy) != REFUSED
-            && self
-                .capabilities()
-                .is_some_and(|(own, _)| own.member("logging").is_some())
-    }
-
     fn listed(&self) -> MutexGuard<'_, Listed> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -361,6 +371,7 @@ impl Backend {
             () = call.cancel.cancelled() => return Err(Failure::Cancelled),
             () = tokio::time::sleep(limits.idle) => return Err(Failure::Timeout { after: limits.idle }),
         };
+        self.raise_level(&connection, &call.client).await;
         let mut outcome = self.exchange(admitted, &connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, so it cannot have begun the request.
@@ -374,6 +385,25 @@ impl Backend {
             &call.client,
             connection.hello.revision,
         ))
+    }
+
+    /// Asks a legacy server for log messages as its client wants them, when it does not send them
+    /// yet. What others did not ask for is filtered on the way to them.
+    async fn raise_level(&self, connection: &Connection, client: &Client) {
+        let Some(session) = &client.session else {
+            return;
+        };
+        let Logs::From(level) = session.logs() else {
+            return;
+        };
+        if connection.era() == Era::Modern || !connection.raise_level(level) {
+            return;
+        }
+        let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
+        let request = handshake::control(Method::SetLevel, Some(params));
+        let limit = self.config.timeout;
+        let answer = tokio::time::timeout(limit, connection.link.request(request)).await;
+        tracing::debug!(server = %self.name, ?answer, "log level set");
     }
 
     async fn exchange(
@@ -413,6 +443,15 @@ impl Backend {
             cancel: call.cancel.clone(),
         };
         connection.link.request(exchange).await
+    }
+
+    fn roots_changed(&self, session: &Session) {
+        let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
+        for (_, instance) in self.lock().iter().filter(|(key, _)| own(key)) {
+            if let Phase::Ready(connection) = instance.phase() {
+                connection.link.try_notify(notice::ROOTS_CHANGED, None);
+            }
+        }
     }
 
     fn deadlines(&self, tool: Option<Duration>) -> Deadlines {
@@ -519,9 +558,9 @@ impl Backend {
     fn key(&self, client: &Client, era: Era) -> Key {
         let legacy_pair = era == Era::Legacy && client.era() == Era::Legacy;
         let profile = if legacy_pair {
-            profile(&client.capabilities)
+            Arc::clone(&client.profile)
         } else {
-            String::new()
+            Arc::default()
         };
         let agent = Owner::Agent(client.agent.id);
         let session = || {
@@ -547,13 +586,9 @@ impl Backend {
 
     /// A server that asks for roots sees those of one client only.
     fn splits_by_roots(&self, profile: &str) -> bool {
-        let asks = || {
-            self.lock().values().any(|instance| match instance.phase() {
-                Phase::Ready(connection) => connection.link.mux.asks_roots(),
-                Phase::Connecting | Phase::Down { .. } => false,
-            })
-        };
-        self.config.roots.is_none() && profile.contains("\"roots\"") && asks()
+        self.config.roots.is_none()
+            && profile.contains("\"roots\"")
+            && self.maker.shared.asks_roots.load(Ordering::Relaxed)
     }
 
     /// Whether the catalog's own connection serves the callers of `key`.
@@ -594,15 +629,6 @@ fn make_room(instances: &mut HashMap<Key, Arc<Instance>>) {
         && let Some(instance) = instances.remove(&key)
     {
         instance.stop.cancel();
-    }
-}
-
-/// The capabilities in a canonical spelling; empty when there are none.
-fn profile(capabilities: &Raw) -> String {
-    match capabilities.read::<serde_json::Value>() {
-        Ok(serde_json::Value::Object(object)) if object.is_empty() => String::new(),
-        Ok(value) => value.to_string(),
-        Err(_) => String::new(),
     }
 }
 

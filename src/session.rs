@@ -37,6 +37,9 @@ pub struct Client {
     pub info: Option<Raw>,
     /// What it can do for servers: an object.
     pub capabilities: Raw,
+    /// The capabilities in a canonical spelling; empty when there are none, or when they come with
+    /// each request.
+    pub profile: Arc<str>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
 }

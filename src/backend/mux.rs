@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -27,7 +27,8 @@ use crate::{
     catalog::{UriMap, rewrite},
     config::Root,
     mcp::{
-        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json, meta::Meta,
+        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json,
+        meta::{self, Meta},
         method::notice,
     },
     session::{Client, Event, ServerRequest, Session},
@@ -70,7 +71,6 @@ pub(crate) struct Mux {
     reason: Mutex<Option<String>>,
     /// The session whose call ended last, and when.
     latest: Mutex<Option<(Instant, Arc<Session>)>>,
-    asks_roots: AtomicBool,
     unattributed: AtomicU64,
     late: AtomicU64,
 }
@@ -78,6 +78,8 @@ pub(crate) struct Mux {
 /// Something a server said that concerns the gateway rather than one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Signal {
+    /// It asked for the roots of a client.
+    AsksRoots,
     /// A list changed; ask again.
     ListChanged,
     /// A resource was updated; the params name it.
@@ -161,7 +163,6 @@ impl Mux {
             asked: Mutex::default(),
             reason: Mutex::default(),
             latest: Mutex::default(),
-            asks_roots: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })
@@ -219,11 +220,6 @@ impl Mux {
             .count()
     }
 
-    /// Whether the server asked for roots that nobody could be named for.
-    pub(crate) fn asks_roots(&self) -> bool {
-        self.asks_roots.load(Ordering::Relaxed)
-    }
-
     pub(super) fn answered(&self, response: Response) {
         let id = response.id.as_ref().and_then(Id::as_number);
         let Some(entry) = id.and_then(|id| lock(&self.pending).remove(&id)) else {
@@ -235,11 +231,16 @@ impl Mux {
 
     pub(super) fn told(&self, notification: Notification, origin: Option<u64>) {
         let Notification { method, params } = notification;
+        // Where all streams share a pipe, this names the listen stream that a message is on.
+        let origin = origin.or_else(|| subscription(params.as_ref()));
         match method.as_ref() {
             notice::PROGRESS => self.progress(params),
             notice::CANCELLED => self.withdrawn(params.as_ref()),
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 drop(self.signals.try_send(Signal::ListChanged));
+            }
+            notice::RESOURCE_UPDATED if self.listens(origin) => {
+                self.pass(method, params, origin, false);
             }
             notice::RESOURCE_UPDATED => {
                 drop(self.signals.try_send(Signal::ResourceUpdated(params)));
@@ -248,6 +249,14 @@ impl Mux {
             notice::MESSAGE => self.pass(method, params, origin, true),
             _ => self.pass(method, params, origin, false),
         }
+    }
+
+    /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
+    fn listens(&self, origin: Option<u64>) -> bool {
+        let Some(id) = origin else { return false };
+        let recipient = self.recipient(Some(id));
+        let client = recipient.as_ref().and_then(Recipient::client);
+        client.is_some_and(|client| client.era() == Era::Modern)
     }
 
     /// Progress goes to the call whose token it carries, under the token its client gave.
@@ -370,7 +379,7 @@ impl Mux {
         origin: Option<u64>,
     ) -> Result<Waiting, RpcError> {
         if matches!(&method, Method::Other(name) if &**name == "roots/list") {
-            self.asks_roots.store(true, Ordering::Relaxed);
+            drop(self.signals.try_send(Signal::AsksRoots));
         }
         let recipient = self
             .recipient(origin)
@@ -553,6 +562,12 @@ impl Activity {
             sleep_until(self.start + idle_end.min(limits.total)).await;
         }
     }
+}
+
+/// The id of the listen stream that a notification names.
+fn subscription(params: Option<&Raw>) -> Option<u64> {
+    let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
+    id.as_str().parse().ok()
 }
 
 /// Why a server of one era cannot ask a client of the other.

@@ -1,11 +1,12 @@
 //! Links over a byte stream or a socket: one writer task, one reader loop.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
+    time::timeout,
 };
 
 use super::{link::Link, mux::Mux};
@@ -17,6 +18,8 @@ const QUEUE_MAX: usize = 256;
 const BATCH_MAX: usize = 64;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
+/// How long after the end of the output a better reason for it may come.
+const END_PATIENCE: Duration = Duration::from_millis(500);
 /// How much of an odd line is kept for `/status`.
 const ODD_LINE_BYTES_MAX: usize = 200;
 /// How much of an oversized line is searched for its id.
@@ -99,7 +102,11 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
         match line {
             Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
             Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
-            Ok(None) => return mux.close("it closed its output"),
+            Ok(None) => {
+                // A child that has ended says why in a moment.
+                drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
+                return mux.close("it closed its output");
+            }
             Err(error) => return mux.close(format!("its output cannot be read: {error}")),
         }
     }

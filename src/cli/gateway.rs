@@ -161,6 +161,7 @@ impl Gateway {
                 revision: Revision::MODERN,
                 info: Some(info),
                 capabilities,
+                profile: Arc::default(),
                 session: None,
             }),
             scope: self.scope.clone(),

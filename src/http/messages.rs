@@ -110,7 +110,7 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
 
 fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
     match message {
-        Message::Notification(notification) => told(session, &notification),
+        Message::Notification(notification) => told(&edge.proxy, session, &notification),
         Message::Response(response) => {
             if let Some(id) = response.id {
                 session.answer(&id, response.outcome);

@@ -24,6 +24,7 @@ use crate::{
         envelope::Malformed, error, header, json as scan, meta::Meta, method::notice,
     },
     names::Scope,
+    proxy::Proxy,
     session::{
         Client, Session, legacy,
         modern::{self, Refusal},
@@ -163,6 +164,7 @@ impl Post<'_> {
             revision: envelope.revision,
             info: envelope.info,
             capabilities: envelope.capabilities,
+            profile: Arc::default(),
             session: None,
         };
         let asked = Asked {
@@ -269,6 +271,7 @@ impl Post<'_> {
             revision,
             info: None,
             capabilities: NO_CAPABILITIES,
+            profile: Arc::default(),
             session: None,
         };
         let asked = Asked {
@@ -287,7 +290,7 @@ impl Post<'_> {
     fn notification(&self, notification: &Notification) -> Response<Body> {
         match self.session() {
             Ok(Some(session)) => {
-                told(session.as_ref(), notification);
+                told(&self.edge.proxy, &session, notification);
                 accepted()
             }
             Ok(None) => accepted(),
@@ -348,7 +351,7 @@ impl Post<'_> {
                 Some(envelope::response(Some(&id), &outcome))
             }
             Ok(Message::Notification(notification)) => {
-                told(session, &notification);
+                told(&self.edge.proxy, session, &notification);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -448,6 +451,7 @@ pub(super) fn asked_in(
         revision: opening.revision,
         info: opening.info.clone(),
         capabilities: opening.capabilities.clone(),
+        profile: Arc::clone(&opening.profile),
         session: Some(Arc::clone(session)),
     };
     Ok(Asked {
@@ -470,7 +474,7 @@ fn token_of(request: &Request) -> Option<Raw> {
 }
 
 /// Takes a notification of a session's client.
-pub(crate) fn told(session: &Session, notification: &Notification) {
+pub(crate) fn told(proxy: &Proxy, session: &Session, notification: &Notification) {
     match notification.method.as_ref() {
         notice::INITIALIZED => session.set_initialized(),
         notice::CANCELLED => {
@@ -482,8 +486,8 @@ pub(crate) fn told(session: &Session, notification: &Notification) {
                 session.cancel(&id);
             }
         }
-        // Progress and roots of clients, and what is not known, concern no server that could be
-        // named.
+        notice::ROOTS_CHANGED => proxy.backends().roots_changed(session),
+        // Progress of clients and what is not known concern no server that could be named.
         _ => {}
     }
 }

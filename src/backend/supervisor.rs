@@ -364,6 +364,9 @@ impl Maker {
                     self.shared.learn(connection.era());
                     let up = Instant::now();
                     self.serve(&instance, connection, signals).await;
+                    if instance.stop.is_cancelled() {
+                        return;
+                    }
                     backoff.after_uptime(up.elapsed());
                     self.shared.count_restart();
                     match instance.phase() {

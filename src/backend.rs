@@ -30,16 +30,15 @@ use std::{
 
 use ::http::StatusCode;
 use indexmap::IndexMap;
-use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::{
     auth::Agent,
     catalog::HeaderParam,
-    config::{Config, EraPin, Isolation, Server, Transport},
+    config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
-    mcp::{Era, Method, Outcome, Raw, Revision, RpcError, error},
+    mcp::{Era, Outcome, Raw, Revision, RpcError, error},
     names::ServerName,
     session::{Client, bridge},
     task::Tasks,
@@ -47,11 +46,12 @@ use crate::{
 use guard::Guard;
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use handshake::Hello;
+pub(crate) use pipe::{Line, Lines, push_line};
 pub use report::{Report, State};
 use link::{Caller, Deadlines, Exchange};
 use mux::Signal;
 use stdio::StderrTail;
-use supervisor::{Connection, Instance, Maker, Odd, Phase, Wanted};
+use supervisor::{Connection, Instance, Maker, Phase, Wanted};
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 64;

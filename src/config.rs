@@ -2,18 +2,50 @@
 //!
 //! Read once at start from the files, the environment and the defaults; every value here is ready
 //! to use. Nothing else in the crate reads configuration files or environment variables.
+//!
+//! Loading goes: each text into a tree with spans (`toml`, `yaml`, `json`), documents of other
+//! programs into our shape (`foreign`), all trees into one (`node`), overrides from the environment
+//! (`environment`), variables (`variables`), keys and types (`shape`), the types as written
+//! (`file`), the types here (`resolve`). Every stage reports all it finds and goes on.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::names::ServerName;
+
+pub use child_env::child_environment;
+pub use environment::Environment;
+pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
+pub use report::{Mistakes, Notice, Severity};
+
+mod child_env;
+mod decode;
+mod environment;
+mod file;
+mod hint;
+mod json;
+mod known;
+mod load;
+mod mask;
+mod node;
+mod report;
+mod resolve;
+mod shape;
+mod toml;
+mod units;
+mod variables;
+mod yaml;
 
 /// Everything an operator can set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Address of the HTTP listener.
     pub listen: SocketAddr,
+    /// Whether `listen` may be an address beyond this machine although nobody has to authenticate.
+    pub danger_listen_without_auth: bool,
     /// How many following ports are tried when the one of `listen` is taken; 0 tries none.
     pub port_search: u16,
     /// `Host` names accepted beside loopback names and the listen address (DNS rebinding).
@@ -52,7 +84,8 @@ pub struct Log {
 }
 
 /// The shape of a log line.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     Human,
@@ -98,7 +131,8 @@ pub struct Naming {
 }
 
 /// Which characters an exposed name keeps.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Charset {
     /// All of them.
     Original,
@@ -107,7 +141,8 @@ pub enum Charset {
 }
 
 /// What happens when the template yields equal names.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Conflict {
     /// Neither is listed, and `/status` says so.
     Error,
@@ -224,8 +259,9 @@ pub enum Auth {
     None,
 }
 
-/// A value that never shows itself: `Debug` and `Display` print `***`.
-#[derive(Clone, Eq, PartialEq)]
+/// A value that never shows itself: `Debug`, `Display` and `Serialize` give `***`.
+#[derive(Clone, Deserialize, Eq, JsonSchema, PartialEq)]
+#[schemars(inline)]
 pub struct Secret(String);
 
 impl Secret {
@@ -237,6 +273,12 @@ impl Secret {
     /// The value itself; call it only where it is put on the wire.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("***")
     }
 }
 
@@ -253,7 +295,8 @@ impl std::fmt::Display for Secret {
 }
 
 /// The era a server is spoken to in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EraPin {
     /// Probed.
     Auto,
@@ -297,7 +340,8 @@ pub struct ItemRules {
 }
 
 /// Which callers share a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Isolation {
     /// One for each agent.
     Agent,

@@ -1,17 +1,31 @@
 //! Tollbridge: one URL in front of every MCP server an organisation runs.
+//!
+//! `ARCHITECTURE.md` has the picture; the modules stand here in reading order, from the process
+//! inwards.
+
+pub mod app;
+pub mod cli;
+
+pub mod http;
+pub mod status;
+pub mod stdio;
+
+pub mod discovery;
+pub mod proxy;
+
+pub mod backend;
+pub mod governance;
+pub mod router;
+
+pub mod catalog;
+pub mod session;
 
 pub mod auth;
-pub mod backend;
-pub mod catalog;
-pub mod clock;
+pub mod builtin;
 pub mod config;
-pub mod discovery;
-pub mod governance;
-pub mod http;
 pub mod mcp;
-pub mod names;
-pub mod proxy;
-pub mod router;
-pub mod session;
-pub mod task;
 pub mod telemetry;
+
+pub mod clock;
+pub mod names;
+pub mod task;

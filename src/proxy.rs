@@ -75,6 +75,14 @@ impl Proxy {
         &self.board
     }
 
+    /// Calls that have not been answered yet.
+    pub fn in_flight(&self) -> u64 {
+        let running = |backend: &Arc<crate::backend::Backend>| {
+            backend.stats.in_flight.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        self.backends.all().map(running).sum()
+    }
+
     /// Whether a route for `scope` exists.
     pub fn has(&self, scope: &Scope) -> bool {
         match scope {

@@ -430,8 +430,7 @@ impl Backoff {
 
 /// A random number from 0 to 1; the quality of UUIDs is more than enough for jitter.
 fn fraction() -> f64 {
-    let (_, _, _, tail) = uuid::Uuid::new_v4().as_fields();
-    f64::from(tail[7]) / 255.0
+    f64::from(uuid::Uuid::new_v4().as_bytes()[15]) / 255.0
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //! Reads the annotations of an `inputSchema` and says which of them break the rules (Spec 2026-07-28
 //! server/tools, basic/transports/streamable-http). What to do about those is the caller's choice.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{borrow::Cow, collections::HashMap, ops::Range, sync::LazyLock};
+
+use memchr::memmem::Finder;
 
 use super::rewrite::may_contain;
 use crate::mcp::json;
@@ -11,8 +13,11 @@ use crate::mcp::json;
 /// The annotation's key in a schema.
 const ANNOTATION: &str = "x-mcp-header";
 
-/// How deep a schema is searched; deeper annotations are not seen. Real schemas stay far below.
-const DEPTH_MAX: usize = 64;
+static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(ANNOTATION));
+
+/// How deep a schema is searched; deeper annotations are not seen. Real schemas stay far below, and
+/// each level costs another pass over what lies in it.
+const DEPTH_MAX: usize = 32;
 
 /// Keywords whose value is one schema or an array of schemas, none of them a plain property.
 const SCHEMA_KEYWORDS: [&str; 16] = [
@@ -124,7 +129,7 @@ pub(super) fn is_annotation(member: &json::Member, json: &[u8]) -> bool {
 
 /// Whether `json` may hold an annotation at all; cheap, and never wrong about a no.
 pub(super) fn may_annotate(json: &[u8]) -> bool {
-    may_contain(json, ANNOTATION.as_bytes())
+    may_contain(json, &FINDER)
 }
 
 struct Search<'a> {
@@ -241,4 +246,117 @@ fn param_kind(written: &[u8]) -> Option<ParamKind> {
 fn is_token(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(legal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(schema: &str) -> Headers {
+        Headers::read(schema.as_bytes(), 0)
+    }
+
+    #[test]
+    fn annotations_that_keep_the_rules_are_found() {
+        let headers = read(
+            r#"{"type":"object","properties":{
+                "region":{"type":"string","x-mcp-header":"Region"},
+                "page":{"x-mcp-header":"X.Page~1","type":"integer"},
+                "filter":{"type":"object","properties":{
+                    "dry":{"type":"boolean","\u0078-mcp-header":"Dry"}}},
+                "x-mcp-header":{"type":"string"},
+                "free":{"default":{"x-mcp-header":"data, not schema"}}}}"#,
+        );
+        let param = |path: &[&str], header: &str, kind| HeaderParam {
+            path: path.iter().map(|name| (*name).to_owned()).collect(),
+            header: header.to_owned(),
+            kind,
+        };
+        let expect = [
+            param(&["region"], "Region", ParamKind::String),
+            param(&["page"], "X.Page~1", ParamKind::Integer),
+            param(&["filter", "dry"], "Dry", ParamKind::Boolean),
+        ];
+        assert_eq!(headers.params, expect);
+        assert_eq!(headers.faults, []);
+    }
+
+    #[test]
+    fn annotations_that_break_a_rule_are_faults() {
+        let check = |schema: &str, expect: HeaderFault| {
+            let headers = read(schema);
+            let faults: Vec<_> = headers.faults.into_iter().map(|(_, fault)| fault).collect();
+            assert_eq!(faults, [expect], "{schema}");
+            assert_eq!(headers.params, [], "{schema}");
+        };
+        let property = |inner: &str| format!(r#"{{"properties":{{"p":{inner}}}}}"#);
+        let header = || "H".to_owned();
+        let not_token = |found: &str| HeaderFault::NotToken {
+            found: found.to_owned(),
+        };
+        let annotated = r#"{"type":"string","x-mcp-header":"H"}"#;
+        for kind in [r#""number""#, r#""object""#, r#"["string","null"]"#, "null"] {
+            let schema = format!(r#"{{"type":{kind},"x-mcp-header":"H"}}"#);
+            check(&property(&schema), HeaderFault::Type { header: header() });
+        }
+        let untyped = r#"{"x-mcp-header":"H"}"#;
+        check(&property(untyped), HeaderFault::Type { header: header() });
+        for found in [
+            r#""""#,
+            r#""a b""#,
+            r#""a:b""#,
+            r#""ü""#,
+            "7",
+            "{}",
+            r#""a\nb""#,
+        ] {
+            let schema = format!(r#"{{"type":"string","x-mcp-header":{found}}}"#);
+            check(&property(&schema), not_token(found));
+        }
+        for keyword in [
+            "items",
+            "not",
+            "if",
+            "additionalProperties",
+            "contains",
+            "prefixItems",
+        ] {
+            let schema = property(&format!(r#"{{"{keyword}":{annotated}}}"#));
+            check(&schema, HeaderFault::Unreachable { header: header() });
+            let schema = property(&format!(r#"{{"{keyword}":[true,{annotated}]}}"#));
+            check(&schema, HeaderFault::Unreachable { header: header() });
+        }
+        for keyword in ["$defs", "patternProperties", "dependentSchemas"] {
+            let schema = format!(r#"{{"{keyword}":{{"p":{annotated}}}}}"#);
+            check(&schema, HeaderFault::Unreachable { header: header() });
+        }
+        let below = format!(r#"{{"anyOf":[{{"properties":{{"p":{annotated}}}}}]}}"#);
+        check(&below, HeaderFault::Unreachable { header: header() });
+        check(annotated, HeaderFault::Unreachable { header: header() });
+    }
+
+    #[test]
+    fn repeated_headers_are_all_faults() {
+        let headers = read(
+            r#"{"properties":{"a":{"type":"string","x-mcp-header":"Same"},
+                "b":{"type":"string","x-mcp-header":"sAME"},
+                "c":{"type":"string","x-mcp-header":"Other"}}}"#,
+        );
+        assert_eq!(headers.faults.len(), 2);
+        assert_eq!(headers.params.len(), 1);
+        assert_eq!(headers.params[0].header, "Other");
+    }
+
+    #[test]
+    fn nesting_is_followed_to_a_limit() {
+        let nested = |depth: usize| {
+            let inner = r#"{"type":"string","x-mcp-header":"H"}"#;
+            let (open, close) = (r#"{"properties":{"p":"#, "}}");
+            format!("{}{inner}{}", open.repeat(depth), close.repeat(depth))
+        };
+        assert_eq!(read(&nested(DEPTH_MAX)).params.len(), 1);
+        assert_eq!(read(&nested(DEPTH_MAX + 1)).params.len(), 0);
+        assert_eq!(read(&nested(DEPTH_MAX + 1)).faults, []);
+        assert_eq!(read(&nested(10_000)).faults, []);
+    }
 }

@@ -55,7 +55,10 @@ struct Spans {
     /// The display name of a resource; for tools it is the key.
     name: Vec<Range<usize>>,
     description: Vec<Range<usize>>,
-    meta: Vec<Range<usize>>,
+    /// URIs in a tool's `_meta`.
+    links: Vec<Range<usize>>,
+    annotations: Option<Range<usize>>,
+    schema: Option<Range<usize>>,
 }
 
 impl Item<'_> {
@@ -78,7 +81,7 @@ impl Item<'_> {
                 insert(&mut patch, "description", description);
             }
         }
-        for span in &self.spans.meta {
+        for span in &self.spans.links {
             let Some(uri) = json::text(&json[span.clone()]) else {
                 continue;
             };
@@ -212,20 +215,19 @@ impl<'a> Item<'a> {
     /// the annotation goes instead.
     fn inspect(&mut self, modern_http: bool, report: &mut impl FnMut(Cause)) -> bool {
         let json = self.source.as_bytes();
-        self.hints = hints(json);
-        for member in json::members(json, 0).filter(|member| member.is(json, "_meta")) {
-            self.spans.meta.extend(meta_uris(json, member.value.start));
+        if let Some(span) = &self.spans.annotations {
+            self.hints = hints(json, span.start);
         }
         let linked = self
             .spans
-            .meta
+            .links
             .iter()
             .filter_map(|span| json::text(&json[span.clone()]));
         self.linked = linked.map(|uri| Arc::from(&*uri)).collect();
         if !header::may_annotate(json) {
             return true;
         }
-        let Some(schema) = json::find(json, 0, "inputSchema") else {
+        let Some(schema) = &self.spans.schema else {
             return true;
         };
         let Headers { params, faults } = Headers::read(json, schema.start);
@@ -257,12 +259,14 @@ fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, Spans), C
         let Some(key) = json::text(&json[key]) else {
             continue;
         };
-        if key == kind.key() {
-            spans.key.push(value);
-        } else if key == "name" {
-            spans.name.push(value);
-        } else if key == "description" {
-            spans.description.push(value);
+        match key.as_ref() {
+            key if key == kind.key() => spans.key.push(value),
+            "name" => spans.name.push(value),
+            "description" => spans.description.push(value),
+            "_meta" if kind == Kind::Tools => spans.links.extend(meta_uris(json, value.start)),
+            "annotations" => spans.annotations = Some(value),
+            "inputSchema" => spans.schema = Some(value),
+            _ => {}
         }
     }
     let key = spans
@@ -278,16 +282,17 @@ fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, Spans), C
     }
 }
 
-fn hints(json: &[u8]) -> Hints {
-    let Some(annotations) = json::find(json, 0, "annotations") else {
-        return Hints::default();
-    };
-    let says =
-        |key| json::find(json, annotations.start, key).is_some_and(|span| &json[span] == b"true");
-    Hints {
-        read_only: says("readOnlyHint"),
-        idempotent: says("idempotentHint"),
+fn hints(json: &[u8], annotations: usize) -> Hints {
+    let mut hints = Hints::default();
+    for member in json::members(json, annotations) {
+        let says = &json[member.value.clone()] == b"true";
+        if member.is(json, "readOnlyHint") {
+            hints.read_only = says;
+        } else if member.is(json, "idempotentHint") {
+            hints.idempotent = says;
+        }
     }
+    hints
 }
 
 /// Leaves out what a rename of the config collides with. The renamed item stays: the operator chose

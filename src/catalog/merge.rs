@@ -408,8 +408,8 @@ fn site(part: &Part<'_>) -> Site {
     }
 }
 
-/// The least of all parts: the shortest time, and public only when every part is (Spec 2026-07-28
-/// server/utilities/caching leaves merging to gateways; a missing scope counts as private).
+/// The least of all parts: the shortest time, and public only when every part is. A part that says
+/// nothing counts as stale and private.
 fn merged_freshness(kind: Kind, parts: &[Part<'_>]) -> Freshness {
     let shown = parts.iter().filter(|part| part.offer.exposes(kind));
     let listed = shown.filter(|part| {

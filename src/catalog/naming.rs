@@ -223,8 +223,8 @@ impl<'a> Distinct<'a> {
     }
 }
 
-/// SHA-256 in lower-case hex over the server's name, a zero byte (neither can hold one) and the
-/// item's original name; the same on every replica and after every restart.
+/// SHA-256 in lower-case hex over the server's name, a zero byte (which no server's name holds) and
+/// the item's original name, all in UTF-8; the same on every replica and after every restart.
 pub(super) fn hash(server: &ServerName, original: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(server.as_str());
@@ -244,4 +244,88 @@ fn groups<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Vec<
         by_text.entry(text).or_default().push(index);
     }
     by_text.into_values().filter(|group| group.len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that `distinct` gives to (template's name, server, original, verdict).
+    fn settled(claims: &[(&str, &str, &str, Verdict)], length_max: usize) -> Vec<Option<String>> {
+        let servers: Vec<ServerName> = claims
+            .iter()
+            .map(|(_, server, _, _)| ServerName::parse(server).unwrap())
+            .collect();
+        let verdicts: Vec<Verdict> = claims.iter().map(|(_, _, _, verdict)| *verdict).collect();
+        let claims: Vec<Claim<'_>> = claims
+            .iter()
+            .zip(&servers)
+            .map(|((name, _, original, _), server)| Claim {
+                name: (*name).to_owned(),
+                server,
+                order: 0,
+                priority: 0,
+                original,
+            })
+            .collect();
+        distinct(&claims, &verdicts, length_max)
+    }
+
+    #[test]
+    fn the_hash_covers_server_and_original_name() {
+        let server = ServerName::parse("a").unwrap();
+        // printf 'a\0search' | sha256sum
+        assert!(hash(&server, "search").starts_with("549d551a"));
+        assert_eq!(hash(&server, "search").len(), 64);
+    }
+
+    #[test]
+    fn a_plain_name_gives_way_to_a_hashed_one() {
+        let (kept, contested) = (Verdict::Kept, Verdict::Contested);
+        // The third server's tool is called what the first one's is exposed as.
+        let names = settled(
+            &[
+                ("search", "a", "search", contested),
+                ("search", "b", "search", contested),
+                ("search_549d551a", "c", "search_549d551a", kept),
+            ],
+            48,
+        );
+        assert_eq!(names[0].as_deref(), Some("search_549d551a"));
+        assert_eq!(names[1].as_deref(), Some("search_5ba67924"));
+        let third = names[2].as_deref().unwrap();
+        assert!(
+            third.starts_with("search_549d551a_") && third.len() == 24,
+            "{third}"
+        );
+    }
+
+    #[test]
+    fn equal_hashes_both_take_their_next_digits() {
+        // SHA-256 of `a\0t86253` and of `a\0t95690` begin alike.
+        let twins = [
+            ("name", "a", "t86253", Verdict::Contested),
+            ("name", "a", "t95690", Verdict::Contested),
+        ];
+        let expect = [
+            Some("name_b6cededa".to_owned()),
+            Some("name_ca0037fb".to_owned()),
+        ];
+        assert_eq!(settled(&twins, 48), expect);
+        let same = [("name", "a", "x", Verdict::Contested); 2];
+        assert_eq!(
+            settled(&same, 48),
+            [None, None],
+            "what is not distinct runs out of digits"
+        );
+    }
+
+    #[test]
+    fn hidden_claims_get_no_name() {
+        let claims = [
+            ("n", "a", "n", Verdict::Hidden(None)),
+            ("n", "b", "n", Verdict::Kept),
+        ];
+        assert_eq!(settled(&claims, 48), [None, Some("n".to_owned())]);
+    }
 }

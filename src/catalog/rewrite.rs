@@ -1,13 +1,13 @@
 //! URIs inside messages: every place where the protocol carries one, and no other.
 //!
 //! Called for messages that cross a merged route, after the envelope was read. The walkers only
-//! collect where URIs stand; [`apply`] then splices. Free text, structured content, arguments,
+//! collect where URIs stand, before anything is spliced. Free text, structured content, arguments,
 //! icons, elicitation URLs, roots and the contents of files stay as they are. A message without a
 //! change is returned as the same bytes.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use super::uri::UriMap;
 use crate::mcp::json::{self, Patch, Raw};
@@ -15,8 +15,11 @@ use crate::mcp::json::{self, Patch, Raw};
 /// How deep tool results inside tool results are followed; the protocol nests them once.
 const NESTED_RESULTS_MAX: usize = 4;
 
-/// What a message has when it may hold a URI at one of the places known here.
-const HINTS: [&[u8]; 2] = [b"\"uri\"", b"\"resourceSubscriptions\""];
+/// What every message has that holds a URI, except those about subscriptions.
+static URI_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"uri\""));
+
+/// How letters can be hidden from a plain search.
+static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br"\u00"));
 
 /// Members of a tool's `_meta` that hold a URI, beside `ui.resourceUri`.
 const META_URIS: [&str; 2] = ["openai/outputTemplate", "ui/resourceUri"];
@@ -24,22 +27,13 @@ const META_URIS: [&str; 2] = ["openai/outputTemplate", "ui/resourceUri"];
 /// Rewrites the result of `method`, on its way from a server to a client.
 pub fn result(method: &str, result: &Raw, uris: &UriMap) -> Raw {
     outbound(result, uris, |spans| match method {
-        "prompts/get" => {
-            spans.member(0, "messages", Spans::messages);
-            spans.member(0, "inputRequests", Spans::input_requests);
-        }
-        "resources/directory/read" => spans.member(0, "resources", Spans::holders),
-        "resources/read" => {
-            spans.member(0, "contents", Spans::holders);
-            spans.member(0, "inputRequests", Spans::input_requests);
-        }
-        "skills/get" => spans.member(0, "skill", Spans::skill),
-        "skills/list" => spans.member(0, "skills", Spans::skills),
+        "prompts/get" => spans.members(0, &[Spans::ASKED, ("messages", Spans::messages)]),
+        "resources/directory/read" => spans.members(0, &[("resources", Spans::holders)]),
+        "resources/read" => spans.members(0, &[Spans::ASKED, ("contents", Spans::holders)]),
+        "skills/get" => spans.members(0, &[("skill", Spans::skill)]),
+        "skills/list" => spans.members(0, &[("skills", Spans::skills)]),
         "tasks/get" => spans.task(0),
-        "tasks/result" | "tools/call" => {
-            spans.member(0, "content", Spans::content);
-            spans.member(0, "inputRequests", Spans::input_requests);
-        }
+        "tasks/result" | "tools/call" => spans.members(0, &[Spans::ASKED, Spans::CONTENT]),
         _ => {}
     })
 }
@@ -56,33 +50,33 @@ pub fn request(method: &str, params: &Raw, uris: &UriMap) -> Raw {
 
 /// Rewrites the params of a server's notification.
 pub fn notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
-    outbound(params, uris, |spans| match method {
-        "notifications/resources/updated" => spans.holder(0),
+    match method {
+        "notifications/resources/updated" => outbound(params, uris, |spans| spans.holder(0)),
         "notifications/subscriptions/acknowledged" => {
-            spans.member(0, "notifications", Spans::subscriptions);
+            apply(params, &subscriptions(params), |uri| Some(uris.expose(uri)))
         }
-        "notifications/tasks" => spans.task(0),
-        _ => {}
-    })
+        "notifications/tasks" => outbound(params, uris, |spans| spans.task(0)),
+        _ => params.clone(),
+    }
 }
 
 /// Rewrites the params of a client's request, on its way to the server it was routed to. URIs that
 /// are not exposed ones of this server stay as they are.
 pub fn params(method: &str, params: &Raw, uris: &UriMap) -> Raw {
+    if method == "subscriptions/listen" {
+        return apply(params, &subscriptions(params), |uri| uris.original(uri));
+    }
     inbound(params, uris, |spans| match method {
-        "completion/complete" => spans.member(0, "ref", Spans::holder),
-        "prompts/get" | "tasks/update" | "tools/call" => {
-            spans.member(0, "inputResponses", Spans::answers);
-        }
-        "resources/read" => {
-            spans.holder(0);
-            spans.member(0, "inputResponses", Spans::answers);
-        }
+        "completion/complete" => spans.members(0, &[("ref", Spans::holder)]),
+        "prompts/get" | "tasks/update" | "tools/call" => spans.members(0, &[Spans::ANSWERED]),
         "resources/directory/read"
+        | "resources/read"
         | "resources/subscribe"
         | "resources/unsubscribe"
-        | "skills/get" => spans.holder(0),
-        "subscriptions/listen" => spans.member(0, "notifications", Spans::subscriptions),
+        | "skills/get" => {
+            spans.holder(0);
+            spans.members(0, &[Spans::ANSWERED]);
+        }
         _ => {}
     })
 }
@@ -91,7 +85,7 @@ pub fn params(method: &str, params: &Raw, uris: &UriMap) -> Raw {
 pub fn answer(method: &str, result: &Raw, uris: &UriMap) -> Raw {
     inbound(result, uris, |spans| {
         if method == "sampling/createMessage" {
-            spans.member(0, "content", Spans::content);
+            spans.members(0, &[Spans::CONTENT]);
         }
     })
 }
@@ -134,10 +128,17 @@ pub(super) fn meta_uris(json: &[u8], at: usize) -> Vec<Range<usize>> {
     spans.uris
 }
 
-/// Whether `json` may hold the string `word`, quoted or as a part of another; wrong only in saying
-/// yes. Letters can be hidden from a plain search only by `\u00..` escapes.
-pub(super) fn may_contain(json: &[u8], word: &[u8]) -> bool {
-    memmem::find(json, word).is_some() || memmem::find(json, br"\u00").is_some()
+/// Whether a string of `json` may hold `word`, which is ASCII; wrong only in saying yes. A plain
+/// search finds the word unless one of its characters is escaped.
+pub(super) fn may_contain(json: &[u8], word: &Finder<'_>) -> bool {
+    let escaped = |at: usize| {
+        let digits = json
+            .get(at + 4..at + 6)
+            .and_then(|pair| std::str::from_utf8(pair).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        byte.is_some_and(|byte| byte != b'"' && word.needle().contains(&byte))
+    };
+    word.find(json).is_some() || ESCAPE.find_iter(json).any(escaped)
 }
 
 /// Replaces the strings at `spans` by what `map` makes of them.
@@ -174,7 +175,7 @@ fn rewrite(
 ) -> Raw {
     let json = raw.as_bytes();
     // Most messages carry no URI at all, and a search costs far less than a walk.
-    if uris.is_identity() || !HINTS.iter().any(|hint| may_contain(json, hint)) {
+    if uris.is_identity() || !may_contain(json, &URI_KEY) {
         return raw.clone();
     }
     let mut spans = Spans::new(json);
@@ -186,7 +187,11 @@ fn rewrite(
 fn routing(method: &str, params: &Raw, key: &str) -> Vec<Range<usize>> {
     let mut spans = Spans::new(params.as_bytes());
     match (method, key) {
-        ("completion/complete", _) => spans.member(0, "ref", |spans, at| spans.strings(at, key)),
+        ("completion/complete", _) => {
+            if let Some(reference) = json::find(spans.json, 0, "ref") {
+                spans.strings(reference.start, key);
+            }
+        }
         ("prompts/get" | "tools/call", "name")
         | (
             "resources/directory/read"
@@ -213,7 +218,17 @@ struct Spans<'a> {
     uris: Vec<Range<usize>>,
 }
 
+/// A member's key, and what looks at its value.
+type Look<'a> = (&'static str, fn(&mut Spans<'a>, usize));
+
 impl<'a> Spans<'a> {
+    /// What a client answers to [`ASKED`](Self::ASKED).
+    const ANSWERED: Look<'a> = ("inputResponses", Self::answers);
+    /// What a server asks of a client before it goes on.
+    const ASKED: Look<'a> = ("inputRequests", Self::input_requests);
+    /// Content blocks of a result or a message.
+    const CONTENT: Look<'a> = ("content", Self::content);
+
     fn new(json: &'a [u8]) -> Self {
         Self {
             json,
@@ -221,11 +236,14 @@ impl<'a> Spans<'a> {
         }
     }
 
-    /// Looks at every member `key` of the object at `at`; a repeated key must not hide one.
-    fn member(&mut self, at: usize, key: &str, look: impl Fn(&mut Self, usize)) {
+    /// Looks at the members of the object at `at` that are named in `looks`; a repeated key must not
+    /// hide one.
+    fn members(&mut self, at: usize, looks: &[Look<'a>]) {
         for member in json::members(self.json, at) {
-            if member.is(self.json, key) {
-                look(self, member.value.start);
+            for (key, look) in looks {
+                if member.is(self.json, key) {
+                    look(self, member.value.start);
+                }
             }
         }
     }
@@ -255,7 +273,7 @@ impl<'a> Spans<'a> {
     }
 
     fn messages(&mut self, at: usize) {
-        self.each(at, |spans, at| spans.member(at, "content", Self::content));
+        self.each(at, |spans, at| spans.members(at, &[Spans::CONTENT]));
     }
 
     /// One content block, or an array of them.
@@ -269,12 +287,29 @@ impl<'a> Spans<'a> {
     }
 
     fn block(&mut self, at: usize, depth: usize) {
-        let kind = json::find(self.json, at, "type").and_then(|span| json::text(&self.json[span]));
+        let (mut kind, mut uris, mut resources, mut contents) = (None, vec![], vec![], vec![]);
+        for member in json::members(self.json, at) {
+            if member.is(self.json, "type") {
+                kind = json::text(&self.json[member.value]);
+            } else if member.is(self.json, "uri") {
+                uris.push(member.value);
+            } else if member.is(self.json, "resource") {
+                resources.push(member.value.start);
+            } else if member.is(self.json, "content") {
+                contents.push(member.value.start);
+            }
+        }
         match kind.as_deref() {
-            Some("resource") => self.member(at, "resource", Self::holder),
-            Some("resource_link") => self.holder(at),
+            Some("resource") => {
+                for at in resources {
+                    self.holder(at);
+                }
+            }
+            Some("resource_link") => self.uris.append(&mut uris),
             Some("tool_result") if depth < NESTED_RESULTS_MAX => {
-                self.member(at, "content", |spans, at| spans.blocks(at, depth + 1));
+                for at in contents {
+                    self.blocks(at, depth + 1);
+                }
             }
             _ => {}
         }
@@ -282,7 +317,7 @@ impl<'a> Spans<'a> {
 
     fn request(&mut self, method: &str, params: usize) {
         if method == "sampling/createMessage" {
-            self.member(params, "messages", Self::messages);
+            self.members(params, &[("messages", Self::messages)]);
         }
     }
 
@@ -291,8 +326,11 @@ impl<'a> Spans<'a> {
         for entry in json::members(self.json, at) {
             let at = entry.value.start;
             let method = json::find(self.json, at, "method");
-            if let Some(method) = method.and_then(|span| json::text(&self.json[span])) {
-                self.member(at, "params", |spans, at| spans.request(&method, at));
+            let Some(method) = method.and_then(|span| json::text(&self.json[span])) else {
+                continue;
+            };
+            if let Some(params) = json::find(self.json, at, "params") {
+                self.request(&method, params.start);
             }
         }
     }
@@ -302,27 +340,24 @@ impl<'a> Spans<'a> {
         for entry in json::members(self.json, at) {
             let at = entry.value.start;
             if json::find(self.json, at, "action").is_none() {
-                self.member(at, "content", Self::content);
+                self.members(at, &[Spans::CONTENT]);
             }
         }
     }
 
     /// The state of a task, with whatever it carries of the call's end.
     fn task(&mut self, at: usize) {
-        self.member(at, "result", |spans, at| {
-            spans.member(at, "content", Self::content);
-        });
-        self.member(at, "error", Self::error);
-        self.member(at, "inputRequests", Self::input_requests);
+        let result: Look<'a> = ("result", |spans, at| spans.members(at, &[Spans::CONTENT]));
+        self.members(at, &[Spans::ASKED, ("error", Self::error), result]);
     }
 
     fn error(&mut self, at: usize) {
-        self.member(at, "data", Self::holder);
+        self.members(at, &[("data", Self::holder)]);
     }
 
     fn skill(&mut self, at: usize) {
         self.holder(at);
-        self.member(at, "resources", Self::holders);
+        self.members(at, &[("resources", Self::holders)]);
     }
 
     fn skills(&mut self, at: usize) {
@@ -330,12 +365,386 @@ impl<'a> Spans<'a> {
     }
 
     fn subscriptions(&mut self, at: usize) {
-        self.member(at, "resourceSubscriptions", |spans, at| {
-            for element in json::elements(spans.json, at) {
-                if spans.json[element.start] == b'"' {
-                    spans.uris.push(element);
-                }
+        for element in json::elements(self.json, at) {
+            if self.json[element.start] == b'"' {
+                self.uris.push(element);
             }
-        });
+        }
+    }
+}
+
+/// The URIs of a filter of subscriptions, as asked for and as acknowledged.
+fn subscriptions(params: &Raw) -> Vec<Range<usize>> {
+    let mut spans = Spans::new(params.as_bytes());
+    let filter: Look<'_> = ("notifications", |spans, at| {
+        spans.members(at, &[("resourceSubscriptions", Spans::subscriptions)]);
+    });
+    spans.members(0, &[filter]);
+    spans.uris
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn raw(text: &str) -> Raw {
+        Raw::parse(text.to_owned()).unwrap()
+    }
+
+    fn map() -> UriMap {
+        UriMap::prefixed("gh".to_owned())
+    }
+
+    /// `text` with `@` for the server's URI and for the exposed one.
+    fn both(text: &str) -> (Raw, Raw) {
+        let fill = |uri: &str| raw(&text.replace('@', uri));
+        (fill(r#""file:\/\/\/a""#), fill(r#""gh+file:///a""#))
+    }
+
+    fn check_outbound(rewrite: &dyn Fn(&Raw) -> Raw, text: &str) {
+        let (server, client) = both(text);
+        assert_eq!(rewrite(&server), client);
+    }
+
+    #[test]
+    fn every_place_in_results_is_rewritten() {
+        let (check, map) = (check_outbound, map());
+        for method in ["tools/call", "tasks/result"] {
+            let call = |raw: &Raw| result(method, raw, &map);
+            check(
+                &call,
+                r#"{"content":[{"type":"resource_link","uri":@,"name":"n"}]}"#,
+            );
+            check(
+                &call,
+                r#"{"content":[{"type":"resource","resource":{"text":"t","uri":@}}]}"#,
+            );
+            check(
+                &call,
+                r#"{"content":{"\u0075ri":@,"type":"resource_link"}}"#,
+            );
+            check(
+                &call,
+                r#"{ "x":1, "content":[ {"type":"text","text":"\"uri\""}, {"uri":@ , "type":"resource_link"} ] }"#,
+            );
+            check(
+                &call,
+                r#"{"resultType":"input_required","inputRequests":{"k":{"method":"sampling/createMessage",
+                    "params":{"messages":[{"role":"user","content":{"type":"resource_link","uri":@}}]}}}}"#,
+            );
+        }
+        let read = |raw: &Raw| result("resources/read", raw, &map);
+        check(
+            &read,
+            r#"{"contents":[{"uri":@,"text":"x"},{"uri":@,"blob":""}],"ttlMs":5}"#,
+        );
+        check(&read, r#"{"contents":[{"uri":@,"uri":@}]}"#);
+        let prompt = |raw: &Raw| result("prompts/get", raw, &map);
+        check(
+            &prompt,
+            r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":@}}},
+                {"role":"user","content":[{"type":"resource_link","uri":@}]}]}"#,
+        );
+        let task = |raw: &Raw| result("tasks/get", raw, &map);
+        check(
+            &task,
+            r#"{"taskId":"t","result":{"content":[{"type":"resource_link","uri":@}]},
+                "error":{"data":{"uri":@}},"inputRequests":{"k":{"method":"sampling/createMessage",
+                "params":{"messages":[{"content":{"type":"resource_link","uri":@}}]}}}}"#,
+        );
+        let entry = r#"{"uri":@,"frontmatter":{"uri":"x"},"resources":[{"uri":@,"size":1}]}"#;
+        check(
+            &|raw| result("skills/get", raw, &map),
+            &format!(r#"{{"skill":{entry}}}"#),
+        );
+        check(
+            &|raw| result("skills/list", raw, &map),
+            &format!(r#"{{"skills":[{entry}]}}"#),
+        );
+        let directory = |raw: &Raw| result("resources/directory/read", raw, &map);
+        check(&directory, r#"{"resources":[{"uri":@,"name":"n"}]}"#);
+    }
+
+    #[test]
+    fn every_place_in_other_messages_is_rewritten() {
+        let (check, map) = (check_outbound, map());
+        let told = |raw: &Raw| notification("notifications/tasks", raw, &map);
+        check(
+            &told,
+            r#"{"result":{"content":[{"type":"resource_link","uri":@}]}}"#,
+        );
+        let updated = |raw: &Raw| notification("notifications/resources/updated", raw, &map);
+        check(&updated, r#"{"_meta":{},"uri":@}"#);
+        let acknowledged =
+            |raw: &Raw| notification("notifications/subscriptions/acknowledged", raw, &map);
+        check(
+            &acknowledged,
+            r#"{"notifications":{"resourceSubscriptions":[@,@]}}"#,
+        );
+        check(
+            &|raw| error(raw, &map),
+            r#"{"code":-32002,"message":"m","data":{"uri":@}}"#,
+        );
+        let sampling = |raw: &Raw| request("sampling/createMessage", raw, &map);
+        check(
+            &sampling,
+            r#"{"messages":[{"content":{"type":"tool_result","content":[{"type":"resource_link","uri":@},
+                {"type":"resource","resource":{"uri":@}}]}}],"maxTokens":1}"#,
+        );
+    }
+
+    #[test]
+    fn every_place_is_rewritten_inbound() {
+        let check = |rewrite: &dyn Fn(&Raw) -> Raw, text: &str| {
+            let client = raw(&text.replace('@', r#""gh+file:\/\/\/a""#));
+            let server = raw(&text.replace('@', r#""file:///a""#));
+            assert_eq!(rewrite(&client), server);
+        };
+        let map = map();
+        for method in [
+            "resources/read",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "resources/directory/read",
+            "skills/get",
+        ] {
+            check(
+                &|raw| params(method, raw, &map),
+                r#"{"uri":@,"_meta":{"uri":"gh+x:y"}}"#,
+            );
+        }
+        let complete = |raw: &Raw| params("completion/complete", raw, &map);
+        check(
+            &complete,
+            r#"{"ref":{"type":"ref/resource","uri":@},"argument":{"uri":"gh+x:y"}}"#,
+        );
+        let listen = |raw: &Raw| params("subscriptions/listen", raw, &map);
+        check(
+            &listen,
+            r#"{"notifications":{"resourceSubscriptions":[@]}}"#,
+        );
+        let sampled =
+            r#"{"role":"assistant","content":[{"type":"resource","resource":{"uri":@}}]}"#;
+        check(&|raw| answer("sampling/createMessage", raw, &map), sampled);
+        for method in [
+            "tools/call",
+            "prompts/get",
+            "resources/read",
+            "tasks/update",
+        ] {
+            let text = format!(r#"{{"inputResponses":{{"k":{sampled}}}}}"#);
+            check(&|raw| params(method, raw, &map), &text);
+        }
+    }
+
+    fn check_untouched(rewrite: &dyn Fn(&Raw) -> Raw, text: &str) {
+        let message = raw(text);
+        let rewritten = rewrite(&message);
+        assert_eq!(rewritten.as_str(), text);
+        assert_eq!(
+            rewritten.as_bytes().as_ptr(),
+            message.as_bytes().as_ptr(),
+            "copied: {text}"
+        );
+    }
+
+    #[test]
+    fn other_places_of_a_call_stay_as_they_are() {
+        let (check, map) = (check_untouched, map());
+        let call = |raw: &Raw| result("tools/call", raw, &map);
+        check(
+            &call,
+            r#"{"content":[{"type":"text","text":"see file:///a","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[],"structuredContent":{"type":"resource_link","uri":"file:///a"}}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"image","data":"","mimeType":"uri","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"future","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"resource_link","uri":7},{"type":"resource_link","uri":"\ud800"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"resource_link","icons":[{"src":"https://a","uri":"b:c"}]}]}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[],"_meta":{"ui":{"resourceUri":"ui://x"},"uri":"file:///a"}}"#,
+        );
+        check(
+            &call,
+            r#"{"content":[{"type":"resource","resource":"file:///a","uri":"file:///a"}]}"#,
+        );
+        check(
+            &call,
+            r#"{"inputRequests":{"k":{"method":"elicitation/create","params":{"mode":"url","url":"https://a","uri":"b:c"}},
+                "r":{"method":"roots/list","params":{"messages":[{"content":{"type":"resource_link","uri":"a:b"}}]}}}}"#,
+        );
+        for odd in [
+            "null",
+            "[]",
+            r#""uri""#,
+            r#"{"content":"uri"}"#,
+            r#"{"content":[["uri"]],"uri":1}"#,
+        ] {
+            check(&call, odd);
+        }
+    }
+
+    #[test]
+    fn other_places_of_other_messages_stay_as_they_are() {
+        let (check, map) = (check_untouched, map());
+        let read = |raw: &Raw| result("resources/read", raw, &map);
+        check(
+            &read,
+            r#"{"contents":[{"text":"{\"uri\":\"file:///a\"}","_meta":{"uri":"file:///a"}}]}"#,
+        );
+        let vendor = |raw: &Raw| result("vendor/x", raw, &map);
+        check(&vendor, r#"{"contents":[{"uri":"file:///a"}]}"#);
+        let complete = |raw: &Raw| result("completion/complete", raw, &map);
+        check(
+            &complete,
+            r#"{"completion":{"values":["file:///a"]},"uri":"file:///a"}"#,
+        );
+        let elicit = |raw: &Raw| request("elicitation/create", raw, &map);
+        check(
+            &elicit,
+            r#"{"mode":"url","url":"https://a","uri":"file:///a"}"#,
+        );
+        let arguments = |raw: &Raw| params("tools/call", raw, &map);
+        check(
+            &arguments,
+            r#"{"name":"t","arguments":{"uri":"gh+file:///a"}}"#,
+        );
+        let form = r#"{"inputResponses":{"k":{"action":"accept","content":{"type":"resource_link","uri":"gh+a:b"}}}}"#;
+        check(&arguments, form);
+        let foreign = |raw: &Raw| params("resources/read", raw, &map);
+        check(&foreign, r#"{"uri":"other+file:///a"}"#);
+        let roots = |raw: &Raw| answer("roots/list", raw, &map);
+        check(&roots, r#"{"roots":[{"uri":"gh+file:///a"}]}"#);
+        let identity = |raw: &Raw| result("resources/read", raw, &UriMap::identity());
+        check(&identity, r#"{"contents":[{"uri":"file:///a"}]}"#);
+    }
+
+    #[test]
+    fn nested_tool_results_are_followed_to_a_limit() {
+        let nested = |depth: usize, uri: &str| {
+            let link = format!(r#"{{"type":"resource_link","uri":"{uri}"}}"#);
+            let block = (0..depth).fold(link, |inner, _| {
+                format!(r#"{{"type":"tool_result","content":[{inner}]}}"#)
+            });
+            raw(&format!(r#"{{"messages":[{{"content":{block}}}]}}"#))
+        };
+        let sample = |raw: &Raw| request("sampling/createMessage", raw, &map());
+        let limit = NESTED_RESULTS_MAX;
+        assert_eq!(sample(&nested(limit, "a:b")), nested(limit, "gh+a:b"));
+        assert_eq!(sample(&nested(limit + 1, "a:b")), nested(limit + 1, "a:b"));
+    }
+
+    #[test]
+    fn the_routing_member_is_read_and_replaced() {
+        let check = |method: &str, text: &str, uri: Option<&str>, name: Option<&str>| {
+            let params = raw(text);
+            assert_eq!(routed_uri(method, &params).as_deref(), uri, "{method}");
+            assert_eq!(routed_name(method, &params).as_deref(), name, "{method}");
+            let old = uri.or(name).unwrap_or("?");
+            let expect = text.replacen(&format!("\"{old}\""), r#""new\n""#, 1);
+            let replaced = match uri {
+                Some(_) => with_routed_uri(method, &params, "new\n"),
+                None => with_routed_name(method, &params, "new\n"),
+            };
+            assert_eq!(replaced.as_str(), expect, "{method}");
+        };
+        check(
+            "tools/call",
+            r#"{"name":"t","arguments":{"name":"x"}}"#,
+            None,
+            Some("t"),
+        );
+        check(
+            "prompts/get",
+            r#"{ "name" : "p" , "uri":"u"}"#,
+            None,
+            Some("p"),
+        );
+        check(
+            "resources/read",
+            r#"{"uri":"a:b","name":"n"}"#,
+            Some("a:b"),
+            None,
+        );
+        check(
+            "completion/complete",
+            r#"{"ref":{"uri":"a:b"},"uri":"x"}"#,
+            Some("a:b"),
+            None,
+        );
+        check(
+            "completion/complete",
+            r#"{"ref":{"name":"p"},"name":"x"}"#,
+            None,
+            Some("p"),
+        );
+        check("ping", r#"{"uri":"a:b","name":"n"}"#, None, None);
+    }
+
+    /// JSON text with unusual spacing, whose strings hold what could be taken for a URI.
+    fn noise() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("1.50e+7".to_owned()),
+            Just(r#""file:///a""#.to_owned()),
+            Just(r#"" \"uri\" : \u0022""#.to_owned()),
+            ".{0,6}".prop_map(|text| serde_json::to_string(&text).unwrap()),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            let key = prop::sample::select(vec!["text", "src", "x\\u0041", "data", "url", "Uri"]);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3)
+                    .prop_map(|items| format!("[ {} ]", items.join(" ,\n"))),
+                prop::collection::vec((key, inner), 0..3).prop_map(|members| {
+                    let each = members
+                        .iter()
+                        .map(|(key, value)| format!("\"{key}\"\t: {value}"));
+                    format!("{{{} }}", each.collect::<Vec<_>>().join(","))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn only_uris_change(blocks in prop::collection::vec((0..4u8, ".{0,12}", noise()), 0..6), noise in noise()) {
+            let map = map();
+            let render = |uri: &dyn Fn(&str) -> String| {
+                let each = blocks.iter().map(|(kind, text, noise)| {
+                    let uri = serde_json::to_string(&uri(text)).unwrap();
+                    match kind {
+                        0 => format!(r#"{{"v":{noise}, "type":"resource_link" ,"uri" : {uri}}}"#),
+                        1 => format!(r#"{{"resource":{{"uri":{uri},"text":{noise}}},"type":"resource"}}"#),
+                        2 => format!(r#"{{"type":"text","text":"t","v":{noise}}}"#),
+                        _ => noise.clone(),
+                    }
+                });
+                let blocks = each.collect::<Vec<_>>().join(" , ");
+                raw(&format!(r#"{{ "structuredContent" : {noise},"content":[{blocks}], "v":{noise} }}"#))
+            };
+            let before = render(&|uri| uri.to_owned());
+            let after = render(&|uri| map.expose(uri).into_owned());
+            prop_assert_eq!(result("tools/call", &before, &map), after.clone());
+            let back = inbound(&after, &map, |spans| spans.members(0, &[Spans::CONTENT]));
+            prop_assert_eq!(back, before);
+        }
     }
 }

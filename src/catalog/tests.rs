@@ -153,6 +153,856 @@ fn equal_names_follow_the_conflict_rule() {
     check(Conflict::Namespace, &all, 0);
 }
 
+#[test]
+fn items_of_one_server_that_map_to_one_name_are_told_apart() {
+    let catalog = Catalog::build(&naming(), &[offer("s", &["a.b", "a-b", "c"])]);
+    let names = names(&catalog);
+    assert_eq!(names.len(), 3);
+    for (name, original) in [(names[0], "a.b"), (names[1], "a-b")] {
+        assert!(name.starts_with("mcp_s_a_b_"), "{name}");
+        let found = catalog.tool(&Scope::All, name).unwrap();
+        assert!(["a.b", "a-b"].contains(&&*found.original), "{original}");
+    }
+    let first = Naming {
+        conflict: Conflict::First,
+        ..naming()
+    };
+    let catalog = Catalog::build(&first, &[offer("s", &["a.b", "a-b"])]);
+    assert_eq!(
+        catalog
+            .tool(&Scope::All, "mcp_s_a_b")
+            .unwrap()
+            .original
+            .as_ref(),
+        "a-b"
+    );
+}
+
+#[test]
+fn tools_and_prompts_have_separate_names() {
+    let listing = Listing {
+        tools: vec![tool("x")],
+        prompts: vec![raw(r#"{"name":"x","arguments":[]}"#)],
+        ..Listing::default()
+    };
+    let catalog = Catalog::build(&naming(), &[listed("s", listing)]);
+    let prompt = catalog.prompt(&Scope::All, "mcp_s_x").unwrap();
+    assert_eq!(prompt.item.as_str(), r#"{"name":"mcp_s_x","arguments":[]}"#);
+    assert_eq!(prompt.source.as_str(), r#"{"name":"x","arguments":[]}"#);
+    assert_eq!(
+        catalog
+            .tool(&Scope::All, "mcp_s_x")
+            .unwrap()
+            .original
+            .as_ref(),
+        "x"
+    );
+    assert_eq!(catalog.problems(), []);
+}
+
+#[test]
+fn items_keep_their_bytes_beside_the_name() {
+    let text = "{ \"future\" : 1.50e+7,\t\"name\":\"a\\u0062\" , \"x\":{\"name\":\"inner\"} }";
+    let catalog = Catalog::build(&naming(), &[listed("s", tools([text]))]);
+    let own = catalog.list(&server("s"), Kind::Tools);
+    assert_eq!(own.array().as_str(), format!("[{text}]"));
+    assert_eq!(own.entries()[0].exposed.as_ref(), "ab");
+    let merged = catalog.list(&Scope::All, Kind::Tools);
+    let expect = text.replace("\"a\\u0062\"", "\"mcp_s_ab\"");
+    assert_eq!(merged.array().as_str(), format!("[{expect}]"));
+    let tool = catalog.tool(&Scope::All, "mcp_s_ab").unwrap();
+    assert_eq!(
+        (tool.item.as_str(), tool.source.as_str()),
+        (expect.as_str(), text)
+    );
+}
+
+#[test]
+fn a_repeated_name_cannot_hide_the_servers_own() {
+    let catalog = Catalog::build(
+        &naming(),
+        &[listed("s", tools([r#"{"name":"a","name":"b"}"#]))],
+    );
+    let merged = catalog.list(&Scope::All, Kind::Tools);
+    assert_eq!(
+        merged.array().as_str(),
+        r#"[{"name":"mcp_s_b","name":"mcp_s_b"}]"#
+    );
+}
+
+#[test]
+fn rules_apply_on_every_route() {
+    let mut offer = offer("s", &["get_a", "get_b", "delete_a", "put_a"]);
+    config(&mut offer).tools = ItemRules {
+        allow: Some(vec![glob("get_*"), glob("delete_*")]),
+        deny: vec![glob("delete_*")],
+        rename: [("get_a".to_owned(), "fetch".to_owned())]
+            .into_iter()
+            .collect(),
+        describe: [("get_a", "New \"text\""), ("get_b", "B")]
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .into_iter()
+            .collect(),
+    };
+    Arc::make_mut(&mut offer.listing).tools[1] = raw(r#"{"name":"get_b","description":"old"}"#);
+    let catalog = Catalog::build(&naming(), &[offer]);
+    let own = catalog.list(&server("s"), Kind::Tools);
+    let expect = r#"[{"description":"New \"text\"", "name": "fetch", "inputSchema": {"type":"object"} },{"name":"get_b","description":"B"}]"#;
+    assert_eq!(own.array().as_str(), expect);
+    assert_eq!(names(&catalog), ["mcp_s_fetch", "mcp_s_get_b"]);
+    for scope in [Scope::All, server("s")] {
+        for name in [
+            "mcp_s_put_a",
+            "mcp_s_delete_a",
+            "put_a",
+            "delete_a",
+            "get_a",
+            "mcp_s_get_a",
+        ] {
+            assert!(catalog.tool(&scope, name).is_none(), "{name}");
+        }
+    }
+    assert_eq!(
+        catalog
+            .tool(&server("s"), "fetch")
+            .unwrap()
+            .original
+            .as_ref(),
+        "get_a"
+    );
+    assert_eq!(catalog.counts(&name("s")).tools, 2);
+    assert_eq!(catalog.problems(), []);
+}
+
+#[test]
+fn expose_applies_to_merged_routes_only() {
+    let listing = Listing {
+        tools: vec![tool("t")],
+        resources: vec![raw(r#"{"uri":"a:b"}"#)],
+        templates: vec![raw(r#"{"uriTemplate":"a:{b}"}"#)],
+        prompts: vec![raw(r#"{"name":"p"}"#)],
+        instructions: Some("Be brief.".to_owned()),
+        ..Listing::default()
+    };
+    let mut offer = listed("s", listing);
+    config(&mut offer).expose = Expose {
+        tools: false,
+        resources: false,
+        prompts: false,
+    };
+    let catalog = Catalog::build(&naming(), &[offer]);
+    for kind in Kind::ALL {
+        assert_eq!(
+            catalog.list(&Scope::All, kind).array().as_str(),
+            "[]",
+            "{kind:?}"
+        );
+        assert_eq!(catalog.list(&server("s"), kind).len(), 1, "{kind:?}");
+    }
+    assert_eq!(catalog.resource(&Scope::All, "s+a:b"), Lookup::NotFound);
+    assert_eq!(catalog.resource(&Scope::All, "a:b"), Lookup::NotFound);
+    assert_eq!(catalog.resource(&server("s"), "a:b"), found("s", "a:b"));
+    assert_eq!(catalog.instructions(&Scope::All), None);
+    assert_eq!(catalog.instructions(&server("s")), Some("Be brief."));
+}
+
+#[test]
+fn odd_items_cost_only_themselves() {
+    let odd = [
+        "7",
+        "null",
+        "[]",
+        "{}",
+        r#"{"name":null}"#,
+        r#"{"name":7}"#,
+        r#"{"name":""}"#,
+        r#"{"name":"\ud800"}"#,
+        r#"{"name":"twice","v":1}"#,
+        r#"{"name":"twice","v":2}"#,
+        r#"{"name":"good"}"#,
+    ];
+    let catalog = Catalog::build(&naming(), &[listed("s", tools(odd))]);
+    let own = catalog.list(&server("s"), Kind::Tools);
+    assert_eq!(
+        own.array().as_str(),
+        r#"[{"name":"good"},{"name":"twice","v":1}]"#
+    );
+    let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(problems.join("\n"), @r"
+    s: tools: item 0 is not an object; it is not served
+    s: tools: item 1 is not an object; it is not served
+    s: tools: item 2 is not an object; it is not served
+    s: tools: item 3 has no usable `name`; it is not served
+    s: tools: item 4 has no usable `name`; it is not served
+    s: tools: item 5 has no usable `name`; it is not served
+    s: tools: item 6 has no usable `name`; it is not served
+    s: tools: item 7 has no usable `name`; it is not served
+    s: tools: `twice` is listed more than once; only the first is served
+    ");
+}
+
+#[test]
+fn problems_read_well() {
+    let listing = Listing {
+        resources: vec![raw(r#"{"name":"no uri"}"#)],
+        instructions: Some("x".repeat(SERVER_CHARACTERS_MAX + 1)),
+        ..tools([
+            r#"{"name":"a.b"}"#,
+            r#"{"name":"a-b"}"#,
+            r#"{"name":"taken"}"#,
+            r#"{"name":"old"}"#,
+            r#"{"name":"a_name_that_does_not_fit_into_forty_eight_characters"}"#,
+            r#"{"name":"h","inputSchema":{"properties":{"p":{"type":"number","x-mcp-header":"P"}}}}"#,
+        ])
+    };
+    let mut first = listed("s.1", listing);
+    let rename = [("old".to_owned(), "taken".to_owned())];
+    config(&mut first).tools.rename = rename.into_iter().collect();
+    let catalog = Catalog::build(&naming(), &[first, offer("s-1", &["a_b"])]);
+    let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(problems.join("\n"), @r"
+    s.1: tools: `h`: x-mcp-header `P` is on a property that is not a string, integer or boolean; the annotation is left out
+    s.1: tools: `taken` is not served, since the config renames `old` to `taken`
+    s.1: resources: item 0 has no usable `uri`; it is not served
+    s.1: tools: `a.b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_7744f5f8`
+    s.1: tools: `a-b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_d8b19523`
+    s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357`, since its name is too long
+    s-1: tools: `a_b` shares the exposed name `mcp_s_1_a_b` with s.1; it is exposed as `mcp_s_1_a_b_cf5d3ffa`
+    s.1: instructions are cut after 4096 characters on merged routes
+    ");
+}
+
+#[test]
+fn a_renamed_item_keeps_the_name_the_operator_chose() {
+    let mut offer = offer("s", &["search", "find", "swap", "pws"]);
+    let renames = [("find", "search"), ("swap", "pws"), ("pws", "swap")];
+    let renames = renames.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    config(&mut offer).tools.rename = renames.into_iter().collect();
+    let catalog = Catalog::build(&naming(), &[offer]);
+    let original = |name| {
+        catalog
+            .tool(&server("s"), name)
+            .map(|tool| tool.original.to_string())
+    };
+    assert_eq!(original("search").as_deref(), Some("find"));
+    assert_eq!(original("find"), None);
+    assert_eq!(original("swap").as_deref(), Some("pws"));
+    assert_eq!(original("pws").as_deref(), Some("swap"));
+}
+
+#[test]
+fn broken_header_annotations_follow_the_transport() {
+    let good = r#"{"name":"good","inputSchema":{"properties":{"p":{"type":"string","x-mcp-header":"P"}}}}"#;
+    let bad = r#"{"name":"bad","inputSchema":{"properties":{"p":{ "x-mcp-header" : "P", "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
+    let stripped = r#"{"name":"bad","inputSchema":{"properties":{"p":{ "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
+    let mut offer = listed("s", tools([good, bad]));
+    let catalog = Catalog::build(&naming(), std::slice::from_ref(&offer));
+    let own = catalog.list(&server("s"), Kind::Tools);
+    assert_eq!(own.array().as_str(), format!("[{stripped},{good}]"));
+    let headers = &catalog.tool(&Scope::All, "mcp_s_bad").unwrap().headers;
+    assert_eq!(
+        headers
+            .iter()
+            .map(|param| param.header.as_str())
+            .collect::<Vec<_>>(),
+        ["Q"]
+    );
+    offer.modern_http = true;
+    let catalog = Catalog::build(&naming(), &[offer]);
+    assert_eq!(names(&catalog), ["mcp_s_good"]);
+    assert_eq!(catalog.tool(&server("s"), "good").unwrap().headers.len(), 1);
+    assert_eq!(catalog.problems().len(), 1);
+}
+
+#[test]
+fn hints_are_read_and_default_to_no() {
+    let check = |annotations: &str, read_only: bool, idempotent: bool| {
+        let text = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
+        let catalog = Catalog::build(&naming(), &[listed("s", tools([text.as_str()]))]);
+        let hints = catalog.tool(&Scope::All, "mcp_s_t").unwrap().hints;
+        let expect = Hints {
+            read_only,
+            idempotent,
+        };
+        assert_eq!(hints, expect, "{annotations}");
+    };
+    check("{}", false, false);
+    check("null", false, false);
+    check(r#"{"readOnlyHint":true}"#, true, false);
+    check(
+        r#"{"readOnlyHint":"true","idempotentHint":true}"#,
+        false,
+        true,
+    );
+    check(r#"{"readOnlyHint":false,"idempotentHint":1}"#, false, false);
+}
+
+#[test]
+fn links_of_tools_are_exposed_like_the_resources_they_name() {
+    let text = r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui/resourceUri":"ui://a/b","openai/outputTemplate":"ui://c","vendor/uri":"ui://d"}}"#;
+    let listing = Listing {
+        resources: vec![raw(r#"{"uri":"ui://a/b"}"#)],
+        ..tools([text])
+    };
+    let catalog = Catalog::build(&naming(), &[listed("gh", listing)]);
+    let expect = text
+        .replace("ui://a", "ui://gh/a")
+        .replace("ui://c", "ui://gh/c")
+        .replace(r#""name":"t""#, r#""name":"mcp_gh_t""#);
+    let item = &catalog.tool(&Scope::All, "mcp_gh_t").unwrap().item;
+    assert_eq!(item.as_str(), expect);
+    assert_eq!(exposed(&catalog, Kind::Resources), ["ui://gh/a/b"]);
+    assert_eq!(
+        catalog.tool(&server("gh"), "t").unwrap().item.as_str(),
+        text
+    );
+    // The view is not listed, yet the tool links to it.
+    assert_eq!(
+        catalog.resource(&Scope::All, "ui://gh/c"),
+        found("gh", "ui://c")
+    );
+    assert_eq!(
+        catalog.resource(&Scope::All, "ui://c"),
+        found("gh", "ui://c")
+    );
+}
+
+#[test]
+fn resources_are_found_by_their_exposed_uri() {
+    let catalog = Catalog::build(&naming(), &[files(), database()]);
+    let uris = [
+        "fs+file:///a",
+        "fs://file.txt",
+        "postgres+postgres://db/users",
+    ];
+    assert_eq!(exposed(&catalog, Kind::Resources), uris);
+    let templates = ["fs+file:///{name}", "postgres+postgres://db/{table}"];
+    assert_eq!(exposed(&catalog, Kind::Templates), templates);
+    let check = |uri: &str, expect: Lookup| {
+        assert_eq!(catalog.resource(&Scope::All, uri), expect, "{uri}");
+    };
+    check("fs+file:///a", found("fs", "file:///a"));
+    check("fs://file.txt", found("fs", "file.txt"));
+    check("fs+file:///{name}", found("fs", "file:///{name}"));
+    // Neither listed nor matched: the server may have it all the same.
+    check("fs+ftp://x", found("fs", "ftp://x"));
+    check("fs://other.txt", found("fs", "other.txt"));
+    // Without a prefix, by listing and by template.
+    check("file:///a", found("fs", "file:///a"));
+    check("file.txt", found("fs", "file.txt"));
+    check("file:///b", found("fs", "file:///b"));
+    check("ftp://x", Lookup::NotFound);
+    check("other.txt", Lookup::NotFound);
+    check("", Lookup::NotFound);
+    // The server's name is its own scheme.
+    check(
+        "postgres+postgres://db/users",
+        found("postgres", "postgres://db/users"),
+    );
+    check(
+        "postgres://db/users",
+        found("postgres", "postgres://db/users"),
+    );
+    check(
+        "postgres://db/orders",
+        found("postgres", "postgres://db/orders"),
+    );
+    check("postgres://bare", found("postgres", "bare"));
+    // Somebody else's prefix.
+    check("gh+file:///a", Lookup::NotFound);
+}
+
+#[test]
+fn a_uri_that_two_servers_claim_is_ambiguous() {
+    let mut other = files();
+    other.server = name("other");
+    let catalog = Catalog::build(&naming(), &[files(), other]);
+    let both = Lookup::Ambiguous {
+        servers: vec![name("fs"), name("other")],
+    };
+    assert_eq!(
+        catalog.resource(&Scope::All, "file:///a"),
+        both,
+        "listed twice"
+    );
+    assert_eq!(
+        catalog.resource(&Scope::All, "file:///b"),
+        both,
+        "matched twice"
+    );
+    assert_eq!(
+        catalog.resource(&Scope::All, "other+file:///a"),
+        found("other", "file:///a")
+    );
+    assert_eq!(
+        catalog.resource(&server("other"), "file:///a"),
+        found("other", "file:///a")
+    );
+}
+
+#[test]
+fn denied_uris_are_not_found_however_they_are_written() {
+    let mut offer = files();
+    config(&mut offer).resources.deny = vec![glob("file:///secret*"), glob("file:///a")];
+    let catalog = Catalog::build(&naming(), &[offer]);
+    assert_eq!(exposed(&catalog, Kind::Resources), ["fs://file.txt"]);
+    for uri in [
+        "fs+file:///a",
+        "file:///a",
+        "fs+file:///secret",
+        "file:///secret",
+    ] {
+        assert_eq!(
+            catalog.resource(&Scope::All, uri),
+            Lookup::NotFound,
+            "{uri}"
+        );
+    }
+    assert_eq!(
+        catalog.resource(&server("fs"), "file:///secret"),
+        Lookup::NotFound
+    );
+    assert_eq!(
+        catalog.resource(&server("fs"), "file:///b"),
+        found("fs", "file:///b")
+    );
+    assert_eq!(
+        catalog.resource(&server("gone"), "file:///b"),
+        Lookup::NotFound
+    );
+}
+
+#[test]
+fn originals_stay_without_namespaces() {
+    let check = |conflict: Conflict, expect: &[&str], shared: Lookup| {
+        let naming = Naming {
+            conflict,
+            namespace_resources: false,
+            ..naming()
+        };
+        let mut other = listed("other", resources(["file:///a", "x:y"]));
+        config(&mut other).priority = 1;
+        let catalog = Catalog::build(&naming, &[files(), other]);
+        assert_eq!(exposed(&catalog, Kind::Resources), expect, "{conflict:?}");
+        assert_eq!(exposed(&catalog, Kind::Templates), ["file:///{name}"]);
+        let look = |uri| catalog.resource(&Scope::All, uri);
+        assert_eq!(look("file:///a"), shared, "{conflict:?}");
+        assert_eq!(look("x:y"), found("other", "x:y"));
+        assert_eq!(look("file:///b"), found("fs", "file:///b"));
+        assert_eq!(look("fs+file:///a"), found("fs", "file:///a"));
+        assert_eq!(look("fs+file:///b"), found("fs", "file:///b"));
+        assert_eq!(look("z:unclaimed"), Lookup::NotFound);
+    };
+    let ambiguous = Lookup::Ambiguous {
+        servers: vec![name("fs"), name("other")],
+    };
+    let all = ["file.txt", "fs+file:///a", "other+file:///a", "x:y"];
+    check(Conflict::Namespace, &all, ambiguous.clone());
+    check(Conflict::Error, &["file.txt", "x:y"], ambiguous);
+    let one = ["file.txt", "file:///a", "x:y"];
+    check(Conflict::First, &one, found("fs", "file:///a"));
+    check(Conflict::Priority, &one, found("other", "file:///a"));
+}
+
+#[test]
+fn without_namespaces_the_only_server_gets_every_uri() {
+    let naming = Naming {
+        namespace_resources: false,
+        ..naming()
+    };
+    let catalog = Catalog::build(&naming, &[files(), offer("tools_only", &["t"])]);
+    assert_eq!(
+        catalog.resource(&Scope::All, "z:unlisted"),
+        found("fs", "z:unlisted")
+    );
+}
+
+#[test]
+fn the_map_of_a_server_agrees_with_its_list() {
+    let catalog = Catalog::build(&naming(), &[files()]);
+    let map = catalog.uris(&Scope::All, &name("fs"));
+    assert_eq!(map.expose("file:///a"), "fs+file:///a");
+    assert!(catalog.uris(&server("fs"), &name("fs")).is_identity());
+    assert!(catalog.uris(&Scope::All, &name("gone")).is_identity());
+}
+
+#[test]
+fn servers_with_one_prefix_are_told_apart() {
+    let listing = resources(["file:///a"]);
+    let catalog = Catalog::build(
+        &naming(),
+        &[listed("a.b", listing.clone()), listed("A.b", listing)],
+    );
+    let uris = exposed(&catalog, Kind::Resources);
+    assert_eq!(uris.len(), 2);
+    let servers: Vec<_> = uris
+        .iter()
+        .map(|uri| catalog.resource(&Scope::All, uri))
+        .collect();
+    assert!(servers.contains(&found("a.b", "file:///a")), "{uris:?}");
+    assert!(servers.contains(&found("A.b", "file:///a")), "{uris:?}");
+    assert_eq!(catalog.problems().len(), 2);
+}
+
+#[test]
+fn resources_are_renamed_for_people_only() {
+    let text = r#"{"uri":"a:b","name":"old","icons":[{"src":"c:d"}]}"#;
+    let mut offer = listed(
+        "s",
+        Listing {
+            resources: vec![raw(text), raw(r#"{"uri":"c:d"}"#)],
+            ..Listing::default()
+        },
+    );
+    let renames = ["a:b", "c:d"].map(|uri| (uri.to_owned(), "New".to_owned()));
+    config(&mut offer).resources.rename = renames.into_iter().collect();
+    let catalog = Catalog::build(&naming(), &[offer]);
+    let merged = catalog.list(&Scope::All, Kind::Resources);
+    let expect =
+        r#"[{"uri":"s+a:b","name":"New","icons":[{"src":"c:d"}]},{"name":"New","uri":"s+c:d"}]"#;
+    assert_eq!(merged.array().as_str(), expect);
+}
+
+#[test]
+fn freshness_is_the_least_of_all_parts() {
+    let part = |server: &str, page: Option<(Option<u64>, bool)>| {
+        let mut offer = offer(server, &["t"]);
+        Arc::make_mut(&mut offer.listing).pages.tools = page.map(|(ttl_ms, public)| FirstPage {
+            ttl_ms,
+            public,
+            rest: Some(raw(r#"{"x":1}"#)),
+        });
+        offer
+    };
+    let check = |offers: &[Offer], ttl_ms: u64, public: bool| {
+        let catalog = Catalog::build(&naming(), offers);
+        let freshness = catalog.list(&Scope::All, Kind::Tools).freshness();
+        assert_eq!(freshness, Freshness { ttl_ms, public });
+    };
+    let (long, short) = (
+        part("a", Some((Some(900), true))),
+        part("b", Some((Some(300), true))),
+    );
+    check(&[long.clone(), short.clone()], 300, true);
+    check(&[long.clone(), part("b", Some((None, true)))], 0, true);
+    check(
+        &[long.clone(), part("b", Some((Some(900), false)))],
+        900,
+        false,
+    );
+    check(&[long.clone(), part("b", None)], 0, false);
+    check(&[long.clone(), offer("b", &[])], 900, true);
+    let mut hidden = part("b", None);
+    config(&mut hidden).expose.tools = false;
+    check(&[long.clone(), hidden], 900, true);
+    check(&[], 0, false);
+    let catalog = Catalog::build(&naming(), &[long, short]);
+    let own = catalog.list(&server("b"), Kind::Tools);
+    assert_eq!(own.freshness().ttl_ms, 300);
+    assert_eq!(own.rest().map(Raw::as_str), Some(r#"{"x":1}"#));
+    assert_eq!(catalog.list(&Scope::All, Kind::Tools).rest(), None);
+}
+
+#[test]
+fn instructions_are_merged_by_server() {
+    let says = |server: &str, text: &str| {
+        listed(
+            server,
+            Listing {
+                instructions: Some(text.to_owned()),
+                ..Listing::default()
+            },
+        )
+    };
+    let own = "Use me.\n# Server b\u{7}";
+    let catalog = Catalog::build(
+        &naming(),
+        &[says("a", own), offer("x", &["t"]), says("b", " B ")],
+    );
+    let merged = "# Server a\n\nUse me.\n    # Server b\n\n# Server b\n\nB";
+    assert_eq!(catalog.instructions(&Scope::All), Some(merged));
+    assert_eq!(catalog.instructions(&server("a")), Some(own));
+    assert_eq!(catalog.instructions(&server("x")), None);
+    let length = |count: usize| {
+        let catalog = Catalog::build(&naming(), &[says("a", &"ü".repeat(count))]);
+        let merged = catalog.instructions(&Scope::All).unwrap();
+        let problems = catalog.problems().len();
+        (merged.chars().filter(|c| *c == 'ü').count(), problems)
+    };
+    let limit = SERVER_CHARACTERS_MAX;
+    assert_eq!(length(limit), (limit, 0));
+    assert_eq!(length(limit + 1), (limit, 1));
+    let many = 1 + MERGED_CHARACTERS_MAX / limit;
+    let offers: Vec<Offer> = (0..many)
+        .map(|at| says(&format!("s{at}"), &"ü".repeat(limit)))
+        .collect();
+    let catalog = Catalog::build(&naming(), &offers);
+    let merged = catalog.instructions(&Scope::All).unwrap();
+    assert_eq!(
+        merged.chars().filter(|c| *c == 'ü').count(),
+        MERGED_CHARACTERS_MAX
+    );
+    assert_eq!(catalog.problems().len(), 1);
+}
+
+#[test]
+fn pages_cover_the_list_once() {
+    let catalog = Catalog::build(&naming(), &[offer("s", &["a", "b", "c", "d", "e"])]);
+    let view = catalog.list(&server("s"), Kind::Tools);
+    for size in [0, 1, 2, 4, 5, 6, usize::MAX] {
+        let (mut offset, mut items) = (Some(0), Vec::new());
+        while let Some(at) = offset {
+            let page = view.page(at, Some(size)).unwrap();
+            items.push(page.items);
+            offset = page.next;
+        }
+        assert_eq!(
+            format!("[{}]", items.join(",")),
+            view.array().as_str(),
+            "{size}"
+        );
+    }
+    let whole = view.page(0, None).unwrap();
+    assert_eq!(
+        (whole.items.len() + 2, whole.next),
+        (view.array().as_str().len(), None)
+    );
+    assert_eq!(view.page(4, None).unwrap().next, None);
+    assert_eq!(view.page(5, None), None);
+    assert_eq!(view.page(usize::MAX, Some(1)), None);
+    let none = catalog.list(&server("gone"), Kind::Tools);
+    assert_eq!(
+        none.page(0, Some(3)),
+        Some(Page {
+            items: "",
+            next: None
+        })
+    );
+    assert_eq!(none.page(1, Some(3)), None);
+}
+
+#[test]
+fn the_version_tells_snapshots_apart() {
+    let build = |offers: &[Offer]| Catalog::build(&naming(), offers).version();
+    let base = build(&[offer("a", &["x"]), offer("b", &["y"])]);
+    assert_eq!(build(&[offer("a", &["x"]), offer("b", &["y"])]), base);
+    assert_ne!(build(&[offer("a", &["x"]), offer("b", &["z"])]), base);
+    assert_ne!(build(&[offer("a", &["x"])]), base);
+    let mut told = offer("b", &["y"]);
+    Arc::make_mut(&mut told.listing).instructions = Some("i".to_owned());
+    assert_ne!(build(&[offer("a", &["x"]), told]), base);
+    let mut described = offer("b", &["y"]);
+    let text = [("y".to_owned(), "d".to_owned())];
+    config(&mut described).tools.describe = text.into_iter().collect();
+    assert_ne!(build(&[offer("a", &["x"]), described]), base);
+}
+
+#[test]
+fn snapshots_are_shared_between_threads() {
+    fn check<T: Send + Sync + 'static>() {}
+    check::<Catalog>();
+    check::<Offer>();
+}
+
+#[test]
+fn large_catalogs_are_built() {
+    let description = "d".repeat(400);
+    let offers: Vec<Offer> = (0..20)
+        .map(|at| {
+            let tools = (0..500).map(|n| {
+                let name = format!("tool_number_{n}_with_a_rather_long_name_{}", n * at);
+                raw(&format!(
+                    r#"{{"name":"{name}","description":"{description}","inputSchema":{{"type":"object","properties":{{"a":{{"type":"string"}}}}}}}}"#
+                ))
+            });
+            let tools = tools.collect();
+            listed(&format!("server-{at}"), Listing { tools, ..Listing::default() })
+        })
+        .collect();
+    let catalog = Catalog::build(&naming(), &offers);
+    let view = catalog.list(&Scope::All, Kind::Tools);
+    assert_eq!(view.len(), 10_000);
+    for entry in view.entries() {
+        let tool = catalog.tool(&Scope::All, &entry.exposed).unwrap();
+        assert_eq!(
+            (&tool.server, &tool.original),
+            (&entry.server, &entry.original)
+        );
+        assert!(entry.exposed.len() <= 48);
+    }
+}
+
+/// Servers whose tools are few and alike, so that names collide in every way.
+fn alike() -> impl Strategy<Value = Vec<(String, Vec<String>)>> {
+    let tool = prop::sample::select(vec![
+        "a",
+        "a.b",
+        "a-b",
+        "a_b",
+        "b_a",
+        "x",
+        "twelve_chars",
+        "twelve.chars",
+        "longer_than_twelve",
+        "a_b_8c9f1e2d",
+        "größe",
+        "gr__e",
+    ]);
+    let server = prop::sample::select(vec!["a", "a_b", "b", "A", "c.d", "c_d", "long-server-name"]);
+    let tools = prop::collection::hash_set(tool.prop_map(str::to_owned), 0..8);
+    let tools = tools.prop_map(|tools| tools.into_iter().collect());
+    prop::collection::hash_map(server.prop_map(str::to_owned), tools, 0..6)
+        .prop_map(|servers| servers.into_iter().collect())
+}
+
+fn conflict() -> impl Strategy<Value = Conflict> {
+    prop::sample::select(vec![
+        Conflict::Error,
+        Conflict::First,
+        Conflict::Namespace,
+        Conflict::Priority,
+    ])
+}
+
+type Route = (String, String, String);
+
+fn routes(naming: &Naming, servers: &[(String, Vec<String>)]) -> Vec<Route> {
+    let offers: Vec<Offer> = servers
+        .iter()
+        .map(|(server, tools)| {
+            let mut offer = offer(
+                server,
+                &tools.iter().map(String::as_str).collect::<Vec<_>>(),
+            );
+            config(&mut offer).priority = i32::try_from(server.len()).unwrap() % 3;
+            offer
+        })
+        .collect();
+    let catalog = Catalog::build(naming, &offers);
+    let view = catalog.list(&Scope::All, Kind::Tools);
+    let routes = view.entries().iter().map(|entry| {
+        let tool = catalog.tool(&Scope::All, &entry.exposed).unwrap();
+        (
+            entry.exposed.to_string(),
+            tool.server.to_string(),
+            tool.original.to_string(),
+        )
+    });
+    routes.collect()
+}
+
+proptest! {
+    #[test]
+    fn names_do_not_depend_on_order(
+        servers in alike(),
+        conflict in conflict(),
+        template in prop::sample::select(vec!["{tool}", "mcp_{server}_{tool}", "{server}{tool}"]),
+        max_length in prop::sample::select(vec![12usize, 20, 48]),
+        seed in any::<u64>(),
+    ) {
+        let naming = Naming {
+            template: template.to_owned(),
+            conflict,
+            max_length,
+            ..naming()
+        };
+        let expected = routes(&naming, &servers);
+        for (name, _, _) in &expected {
+            prop_assert!(name.chars().count() <= max_length);
+            prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+        }
+        for pair in expected.windows(2) {
+            prop_assert!(pair[0].0 < pair[1].0, "{} and {}", pair[0].0, pair[1].0);
+        }
+        if conflict == Conflict::Namespace {
+            let items: usize = servers.iter().map(|(_, tools)| tools.len()).sum();
+            prop_assert_eq!(expected.len(), items);
+        }
+        let mut shuffled = servers.clone();
+        let turn = |length: usize| if length == 0 { 0 } else { usize::try_from(seed % 97).unwrap() % length };
+        for (_, tools) in &mut shuffled {
+            let by = turn(tools.len());
+            tools.rotate_left(by);
+            tools.reverse();
+        }
+        // The order of servers is the config's, and matters where the rule says so.
+        if matches!(conflict, Conflict::Error | Conflict::Namespace) {
+            let by = turn(shuffled.len());
+            shuffled.rotate_left(by);
+            shuffled.reverse();
+        }
+        prop_assert_eq!(routes(&naming, &shuffled), expected);
+    }
+
+    #[test]
+    fn digests_change_with_the_bytes(one in alike(), other in alike()) {
+        let build = |servers: &[(String, Vec<String>)]| {
+            let offers: Vec<Offer> = servers
+                .iter()
+                .map(|(server, tools)| offer(server, &tools.iter().map(String::as_str).collect::<Vec<_>>()))
+                .collect();
+            Catalog::build(&naming(), &offers)
+        };
+        let (one, other) = (build(&one), build(&other));
+        let (one, other) = (one.list(&Scope::All, Kind::Tools), other.list(&Scope::All, Kind::Tools));
+        prop_assert_eq!(one.digest() == other.digest(), one.array() == other.array());
+        for (a, b) in one.entries().iter().zip(other.entries()) {
+            prop_assert_eq!(a.digest == b.digest, a.item == b.item);
+        }
+    }
+}
+
+fn files() -> Offer {
+    let listing = Listing {
+        templates: vec![raw(r#"{"uriTemplate":"file:///{name}"}"#)],
+        ..resources(["file:///a", "file.txt"])
+    };
+    listed("fs", listing)
+}
+
+fn database() -> Offer {
+    let listing = Listing {
+        templates: vec![raw(r#"{"uriTemplate":"postgres://db/{table}"}"#)],
+        ..resources(["postgres://db/users"])
+    };
+    listed("postgres", listing)
+}
+
+fn resources<const N: usize>(uris: [&str; N]) -> Listing {
+    Listing {
+        resources: uris
+            .map(|uri| raw(&format!(r#"{{"uri":"{uri}"}}"#)))
+            .to_vec(),
+        ..Listing::default()
+    }
+}
+
+fn tools<const N: usize>(items: [&str; N]) -> Listing {
+    Listing {
+        tools: items.map(raw).to_vec(),
+        ..Listing::default()
+    }
+}
+
+fn found(server: &str, original: &str) -> Lookup {
+    Lookup::Found {
+        server: name(server),
+        original: original.to_owned(),
+    }
+}
+
+fn glob(text: &str) -> Glob {
+    Glob::new(text).unwrap()
+}
+
+fn name(server: &str) -> ServerName {
+    ServerName::parse(server).unwrap()
+}
+
+fn server(name: &str) -> Scope {
+    Scope::Server(self::name(name))
+}
+
 fn raw(text: &str) -> Raw {
     Raw::parse(text.to_owned()).unwrap()
 }
@@ -188,7 +1038,7 @@ fn tool(name: &str) -> Raw {
 
 fn listed(server: &str, listing: Listing) -> Offer {
     Offer {
-        server: ServerName::parse(server).unwrap(),
+        server: name(server),
         config: Arc::new(server_config()),
         listing: Arc::new(listing),
         modern_http: false,

@@ -232,3 +232,173 @@ fn strip<'a>(prefix: &str, exposed: &'a str) -> Option<Cow<'a, str>> {
         .or_else(|| rest.strip_prefix("://"))
         .map(Cow::Borrowed)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_are_schemes() {
+        let check = |name: &str, expect: &str| assert_eq!(prefix(name), expect, "{name}");
+        check("gh", "gh");
+        check("GitHub", "github");
+        check("my_server.v2", "my-server.v2");
+        check("3d-print", "s-3d-print");
+        check("-x", "s--x");
+        check("größe", "gr--e");
+        check("ui", "s-ui");
+        check("Skill", "s-skill");
+    }
+
+    #[test]
+    fn uris_get_the_prefix() {
+        let check = |prefix: &str, uri: &str, expect: &str| {
+            let map = UriMap::prefixed(prefix.to_owned());
+            assert_eq!(map.expose(uri), expect);
+            assert_eq!(map.original(expect).as_deref(), Some(uri));
+        };
+        check("gh", "file:///a/b", "gh+file:///a/b");
+        check("fs", "file.txt", "fs://file.txt");
+        check(
+            "docs",
+            "https://example.com/a?b#c",
+            "docs+https://example.com/a?b#c",
+        );
+        check("gh", "FILE:///A/../b%20c", "gh+FILE:///A/../b%20c");
+        check("gh", "git+ssh://host", "gh+git+ssh://host");
+        check("gh", "urn:isbn:1", "gh+urn:isbn:1");
+        check("gh", "/etc/hosts", "gh:///etc/hosts");
+        check("gh", "a/b:c", "gh://a/b:c");
+        check("gh", "1:2", "gh://1:2");
+        check("gh", "", "gh://");
+        check("gh", "gh+file:///a", "gh+gh+file:///a");
+        check("gh", "ui://x/y", "ui://gh/x/y");
+        check("gh", "ui://gh/y", "ui://gh/gh/y");
+        check("gh", "ui:x", "gh+ui:x");
+        check("gh", "UI://x", "gh+UI://x");
+        check(
+            "gh",
+            "skill://refunds/SKILL.md",
+            "skill://gh/refunds/SKILL.md",
+        );
+    }
+
+    #[test]
+    fn foreign_uris_are_not_this_servers() {
+        let map = UriMap::prefixed("gh".to_owned());
+        for uri in [
+            "file:///a",
+            "ghx+file:///a",
+            "ui://other/x",
+            "ui://gh",
+            "gh",
+            "gh:x",
+            "",
+        ] {
+            assert_eq!(map.original(uri), None, "{uri}");
+        }
+    }
+
+    #[test]
+    fn templates_get_the_prefix_before_their_head() {
+        let check = |template: &str, expect: &str| {
+            let map = UriMap::prefixed("gh".to_owned());
+            assert_eq!(map.expose_template(template), expect);
+        };
+        check("file:///{path}", "gh+file:///{path}");
+        check("{+uri}", "gh+{+uri}");
+        check("{scheme}://{host}", "gh+{scheme}://{host}");
+        check("db{n}://{table}", "gh+db{n}://{table}");
+        check("{name}.txt", "gh://{name}.txt");
+        check("{name}", "gh://{name}");
+        check("{/path*}", "gh://{/path*}");
+        check("users/{id}", "gh://users/{id}");
+        check("a{+rest}", "gh://a{+rest}");
+        check("ui://{view}/x", "ui://gh/{view}/x");
+        check("plain.txt", "gh://plain.txt");
+        check("broken{", "gh://broken{");
+    }
+
+    #[test]
+    fn only_shared_uris_get_a_prefix_without_namespaces() {
+        let shared = HashSet::from(["file:///a".into(), "ui://x".into()]);
+        let map = UriMap::sharing("gh".to_owned(), Arc::new(shared));
+        let check = |uri: &str, expect: &str| {
+            assert_eq!(map.expose(uri), expect);
+            assert_eq!(map.original(expect).as_deref(), Some(uri));
+        };
+        check("file:///b", "file:///b");
+        check("file:///a", "gh+file:///a");
+        check("gh+file:///a", "gh+gh+file:///a");
+        check("gh+file:///b", "gh+file:///b");
+        check("ui://x", "ui://gh/x");
+        check("ui://gh/x", "ui://gh/gh/x");
+        check("gh://x", "gh://x");
+    }
+
+    /// Texts that look like URIs more often than arbitrary ones do.
+    fn uri() -> impl Strategy<Value = String> {
+        let head = prop::sample::select(vec![
+            "", "gh", "gh+", "gh://", "ui://", "ui://gh/", "skill://", "file:///", "x-1+", "s-ui",
+        ]);
+        (prop::collection::vec(head, 0..4), ".{0,12}")
+            .prop_map(|(heads, tail)| format!("{}{tail}", heads.concat()))
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[A-Za-z0-9_.-]{1,6}",
+            Just("ui".to_owned()),
+            Just("gh".to_owned())
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn exposing_is_undone(uri in uri(), name in name(), shared in prop::collection::hash_set(uri(), 0..3)) {
+            let prefix = prefix(&name);
+            let shared = shared.iter().map(|uri| Arc::from(uri.as_str())).collect();
+            for map in [
+                UriMap::identity(),
+                UriMap::prefixed(prefix.clone()),
+                UriMap::sharing(prefix, Arc::new(shared)),
+            ] {
+                let exposed = map.expose(&uri);
+                let original = map.original(&exposed);
+                prop_assert_eq!(original.as_deref(), Some(uri.as_str()));
+            }
+        }
+
+        #[test]
+        fn a_prefix_tells_whose_a_uri_is(uri in uri(), ours in name(), theirs in name()) {
+            let (ours, theirs) = (prefix(&ours), prefix(&theirs));
+            prop_assume!(ours != theirs);
+            let map = UriMap::prefixed(ours.clone());
+            let exposed = map.expose(&uri);
+            prop_assert_eq!(prefix_of(&exposed), Some(ours.as_str()));
+            prop_assert_eq!(UriMap::prefixed(theirs).original(&exposed), None);
+        }
+
+        #[test]
+        fn expansions_of_templates_lead_back(
+            head in uri(),
+            operator in prop::sample::select(vec!["", "+"]),
+            tail in "[a-z/]{0,4}",
+            value in uri(),
+        ) {
+            let template = format!("{head}{{{operator}v}}{tail}");
+            let map = UriMap::prefixed("gh".to_owned());
+            let expression = format!("{{{operator}v}}");
+            let expand = |template: &str| match template.rsplit_once(&expression) {
+                Some((before, after)) => format!("{before}{value}{after}"),
+                None => template.to_owned(),
+            };
+            let exposed = expand(&map.expose_template(&template));
+            let expected = expand(&template);
+            let original = map.original(&exposed);
+            prop_assert_eq!(original.as_deref(), Some(expected.as_str()));
+        }
+    }
+}

@@ -350,6 +350,11 @@ impl Sessions {
         session
     }
 
+    /// Registers a session that was opened elsewhere, such as that of the process on stdin.
+    pub fn adopt(&self, session: &Arc<Session>) {
+        self.by_id.insert(session.id.clone(), Arc::clone(session));
+    }
+
     /// The session `id` of `agent`; the possession of an id proves nothing.
     pub fn find(&self, id: &str, agent: &Agent) -> Option<Arc<Session>> {
         let session = self.by_id.get(id).map(|entry| Arc::clone(&entry))?;

@@ -1,0 +1,114 @@
+//! Builds everything from a `Config`, starts it in order, and stops it in order.
+//!
+//! Start: bind, serve, connect. Stop: no new connections, running calls finish until the drain
+//! timeout, sessions end, servers are stopped, every task has ended.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::Backends,
+    config::Config,
+    http::{self, Edge, InvalidListener},
+    proxy::Proxy,
+    status::Status,
+    task::Tasks,
+};
+
+/// What the process around a gateway provides.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The program that is run as `guard MARKER` to end child processes after a kill -9 of this
+    /// one; without it they may outlive us then.
+    pub guard: Option<PathBuf>,
+}
+
+/// The parts of a gateway that every edge needs.
+#[derive(Debug)]
+pub struct Core {
+    /// The spine.
+    pub proxy: Arc<Proxy>,
+    /// What `/status` says.
+    pub status: Arc<Status>,
+    tasks: Tasks,
+    /// Cancelled when the gateway begins to stop.
+    draining: CancellationToken,
+    drain_timeout: Duration,
+}
+
+impl Core {
+    /// Builds the parts and begins to connect to servers.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(config: &Config, surroundings: Surroundings) -> Self {
+        let tasks = Tasks::new();
+        let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
+        let proxy = Arc::new(Proxy::new(config, backends, &tasks));
+        let draining = CancellationToken::new();
+        let status = Arc::new(Status::new(Arc::clone(&proxy), draining.clone()));
+        proxy.start(updates);
+        Self { proxy, status, tasks, draining, drain_timeout: config.drain_timeout }
+    }
+
+    /// The tasks of this gateway.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// Stops everything; running calls may finish until the drain timeout. Whether all did.
+    pub async fn stop(self) -> bool {
+        self.draining.cancel();
+        let drained = timeout(self.drain_timeout, self.idle()).await.is_ok();
+        self.proxy.sessions().close_all();
+        self.tasks.finish().await;
+        drained
+    }
+
+    async fn idle(&self) {
+        while self.proxy.in_flight() > 0 {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+    }
+}
+
+/// Pause between looks at the calls that are still running.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+/// A gateway that listens over HTTP.
+#[derive(Debug)]
+pub struct Running {
+    /// The address it listens on.
+    pub addr: SocketAddr,
+    /// The base URL for people.
+    pub url: String,
+    core: Core,
+}
+
+/// Starts a gateway over HTTP: the listener answers at once, servers connect in the background.
+///
+/// # Errors
+/// When there is no listener to be had.
+pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, InvalidListener> {
+    let bound = http::bind(config).await?;
+    let (addr, url) = (bound.addr, bound.url());
+    let core = Core::start(config, surroundings);
+    let edge =
+        Edge::new(config, Arc::clone(&core.proxy), Arc::clone(&core.status), &core.tasks);
+    core.tasks.spawn("listener", bound.serve(edge, core.draining.clone()));
+    Ok(Running { addr, url, core })
+}
+
+impl Running {
+    /// The parts behind the listener.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Stops the gateway; whether every running call finished in time.
+    pub async fn stop(self) -> bool {
+        self.core.stop().await
+    }
+}

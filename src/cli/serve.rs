@@ -1,0 +1,56 @@
+//! `tollbridge serve`
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use clap::Args;
+
+use super::{ConfigArgs, EXIT_CUT_SHORT, block_on, interrupted, print, say, surroundings};
+use crate::{app, config::Config};
+
+/// Serve clients over HTTP
+#[derive(Args, Debug)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Address to listen on, in place of the configured one; port 0 takes any free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> ExitCode {
+        let mut config = match self.config.load() {
+            Ok(config) => config,
+            Err(code) => return code,
+        };
+        if let Some(listen) = self.listen {
+            config.listen = listen;
+        }
+        if !config.listen.ip().is_loopback() && !config.danger_listen_without_auth {
+            say("refusing to listen beyond this machine without authentication; see \
+                 `danger_listen_without_auth`\n");
+            return ExitCode::from(super::EXIT_CONFIG);
+        }
+        block_on(config.workers, serve(&config))
+    }
+}
+
+async fn serve(config: &Config) -> ExitCode {
+    let running = match app::start(config, surroundings()).await {
+        Ok(running) => running,
+        Err(invalid) => {
+            say(&format!("{invalid}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let url = &running.url;
+    print(&format!("listening on {url}\n"));
+    tracing::info!(servers = config.servers.len(), "clients connect to {url}/mcp, people to {url}/status");
+    interrupted().await;
+    tracing::info!("stopping; running calls may finish within {:?}", config.drain_timeout);
+    let drained = tokio::select! {
+        drained = running.stop() => drained,
+        () = interrupted() => false,
+    };
+    if drained { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CUT_SHORT) }
+}

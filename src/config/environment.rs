@@ -1,0 +1,270 @@
+//! The environment: values of `${VAR}`, and `TOLLBRIDGE_...` variables that override keys.
+//!
+//! Nothing else in the crate reads environment variables; what a config may see of them is an
+//! [`Environment`], so that tests need no real one.
+
+use std::collections::BTreeMap;
+
+use figment::value::Value as FigmentValue;
+use indexmap::IndexMap;
+
+use super::{
+    hint,
+    node::{Entry, Node, Origin, Span, Value},
+    report::{Finding, Findings, Sources},
+};
+
+/// What the variables that override keys begin with.
+const PREFIX: &str = "TOLLBRIDGE_";
+
+/// Variables with the prefix that are none of the config's: the command line reads them.
+const NOT_KEYS: [&str; 1] = ["TOLLBRIDGE_CONFIG"];
+
+/// How messages name the source of an override.
+const SOURCE_NAME: &str = "environment";
+
+/// Deepest nesting of a list or table in a variable's value.
+const DEPTH_MAX: usize = 16;
+
+/// Environment variables by name.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// The variables of this process that are Unicode.
+    pub fn of_process() -> Self {
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    }
+
+    /// The value of the variable `name`.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// The names of the variables, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.variables.keys().map(String::as_str)
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        let variables = variables
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        Self {
+            variables: variables.collect(),
+        }
+    }
+}
+
+/// Shows names only: values may be secret.
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+/// Lays the variables `TOLLBRIDGE_<SECTION>__<KEY>` over `config`, each as a source of its own.
+///
+/// `used` are the variables that the files name in `${...}`: they are values, not overrides.
+pub(super) fn override_keys(
+    config: &mut Node,
+    environment: &Environment,
+    used: &[String],
+    sources: &mut Sources,
+    findings: &mut Findings,
+) {
+    for (name, text) in &environment.variables {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if NOT_KEYS.contains(&name.as_str()) || used.contains(name) {
+            continue;
+        }
+        let line = format!("{name}={text}");
+        let source = sources.add(SOURCE_NAME.to_owned(), line, std::path::PathBuf::from("."));
+        let spans = Spans {
+            name: Span::new(source, 0..name.len()),
+            value: Span::new(source, name.len() + 1..name.len() + 1 + text.len()),
+        };
+        match path_of(rest, config) {
+            Ok(path) => {
+                let over = nested(&path, text, spans);
+                sources.hide(source, |hidden, text| hidden.add_secrets(&over, text));
+                config.merge(over);
+            }
+            Err(problem) => {
+                sources.hide(source, |hidden, text| hidden.add(spans.value.range(), text));
+                findings.add(problem.finding(name, spans.name));
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Spans {
+    name: Span,
+    value: Span,
+}
+
+/// Why a variable stands for no key.
+enum NoPath {
+    Ambiguous { candidates: Vec<String> },
+    Empty,
+    UnknownServer { known: Vec<String> },
+}
+
+impl NoPath {
+    fn finding(self, name: &str, span: Span) -> Finding {
+        let finding = Finding::mistake(format!("the variable {name} overrides no key"));
+        match self {
+            Self::Ambiguous { candidates } => finding
+                .at(
+                    Some(span),
+                    format!("could mean any of {}", hint::listed(&candidates)),
+                )
+                .help("rename one of them"),
+            Self::Empty => finding
+                .at(Some(span), "a part of the name is empty")
+                .help("write TOLLBRIDGE_LISTEN, TOLLBRIDGE_NAMING__CHARSET, and so on"),
+            Self::UnknownServer { known } => finding
+                .at(Some(span), "no server of the config has this name")
+                .help(match known.len() {
+                    0 => "the files configure no server".to_owned(),
+                    _ => format!("the servers are {}", hint::listed(&known)),
+                }),
+        }
+    }
+}
+
+/// `NAMING__MAX_LENGTH` -> `naming`, `max_length`.
+///
+/// Names that operators chose (servers, and keys of tables such as `env`) are looked up in
+/// `config`, ignoring case and taking every other character for `_`; a name that is not there is
+/// taken as it is written, but for a server's.
+fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
+    let segments: Vec<&str> = name.split("__").collect();
+    if segments.iter().any(|segment| segment.is_empty()) {
+        return Err(NoPath::Empty);
+    }
+    let mut path: Vec<String> = Vec::new();
+    let mut at = Some(config);
+    for segment in segments {
+        let chosen_by_operator = match path.as_slice() {
+            [section] => section == "servers",
+            [servers, _, key] => servers == "servers" && matches!(key.as_str(), "env" | "headers"),
+            [servers, _, _, key] => {
+                servers == "servers" && matches!(key.as_str(), "rename" | "describe")
+            }
+            _ => false,
+        };
+        let key = if chosen_by_operator {
+            existing(segment, at, path.len() == 1)?
+        } else {
+            segment.to_lowercase()
+        };
+        at = at.and_then(|node| node.get(&key)).map(|entry| &entry.node);
+        path.push(key);
+    }
+    Ok(path)
+}
+
+/// The key of `table` that `segment` stands for.
+fn existing(segment: &str, table: Option<&Node>, is_server: bool) -> Result<String, NoPath> {
+    let keys = || {
+        table
+            .and_then(Node::as_table)
+            .into_iter()
+            .flat_map(|table| table.keys())
+    };
+    let same = |key: &&String| plain(key) == segment.to_uppercase();
+    let mut candidates: Vec<String> = keys().filter(same).cloned().collect();
+    match candidates.len() {
+        1 => Ok(candidates.remove(0)),
+        0 if is_server => Err(NoPath::UnknownServer {
+            known: keys().cloned().collect(),
+        }),
+        0 => Ok(segment.to_owned()),
+        _ => Err(NoPath::Ambiguous { candidates }),
+    }
+}
+
+/// `aws-s3` -> `AWS_S3`.
+fn plain(key: &str) -> String {
+    key.chars()
+        .map(|c| if c.is_alphanumeric() { c } else { '_' })
+        .collect::<String>()
+        .to_uppercase()
+}
+
+/// A table that holds `text` at `path` and nothing else.
+fn nested(path: &[String], text: &str, spans: Spans) -> Node {
+    let value = Node {
+        span: spans.value,
+        value: Value::Text(text.to_owned()),
+        origin: Origin::Environment,
+    };
+    path.iter().rev().fold(value, |node, key| {
+        let entry = Entry {
+            key: spans.name,
+            node,
+        };
+        Node::new(
+            spans.name,
+            Value::Table(IndexMap::from([(key.clone(), entry)])),
+        )
+    })
+}
+
+/// The list or table written in the value of a variable, as in `["a", "b"]` or `{a = "b"}`; `None`
+/// when it is neither.
+pub(super) fn compound(text: &str, span: Span) -> Option<Node> {
+    // The parser of figment recurses without a limit of its own.
+    if text.chars().filter(|c| matches!(c, '[' | '{')).count() > DEPTH_MAX {
+        return None;
+    }
+    let Ok(value) = text.parse::<FigmentValue>();
+    let node = from_figment(value, span);
+    matches!(node.value, Value::List(_) | Value::Table(_)).then_some(node)
+}
+
+fn from_figment(value: FigmentValue, span: Span) -> Node {
+    let value = match value {
+        FigmentValue::String(_, text) => Value::Text(text),
+        FigmentValue::Char(_, c) => Value::Text(c.to_string()),
+        FigmentValue::Bool(_, value) => Value::Bool(value),
+        FigmentValue::Num(_, number) => match number.to_i128().and_then(|n| n.try_into().ok()) {
+            Some(integer) => Value::Integer(integer),
+            None => Value::Float(number.to_f64().unwrap_or(f64::NAN)),
+        },
+        FigmentValue::Empty(..) => Value::Null,
+        FigmentValue::Dict(_, entries) => {
+            let entry = |node| Entry {
+                key: span,
+                node: from_figment(node, span),
+            };
+            Value::Table(
+                entries
+                    .into_iter()
+                    .map(|(key, node)| (key, entry(node)))
+                    .collect(),
+            )
+        }
+        FigmentValue::Array(_, items) => Value::List(
+            items
+                .into_iter()
+                .map(|item| from_figment(item, span))
+                .collect(),
+        ),
+    };
+    Node {
+        span,
+        value,
+        origin: Origin::Environment,
+    }
+}

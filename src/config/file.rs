@@ -1,0 +1,454 @@
+//! The config as it is written: the keys, their types and their defaults, once and for all.
+//!
+//! The doc comments here are the descriptions of the JSON Schema, which is what editors show and
+//! what `shape` checks a file against. `resolve` turns [`File`] into [`super::Config`], and
+//! `display` goes the other way. A key that is not here is a mistake in a config.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Charset, Conflict, EraPin, Isolation, LogFormat, Secret,
+    units::{Size, Time},
+};
+
+/// Keys at the top that begin with this are the operator's: places for YAML anchors, and ignored.
+pub(super) const OPERATORS_PREFIX: &str = "x-";
+
+/// Configuration of Tollbridge.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "Tollbridge")]
+pub(super) struct File {
+    /// Where editors find the schema of this file; ignored otherwise.
+    #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
+    pub(super) schema: Option<String>,
+    /// Address and port of the HTTP listener. Addresses beyond this machine need
+    /// `danger_listen_without_auth`.
+    pub(super) listen: String,
+    /// Listen beyond this machine although nobody has to authenticate: everyone who reaches the
+    /// port may call every tool.
+    pub(super) danger_listen_without_auth: bool,
+    /// How many following ports are tried when the one of `listen` is taken.
+    pub(super) port_search: u16,
+    /// `Host` names accepted beside loopback names and the listen address.
+    pub(super) allowed_hosts: Vec<String>,
+    /// `Origin` values accepted beside those of loopback hosts; `*` accepts all.
+    pub(super) allowed_origins: Vec<String>,
+    /// Worker threads; by default one for each core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) workers: Option<usize>,
+    /// Silence on an open stream after which a comment is sent, so that proxies keep it open.
+    pub(super) keep_alive: Time,
+    /// How long the first list waits for servers that are still connecting; `0` never waits.
+    pub(super) first_list_wait: Time,
+    /// How long running calls may take to finish once a stop was asked for.
+    pub(super) drain_timeout: Time,
+    /// Items a page of a list; `0` serves one full page, which some clients need.
+    pub(super) list_page_size: usize,
+    /// What is logged, and how.
+    pub(super) log: Log,
+    /// Certificate and key, when the listener is to speak TLS itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tls: Option<Tls>,
+    /// Limits on what clients send and hold.
+    pub(super) limits: Limits,
+    /// How names and URIs of servers become the ones that clients see.
+    pub(super) naming: Naming,
+    /// The servers by name; names have letters, digits, `_`, `-` and `.`.
+    pub(super) servers: IndexMap<String, Server>,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            schema: None,
+            listen: "127.0.0.1:8080".to_owned(),
+            danger_listen_without_auth: false,
+            port_search: 0,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            workers: None,
+            keep_alive: Time::secs(15),
+            first_list_wait: Time::secs(2),
+            drain_timeout: Time::secs(10),
+            list_page_size: 0,
+            log: Log::default(),
+            tls: None,
+            limits: Limits::default(),
+            naming: Naming::default(),
+            servers: IndexMap::new(),
+        }
+    }
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Log {
+    /// A level (`error`, `warn`, `info`, `debug`, `trace`) or a filter such as
+    /// `info,tollbridge=debug`; the variable `RUST_LOG` overrides it.
+    pub(super) level: String,
+    /// Lines for people or for machines.
+    pub(super) format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Human,
+        }
+    }
+}
+
+/// Certificate and key of a listener that speaks TLS; relative paths start at the directory of
+/// the config file.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tls {
+    /// PEM file with the certificate chain.
+    pub(super) cert: String,
+    /// PEM file with the private key.
+    pub(super) key: String,
+}
+
+/// Limits on what clients send and hold.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Limits {
+    /// Largest request body.
+    pub(super) body: Size,
+    /// Largest sum of request headers.
+    pub(super) headers: Size,
+    /// Deepest nesting of a request's JSON.
+    pub(super) depth: usize,
+    /// Legacy sessions one agent may hold; beyond it the least recently used idle one ends.
+    pub(super) sessions_per_agent: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: Size(4 * Size::MIB),
+            headers: Size(64 * Size::KIB),
+            depth: 128,
+            sessions_per_agent: 10_000,
+        }
+    }
+}
+
+/// How names and URIs of servers become the ones that clients see.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Naming {
+    /// Template of tool and prompt names, with `{tool}` and usually `{server}`.
+    pub(super) template: String,
+    /// Which characters of servers' and tools' names are kept.
+    pub(super) charset: Charset,
+    /// Longest name, characters; longer ones end in a hash.
+    pub(super) max_length: usize,
+    /// What happens when the template yields equal names.
+    pub(super) conflict: Conflict,
+    /// Whether resource URIs get the server's prefix.
+    pub(super) namespace_resources: bool,
+}
+
+impl Default for Naming {
+    fn default() -> Self {
+        Self {
+            template: "mcp_{server}_{tool}".to_owned(),
+            charset: Charset::Strict,
+            max_length: 48,
+            conflict: Conflict::Namespace,
+            namespace_resources: true,
+        }
+    }
+}
+
+/// One server: a program to run (`command`), a URL (`url`), or the toolbox inside this program
+/// (`transport = "builtin"`).
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Server {
+    /// Program name or path; no shell is involved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) command: Option<String>,
+    /// Arguments of the program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) args: Vec<String>,
+    /// Variables added to the program's minimal environment; values are never shown.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) env: IndexMap<String, Secret>,
+    /// Working directory of the program; relative paths start at the directory of the config
+    /// file. By default it is the directory Tollbridge was started in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cwd: Option<String>,
+    /// Address of a server on the network: `http:`, `https:`, `ws:` or `wss:`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) url: Option<String>,
+    /// Headers sent with every request; values are never shown.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) headers: IndexMap<String, Secret>,
+    /// Credential sent with every request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) auth: Option<Auth>,
+    /// How the server is reached; by default what `command` or the scheme of `url` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) transport: Option<TransportKind>,
+    /// Protocol era the server is spoken to in.
+    pub(super) era: EraPin,
+    /// Whether the server runs at all.
+    pub(super) enabled: bool,
+    /// Used in exposed names instead of the server's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
+    /// Which kinds of item the merged routes show.
+    pub(super) expose: Vec<ItemKind>,
+    /// Precedence under `conflict = "priority"`; higher wins.
+    pub(super) priority: i32,
+    /// Free labels, shown in the status.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tags: Vec<String>,
+    /// Roots offered to the server; without this key clients are asked for theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) roots: Option<Vec<Root>>,
+    /// Which tools are shown, and as what.
+    #[serde(skip_serializing_if = "ItemRules::is_empty")]
+    pub(super) tools: ItemRules,
+    /// Which resources and templates are shown, and as what; names are URIs.
+    #[serde(skip_serializing_if = "ItemRules::is_empty")]
+    pub(super) resources: ItemRules,
+    /// Which prompts are shown, and as what.
+    #[serde(skip_serializing_if = "ItemRules::is_empty")]
+    pub(super) prompts: ItemRules,
+    /// Which callers share a connection.
+    pub(super) isolation: Isolation,
+    /// Most connections kept to the server beside the catalog's own.
+    pub(super) max_instances: usize,
+    /// How long an unused connection beside the catalog's own is kept.
+    pub(super) idle_timeout: Time,
+    /// How long a start may take; package runners download on the first one.
+    pub(super) startup_timeout: Time,
+    /// How long a network connection may take to open.
+    pub(super) connect_timeout: Time,
+    /// How long one call may take without progress.
+    pub(super) timeout: Time,
+    /// How long one call may take even with progress; by default 10m, or `timeout` when that is
+    /// longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_total_timeout: Option<Time>,
+    /// Delays between attempts to reconnect.
+    pub(super) retry: Retry,
+    /// Limits on messages to and from the server.
+    pub(super) limits: ServerLimits,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            command: None,
+            args: Vec::new(),
+            env: IndexMap::new(),
+            cwd: None,
+            url: None,
+            headers: IndexMap::new(),
+            auth: None,
+            transport: None,
+            era: EraPin::Auto,
+            enabled: true,
+            namespace: None,
+            expose: vec![ItemKind::Tools, ItemKind::Resources, ItemKind::Prompts],
+            priority: 0,
+            tags: Vec::new(),
+            roots: None,
+            tools: ItemRules::default(),
+            resources: ItemRules::default(),
+            prompts: ItemRules::default(),
+            isolation: Isolation::Auto,
+            max_instances: 32,
+            idle_timeout: Time::secs(10 * 60),
+            startup_timeout: Time::secs(120),
+            connect_timeout: Time::secs(30),
+            timeout: Time::secs(60),
+            max_total_timeout: None,
+            retry: Retry::default(),
+            limits: ServerLimits::default(),
+        }
+    }
+}
+
+/// Credential towards a server.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Auth {
+    /// `Authorization: Bearer`.
+    Bearer {
+        /// The token; usually a variable such as `${DOCS_TOKEN}`.
+        token: Secret,
+    },
+    /// A header of one's own, such as `X-API-Key`.
+    Header {
+        /// Name of the header.
+        name: String,
+        /// Value of the header; usually a variable.
+        value: Secret,
+    },
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TransportKind {
+    /// A URL that is probed: streamable HTTP first, then HTTP+SSE.
+    Auto,
+    /// The toolbox inside this program.
+    Builtin,
+    /// Streamable HTTP.
+    Http,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+    /// A child process on stdin and stdout.
+    Stdio,
+    /// WebSocket with the subprotocol `mcp`.
+    WebSocket,
+}
+
+/// A kind of item.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ItemKind {
+    /// Tools.
+    Tools,
+    /// Resources and templates.
+    Resources,
+    /// Prompts.
+    Prompts,
+}
+
+/// A root offered to a server: a `file:` URI, alone or with a name.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Root {
+    /// The URI alone.
+    Uri(String),
+    /// The URI with a name.
+    Named(NamedRoot),
+}
+
+/// A root with a name.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamedRoot {
+    /// A `file:` URI.
+    pub(super) uri: String,
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+}
+
+/// Which items of a server are shown, and as what. Names are the server's own.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ItemRules {
+    /// Globs; when given, only items that match one are shown (`*` does not match `/`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) allow: Option<Vec<String>>,
+    /// Globs; items that match one are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) deny: Vec<String>,
+    /// Name -> the name used in its place.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) rename: IndexMap<String, String>,
+    /// Name -> the description shown in place of the server's.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) describe: IndexMap<String, String>,
+}
+
+impl ItemRules {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Delays between attempts to reconnect: they double from `base` to `max`.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Retry {
+    /// First delay.
+    pub(super) base: Time,
+    /// Longest delay.
+    pub(super) max: Time,
+    /// Random part of each delay, 0.0 to 1.0.
+    pub(super) jitter: f64,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            base: Time::millis(500),
+            max: Time::secs(30),
+            jitter: 0.2,
+        }
+    }
+}
+
+/// Limits on messages to and from a server.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ServerLimits {
+    /// Largest message sent to it.
+    pub(super) request: Size,
+    /// Largest message accepted from it.
+    pub(super) response: Size,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            request: Size(4 * Size::MIB),
+            response: Size(16 * Size::MIB),
+        }
+    }
+}
+
+/// The JSON Schema of [`File`].
+///
+/// An absent key and a null mean the same in a config, so that the schema does not mention null.
+pub(super) fn schema() -> serde_json::Value {
+    let mut schema: serde_json::Value = schemars::schema_for!(File).into();
+    drop_null(&mut schema);
+    schema["patternProperties"] = serde_json::json!({ format!("^{OPERATORS_PREFIX}"): {} });
+    schema
+}
+
+fn drop_null(schema: &mut serde_json::Value) {
+    if let Some(items) = schema.as_array_mut() {
+        items.iter_mut().for_each(drop_null);
+    }
+    let Some(keywords) = schema.as_object_mut() else {
+        return;
+    };
+    keywords.values_mut().for_each(drop_null);
+    keywords.retain(|keyword, value| !(keyword == "default" && value.is_null()));
+    if let Some(types) = keywords.get_mut("type")
+        && let Some(names) = types.as_array_mut()
+    {
+        names.retain(|name| name != "null");
+        if let [only] = names.as_slice() {
+            *types = only.clone();
+        }
+    }
+    if let Some(options) = keywords
+        .get_mut("anyOf")
+        .and_then(serde_json::Value::as_array_mut)
+    {
+        options.retain(|option| option.get("type").is_none_or(|name| name != "null"));
+        if let [serde_json::Value::Object(only)] = options.as_slice() {
+            let only = only.clone();
+            keywords.remove("anyOf");
+            keywords.extend(only);
+        }
+    }
+}

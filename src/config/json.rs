@@ -1,0 +1,112 @@
+//! JSON into the tree of `node`, with the comments and trailing commas that editors write.
+
+use jsonc_parser::{
+    CollectOptions, CommentCollectionStrategy, ParseOptions,
+    ast::{Object, ObjectProp, Value as JsonValue},
+    common::{Range, Ranged},
+    parse_to_ast,
+};
+
+use super::{
+    node::{Entry, Node, Span, Table, Value},
+    report::{Finding, Findings},
+};
+
+/// Reads `text`, the source number `source`; what keeps it from being read, and keys that occur
+/// twice, are reported.
+pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
+    let collect = CollectOptions {
+        comments: CommentCollectionStrategy::Off,
+        tokens: false,
+    };
+    let problem = match parse_to_ast(text, &collect, &dialect()) {
+        Ok(parsed) => {
+            if let Some(value) = parsed.value {
+                return Some(Reader { source, findings }.value(value));
+            }
+            Finding::mistake("this is not JSON: there is no value in it")
+                .at(Some(Span::new(source, 0..0)), "expected `{`")
+        }
+        Err(error) => {
+            let kind = lower_first(&error.kind().to_string());
+            Finding::mistake(format!("this is not JSON: {kind}"))
+                .at(Some(span(source, error.range())), "here")
+        }
+    };
+    findings.add(problem);
+    None
+}
+
+/// JSON, comments and trailing commas; nothing else of what the parser can take.
+fn dialect() -> ParseOptions {
+    ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    }
+}
+
+struct Reader<'r> {
+    source: usize,
+    findings: &'r mut Findings,
+}
+
+impl Reader<'_> {
+    fn value(&mut self, value: JsonValue<'_>) -> Node {
+        let span = span(self.source, value.range());
+        let value = match value {
+            JsonValue::Array(array) => Value::List(
+                array
+                    .elements
+                    .into_iter()
+                    .map(|item| self.value(item))
+                    .collect(),
+            ),
+            JsonValue::BooleanLit(literal) => Value::Bool(literal.value),
+            JsonValue::NullKeyword(_) => Value::Null,
+            JsonValue::NumberLit(literal) => number(literal.value),
+            JsonValue::Object(object) => Value::Table(self.object(object)),
+            JsonValue::StringLit(literal) => Value::Text(literal.value.into_owned()),
+        };
+        Node::new(span, value)
+    }
+
+    fn object(&mut self, object: Object<'_>) -> Table {
+        let mut table = Table::new();
+        for ObjectProp { name, value, .. } in object.properties {
+            let key = span(self.source, name.range());
+            let name = name.into_string();
+            let entry = Entry {
+                key,
+                node: self.value(value),
+            };
+            self.findings.insert_key(&mut table, name, entry);
+        }
+        table
+    }
+}
+
+fn span(source: usize, range: Range) -> Span {
+    Span::new(source, range.start..range.end)
+}
+
+fn number(written: &str) -> Value {
+    match written.parse() {
+        Ok(integer) => Value::Integer(integer),
+        Err(_) => Value::Float(written.parse().unwrap_or(f64::NAN)),
+    }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| {
+        first.to_lowercase().chain(chars).collect()
+    })
+}

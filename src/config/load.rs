@@ -1,0 +1,252 @@
+//! From files and environment to a [`Config`]: the order of the stages.
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+
+use super::{
+    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, json,
+    mask::Hidden,
+    node::Node,
+    report::{Finding, Findings, Sources},
+    resolve::{self, Surroundings},
+    shape, toml, variables, yaml,
+};
+
+/// The largest config file, bytes; what is larger is no config.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// The names a config file has where it is not named, best first.
+const DEFAULT_NAMES: [&str; 4] = [
+    "tollbridge.toml",
+    "tollbridge.yaml",
+    "tollbridge.yml",
+    "tollbridge.json",
+];
+
+/// A config that may run, and what its operator should know.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What to run.
+    pub config: Config,
+    /// All of severity [`Severity::Warning`].
+    pub warnings: Vec<Notice>,
+}
+
+/// The text of one config, with what is needed to read it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// How messages name it; usually the path as the operator wrote it.
+    pub name: String,
+    /// How it is written.
+    pub format: Format,
+    /// All of it.
+    pub text: String,
+    /// Where relative paths in it start.
+    pub directory: PathBuf,
+}
+
+/// How a config is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Format {
+    /// JSON; comments and trailing commas are accepted.
+    Json,
+    /// TOML 1.1.
+    Toml,
+    /// YAML 1.2.
+    Yaml,
+}
+
+impl Format {
+    /// The format of files that end like `path`.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_lowercase().as_str() {
+            "json" | "jsonc" => Some(Self::Json),
+            "toml" => Some(Self::Toml),
+            "yaml" | "yml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+}
+
+/// Reads `files`, later ones over earlier ones, and the overrides of `environment` over all.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mistakes> {
+    let mut loading = Loading::default();
+    let mut sources = Vec::new();
+    for file in files {
+        match source(file) {
+            Ok(source) => sources.push(source),
+            Err(finding) => loading.findings.add(finding),
+        }
+    }
+    loading.run(sources, environment, Path::is_file)
+}
+
+/// Like [`load`], from texts instead of files: no file is opened, and every file that a config
+/// names is taken to exist.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn parse(
+    sources: impl IntoIterator<Item = Source>,
+    environment: &Environment,
+) -> Result<Loaded, Mistakes> {
+    Loading::default().run(sources, environment, |_| true)
+}
+
+/// The config that is used where none is named: `tollbridge.toml` (or `.yaml`, `.yml`, `.json`) in
+/// the working directory, else in `tollbridge` below the user's config directory.
+pub fn find_default() -> Option<PathBuf> {
+    let user = etcetera::choose_base_strategy()
+        .ok()
+        .map(|dirs| dirs.config_dir().join("tollbridge"));
+    let directories = [Some(PathBuf::new()), user];
+    directories
+        .into_iter()
+        .flatten()
+        .find_map(|directory| find_in(&directory))
+}
+
+/// The config in `directory`.
+fn find_in(directory: &Path) -> Option<PathBuf> {
+    DEFAULT_NAMES
+        .iter()
+        .map(|name| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+/// The JSON Schema of a config file.
+pub fn schema() -> serde_json::Value {
+    file::schema()
+}
+
+fn source(file: &Path) -> Result<Source, Finding> {
+    let name = file.display().to_string();
+    let cannot = |error: &dyn std::fmt::Display| {
+        Finding::mistake(format!("cannot read the config: {error}")).in_file(&name)
+    };
+    let Some(format) = Format::of(file) else {
+        return Err(Finding::mistake("the name does not tell the format")
+            .in_file(&name)
+            .help("call it `.toml`, `.yaml` or `.json`"));
+    };
+    let size = std::fs::metadata(file)
+        .map_err(|error| cannot(&error))?
+        .len();
+    if size > FILE_BYTES_MAX {
+        return Err(cannot(&format!(
+            "{size} bytes are more than {FILE_BYTES_MAX}"
+        )));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| cannot(&error))?;
+    let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;
+    let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(Source {
+        name,
+        format,
+        text,
+        directory,
+    })
+}
+
+#[derive(Debug, Default)]
+struct Loading {
+    sources: Sources,
+    findings: Findings,
+}
+
+impl Loading {
+    fn run(
+        mut self,
+        sources: impl IntoIterator<Item = Source>,
+        environment: &Environment,
+        is_file: fn(&Path) -> bool,
+    ) -> Result<Loaded, Mistakes> {
+        let mut tree = Node::empty();
+        for source in sources {
+            if let Some(node) = self.read(source) {
+                tree.merge(node);
+            }
+        }
+        let used = variables::names(&tree);
+        let Self { sources, findings } = &mut self;
+        environment::override_keys(&mut tree, environment, &used, sources, findings);
+        variables::expand(&mut tree, environment, sources, findings);
+        let config = self.config(&tree, is_file);
+        self.finish(config)
+    }
+
+    /// One source as a tree in our shape.
+    fn read(&mut self, source: Source) -> Option<Node> {
+        // Some editors begin a file with a byte order mark, which no format has a use for.
+        let text = source
+            .text
+            .strip_prefix('\u{feff}')
+            .unwrap_or(&source.text)
+            .to_owned();
+        let number = self.sources.add(source.name, text, source.directory);
+        let text = &self.sources.get(number).text;
+        let read = match source.format {
+            Format::Json => json::read(number, text, &mut self.findings),
+            Format::Toml => toml::read(number, text, &mut self.findings),
+            Format::Yaml => yaml::read(number, text, &mut self.findings),
+        };
+        match &read {
+            Some(node) => self
+                .sources
+                .hide(number, |hidden, text| hidden.add_secrets(node, text)),
+            None => self.sources.hide(number, Hidden::add_unparsed),
+        }
+        for node in self.findings.take_dropped() {
+            self.sources.hide_values(&node);
+        }
+        read
+    }
+
+    fn config(&mut self, tree: &Node, is_file: fn(&Path) -> bool) -> Option<Config> {
+        let mut conforming = tree.clone();
+        shape::conform(
+            &mut conforming,
+            &file::schema(),
+            &mut self.sources,
+            &mut self.findings,
+        );
+        match decode::decode(&conforming) {
+            Ok(file) => {
+                let surroundings = Surroundings {
+                    sources: &self.sources,
+                    is_file,
+                };
+                Some(resolve::config(
+                    file,
+                    tree,
+                    surroundings,
+                    &mut self.findings,
+                ))
+            }
+            Err(error) => {
+                self.findings.add(Finding::mistake(format!(
+                    "the config cannot be read: {error}"
+                )));
+                None
+            }
+        }
+    }
+
+    fn finish(self, config: Option<Config>) -> Result<Loaded, Mistakes> {
+        let notices = self.findings.into_notices(&self.sources);
+        let is_right = notices
+            .iter()
+            .all(|notice| notice.severity == Severity::Warning);
+        match config {
+            Some(config) if is_right => Ok(Loaded {
+                config,
+                warnings: notices,
+            }),
+            _ => Err(Mistakes { notices }),
+        }
+    }
+}

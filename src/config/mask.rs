@@ -1,0 +1,260 @@
+//! What of a source may be shown: its text with every secret replaced by `***`.
+//!
+//! Secrets are found by where they stand, before anything is known to be right: values under
+//! `env`, `headers` and `auth`, values of keys that sound like a secret, credentials inside URLs,
+//! and values of keys that nobody knows. A text that could not be parsed shows keys only.
+
+use std::ops::Range;
+
+use super::{node::Node, report::SourceText};
+
+/// Stretches of a text that must not be shown.
+#[derive(Debug, Default)]
+pub(super) struct Hidden {
+    ranges: Vec<Range<usize>>,
+}
+
+impl Hidden {
+    /// Hides every value below `node` of a freshly parsed text that stands where secrets do.
+    pub(super) fn add_secrets(&mut self, node: &Node, text: &str) {
+        if let Some(url) = node.as_text()
+            && url.contains("://")
+        {
+            self.add_url(node.span.range(), text);
+        }
+        for item in node.as_list().into_iter().flatten() {
+            self.add_secrets(item, text);
+        }
+        for (key, entry) in node.as_table().into_iter().flatten() {
+            match secrecy(key) {
+                Secrecy::None => {}
+                Secrecy::Below => self.add_secrets(&entry.node, text),
+                Secrecy::Whole => self.add_values(&entry.node, text),
+            }
+        }
+    }
+
+    /// Hides every value below `node`, but for the word that says what it is.
+    fn add_values(&mut self, node: &Node, text: &str) {
+        if node.is_leaf() {
+            self.add(node.span.range(), text);
+        }
+        for item in node.as_list().into_iter().flatten() {
+            self.add_values(item, text);
+        }
+        for (_, entry) in node
+            .as_table()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| *key != "type")
+        {
+            self.add_values(&entry.node, text);
+        }
+    }
+
+    /// Hides `range`, but for the quotes around it and the names of variables in it.
+    pub(super) fn add(&mut self, range: Range<usize>, text: &str) {
+        let Some(written) = text.get(range.clone()) else {
+            return;
+        };
+        let quotes = written.len() >= 2
+            && written.starts_with(['"', '\''])
+            && written.chars().next() == written.chars().next_back();
+        let range = if quotes {
+            range.start + 1..range.end - 1
+        } else {
+            range
+        };
+        let mut start = range.start;
+        for (at, _) in text[range.clone()].match_indices("${") {
+            let at = range.start + at;
+            if let Some(length) = reference(&text[at..range.end]).filter(|_| at >= start) {
+                self.ranges.push(start..at);
+                start = at + length;
+            }
+        }
+        self.ranges.push(start..range.end);
+        self.ranges.retain(|hidden| !hidden.is_empty());
+    }
+
+    /// Whether any part of `range` is hidden.
+    pub(super) fn hides(&self, range: &Range<usize>) -> bool {
+        self.ranges
+            .iter()
+            .any(|hidden| hidden.start < range.end && range.start < hidden.end)
+    }
+
+    /// Hides user, password and query of the URL written in `range`.
+    fn add_url(&mut self, range: Range<usize>, text: &str) {
+        let Some(written) = text.get(range.clone()) else {
+            return;
+        };
+        let Some(authority) = written.find("://").map(|at| at + 3) else {
+            return;
+        };
+        let path = written[authority..]
+            .find('/')
+            .map_or(written.len(), |at| authority + at);
+        if let Some(at) = written[authority..path].rfind('@') {
+            self.ranges
+                .push(range.start + authority..range.start + authority + at);
+        }
+        if let Some(query) = written.find('?') {
+            let end = written.trim_end_matches(['"', '\'']).len();
+            if end > query + 1 {
+                self.ranges.push(range.start + query + 1..range.start + end);
+            }
+        }
+    }
+
+    /// Hides everything that may be a value in a text that could not be parsed.
+    pub(super) fn add_unparsed(&mut self, text: &str) {
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            let value = start + value_start(line);
+            let words = text[value..start + line.len()].char_indices();
+            let mut word: Option<usize> = None;
+            for (at, c) in words.chain([(start + line.len() - value, '\n')]) {
+                let in_word = c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '~');
+                match (in_word, word) {
+                    (true, None) => word = Some(value + at),
+                    (false, Some(from)) => {
+                        self.ranges.push(from..value + at);
+                        word = None;
+                    }
+                    (true, Some(_)) | (false, None) => {}
+                }
+            }
+            start += line.len();
+        }
+    }
+}
+
+/// Where the value of a line may begin: behind the first `=` or `:`, or at once when the line has
+/// neither and is no table header.
+fn value_start(line: &str) -> usize {
+    if line.trim_start().starts_with('[') && !line.contains(['=', ':', '"', '\'']) {
+        return line.len();
+    }
+    line.find(['=', ':']).map_or(0, |at| at + 1)
+}
+
+/// The length of `${TOKEN}`, or of `${TOKEN:` without the default, at the start of `text`: it
+/// tells nothing, and is what the reader needs to see.
+fn reference(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix("${")?;
+    let name = ["env:", "input:"]
+        .iter()
+        .find_map(|form| inner.strip_prefix(form))
+        .unwrap_or(inner);
+    let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')))?;
+    let ended = name[end..].starts_with(['}', ':']);
+    ended.then(|| text.len() - name.len() + end + 1)
+}
+
+/// How secret the values below a key are.
+enum Secrecy {
+    /// They never are.
+    None,
+    /// That depends on the keys below.
+    Below,
+    /// All of them are.
+    Whole,
+}
+
+/// Judges `key` by its name alone, wherever it stands.
+fn secrecy(key: &str) -> Secrecy {
+    const WHOLE: [&str; 4] = ["auth", "env", "environment", "headers"];
+    const PART: [&str; 7] = [
+        "apikey",
+        "authorization",
+        "credential",
+        "passw",
+        "privatekey",
+        "secret",
+        "token",
+    ];
+    let plain: String = key
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect::<String>()
+        .to_lowercase();
+    if plain == "limits" {
+        // It has a `headers` of its own, which is a size.
+        Secrecy::None
+    } else if WHOLE.contains(&plain.as_str()) || PART.iter().any(|part| plain.contains(part)) {
+        Secrecy::Whole
+    } else {
+        Secrecy::Below
+    }
+}
+
+/// A text without its secrets, and how places in it moved.
+#[derive(Debug)]
+pub(super) struct Masked {
+    pub(super) name: String,
+    pub(super) text: String,
+    /// Hidden stretch of the original text, and what stands for it here.
+    moves: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Masked {
+    pub(super) fn new(source: &SourceText) -> Self {
+        let original = &source.text;
+        let mut masked = Self {
+            name: source.name.clone(),
+            text: String::new(),
+            moves: Vec::new(),
+        };
+        let mut at = 0;
+        for range in joined(&source.hidden.ranges) {
+            masked.text.push_str(&original[at..range.start]);
+            let start = masked.text.len();
+            masked.text.push_str("***");
+            // Lines keep their numbers.
+            let lines = original[range.clone()].matches('\n').count();
+            masked.text.push_str(&"\n".repeat(lines));
+            at = range.end;
+            masked.moves.push((range, start..masked.text.len()));
+        }
+        masked.text.push_str(&original[at..]);
+        masked
+    }
+
+    /// Where `range` of the original text is here.
+    pub(super) fn range(&self, range: Range<usize>) -> Range<usize> {
+        let start = self.position(range.start, |stand_in| stand_in.start);
+        let end = self.position(range.end, |stand_in| stand_in.end);
+        start..end.max(start)
+    }
+
+    fn position(&self, at: usize, inside: impl Fn(&Range<usize>) -> usize) -> usize {
+        let mut position = at;
+        for (original, stand_in) in &self.moves {
+            if at >= original.end {
+                position = stand_in.end + (at - original.end);
+            } else if at > original.start {
+                return inside(stand_in);
+            }
+        }
+        let mut position = position.min(self.text.len());
+        while !self.text.is_char_boundary(position) {
+            position -= 1;
+        }
+        position
+    }
+}
+
+/// The ranges in order, overlapping ones joined.
+fn joined(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut ranges = ranges.to_vec();
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}

@@ -1,0 +1,293 @@
+//! The tree that every format is read into: values with the place they were written at.
+//!
+//! The readers (`toml`, `yaml`, `json`, `environment`) make it, the later stages of loading change
+//! it, and `decode` turns it into the types of `file`. A value keeps the span of the text it came
+//! from through all of that, so that a mistake found late still points at what was written.
+
+use indexmap::IndexMap;
+
+/// A stretch of one source, in bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Span {
+    /// Index into [`super::report::Sources`].
+    pub(super) source: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Span {
+    pub(super) fn new(source: usize, range: std::ops::Range<usize>) -> Self {
+        Self {
+            source,
+            start: range.start,
+            end: range.end,
+        }
+    }
+
+    pub(super) fn range(self) -> std::ops::Range<usize> {
+        self.start..self.end
+    }
+}
+
+/// One value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) span: Span,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+}
+
+/// How a value came to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Origin {
+    /// A variable in it has no value; reported already, so that the value is left out silently.
+    Broken,
+    /// The value of an environment variable that overrides a key: text, whatever the key's type.
+    Environment,
+    /// A string that holds the value of a variable; it is text too, and never quoted in messages.
+    Variable,
+    /// Text of the file.
+    Written,
+}
+
+impl Origin {
+    /// Whether the text may stand for a number or a boolean.
+    pub(super) fn is_untyped(self) -> bool {
+        matches!(self, Self::Environment | Self::Variable)
+    }
+}
+
+/// What a value is.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Bool(bool),
+    Float(f64),
+    Integer(i64),
+    List(Vec<Node>),
+    Null,
+    Table(Table),
+    Text(String),
+}
+
+/// The entries of a table, in the order they were written.
+pub(super) type Table = IndexMap<String, Entry>;
+
+/// One entry of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Where the key stands.
+    pub(super) key: Span,
+    pub(super) node: Node,
+}
+
+impl Node {
+    pub(super) fn new(span: Span, value: Value) -> Self {
+        Self {
+            span,
+            value,
+            origin: Origin::Written,
+        }
+    }
+
+    /// An empty table that stands nowhere, for merging into.
+    pub(super) fn empty() -> Self {
+        Self::new(Span::new(0, 0..0), Value::Table(Table::new()))
+    }
+
+    pub(super) fn as_table(&self) -> Option<&Table> {
+        if let Value::Table(table) = &self.value {
+            Some(table)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn as_table_mut(&mut self) -> Option<&mut Table> {
+        if let Value::Table(table) = &mut self.value {
+            Some(table)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn as_list(&self) -> Option<&Vec<Node>> {
+        if let Value::List(list) = &self.value {
+            Some(list)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn as_text(&self) -> Option<&str> {
+        if let Value::Text(text) = &self.value {
+            Some(text)
+        } else {
+            None
+        }
+    }
+
+    /// The values in this list or table.
+    pub(super) fn children(&self) -> impl Iterator<Item = &Node> {
+        let (items, entries) = match &self.value {
+            Value::List(list) => (Some(list), None),
+            Value::Table(table) => (None, Some(table)),
+            Value::Bool(_) | Value::Float(_) | Value::Integer(_) | Value::Null | Value::Text(_) => {
+                (None, None)
+            }
+        };
+        let entries = entries.into_iter().flat_map(|table| table.values());
+        items
+            .into_iter()
+            .flatten()
+            .chain(entries.map(|entry| &entry.node))
+    }
+
+    /// Whether this is neither a list nor a table.
+    pub(super) fn is_leaf(&self) -> bool {
+        !matches!(self.value, Value::List(_) | Value::Table(_))
+    }
+
+    /// The entry `key`, when this is a table that has it.
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        self.as_table()?.get(key)
+    }
+
+    /// What the value is, for people: "a string".
+    pub(super) fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Bool(_) => "a boolean",
+            Value::Float(_) => "a number",
+            Value::Integer(_) => "a whole number",
+            Value::List(_) => "a list",
+            Value::Null => "null",
+            Value::Table(_) => "a table",
+            Value::Text(_) => "a string",
+        }
+    }
+
+    /// Lays `other` over this: tables merge key by key, everything else is replaced.
+    ///
+    /// A null removes the key, so that the default holds again. Tables whose keys depend on each
+    /// other (`auth`, with its `type`) are replaced whole.
+    pub(super) fn merge(&mut self, other: Self) {
+        match (&mut self.value, other.value) {
+            (Value::Table(below), Value::Table(above)) => merge_tables(below, above),
+            (below, above) => {
+                *below = above;
+                self.span = other.span;
+                self.origin = other.origin;
+            }
+        }
+    }
+}
+
+const REPLACED_WHOLE: [&str; 1] = ["auth"];
+
+fn merge_tables(below: &mut Table, above: Table) {
+    for (name, entry) in above {
+        if matches!(entry.node.value, Value::Null) {
+            below.shift_remove(&name);
+            continue;
+        }
+        match below.get_mut(&name) {
+            Some(old) if !REPLACED_WHOLE.contains(&name.as_str()) => {
+                old.key = entry.key;
+                old.node.merge(entry.node);
+            }
+            _ => {
+                below.insert(name, entry);
+            }
+        }
+    }
+}
+
+/// A value together with its path and its key, for messages about it.
+#[derive(Clone, Debug)]
+pub(super) struct Place<'t> {
+    node: Option<&'t Node>,
+    key: Option<Span>,
+    path: String,
+}
+
+impl<'t> Place<'t> {
+    pub(super) fn root(node: &'t Node) -> Self {
+        Self {
+            node: Some(node),
+            key: None,
+            path: String::new(),
+        }
+    }
+
+    /// The place of `key` in this table, whether it is written or not.
+    pub(super) fn key(&self, key: &str) -> Place<'t> {
+        let entry = self.node.and_then(|node| node.get(key));
+        Place {
+            node: entry.map(|entry| &entry.node),
+            key: entry.map(|entry| entry.key).or(self.key),
+            path: join(&self.path, key),
+        }
+    }
+
+    /// The place of the item `index` of this list.
+    pub(super) fn item(&self, index: usize) -> Place<'t> {
+        let list = self.node.and_then(Node::as_list);
+        Place {
+            node: list.and_then(|list| list.get(index)),
+            key: self.key,
+            path: format!("{}[{index}]", self.path),
+        }
+    }
+
+    /// Whether the value is written at all.
+    pub(super) fn is_written(&self) -> bool {
+        self.node
+            .is_some_and(|node| !matches!(node.value, Value::Null))
+    }
+
+    /// Whether the text may be shown in a message.
+    pub(super) fn is_quotable(&self) -> bool {
+        self.node.is_none_or(|node| node.origin != Origin::Variable)
+    }
+
+    /// The keys of this table.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t> {
+        let table = self.node.and_then(Node::as_table);
+        table
+            .into_iter()
+            .flat_map(|table| table.keys())
+            .map(String::as_str)
+    }
+
+    /// `servers.github.url`.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What to mark: the value, or the key of a table, or of what encloses an absent value.
+    pub(super) fn span(&self) -> Option<Span> {
+        match self.node {
+            Some(node) if !matches!(node.value, Value::Table(_)) => Some(node.span),
+            _ => self.key,
+        }
+    }
+
+    /// The key, where there is one.
+    pub(super) fn key_span(&self) -> Option<Span> {
+        self.key
+    }
+}
+
+/// `path.key`, with quotes around a key that needs them.
+pub(super) fn join(path: &str, key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let key = if !key.is_empty() && key.chars().all(bare) {
+        key.to_owned()
+    } else {
+        format!("\"{}\"", key.escape_debug())
+    };
+    if path.is_empty() {
+        key
+    } else {
+        format!("{path}.{key}")
+    }
+}

@@ -1,0 +1,372 @@
+//! From the config as written to the one that runs: values are parsed, defaults filled in, and
+//! keys checked against each other.
+//!
+//! Every function here takes one section, reports all that is wrong with it and goes on; what it
+//! returns after a mistake is never used. Shape and types were checked before (`shape`).
+
+use std::{
+    fmt::Display,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{
+    Config, Limits, Log, Naming, Tls, file, hint,
+    node::{Node, Place},
+    report::{Finding, Findings, Sources},
+    units::{Size, Time},
+};
+
+mod items;
+mod prefix;
+mod reach;
+mod server;
+
+/// The longest time a key may name: what is longer is a slip of the unit.
+const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The largest number of bytes a key may name.
+const SIZE_MAX: u64 = 1 << 30;
+
+/// The deepest JSON that `serde_json` reads.
+const DEPTH_MAX: usize = 128;
+
+/// More threads than any machine this runs on has cores.
+const WORKERS_MAX: usize = 1024;
+
+/// Shorter names leave no room beside the hash of nine characters; longer ones no client takes.
+const NAME_LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
+
+/// What resolving needs beside the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Surroundings<'s> {
+    pub(super) sources: &'s Sources,
+    /// Whether a file is there; a test or a dry run has its own answer.
+    pub(super) is_file: fn(&Path) -> bool,
+}
+
+/// Resolves `file`, whose places stand in `tree`.
+pub(super) fn config(
+    file: file::File,
+    tree: &Node,
+    surroundings: Surroundings<'_>,
+    findings: &mut Findings,
+) -> Config {
+    let root = Place::root(tree);
+    let mut resolver = Resolver {
+        surroundings,
+        findings,
+    };
+    let naming = resolver.naming(&file.naming, &root.key("naming"));
+    let config = Config {
+        listen: resolver.listen(&file, &root),
+        danger_listen_without_auth: file.danger_listen_without_auth,
+        port_search: file.port_search,
+        allowed_hosts: resolver.allowed_hosts(file.allowed_hosts, &root.key("allowed_hosts")),
+        allowed_origins: resolver
+            .allowed_origins(file.allowed_origins, &root.key("allowed_origins")),
+        workers: resolver.workers(file.workers, &root.key("workers")),
+        log: resolver.log(file.log, &root.key("log")),
+        tls: file.tls.map(|tls| resolver.tls(&tls, &root.key("tls"))),
+        limits: resolver.limits(&file.limits, &root.key("limits")),
+        keep_alive: resolver.time(
+            file.keep_alive,
+            Duration::from_secs(1),
+            &root.key("keep_alive"),
+        ),
+        first_list_wait: resolver.time(
+            file.first_list_wait,
+            Duration::ZERO,
+            &root.key("first_list_wait"),
+        ),
+        drain_timeout: resolver.time(
+            file.drain_timeout,
+            Duration::ZERO,
+            &root.key("drain_timeout"),
+        ),
+        list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
+        servers: resolver.servers(file.servers, &root.key("servers")),
+        naming,
+    };
+    prefix::check(&config, &root, resolver.findings);
+    config
+}
+
+struct Resolver<'r> {
+    surroundings: Surroundings<'r>,
+    findings: &'r mut Findings,
+}
+
+impl Resolver<'_> {
+    fn listen(&mut self, file: &file::File, root: &Place<'_>) -> SocketAddr {
+        let at = root.key("listen");
+        let Ok(address) = file.listen.parse::<SocketAddr>() else {
+            self.findings.add(
+                Finding::mistake(format!(
+                    "{} is not an address with a port",
+                    quote(&file.listen, &at)
+                ))
+                .at(at.span(), "an IP address, `:` and a port are needed")
+                .help(listen_help(&file.listen)),
+            );
+            return SocketAddr::from(([127, 0, 0, 1], 8080));
+        };
+        if !address.ip().to_canonical().is_loopback() && !file.danger_listen_without_auth {
+            self.findings.add(
+                Finding::mistake(format!("{address} can be reached from other machines"))
+                    .at(at.span(), "and nobody would have to authenticate")
+                    .help(
+                        "this version has no authentication: listen on 127.0.0.1, behind a proxy \
+                         that authenticates, or set `danger_listen_without_auth = true`",
+                    ),
+            );
+        }
+        if address.port().checked_add(file.port_search).is_none() {
+            let at = root.key("port_search");
+            self.wrong(&at, "goes beyond port 65535");
+        }
+        address
+    }
+
+    fn allowed_hosts(&mut self, hosts: Vec<String>, at: &Place<'_>) -> Vec<String> {
+        for (index, host) in hosts.iter().enumerate() {
+            let is_name =
+                host.parse::<http::uri::Authority>().is_ok() && !host.contains(['@', '*', '/']);
+            if !is_name {
+                self.findings.add(
+                    Finding::mistake(format!("`{}` must be a host name", at.item(index).path()))
+                        .at(at.item(index).span(), "not a host name")
+                        .help("write `gateway.example.com`: no scheme, no path, no `*`"),
+                );
+            }
+        }
+        hosts
+    }
+
+    fn allowed_origins(&mut self, origins: Vec<String>, at: &Place<'_>) -> Vec<String> {
+        for (index, origin) in origins.iter().enumerate() {
+            if !is_origin(origin) {
+                self.findings.add(
+                    Finding::mistake(format!("`{}` must be an origin", at.item(index).path()))
+                        .at(at.item(index).span(), "not an origin")
+                        .help("write `https://app.example.com`: scheme and host, no path; or `*`"),
+                );
+            }
+        }
+        origins
+    }
+
+    fn workers(&mut self, workers: Option<usize>, at: &Place<'_>) -> usize {
+        match workers {
+            Some(workers) => self.within(workers, 1, WORKERS_MAX, at),
+            None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        }
+    }
+
+    fn log(&mut self, log: file::Log, at: &Place<'_>) -> Log {
+        const LEVELS: [&str; 6] = ["debug", "error", "info", "off", "trace", "warn"];
+        let at = at.key("level");
+        let level = log.level.trim().to_lowercase();
+        // A filter takes any word for the name of a module; alone, it is a mistyped level.
+        let is_word = level.chars().all(char::is_alphanumeric);
+        let is_filter = tracing_subscriber::EnvFilter::try_new(&log.level).is_ok();
+        if (is_word && !LEVELS.contains(&level.as_str())) || !is_filter {
+            let close = hint::closest(&level, LEVELS);
+            self.findings.add(
+                Finding::mistake(format!(
+                    "{} is not a log level or filter",
+                    quote(&log.level, &at)
+                ))
+                .at(
+                    at.span(),
+                    close.map_or("not understood".to_owned(), |close| {
+                        format!("did you mean \"{close}\"?")
+                    }),
+                )
+                .help(
+                    "levels are error, warn, info, debug and trace; a filter looks like \
+                         `info,tollbridge=debug`",
+                ),
+            );
+        }
+        Log {
+            level: log.level,
+            format: log.format,
+        }
+    }
+
+    fn tls(&mut self, tls: &file::Tls, at: &Place<'_>) -> Tls {
+        Tls {
+            cert: self.existing_file(&tls.cert, &at.key("cert")),
+            key: self.existing_file(&tls.key, &at.key("key")),
+        }
+    }
+
+    fn existing_file(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
+        let path = self.path(written, at);
+        if !(self.surroundings.is_file)(&path) {
+            self.findings.add(
+                Finding::mistake(format!("the file of `{}` does not exist", at.path()))
+                    .at(at.span(), "no such file")
+                    .help_if(
+                        at.is_quotable()
+                            .then(|| format!("looked for {}", path.display())),
+                    ),
+            );
+        }
+        path
+    }
+
+    /// `written` as a path; a relative one starts at the directory of the file it is written in.
+    fn path(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
+        if written.starts_with('~') {
+            self.findings.add(
+                Finding::mistake(format!("`{}` begins with `~`", at.path()))
+                    .at(at.span(), "no shell expands this")
+                    .help(format!(
+                        "write \"${{HOME}}{}\"",
+                        written.trim_start_matches('~')
+                    )),
+            );
+        }
+        let source = at
+            .span()
+            .map(|span| self.surroundings.sources.get(span.source));
+        source.map_or_else(|| written.into(), |source| source.directory.join(written))
+    }
+
+    fn limits(&mut self, limits: &file::Limits, at: &Place<'_>) -> Limits {
+        Limits {
+            body: self.size(limits.body, &at.key("body")),
+            headers: self.size(limits.headers, &at.key("headers")),
+            depth: self.within(limits.depth, 8, DEPTH_MAX, &at.key("depth")),
+            sessions_per_agent: self.within(
+                limits.sessions_per_agent,
+                1,
+                usize::MAX,
+                &at.key("sessions_per_agent"),
+            ),
+        }
+    }
+
+    fn naming(&mut self, naming: &file::Naming, at: &Place<'_>) -> Naming {
+        self.template(&naming.template, &at.key("template"));
+        let (min, max) = NAME_LENGTHS.into_inner();
+        Naming {
+            template: naming.template.clone(),
+            charset: naming.charset,
+            max_length: self.within(naming.max_length, min, max, &at.key("max_length")),
+            conflict: naming.conflict,
+            namespace_resources: naming.namespace_resources,
+        }
+    }
+
+    fn template(&mut self, template: &str, at: &Place<'_>) {
+        let literal = template.replace("{server}", "").replace("{tool}", "");
+        let stray = literal.chars().find(|c| !is_name_char(*c));
+        let label = if template.matches("{tool}").count() != 1 {
+            "`{tool}` must be in it, once".to_owned()
+        } else if template.matches("{server}").count() > 1 {
+            "`{server}` may be in it once".to_owned()
+        } else if literal.contains(['{', '}']) {
+            "only `{server}` and `{tool}` stand for something".to_owned()
+        } else if let Some(stray) = stray {
+            format!("names cannot have `{}`", stray.escape_default())
+        } else {
+            return;
+        };
+        self.findings.add(
+            Finding::mistake(format!(
+                "{} is not a template of names",
+                quote(template, at)
+            ))
+            .at(at.span(), label)
+            .help("write for example \"mcp_{server}_{tool}\", \"{server}.{tool}\" or \"{tool}\""),
+        );
+    }
+
+    /// A time of at least `min`.
+    fn time(&mut self, time: Time, min: Duration, at: &Place<'_>) -> Duration {
+        if time.0 < min || time.0 > TIME_MAX {
+            let label = format!(
+                "must be between {} and {}",
+                Time(min),
+                humantime::format_duration(TIME_MAX)
+            );
+            self.wrong(at, &label);
+        }
+        time.0
+    }
+
+    fn size(&mut self, size: Size, at: &Place<'_>) -> usize {
+        self.within(size, Size(Size::KIB), Size(SIZE_MAX), at);
+        usize::try_from(size.0).unwrap_or(usize::MAX)
+    }
+
+    /// `value`, which is reported unless it is between `min` and `max`.
+    fn within<T: Copy + Display + PartialOrd>(
+        &mut self,
+        value: T,
+        min: T,
+        max: T,
+        at: &Place<'_>,
+    ) -> T {
+        if value < min {
+            self.wrong(at, &format!("must be at least {min}"));
+        } else if !(min..=max).contains(&value) {
+            self.wrong(at, &format!("must be at most {max}"));
+        }
+        value
+    }
+
+    /// Reports a value that its key does not allow.
+    fn wrong(&mut self, at: &Place<'_>, label: &str) {
+        let finding = Finding::mistake(format!("`{}` has a value out of range", at.path()));
+        self.findings.add(finding.at(at.span(), label));
+    }
+}
+
+/// What to write for an address that is not one.
+fn listen_help(written: &str) -> String {
+    let (host, port) = written.rsplit_once(':').unwrap_or((written, ""));
+    let port = port
+        .parse()
+        .or_else(|_| written.parse())
+        .unwrap_or(8080_u16);
+    match host {
+        "0.0.0.0" | "*" => format!("write \"0.0.0.0:{port}\""),
+        "::" | "[::]" => format!("write \"[::]:{port}\""),
+        _ => format!("write \"127.0.0.1:{port}\""),
+    }
+}
+
+/// `*`, or scheme and authority alone, as browsers send them.
+fn is_origin(text: &str) -> bool {
+    if text == "*" || text == "null" {
+        return true;
+    }
+    let Some((scheme, authority)) = text.split_once("://") else {
+        return false;
+    };
+    !scheme.is_empty()
+        && scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+        && authority.parse::<http::uri::Authority>().is_ok()
+        && !authority.contains(['@', '*'])
+}
+
+/// The characters of tool names (specification 2025-11-25, tool names).
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')
+}
+
+/// `` `text` ``, or words in its place where it may not be shown.
+fn quote(text: &str, at: &Place<'_>) -> String {
+    if at.is_quotable() {
+        format!("`{text}`")
+    } else {
+        format!("the value of `{}`", at.path())
+    }
+}

@@ -1,0 +1,92 @@
+//! Rules for the items of a server: which ones are shown, and as what.
+
+use globset::{Glob, GlobBuilder};
+use indexmap::IndexMap;
+
+use super::{Resolver, is_name_char, quote};
+use crate::config::{
+    ItemRules,
+    file::{self, ItemKind},
+    node::Place,
+    report::Finding,
+};
+
+/// The longest name the specification allows a tool (2025-11-25, tool names).
+const NAME_LENGTH_MAX: usize = 128;
+
+impl Resolver<'_> {
+    pub(super) fn item_rules(
+        &mut self,
+        rules: file::ItemRules,
+        kind: ItemKind,
+        at: &Place<'_>,
+    ) -> ItemRules {
+        self.rename(&rules.rename, kind, &at.key("rename"));
+        ItemRules {
+            allow: rules
+                .allow
+                .map(|allow| self.globs(&allow, &at.key("allow"))),
+            deny: self.globs(&rules.deny, &at.key("deny")),
+            rename: rules.rename,
+            describe: rules.describe,
+        }
+    }
+
+    fn globs(&mut self, globs: &[String], at: &Place<'_>) -> Vec<Glob> {
+        let mut parsed = Vec::new();
+        for (index, glob) in globs.iter().enumerate() {
+            match GlobBuilder::new(glob).literal_separator(true).build() {
+                Ok(glob) => parsed.push(glob),
+                Err(error) => {
+                    let at = at.item(index);
+                    self.findings.add(
+                        Finding::mistake(format!("{} is not a glob", quote(glob, &at)))
+                            .at(at.span(), error.kind().to_string())
+                            .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
+                    );
+                }
+            }
+        }
+        parsed
+    }
+
+    fn rename(&mut self, rename: &IndexMap<String, String>, kind: ItemKind, at: &Place<'_>) {
+        let mut taken: IndexMap<&str, &str> = IndexMap::new();
+        for (original, new) in rename {
+            let entry = at.key(original);
+            if !is_item_name(new, kind) {
+                self.findings.add(
+                    Finding::mistake(format!("{} cannot be a name", quote(new, &entry)))
+                        .at(entry.span(), "not a legal name")
+                        .help(match kind {
+                            ItemKind::Resources => "write a URI without spaces",
+                            ItemKind::Prompts | ItemKind::Tools => {
+                                "names have 1 to 128 letters, digits, `_`, `-`, `.` and `/`"
+                            }
+                        }),
+                );
+            }
+            if let Some(other) = taken.insert(new, original) {
+                self.findings.add(
+                    Finding::mistake(format!("two names in `{}` become the same", at.path()))
+                        .at(entry.span(), format!("`{original}` gets this name"))
+                        .at(
+                            at.key(other).span(),
+                            format!("and `{other}` has it already"),
+                        ),
+                );
+            }
+        }
+    }
+}
+
+fn is_item_name(name: &str, kind: ItemKind) -> bool {
+    match kind {
+        ItemKind::Resources => {
+            !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control())
+        }
+        ItemKind::Prompts | ItemKind::Tools => {
+            (1..=NAME_LENGTH_MAX).contains(&name.len()) && name.chars().all(is_name_char)
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Prefixes of exposed names: no two servers that run may have the same.
+
+use std::collections::HashMap;
+
+use crate::{
+    config::{
+        Charset, Config, Server,
+        node::Place,
+        report::{Finding, Findings},
+    },
+    names::ServerName,
+};
+
+/// Reports servers whose names or URIs nobody could tell apart.
+pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) {
+    let servers = root.key("servers");
+    let mut report = |kind: &str, prefix: &str, first: &ServerName, second: &ServerName| {
+        findings.add(
+            Finding::mistake(format!(
+                "`{first}` and `{second}` get the same {kind} `{prefix}`"
+            ))
+            .at(servers.key(second.as_str()).key_span(), "this server")
+            .at(servers.key(first.as_str()).key_span(), "and this one")
+            .help("rename one, or give it a `namespace` of its own"),
+        );
+    };
+    let mut names: HashMap<String, &ServerName> = HashMap::new();
+    let mut uris: HashMap<String, &ServerName> = HashMap::new();
+    for (name, server) in config.servers.iter().filter(|(_, server)| server.enabled) {
+        let shown = shown_name(name, server);
+        let in_names = name_prefix(shown, config.naming.charset);
+        let clashes_in_names = config.naming.template.contains("{server}")
+            && match names.insert(in_names.clone(), name) {
+                Some(other) => {
+                    report("name prefix", &in_names, other, name);
+                    true
+                }
+                None => false,
+            };
+        let in_uris = uri_prefix(shown);
+        if config.naming.namespace_resources
+            && let Some(other) = uris.insert(in_uris.clone(), name)
+            && !clashes_in_names
+        {
+            report("URI prefix", &in_uris, other, name);
+        }
+    }
+}
+
+/// What stands for a server in exposed names.
+fn shown_name<'s>(name: &'s ServerName, server: &'s Server) -> &'s str {
+    server.namespace.as_deref().unwrap_or(name.as_str())
+}
+
+/// A server's part of tool and prompt names.
+fn name_prefix(name: &str, charset: Charset) -> String {
+    match charset {
+        Charset::Original => name.to_owned(),
+        Charset::Strict => name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect(),
+    }
+}
+
+/// A server's part of resource URIs: a legal scheme.
+fn uri_prefix(name: &str) -> String {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
+    let plain: String = name
+        .to_lowercase()
+        .chars()
+        .map(|c| if legal(c) { c } else { '-' })
+        .collect();
+    if plain.starts_with(|c: char| c.is_ascii_lowercase()) {
+        plain
+    } else {
+        format!("s-{plain}")
+    }
+}

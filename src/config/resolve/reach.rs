@@ -1,0 +1,391 @@
+//! How a server is reached: a program, a URL, or the toolbox.
+
+use std::net::IpAddr;
+
+use http::{HeaderName, HeaderValue, Uri};
+use indexmap::IndexMap;
+
+use super::{Resolver, quote};
+use crate::config::{
+    Auth, Command, Remote, Secret, Transport,
+    file::{self, TransportKind},
+    node::Place,
+    report::Finding,
+};
+
+/// Headers that belong to the transport; those that begin with `mcp-` do as well.
+const OWN_HEADERS: [&str; 9] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "last-event-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Keys that only a program has a use for.
+const PROGRAM_KEYS: [&str; 3] = ["args", "cwd", "env"];
+
+/// Keys that only a URL has a use for.
+const URL_KEYS: [&str; 2] = ["auth", "headers"];
+
+impl Resolver<'_> {
+    /// `None` after a mistake, and for a disabled server that does not say.
+    pub(super) fn transport(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
+        let kind = server.transport;
+        let (command, url) = (at.key("command").is_written(), at.key("url").is_written());
+        match (command, url) {
+            (true, true) => self.both(at),
+            (true, false) => {
+                self.no_effect(at, "a server with `command`", &URL_KEYS);
+                self.program(server, kind, at)
+            }
+            (false, true) => {
+                self.no_effect(at, "a server with `url`", &PROGRAM_KEYS);
+                self.remote(server, kind, at)
+            }
+            (false, false) => self.neither(server, at),
+        }
+    }
+
+    fn both(&mut self, at: &Place<'_>) -> Option<Transport> {
+        self.findings.add(
+            Finding::mistake(format!("`{}` has both `command` and `url`", at.path()))
+                .at(
+                    at.key("url").key_span(),
+                    "the address of a server that runs already",
+                )
+                .at(at.key("command").key_span(), "a program to run")
+                .help("keep one of them"),
+        );
+        None
+    }
+
+    fn neither(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
+        if server.transport == Some(TransportKind::Builtin) {
+            let keys = [PROGRAM_KEYS.as_slice(), URL_KEYS.as_slice()].concat();
+            self.no_effect(at, "the toolbox", &keys);
+            return Some(Transport::Builtin);
+        }
+        // With a mistyped transport nobody knows what is missing.
+        if at.key("transport").is_written() && server.transport.is_none() {
+            return None;
+        }
+        if !server.enabled {
+            self.findings
+                .add(Finding::warning(format!("`{}` is left out", at.path())).at(
+                    at.key_span(),
+                    "disabled, and neither `command` nor `url` is given",
+                ));
+            return None;
+        }
+        let needed = match server.transport {
+            Some(TransportKind::Stdio) => "`command`",
+            Some(
+                TransportKind::Auto
+                | TransportKind::Http
+                | TransportKind::Sse
+                | TransportKind::WebSocket,
+            ) => "`url`",
+            Some(TransportKind::Builtin) | None => "`command` or `url`",
+        };
+        self.findings.add(
+            Finding::mistake(format!("`{}` needs {needed}", at.path()))
+                .at(at.key_span(), "it is not said how this server is reached")
+                .help(
+                    "write `command` for a program, `url` for a server on the network, or \
+                     `transport = \"builtin\"` for the toolbox",
+                ),
+        );
+        None
+    }
+
+    /// Warns of keys that are written and that `what` does not read.
+    fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
+        for at in keys.iter().map(|key| at.key(key)).filter(Place::is_written) {
+            self.findings.add(
+                Finding::warning(format!("`{}` has no effect", at.path()))
+                    .at(at.key_span(), format!("{what} does not use it")),
+            );
+        }
+    }
+
+    fn program(
+        &mut self,
+        server: &file::Server,
+        kind: Option<TransportKind>,
+        at: &Place<'_>,
+    ) -> Option<Transport> {
+        if let Some(kind) = kind.filter(|kind| *kind != TransportKind::Stdio) {
+            self.mismatch(kind, "a program is spoken to on stdin and stdout", at);
+            return None;
+        }
+        let program = server.command.as_deref()?;
+        self.program_name(program, &at.key("command"));
+        self.environment(&server.env, &at.key("env"));
+        let args = at.key("args");
+        for (index, _) in server
+            .args
+            .iter()
+            .enumerate()
+            .filter(|(_, arg)| arg.contains('\0'))
+        {
+            let at = args.item(index);
+            self.unusable(&at, "has a NUL character");
+        }
+        let cwd = server
+            .cwd
+            .as_deref()
+            .map(|cwd| self.path(cwd, &at.key("cwd")));
+        Some(Transport::Stdio(Command {
+            program: program.to_owned(),
+            args: server.args.clone(),
+            env: server.env.clone(),
+            cwd,
+        }))
+    }
+
+    fn mismatch(&mut self, kind: TransportKind, why: &str, at: &Place<'_>) {
+        let help = match kind {
+            TransportKind::WebSocket => "its URL begins with `ws:` or `wss:`",
+            TransportKind::Auto | TransportKind::Http | TransportKind::Sse => {
+                "its URL begins with `http:` or `https:`"
+            }
+            TransportKind::Builtin => "the toolbox needs neither `command` nor `url`",
+            TransportKind::Stdio => "it needs `command`",
+        };
+        let at = at.key("transport");
+        self.findings.add(
+            Finding::mistake(format!("`{}` does not fit", at.path()))
+                .at(at.span(), why)
+                .help(format!("leave it out, or mend the other key: {help}")),
+        );
+    }
+
+    fn program_name(&mut self, program: &str, at: &Place<'_>) {
+        if program.trim().is_empty() {
+            self.unusable(at, "is empty");
+        } else if program.contains('\0') {
+            self.unusable(at, "has a NUL character");
+        } else if let Some((first, rest)) = program.split_once(char::is_whitespace)
+            && !first.contains(['/', '\\'])
+        {
+            let args: Vec<_> = rest
+                .split_whitespace()
+                .map(|arg| format!("\"{arg}\""))
+                .collect();
+            let help = format!(
+                "write command = \"{first}\" and args = [{}]",
+                args.join(", ")
+            );
+            self.findings.add(
+                Finding::mistake(format!("{} is not one program", quote(program, at)))
+                    .at(at.span(), "no shell splits this into words")
+                    .help_if(at.is_quotable().then_some(help)),
+            );
+        }
+    }
+
+    fn environment(&mut self, env: &IndexMap<String, Secret>, at: &Place<'_>) {
+        for (name, value) in env {
+            let at = at.key(name);
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.findings.add(
+                    Finding::mistake("this is not the name of a variable")
+                        .at(at.key_span(), "names have no `=`, and are not empty"),
+                );
+            }
+            if value.expose().contains('\0') {
+                self.unusable(&at, "has a NUL character");
+            }
+        }
+    }
+
+    fn remote(
+        &mut self,
+        server: &file::Server,
+        kind: Option<TransportKind>,
+        at: &Place<'_>,
+    ) -> Option<Transport> {
+        let url = self.url(server.url.as_deref()?, &at.key("url"));
+        let headers = self.headers(server, &at.key("headers"));
+        let auth = server
+            .auth
+            .as_ref()
+            .map_or(Auth::None, |auth| self.auth(auth, at));
+        let url = url?;
+        self.clear_text(&url, &auth, &headers, at);
+        let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
+        let remote = Remote { url, headers, auth };
+        match (kind, is_socket) {
+            (None | Some(TransportKind::WebSocket), true) => Some(Transport::WebSocket(remote)),
+            (None | Some(TransportKind::Auto), false) => Some(Transport::Auto(remote)),
+            (Some(TransportKind::Http), false) => Some(Transport::Http(remote)),
+            (Some(TransportKind::Sse), false) => Some(Transport::Sse(remote)),
+            (Some(kind), _) => {
+                let scheme = remote.url.scheme_str().unwrap_or_default();
+                self.mismatch(
+                    kind,
+                    &format!("the URL of this server begins with `{scheme}:`"),
+                    at,
+                );
+                None
+            }
+        }
+    }
+
+    fn url(&mut self, written: &str, at: &Place<'_>) -> Option<Uri> {
+        let problem = match written.trim().parse::<Uri>() {
+            Err(_) => "not a URL",
+            Ok(url) => match (url.scheme_str(), url.authority()) {
+                (Some("http" | "https" | "ws" | "wss"), Some(authority)) => {
+                    if !authority.as_str().contains('@') {
+                        return Some(url);
+                    }
+                    "a URL with a password ends up in logs"
+                }
+                (Some(_), _) => "only `http:`, `https:`, `ws:` and `wss:` are understood",
+                (None, _) => "the scheme is missing",
+            },
+        };
+        let help = if problem.contains("password") {
+            "write the password in `auth` or `headers`".to_owned()
+        } else {
+            "write for example \"https://mcp.example.com/mcp\"".to_owned()
+        };
+        self.findings.add(
+            Finding::mistake(format!("`{}` is not usable", at.path()))
+                .at(at.span(), problem)
+                .help(help),
+        );
+        None
+    }
+
+    fn headers(&mut self, server: &file::Server, at: &Place<'_>) -> IndexMap<String, Secret> {
+        let mut seen: IndexMap<String, &str> = IndexMap::new();
+        for (name, value) in &server.headers {
+            let entry = at.key(name);
+            self.header_name(name, &entry);
+            self.header_value(value, &entry);
+            if let Some(other) = seen.insert(name.to_lowercase(), name) {
+                self.findings.add(
+                    Finding::mistake(format!("`{}` has one header twice", at.path()))
+                        .at(entry.key_span(), "case does not matter in header names")
+                        .at(at.key(other).key_span(), "the same header"),
+                );
+            }
+        }
+        server.headers.clone()
+    }
+
+    fn header_name(&mut self, name: &str, at: &Place<'_>) {
+        let lower = name.to_lowercase();
+        let label = if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            "letters, digits and `-` make a header name"
+        } else if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+            "the transport sets this header itself"
+        } else {
+            return;
+        };
+        let finding = Finding::mistake("this header cannot be set");
+        self.findings.add(finding.at(at.key_span(), label));
+    }
+
+    fn header_value(&mut self, value: &Secret, at: &Place<'_>) {
+        if HeaderValue::from_str(value.expose()).is_err() {
+            self.unusable(
+                at,
+                "has a line break or another character that headers cannot carry",
+            );
+        } else if value.expose().trim().is_empty() {
+            self.unusable(at, "is empty");
+        }
+    }
+
+    fn auth(&mut self, auth: &file::Auth, server: &Place<'_>) -> Auth {
+        let at = server.key("auth");
+        let sent = match auth {
+            file::Auth::Bearer { token } => {
+                self.header_value(token, &at.key("token"));
+                "authorization".to_owned()
+            }
+            file::Auth::Header { name, value } => {
+                self.auth_header_name(name, &at.key("name"));
+                self.header_value(value, &at.key("value"));
+                name.to_lowercase()
+            }
+        };
+        self.sent_twice(&sent, server);
+        match auth {
+            file::Auth::Bearer { token } => Auth::Bearer {
+                token: token.clone(),
+            },
+            file::Auth::Header { name, value } => Auth::Header {
+                name: name.clone(),
+                value: value.clone(),
+            },
+        }
+    }
+
+    fn auth_header_name(&mut self, name: &str, at: &Place<'_>) {
+        let lower = name.to_lowercase();
+        let illegal = HeaderName::from_bytes(name.as_bytes()).is_err();
+        if illegal || OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+            self.findings
+                .add(Finding::mistake("this header cannot be set").at(
+                    at.span(),
+                    "not a header name, or one that the transport sets itself",
+                ));
+        }
+    }
+
+    /// Reports a header that `auth` and `headers` both set.
+    fn sent_twice(&mut self, header: &str, server: &Place<'_>) {
+        let headers = server.key("headers");
+        let written = headers.keys().find(|name| name.to_lowercase() == header);
+        if let Some(name) = written {
+            self.findings.add(
+                Finding::mistake(format!("`{}` sets the credential twice", server.path()))
+                    .at(headers.key(name).key_span(), "here")
+                    .at(server.key("auth").key_span(), "and here")
+                    .help("keep one of them"),
+            );
+        }
+    }
+
+    /// Warns of a credential that everyone on the way can read.
+    fn clear_text(
+        &mut self,
+        url: &Uri,
+        auth: &Auth,
+        headers: &IndexMap<String, Secret>,
+        at: &Place<'_>,
+    ) {
+        let is_plain = matches!(url.scheme_str(), Some("http" | "ws"));
+        let has_credential = *auth != Auth::None
+            || headers
+                .keys()
+                .any(|name| name.eq_ignore_ascii_case("authorization"));
+        if is_plain && has_credential && !url.host().is_some_and(is_local) {
+            self.findings.add(
+                Finding::warning("the credential of this server is sent in clear text")
+                    .at(at.key("url").span(), "not encrypted")
+                    .help("use `https:`, unless the way there is safe"),
+            );
+        }
+    }
+
+    /// Reports a value that no program or header can carry, without showing it.
+    fn unusable(&mut self, at: &Place<'_>, why: &str) {
+        let finding = Finding::mistake(format!("`{}` {why}", at.path()));
+        self.findings.add(finding.at(at.span(), "not usable"));
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}

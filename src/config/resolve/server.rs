@@ -1,0 +1,201 @@
+//! One server.
+
+use std::time::Duration;
+
+use indexmap::IndexMap;
+
+use super::{Resolver, quote};
+use crate::{
+    config::{
+        Expose, Retry, Root, Server, ServerLimits,
+        file::{self, ItemKind},
+        node::Place,
+        report::Finding,
+        units::Time,
+    },
+    names::ServerName,
+};
+
+/// The least time that a timeout of a server may be.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// How long one call may take even with progress, unless it is written.
+const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+impl Resolver<'_> {
+    pub(super) fn servers(
+        &mut self,
+        servers: IndexMap<String, file::Server>,
+        at: &Place<'_>,
+    ) -> IndexMap<ServerName, Server> {
+        let mut resolved = IndexMap::new();
+        for (name, server) in servers {
+            let at = at.key(&name);
+            match ServerName::parse(&name) {
+                Ok(name) => {
+                    if let Some(server) = self.server(server, &at) {
+                        resolved.insert(name, server);
+                    }
+                }
+                Err(error) => self.findings.add(
+                    Finding::mistake("this is not the name of a server")
+                        .at(at.key_span(), error.to_string()),
+                ),
+            }
+        }
+        resolved
+    }
+
+    /// `None` when it is not said how the server is reached.
+    fn server(&mut self, server: file::Server, at: &Place<'_>) -> Option<Server> {
+        let transport = self.transport(&server, at);
+        let timeout = self.timeout(server.timeout, &at.key("timeout"));
+        let resolved = Server {
+            era: server.era,
+            enabled: server.enabled,
+            namespace: self.namespace(server.namespace, &at.key("namespace")),
+            expose: expose(&server.expose),
+            priority: server.priority,
+            tags: self.tags(server.tags, &at.key("tags")),
+            roots: server
+                .roots
+                .map(|roots| self.roots(roots, &at.key("roots"))),
+            tools: self.item_rules(server.tools, ItemKind::Tools, &at.key("tools")),
+            resources: self.item_rules(server.resources, ItemKind::Resources, &at.key("resources")),
+            prompts: self.item_rules(server.prompts, ItemKind::Prompts, &at.key("prompts")),
+            isolation: server.isolation,
+            max_instances: self.within(
+                server.max_instances,
+                1,
+                usize::MAX,
+                &at.key("max_instances"),
+            ),
+            idle_timeout: self.timeout(server.idle_timeout, &at.key("idle_timeout")),
+            startup_timeout: self.timeout(server.startup_timeout, &at.key("startup_timeout")),
+            connect_timeout: self.timeout(server.connect_timeout, &at.key("connect_timeout")),
+            timeout,
+            max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
+            retry: self.retry(server.retry, &at.key("retry")),
+            limits: ServerLimits {
+                request: self.size(server.limits.request, &at.key("limits").key("request")),
+                response: self.size(server.limits.response, &at.key("limits").key("response")),
+            },
+            transport: transport?,
+        };
+        Some(resolved)
+    }
+
+    fn timeout(&mut self, time: Time, at: &Place<'_>) -> Duration {
+        self.time(time, TIMEOUT_MIN, at)
+    }
+
+    fn max_total_timeout(
+        &mut self,
+        written: Option<Time>,
+        timeout: Duration,
+        server: &Place<'_>,
+    ) -> Duration {
+        let Some(total) = written else {
+            return timeout.max(MAX_TOTAL_TIMEOUT);
+        };
+        let at = server.key("max_total_timeout");
+        if total.0 < timeout {
+            self.findings.add(
+                Finding::mistake(format!("`{}` is less than `timeout`", at.path()))
+                    .at(at.span(), "ends every call first")
+                    .at(
+                        server
+                            .key("timeout")
+                            .span()
+                            .filter(|_| server.key("timeout").is_written()),
+                        "is longer",
+                    )
+                    .help(format!(
+                        "`timeout` is {}; write at least that",
+                        Time(timeout)
+                    )),
+            );
+        }
+        self.timeout(total, &at)
+    }
+
+    fn retry(&mut self, retry: file::Retry, at: &Place<'_>) -> Retry {
+        if retry.base.0 > retry.max.0 {
+            let (base, max) = (at.key("base"), at.key("max"));
+            let first = if base.is_written() { &base } else { &max };
+            self.findings.add(
+                Finding::mistake(format!("`{}` is longer than `max`", base.path()))
+                    .at(
+                        first.span(),
+                        format!("base is {}, max is {}", retry.base, retry.max),
+                    )
+                    .help("delays grow from `base` to `max`"),
+            );
+        }
+        let jitter = at.key("jitter");
+        Retry {
+            base: self.timeout(retry.base, &at.key("base")),
+            max: self.timeout(retry.max, &at.key("max")),
+            jitter: self.within(retry.jitter, 0.0, 1.0, &jitter),
+        }
+    }
+
+    fn namespace(&mut self, namespace: Option<String>, at: &Place<'_>) -> Option<String> {
+        if let Some(Err(error)) = namespace.as_deref().map(ServerName::parse) {
+            self.findings.add(
+                Finding::mistake(format!("`{}` must be a name like a server's", at.path()))
+                    .at(at.span(), error.to_string()),
+            );
+        }
+        namespace
+    }
+
+    fn tags(&mut self, tags: Vec<String>, at: &Place<'_>) -> Vec<String> {
+        for (index, _) in tags
+            .iter()
+            .enumerate()
+            .filter(|(_, tag)| tag.trim().is_empty())
+        {
+            self.findings.add(
+                Finding::mistake(format!("`{}` is empty", at.item(index).path()))
+                    .at(at.item(index).span(), "write a word, or leave it out"),
+            );
+        }
+        tags
+    }
+
+    fn roots(&mut self, roots: Vec<file::Root>, at: &Place<'_>) -> Vec<Root> {
+        let mut resolved = Vec::new();
+        for (index, root) in roots.into_iter().enumerate() {
+            let item = at.item(index);
+            let (uri, name, at) = match root {
+                file::Root::Uri(uri) => (uri, None, item),
+                file::Root::Named(root) => (root.uri, root.name, item.key("uri")),
+            };
+            if !uri.starts_with("file:///") {
+                self.findings.add(
+                    Finding::mistake(format!("{} is not a `file:` URI", quote(&uri, &at)))
+                        .at(at.span(), "roots are local directories")
+                        .help(root_help(&uri)),
+                );
+            }
+            resolved.push(Root { uri, name });
+        }
+        resolved
+    }
+}
+
+fn root_help(written: &str) -> String {
+    match written.strip_prefix('/') {
+        Some(path) => format!("write \"file:///{path}\""),
+        None => "write for example \"file:///home/me/project\"".to_owned(),
+    }
+}
+
+fn expose(kinds: &[ItemKind]) -> Expose {
+    Expose {
+        tools: kinds.contains(&ItemKind::Tools),
+        resources: kinds.contains(&ItemKind::Resources),
+        prompts: kinds.contains(&ItemKind::Prompts),
+    }
+}

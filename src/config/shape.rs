@@ -1,0 +1,479 @@
+//! The shape of a config: keys, types and legal words, checked against the schema of `file`.
+//!
+//! The schema is generated from the types, so that editors, this check and the decoder agree. What
+//! does not conform is reported and left out, so that one mistake hides no other. Only the part of
+//! JSON Schema that the types of `file` generate is understood here.
+
+use serde_json::{Map, Value as Json};
+
+use super::{
+    environment, file, hint, known,
+    node::{Entry, Node, Origin, Value, join},
+    report::{Finding, Findings, Sources},
+    units::{Size, Time, UNIT_KEYWORD},
+};
+
+/// Reports everything in `node` that `schema` does not allow, and removes it.
+pub(super) fn conform(
+    node: &mut Node,
+    schema: &Json,
+    sources: &mut Sources,
+    findings: &mut Findings,
+) {
+    let definitions = schema.get("$defs").and_then(Json::as_object);
+    let mut check = Check {
+        definitions,
+        sources,
+        findings,
+    };
+    if !check.value(node, schema, "") {
+        *node = Node::empty();
+    }
+}
+
+struct Check<'s, 'f> {
+    definitions: Option<&'s Map<String, Json>>,
+    sources: &'f mut Sources,
+    findings: &'f mut Findings,
+}
+
+impl<'s> Check<'s, '_> {
+    /// Whether `node`, once cleaned, may stay.
+    fn value(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
+        if node.origin == Origin::Broken {
+            return false;
+        }
+        let (name, schema) = self.resolve(schema);
+        if let Some(unit) = schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
+            return self.quantity(node, unit, path);
+        }
+        let options = schema.get("oneOf").or_else(|| schema.get("anyOf"));
+        if let Some(options) = options.and_then(Json::as_array) {
+            return self.one_of(node, options, path);
+        }
+        if let Some(words) = schema.get("enum").and_then(Json::as_array) {
+            let words: Vec<&str> = words.iter().filter_map(Json::as_str).collect();
+            return self.word(node, &words, path);
+        }
+        match schema.get("type").and_then(Json::as_str) {
+            Some("object") => self.table(node, Section { name, schema }, path),
+            Some("array") => self.list(node, schema, path),
+            Some("string") => self.text(node, path),
+            Some("boolean") => self.boolean(node, path),
+            Some("integer") => self.integer(node, schema, path),
+            Some("number") => self.number(node, path),
+            _ => true,
+        }
+    }
+
+    /// What `schema` refers to, with its name, or `schema` itself.
+    fn resolve(&self, schema: &'s Json) -> (&'s str, &'s Json) {
+        let reference = schema.get("$ref").and_then(Json::as_str);
+        let name = reference
+            .and_then(|name| name.strip_prefix("#/$defs/"))
+            .unwrap_or_default();
+        match self
+            .definitions
+            .and_then(|definitions| definitions.get(name))
+        {
+            Some(definition) => (name, definition),
+            None => ("", schema),
+        }
+    }
+
+    fn table(&mut self, node: &mut Node, section: Section<'s>, path: &str) -> bool {
+        if node.origin == Origin::Environment
+            && let Some(compound) = node
+                .as_text()
+                .and_then(|t| environment::compound(t, node.span))
+        {
+            *node = compound;
+        }
+        let span = node.span;
+        let Some(table) = node.as_table_mut() else {
+            return self.wrong_type(node, "a table", None, path);
+        };
+        let required = section.required();
+        let mut missing = required.clone();
+        let mut complete = true;
+        let entries = std::mem::take(table);
+        for (key, mut entry) in entries {
+            if matches!(entry.node.value, Value::Null) {
+                continue;
+            }
+            missing.retain(|name| *name != key);
+            if path.is_empty() && key.starts_with(file::OPERATORS_PREFIX) {
+                continue;
+            }
+            let Some(schema) = section.key(&key) else {
+                self.unknown_key(&key, &entry, section, path);
+                continue;
+            };
+            if self.value(&mut entry.node, schema, &join(path, &key)) {
+                table.insert(key, entry);
+            } else {
+                complete &= !required.contains(&key.as_str());
+            }
+        }
+        for name in &missing {
+            let finding = Finding::mistake(format!("`{path}` needs `{name}`"));
+            self.findings
+                .add(finding.at(Some(span), format!("`{name}` is missing")));
+        }
+        complete && missing.is_empty()
+    }
+
+    fn unknown_key(&mut self, key: &str, entry: &Entry, section: Section<'_>, path: &str) {
+        self.sources.hide_values(&entry.node);
+        let message = format!("unknown key `{}`", join(path, key));
+        let finding = if self.sources.get(entry.key.source).foreign {
+            Finding::warning(message)
+        } else {
+            Finding::mistake(message)
+        };
+        let keys = section.keys();
+        let (label, help) = if known::is_later(section.name, key) {
+            ("not supported by this version", "remove it".to_owned())
+        } else if let Some(help) = known::in_place_of(section.name, key) {
+            ("not a key of ours", help.to_owned())
+        } else if let Some(close) = hint::closest(key, keys.iter().copied()) {
+            ("no such key", format!("did you mean `{close}`?"))
+        } else {
+            (
+                "no such key",
+                format!("the keys here are {}", hint::listed(&keys)),
+            )
+        };
+        self.findings
+            .add(finding.at(Some(entry.key), label).help(help));
+    }
+
+    fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
+        if node.origin == Origin::Environment
+            && let Some(compound) = node
+                .as_text()
+                .and_then(|t| environment::compound(t, node.span))
+        {
+            *node = compound;
+        }
+        let Value::List(items) = &mut node.value else {
+            return self.wrong_type(node, "a list", Some("[\"...\"]"), path);
+        };
+        let mut kept = Vec::new();
+        for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
+            let stays = schema
+                .get("items")
+                .is_none_or(|schema| self.value(&mut item, schema, &format!("{path}[{index}]")));
+            if stays {
+                kept.push(item);
+            }
+        }
+        node.value = Value::List(kept);
+        true
+    }
+
+    /// One of several shapes: a word, a table told by its `type`, or whatever has the right type.
+    fn one_of(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
+        let words: Vec<&str> = options
+            .iter()
+            .filter_map(|option| option.get("const").and_then(Json::as_str))
+            .collect();
+        if words.len() == options.len() {
+            return self.word(node, &words, path);
+        }
+        if options.iter().all(|option| tag(option).is_some()) {
+            return self.tagged(node, options, path);
+        }
+        let wanted = if node.as_table().is_some() {
+            "object"
+        } else {
+            "string"
+        };
+        let fits = |option: &&Json| {
+            self.resolve(option).1.get("type").and_then(Json::as_str) == Some(wanted)
+        };
+        match options.iter().find(fits) {
+            Some(option) => self.value(node, option, path),
+            None => true,
+        }
+    }
+
+    fn tagged(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
+        let tags: Vec<&str> = options.iter().filter_map(tag).collect();
+        let span = node.span;
+        let Some(table) = node.as_table_mut() else {
+            return self.wrong_type(node, "a table", None, path);
+        };
+        let Some(entry) = table.get_mut(TAG) else {
+            let finding = Finding::mistake(format!("`{path}` needs `{TAG}`"));
+            let help = format!("write {}", hint::bare(&quoted(&tags, "type = ")));
+            self.findings
+                .add(finding.at(Some(span), "`type` is missing").help(help));
+            return false;
+        };
+        if !self.word(&mut entry.node, &tags, &join(path, TAG)) {
+            return false;
+        }
+        let written = entry.node.as_text().map(str::to_owned);
+        let option = options
+            .iter()
+            .find(|option| tag(option) == written.as_deref());
+        option.is_none_or(|schema| {
+            self.table(
+                node,
+                Section {
+                    name: "Auth",
+                    schema,
+                },
+                path,
+            )
+        })
+    }
+
+    fn word(&mut self, node: &mut Node, words: &[&str], path: &str) -> bool {
+        let Some(written) = node.as_text() else {
+            let help = format!("the legal values are {}", hint::bare(&quoted(words, "")));
+            self.report_type(node, "a string", Some(help), path);
+            return false;
+        };
+        if words.contains(&written) {
+            return true;
+        }
+        let message = match self.quotable(node) {
+            Some(written) => format!("`{written}` is not a legal value of `{path}`"),
+            None => format!("this is not a legal value of `{path}`"),
+        };
+        let label = if known::is_later_word(path, written) {
+            "not supported by this version".to_owned()
+        } else if let Some(close) = hint::closest(written, words.iter().copied()) {
+            format!("did you mean \"{close}\"?")
+        } else {
+            "no such value".to_owned()
+        };
+        let help = format!("the legal values are {}", hint::bare(&quoted(words, "")));
+        self.findings.add(
+            Finding::mistake(message)
+                .at(Some(node.span), label)
+                .help(help),
+        );
+        false
+    }
+
+    fn text(&mut self, node: &mut Node, path: &str) -> bool {
+        match node.value {
+            Value::Text(_) => true,
+            // Other programs take these for strings.
+            Value::Bool(_) | Value::Float(_) | Value::Integer(_)
+                if self.sources.get(node.span.source).foreign =>
+            {
+                node.value = Value::Text(self.sources.written(node.span).to_owned());
+                true
+            }
+            Value::Bool(_) | Value::Float(_) | Value::Integer(_) => {
+                self.report_type(node, "a string", Some("put it in quotes".to_owned()), path);
+                false
+            }
+            Value::List(_) | Value::Null | Value::Table(_) => {
+                self.wrong_type(node, "a string", None, path)
+            }
+        }
+    }
+
+    fn boolean(&mut self, node: &mut Node, path: &str) -> bool {
+        if node.origin.is_untyped()
+            && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
+        {
+            node.value = Value::Bool(value);
+        }
+        if let Value::Bool(_) = node.value {
+            return true;
+        }
+        // YAML 1.1 took these for booleans.
+        let help = match node.as_text().map(str::to_lowercase).as_deref() {
+            Some("on" | "y" | "yes") => Some("write `true`".to_owned()),
+            Some("n" | "no" | "off") => Some("write `false`".to_owned()),
+            _ => None,
+        };
+        self.report_type(node, "`true` or `false`", help, path);
+        false
+    }
+
+    fn number(&mut self, node: &mut Node, path: &str) -> bool {
+        if node.origin.is_untyped()
+            && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
+        {
+            node.value = Value::Float(value);
+        }
+        if let Value::Float(_) | Value::Integer(_) = node.value {
+            return true;
+        }
+        self.wrong_type(node, "a number", None, path)
+    }
+
+    fn integer(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
+        if node.origin.is_untyped()
+            && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
+        {
+            node.value = Value::Integer(value);
+        }
+        let Value::Integer(value) = node.value else {
+            let example = schema.get("default").map(Json::to_string);
+            return self.wrong_type(node, "a whole number", example.as_deref(), path);
+        };
+        let (min, max) = bounds(schema);
+        if (min..=max).contains(&value) {
+            return true;
+        }
+        let finding = Finding::mistake(format!("`{path}` is out of range"));
+        let label = if value < min {
+            format!("must be at least {min}")
+        } else {
+            format!("must be at most {max}")
+        };
+        self.findings.add(finding.at(Some(node.span), label));
+        false
+    }
+
+    fn quantity(&mut self, node: &mut Node, unit: &str, path: &str) -> bool {
+        let is_time = unit == Time::KEYWORD;
+        if is_time && matches!(node.value, Value::Integer(0)) {
+            node.value = Value::Text("0s".to_owned());
+        }
+        let (noun, units, examples) = if is_time {
+            ("a duration", ["s", "ms"], "\"500ms\", \"30s\" or \"1m30s\"")
+        } else {
+            ("a size", ["KiB", "MiB"], "\"64KiB\" or \"4MiB\"")
+        };
+        let bare = match &node.value {
+            Value::Text(text) => {
+                let parsed = if is_time {
+                    Time::parse(text).is_some()
+                } else {
+                    Size::parse(text).is_some()
+                };
+                if parsed {
+                    return true;
+                }
+                text.trim().parse::<f64>().is_ok()
+            }
+            Value::Float(_) | Value::Integer(_) => true,
+            Value::Bool(_) | Value::List(_) | Value::Null | Value::Table(_) => false,
+        };
+        let written = self.sources.written(node.span).trim_matches(['"', '\'']);
+        let (label, help) = if bare && self.quotable(node).is_some() {
+            let [small, large] = units.map(|unit| format!("\"{written}{unit}\""));
+            ("the unit is missing", format!("write {small} or {large}"))
+        } else {
+            (
+                if bare {
+                    "the unit is missing"
+                } else {
+                    "not understood"
+                },
+                format!("write for example {examples}"),
+            )
+        };
+        let finding = Finding::mistake(format!("`{path}` must be {noun} with a unit"));
+        self.findings
+            .add(finding.at(Some(node.span), label).help(help));
+        false
+    }
+
+    /// Reports that `node` is not `wanted`; false, for the caller to return.
+    fn wrong_type(&mut self, node: &Node, wanted: &str, example: Option<&str>, path: &str) -> bool {
+        let help = example.map(|example| format!("write for example {example}"));
+        self.report_type(node, wanted, help, path);
+        false
+    }
+
+    fn report_type(&mut self, node: &Node, wanted: &str, help: Option<String>, path: &str) {
+        let finding = if path.is_empty() {
+            Finding::mistake(format!("a config is {wanted}"))
+        } else {
+            Finding::mistake(format!("`{path}` must be {wanted}"))
+        };
+        let label = format!("this is {}", node.kind());
+        self.findings
+            .add(finding.at(Some(node.span), label).help_if(help));
+    }
+
+    /// The text of `node`, when it may be shown.
+    fn quotable<'n>(&self, node: &'n Node) -> Option<&'n str> {
+        let hidden = &self.sources.get(node.span.source).hidden;
+        let shown = node.origin != Origin::Variable && !hidden.hides(&node.span.range());
+        shown.then(|| node.as_text().unwrap_or_default())
+    }
+}
+
+/// The key that tells the options of a tagged table apart.
+const TAG: &str = "type";
+
+/// The value of the tag in the schema `option`.
+fn tag(option: &Json) -> Option<&str> {
+    option.get("properties")?.get(TAG)?.get("const")?.as_str()
+}
+
+/// `"a"`, `"b"`, each behind `prefix`.
+fn quoted(words: &[&str], prefix: &str) -> Vec<String> {
+    words
+        .iter()
+        .map(|word| format!("{prefix}\"{word}\""))
+        .collect()
+}
+
+/// The least and the greatest legal integer; the schema names the width of a type, not always
+/// its bounds.
+fn bounds(schema: &Json) -> (i64, i64) {
+    let (min, max) = match schema.get("format").and_then(Json::as_str) {
+        Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        Some("uint16") => (0, i64::from(u16::MAX)),
+        Some("uint32") => (0, i64::from(u32::MAX)),
+        Some("uint" | "uint64") => (0, i64::MAX),
+        _ => (i64::MIN, i64::MAX),
+    };
+    let bound = |keyword: &str| schema.get(keyword).and_then(Json::as_i64);
+    (
+        bound("minimum").unwrap_or(min),
+        bound("maximum").unwrap_or(max),
+    )
+}
+
+/// A table of the schema: the type it was generated from, and its schema.
+#[derive(Clone, Copy)]
+struct Section<'s> {
+    name: &'s str,
+    schema: &'s Json,
+}
+
+impl<'s> Section<'s> {
+    /// The schema of the entry `key`: a key of the type, or any key of a map.
+    fn key(self, key: &str) -> Option<&'s Json> {
+        let property = self
+            .schema
+            .get("properties")
+            .and_then(|properties| properties.get(key));
+        property.or_else(|| {
+            self.schema
+                .get("additionalProperties")
+                .filter(|others| others.is_object())
+        })
+    }
+
+    fn keys(self) -> Vec<&'s str> {
+        let properties = self.schema.get("properties").and_then(Json::as_object);
+        properties
+            .into_iter()
+            .flat_map(|p| p.keys())
+            .map(String::as_str)
+            .collect()
+    }
+
+    fn required(self) -> Vec<&'s str> {
+        let names = self.schema.get("required").and_then(Json::as_array);
+        names
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .collect()
+    }
+}

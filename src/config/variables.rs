@@ -1,0 +1,437 @@
+//! Variables in strings: `${VAR}` is required, `${VAR:default}` optional, `$$` is one `$`.
+//!
+//! A default may hold variables itself. The value of a variable is taken as it is: nothing in it
+//! is expanded again, so that a token may contain `${`. A variable that is set to nothing is set.
+//! In documents of other programs their own forms come first: `${env:X}`, `${input:X}`,
+//! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there.
+//!
+//! Runs after merging, so that a value which another file replaces needs no variable; a server
+//! that is not enabled needs none either.
+
+use std::path::Path;
+
+use super::{
+    Environment, hint,
+    node::{Node, Origin, Span, Value},
+    report::{Finding, Findings, SourceText, Sources},
+};
+
+/// Deepest nesting of defaults.
+const DEPTH_MAX: usize = 16;
+
+/// Expands every string below `node`; where a variable has no value, that is reported.
+pub(super) fn expand(
+    node: &mut Node,
+    environment: &Environment,
+    sources: &Sources,
+    findings: &mut Findings,
+) {
+    let mut expander = Expander {
+        environment,
+        sources,
+        findings,
+        lenient: false,
+    };
+    expander.tree(node, &mut Vec::new());
+}
+
+/// The names of the variables that strings below `node` refer to.
+pub(super) fn names(node: &Node) -> Vec<String> {
+    let mut names = Vec::new();
+    each_text(node, &mut |text| {
+        for rest in text.split("${").skip(1) {
+            let rest = rest.strip_prefix("env:").unwrap_or(rest);
+            names.push(rest.chars().take_while(|c| is_name_char(*c)).collect());
+        }
+    });
+    names
+}
+
+fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
+    if let Some(text) = node.as_text() {
+        visit(text);
+    }
+    node.children().for_each(|child| each_text(child, visit));
+}
+
+struct Expander<'e> {
+    environment: &'e Environment,
+    sources: &'e Sources,
+    findings: &'e mut Findings,
+    /// Whether the name of a variable without a value stands for it, since nobody will use it.
+    lenient: bool,
+}
+
+impl Expander<'_> {
+    fn tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
+        if let [section, _] = path.as_slice()
+            && section == "servers"
+        {
+            self.lenient = self.is_disabled(node);
+        }
+        if node.origin == Origin::Written {
+            self.text(node, path);
+        }
+        if let Value::List(items) = &mut node.value {
+            for item in items {
+                self.tree(item, path);
+            }
+        }
+        for (key, entry) in node.as_table_mut().into_iter().flatten() {
+            path.push(key.clone());
+            self.tree(&mut entry.node, path);
+            path.pop();
+        }
+        if path.len() == 2 {
+            self.lenient = false;
+        }
+    }
+
+    /// Whether `enabled` of the server `node` is false, once expanded.
+    fn is_disabled(&mut self, node: &mut Node) -> bool {
+        let Some(entry) = node
+            .as_table_mut()
+            .and_then(|table| table.get_mut("enabled"))
+        else {
+            return false;
+        };
+        self.tree(&mut entry.node, &mut vec!["enabled".to_owned()]);
+        let text = entry.node.as_text().map(str::trim);
+        matches!(entry.node.value, Value::Bool(false)) || text == Some("false")
+    }
+
+    fn text(&mut self, node: &mut Node, path: &[String]) {
+        let Value::Text(text) = &node.value else {
+            return;
+        };
+        if !text.contains('$') {
+            return;
+        }
+        let source = self.sources.get(node.span.source);
+        let mut expansion = Expansion {
+            environment: self.environment,
+            source,
+            lenient: self.lenient,
+            output: String::new(),
+            has_variable: false,
+            problems: Vec::new(),
+            doubts: Vec::new(),
+        };
+        expansion.run(text, 0);
+        let Expansion {
+            output,
+            has_variable,
+            problems,
+            doubts,
+            ..
+        } = expansion;
+        let dotted = path.join(".");
+        let place = |written: &str| Some(part(node.span, written, source));
+        for doubt in doubts {
+            self.findings.add(
+                Finding::warning(doubt.message)
+                    .at(place(&doubt.written), "taken literally")
+                    .help(doubt.help),
+            );
+        }
+        if problems.is_empty() {
+            node.value = Value::Text(output);
+            if has_variable {
+                node.origin = Origin::Variable;
+            }
+            return;
+        }
+        for problem in problems {
+            let finding = problem.finding(&dotted, self.environment);
+            self.findings
+                .add(finding.at(place(problem.written()), "needed here"));
+        }
+        node.origin = Origin::Broken;
+    }
+}
+
+/// The part of `span` that reads `written`, or all of it.
+fn part(span: Span, written: &str, source: &SourceText) -> Span {
+    let whole = source.text.get(span.range()).unwrap_or_default();
+    match whole.find(written) {
+        Some(at) => {
+            let start = span.start + at;
+            Span::new(span.source, start..start + written.len())
+        }
+        None => span,
+    }
+}
+
+/// The expansion of one string.
+struct Expansion<'e> {
+    environment: &'e Environment,
+    source: &'e SourceText,
+    lenient: bool,
+    output: String,
+    has_variable: bool,
+    problems: Vec<Problem>,
+    doubts: Vec<Doubt>,
+}
+
+/// A form that is legal and yet most likely not what was meant.
+struct Doubt {
+    written: String,
+    message: String,
+    help: String,
+}
+
+impl Expansion<'_> {
+    fn run(&mut self, text: &str, depth: usize) {
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            self.output.push_str(&rest[..at]);
+            let after = &rest[at + 1..];
+            if after.starts_with('$') && !self.source.foreign {
+                self.output.push('$');
+                rest = &after[1..];
+            } else if let Some(inner) = after.strip_prefix('{') {
+                let Some(end) = closing_brace(inner) else {
+                    self.problems.push(Problem::Unclosed {
+                        written: rest[at..].to_owned(),
+                    });
+                    return;
+                };
+                self.variable(&inner[..end], depth);
+                rest = &inner[end + 1..];
+            } else {
+                self.output.push('$');
+                rest = after;
+            }
+        }
+        self.output.push_str(rest);
+    }
+
+    /// Puts out what `${inner}` stands for.
+    fn variable(&mut self, inner: &str, depth: usize) {
+        if depth >= DEPTH_MAX {
+            self.problems.push(Problem::TooDeep {
+                written: format!("${{{inner}}}"),
+            });
+            return;
+        }
+        self.has_variable = true;
+        if self.source.foreign && self.foreign_form(inner, depth) {
+            return;
+        }
+        let (name, default) = match inner.split_once(':') {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        if !is_name(name) {
+            self.problems.push(Problem::Name {
+                written: format!("${{{inner}}}"),
+            });
+            return;
+        }
+        if !self.source.foreign {
+            self.doubt(inner, name, default);
+        }
+        self.value_or(name, default, depth);
+    }
+
+    /// The value of the variable `name`, else `default`, else a problem.
+    fn value_or(&mut self, name: &str, default: Option<&str>, depth: usize) {
+        match (self.environment.get(name), default) {
+            (Some(value), _) => self.output.push_str(value),
+            (None, Some(default)) => self.run(default, depth + 1),
+            (None, None) if self.lenient => self.output.push_str(name),
+            (None, None) => self.problems.push(Problem::Unset {
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    fn doubt(&mut self, inner: &str, name: &str, default: Option<&str>) {
+        let written = format!("${{{inner}}}");
+        match default {
+            Some(default) if default.starts_with('-') => {
+                let meant = format!("${{{name}:{}}}", &default[1..]);
+                self.doubts.push(Doubt {
+                    message: format!("the default of `{name}` begins with a hyphen"),
+                    help: format!("write `{meant}`, if the hyphen is not meant"),
+                    written,
+                });
+            }
+            Some(default) if name == "env" || name == "input" => self.doubts.push(Doubt {
+                message: format!("`{name}` is the variable here, and `{default}` its default"),
+                help: format!("write `${{{default}}}` for the variable `{default}`"),
+                written,
+            }),
+            _ => {}
+        }
+    }
+
+    /// The forms of other programs; false when `inner` is none of them.
+    fn foreign_form(&mut self, inner: &str, depth: usize) -> bool {
+        let folder = || workspace_folder(&self.source.directory);
+        match inner {
+            "userHome" => self.value_or("HOME", None, depth),
+            "workspaceFolder" => self.output.push_str(&folder().to_string_lossy()),
+            "workspaceFolderBasename" => {
+                let name = folder().file_name().unwrap_or_default().to_string_lossy();
+                self.output.push_str(&name);
+            }
+            "pathSeparator" | "/" => self.output.push(std::path::MAIN_SEPARATOR),
+            _ => return self.foreign_prefix(inner, depth),
+        }
+        true
+    }
+
+    fn foreign_prefix(&mut self, inner: &str, depth: usize) -> bool {
+        let Some((prefix, rest)) = inner.split_once(':') else {
+            return false;
+        };
+        match prefix {
+            "env" => match rest.split_once(":-").or_else(|| rest.split_once(':')) {
+                Some((name, default)) => self.value_or(name, Some(default), depth),
+                None => self.value_or(rest, None, depth),
+            },
+            "input" => self.input(rest),
+            "command" | "config" => {
+                self.problems.push(Problem::Editor {
+                    written: format!("${{{inner}}}"),
+                });
+            }
+            "workspaceFolder" => {
+                let folder = workspace_folder(&self.source.directory);
+                self.output.push_str(&folder.to_string_lossy());
+            }
+            name => match rest.strip_prefix('-') {
+                // As in a shell, an empty variable takes the default too.
+                Some(default) if self.environment.get(name).is_none_or(str::is_empty) => {
+                    self.run(default, depth + 1);
+                }
+                Some(_) => self.value_or(name, None, depth),
+                None => return false,
+            },
+        }
+        true
+    }
+
+    /// `${input:id}`: nobody can be asked, so that the answer comes from the environment.
+    fn input(&mut self, id: &str) {
+        let name = input_variable(id);
+        let default = self.source.inputs.get(id).cloned().flatten();
+        match self.environment.get(&name).map(str::to_owned).or(default) {
+            Some(value) => self.output.push_str(&value),
+            None if self.lenient => self.output.push_str(&name),
+            None => self.problems.push(Problem::Input {
+                id: id.to_owned(),
+                name,
+            }),
+        }
+    }
+}
+
+/// The variable that answers the input `id`: `github-token` -> `GITHUB_TOKEN`.
+pub(super) fn input_variable(id: &str) -> String {
+    id.chars()
+        .map(|c| {
+            if c.is_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+/// The project that a config in `directory` belongs to.
+fn workspace_folder(directory: &Path) -> &Path {
+    let is_settings = directory
+        .file_name()
+        .is_some_and(|name| name == ".vscode" || name == ".cursor");
+    if is_settings {
+        directory.parent().unwrap_or(directory)
+    } else {
+        directory
+    }
+}
+
+/// Where the `}` that ends `inner` stands, past those of nested variables.
+fn closing_brace(inner: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    let mut before = ' ';
+    for (at, c) in inner.char_indices() {
+        match c {
+            '{' if before == '$' => open += 1,
+            '}' if open == 0 => return Some(at),
+            '}' => open -= 1,
+            _ => {}
+        }
+        before = c;
+    }
+    None
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(is_name_char)
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Why a string has no value.
+enum Problem {
+    /// Only an editor knows the value.
+    Editor { written: String },
+    /// An input that nobody answered.
+    Input { id: String, name: String },
+    /// What stands between the braces is no name.
+    Name { written: String },
+    /// Defaults in defaults, without end.
+    TooDeep { written: String },
+    /// The closing brace is missing.
+    Unclosed { written: String },
+    /// The environment has no such variable, and there is no default.
+    Unset { name: String },
+}
+
+impl Problem {
+    /// The text to mark; a prefix of it is enough.
+    fn written(&self) -> &str {
+        match self {
+            Self::Editor { written }
+            | Self::Name { written }
+            | Self::TooDeep { written }
+            | Self::Unclosed { written } => written,
+            Self::Input { id, .. } => id,
+            Self::Unset { name } => name,
+        }
+    }
+
+    fn finding(&self, path: &str, environment: &Environment) -> Finding {
+        match self {
+            Self::Editor { .. } => {
+                Finding::mistake(format!("`{path}` has a variable that only an editor knows"))
+                    .help("write the value, or `${VARIABLE}`")
+            }
+            Self::Input { id, name } => Finding::mistake(format!("the input `{id}` has no value"))
+                .help(format!("set the variable {name}: nobody can be asked here")),
+            Self::Name { .. } => {
+                Finding::mistake(format!("`{path}` has a variable without a proper name"))
+                    .help("names have letters, digits and `_`; write `$${` for a literal `${`")
+            }
+            Self::TooDeep { .. } => {
+                Finding::mistake(format!("`{path}` nests more than {DEPTH_MAX} defaults"))
+            }
+            Self::Unclosed { .. } => Finding::mistake(format!("`{path}` has a `${{` without `}}`"))
+                .help("close it, or write `$${` for a literal `${`"),
+            Self::Unset { name } => {
+                let close = hint::closest(name, environment.names());
+                Finding::mistake(format!("the variable {name} is not set")).help(match close {
+                    Some(close) => format!("did you mean {close}?"),
+                    None => format!("set it, or write a default: `${{{name}:...}}`"),
+                })
+            }
+        }
+    }
+}

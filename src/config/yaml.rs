@@ -1,0 +1,282 @@
+//! YAML 1.2 into the tree of `node`: anchors, aliases and merge keys are resolved, scalars are
+//! read by the core schema, and a file holds one document.
+
+use std::{collections::HashMap, ops::Range};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as YamlSpan, StrInput, Tag};
+
+use super::{
+    node::{Entry, Node, Span, Table, Value},
+    report::{Finding, Findings},
+};
+
+/// Deepest nesting of lists and mappings.
+const DEPTH_MAX: usize = 64;
+
+/// Most values in a document, aliases counted with all they stand for.
+const VALUES_MAX: usize = 100_000;
+
+/// Reads `text`, the source number `source`; what keeps it from being read, and keys that occur
+/// twice, are reported.
+pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+        place: Places {
+            source,
+            bytes: byte_offsets(text),
+            text,
+        },
+        anchors: HashMap::new(),
+        values: 0,
+        findings,
+    };
+    match reader.document() {
+        Ok(node) => Some(node),
+        Err(finding) => {
+            findings.add(finding);
+            None
+        }
+    }
+}
+
+/// Where the characters of `text` begin, and where the last one ends.
+fn byte_offsets(text: &str) -> Vec<usize> {
+    text.char_indices()
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .collect()
+}
+
+/// Spans of the parser, which counts characters, as spans of a source.
+struct Places<'t> {
+    source: usize,
+    bytes: Vec<usize>,
+    text: &'t str,
+}
+
+impl Places<'_> {
+    fn span(&self, span: YamlSpan) -> Span {
+        let byte = |at: usize| self.bytes.get(at).copied().unwrap_or(self.text.len());
+        let Range { start, end } = byte(span.start.index())..byte(span.end.index());
+        let written = self.text.get(start..end).unwrap_or_default();
+        Span::new(self.source, start..start + written.trim_end().len())
+    }
+}
+
+struct Reader<'t, 'f> {
+    parser: Parser<'t, StrInput<'t>>,
+    place: Places<'t>,
+    anchors: HashMap<usize, Node>,
+    values: usize,
+    findings: &'f mut Findings,
+}
+
+impl<'t> Reader<'t, '_> {
+    fn document(&mut self) -> Result<Node, Finding> {
+        let mut document = None;
+        loop {
+            let (event, span) = self.next()?;
+            if let Event::StreamEnd = event {
+                break;
+            }
+            let is_content = matches!(
+                event,
+                Event::Alias(_)
+                    | Event::Scalar(..)
+                    | Event::SequenceStart(..)
+                    | Event::MappingStart(..)
+            );
+            if is_content && document.is_some() {
+                return Err(Finding::mistake("a config is one YAML document")
+                    .at(Some(self.place.span(span)), "the second one begins here"));
+            }
+            if is_content {
+                document = Some(self.node(event, span, 0)?);
+            }
+        }
+        let nothing = Node::new(
+            Span::new(self.place.source, 0..0),
+            Value::Table(Table::new()),
+        );
+        Ok(match document {
+            // A file of comments alone configures nothing, as in TOML.
+            None => nothing,
+            Some(node) if matches!(node.value, Value::Null) => nothing,
+            Some(node) => node,
+        })
+    }
+
+    fn next(&mut self) -> Result<(Event<'t>, YamlSpan), Finding> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(self.syntax(&error)),
+            None => Ok((Event::StreamEnd, YamlSpan::default())),
+        }
+    }
+
+    fn syntax(&self, error: &ScanError) -> Finding {
+        let span = self.place.span(YamlSpan::empty(*error.marker()));
+        Finding::mistake(format!("this is not YAML: {}", error.info())).at(Some(span), "here")
+    }
+
+    fn node(&mut self, event: Event<'t>, span: YamlSpan, depth: usize) -> Result<Node, Finding> {
+        let at = self.place.span(span);
+        self.values += 1;
+        if depth > DEPTH_MAX || self.values > VALUES_MAX {
+            let message = format!(
+                "a config has at most {VALUES_MAX} values, nested {DEPTH_MAX} deep at most"
+            );
+            return Err(Finding::mistake(message).at(Some(at), "too many, or too deep"));
+        }
+        let (anchor, value) = match event {
+            Event::Alias(anchor) => return self.alias(anchor, at),
+            Event::Scalar(text, style, anchor, tag) => {
+                known_tag(tag.as_deref(), at)?;
+                (anchor, scalar(&text, style, tag.as_deref()))
+            }
+            Event::SequenceStart(anchor, tag) => {
+                known_tag(tag.as_deref(), at)?;
+                (anchor, Value::List(self.sequence(depth)?))
+            }
+            Event::MappingStart(anchor, tag) => {
+                known_tag(tag.as_deref(), at)?;
+                (anchor, Value::Table(self.mapping(depth)?))
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => (0, Value::Null),
+        };
+        let node = Node::new(at, value);
+        if anchor > 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(node)
+    }
+
+    /// What the anchor stands for; its values count again, so that aliases of aliases end.
+    fn alias(&mut self, anchor: usize, at: Span) -> Result<Node, Finding> {
+        let Some(node) = self.anchors.get(&anchor) else {
+            return Err(
+                Finding::mistake("an alias stands inside what it stands for")
+                    .at(Some(at), "this never ends"),
+            );
+        };
+        self.values += count(node);
+        if self.values > VALUES_MAX {
+            let message = format!("aliases make this config longer than {VALUES_MAX} values");
+            return Err(Finding::mistake(message).at(Some(at), "here"));
+        }
+        Ok(node.clone())
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<Vec<Node>, Finding> {
+        let mut items = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::SequenceEnd | Event::StreamEnd) {
+                return Ok(items);
+            }
+            items.push(self.node(event, span, depth + 1)?);
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<Table, Finding> {
+        let mut table = Table::new();
+        let mut merged = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::MappingEnd | Event::StreamEnd) {
+                break;
+            }
+            let key = self.place.span(span);
+            let Event::Scalar(name, style, anchor, _) = event else {
+                return Err(Finding::mistake("a key must be a word").at(Some(key), "not a word"));
+            };
+            if anchor > 0 {
+                self.anchors
+                    .insert(anchor, Node::new(key, Value::Text(name.to_string())));
+            }
+            let (event, span) = self.next()?;
+            let node = self.node(event, span, depth + 1)?;
+            if name == "<<" && style == ScalarStyle::Plain {
+                merged.push(Entry { key, node });
+            } else {
+                self.findings
+                    .insert_key(&mut table, name.into_owned(), Entry { key, node });
+            }
+        }
+        for Entry { key, node } in merged {
+            merge(&mut table, node).map_err(|()| {
+                Finding::mistake("`<<` merges mappings").at(Some(key), "this is none")
+            })?;
+        }
+        Ok(table)
+    }
+}
+
+/// Tags of the core schema are; what others stand for nobody knows.
+fn known_tag(tag: Option<&Tag>, at: Span) -> Result<(), Finding> {
+    match tag {
+        Some(tag) if !tag.is_yaml_core_schema() => Err(Finding::mistake(format!(
+            "the tag `{}{}` is not known",
+            tag.handle, tag.suffix
+        ))
+        .at(Some(at), "behind this tag")
+        .help("remove the tag; variables are written `${VAR}`")),
+        _ => Ok(()),
+    }
+}
+
+/// Adds the entries of a mapping, or of a list of them, that `table` does not have.
+fn merge(table: &mut Table, node: Node) -> Result<(), ()> {
+    match node.value {
+        Value::Table(entries) => {
+            for (name, entry) in entries {
+                table.entry(name).or_insert(entry);
+            }
+            Ok(())
+        }
+        Value::List(items) => items.into_iter().try_for_each(|item| merge(table, item)),
+        Value::Bool(_) | Value::Float(_) | Value::Integer(_) | Value::Null | Value::Text(_) => {
+            Err(())
+        }
+    }
+}
+
+fn count(node: &Node) -> usize {
+    1 + node.children().map(count).sum::<usize>()
+}
+
+/// The value of a scalar by the core schema (YAML 1.2.2 chapter 10.3).
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
+    if style != ScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str") {
+        return Value::Text(text.to_owned());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        _ => number(text).unwrap_or_else(|| Value::Text(text.to_owned())),
+    }
+}
+
+fn number(text: &str) -> Option<Value> {
+    if let Some(octal) = text.strip_prefix("0o") {
+        return i64::from_str_radix(octal, 8).ok().map(Value::Integer);
+    }
+    if let Some(hex) = text.strip_prefix("0x") {
+        return i64::from_str_radix(hex, 16).ok().map(Value::Integer);
+    }
+    // Rust also reads words such as `inf` and `nan`, which are strings in YAML.
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
+        || !text.contains(|c: char| c.is_ascii_digit())
+    {
+        return None;
+    }
+    let integer = text.parse().ok().map(Value::Integer);
+    integer.or_else(|| text.parse().ok().map(Value::Float))
+}

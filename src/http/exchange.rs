@@ -1,0 +1,184 @@
+//! One request over HTTP: as JSON when the answer comes first, as events when something precedes
+//! it or the client has waited for a while.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Edge,
+    body::{self, Body, Writing},
+    json,
+};
+use crate::{
+    mcp::{Era, Id, Logs, Outcome, Raw, Request, envelope, error, sse},
+    names::Scope,
+    session::{Call, Client, EVENTS_MAX, Event, Session, registry::Running, replay::{Item, Stream}},
+    task::Detached,
+};
+
+/// A request whose client is known.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) request: Request,
+    pub(super) client: Arc<Client>,
+    pub(super) scope: Scope,
+    pub(super) logs: Logs,
+    pub(super) progress_token: Option<Raw>,
+    /// Cancelled when the client no longer wants the answer.
+    pub(super) cancel: CancellationToken,
+    /// Marks the call as running in its session.
+    pub(super) running: Option<Running>,
+}
+
+/// The future of an answer, which survives its connection.
+pub(super) type Answer = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// Starts to answer; the events that precede the answer come through the receiver.
+pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
+    let Asked { request, client, scope, logs, progress_token, cancel, running } = asked;
+    let (events, receiver) = mpsc::channel(EVENTS_MAX);
+    // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
+    let gone = (client.era() == Era::Modern).then(|| cancel.clone());
+    let call = Call {
+        id: request.id,
+        method: request.method,
+        params: request.params,
+        client,
+        scope,
+        logs,
+        progress_token,
+        events,
+        cancel,
+    };
+    let proxy = Arc::clone(&edge.proxy);
+    let future = async move {
+        let _running = running;
+        proxy.answer(call).await
+    };
+    (Box::pin(Detached::new(future, gone, edge.tasks.clone())), receiver)
+}
+
+/// Answers over streamable HTTP.
+pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
+    let id = asked.request.id.clone();
+    let client = Arc::clone(&asked.client);
+    let cancel = asked.cancel.clone();
+    let (mut answer, mut events) = start(edge, asked);
+    let first = tokio::select! {
+        biased;
+        Some(event) = events.recv() => Some(event),
+        outcome = &mut answer => return whole(&id, &outcome, client.era()),
+        () = sleep(edge.keep_alive) => None,
+    };
+    let pump = Pump { id, client, answer, events };
+    pump.as_events(edge, first, cancel)
+}
+
+/// An answer that nothing precedes.
+fn whole(id: &Id, outcome: &Outcome, era: Era) -> Response<Body> {
+    let status = match outcome {
+        Err(refusal) if era == Era::Modern => status_of(error::code(refusal)),
+        Ok(_) | Err(_) => StatusCode::OK,
+    };
+    json(status, envelope::response(Some(id), outcome))
+}
+
+/// The HTTP status of an error in 2026-07-28.
+fn status_of(code: Option<i64>) -> StatusCode {
+    match code {
+        Some(error::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(error::HEADER_MISMATCH | error::MISSING_CAPABILITY | error::UNSUPPORTED_VERSION) => {
+            StatusCode::BAD_REQUEST
+        }
+        Some(_) | None => StatusCode::OK,
+    }
+}
+
+/// Carries events and the answer of one call into a stream.
+struct Pump {
+    id: Id,
+    client: Arc<Client>,
+    answer: Answer,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Pump {
+    fn as_events(
+        self,
+        edge: &Arc<Edge>,
+        first: Option<Event>,
+        cancel: CancellationToken,
+    ) -> Response<Body> {
+        let session = self.client.session.clone();
+        let modern = self.client.era() == Era::Modern;
+        let stream = match &session {
+            Some(session) => session.open_stream(),
+            None => Arc::new(Stream::new(0)),
+        };
+        let place = stream.take_over();
+        let priming = session.is_some() && self.client.revision.has_priming();
+        let writing = Writing {
+            keep_alive: edge.keep_alive,
+            ids: session.is_some(),
+            first: if priming {
+                Some(sse::priming(&body::event_id(stream.id, 0), None))
+            } else if first.is_none() {
+                Some(sse::KEEP_ALIVE)
+            } else {
+                None
+            },
+            guard: modern.then(|| cancel.drop_guard()),
+        };
+        edge.tasks.spawn("stream of a call", self.run(Arc::clone(&stream), first));
+        body::events(stream, place, writing)
+    }
+
+    async fn run(mut self, stream: Arc<Stream>, first: Option<Event>) {
+        if let Some(event) = first {
+            self.push(event, &stream);
+        }
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => self.push(event, &stream),
+                outcome = &mut self.answer => break outcome,
+            }
+        };
+        while let Ok(event) = self.events.try_recv() {
+            self.push(event, &stream);
+        }
+        stream.push(Item::Message(envelope::response(Some(&self.id), &outcome)));
+        stream.finish();
+    }
+
+    fn push(&self, event: Event, stream: &Stream) {
+        if let Event::Pause { retry_ms } = event {
+            if self.client.revision.has_priming() && self.client.session.is_some() {
+                stream.pause(retry_ms);
+            }
+            return;
+        }
+        put(event, self.client.session.as_deref(), stream);
+    }
+}
+
+/// Writes an event to a stream. A server request that finds no session is dropped, which tells the
+/// server that nobody will answer.
+pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
+    let encoded = match (session, event) {
+        (Some(session), event) => session.encode(event),
+        (None, Event::Notification { method, params }) => {
+            let bytes = envelope::notification(&method, params.as_ref());
+            Some(crate::session::registry::Encoded { bytes, may_drop: true })
+        }
+        (None, Event::Request(_) | Event::Pause { .. }) => None,
+    };
+    match encoded {
+        Some(encoded) if encoded.may_drop => stream.offer(encoded.bytes),
+        Some(encoded) => stream.push(Item::Message(encoded.bytes)),
+        None => {}
+    }
+}

@@ -1,0 +1,217 @@
+//! Binding the address, TLS, and one task a connection (HTTP/1.1 and HTTP/2).
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::Edge;
+use crate::config::{Config, Tls};
+
+/// How long a client may take for its TLS handshake, and for the headers of a request.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
+/// Pause after the system refused a connection (out of descriptors), so that it can recover.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound listener.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    tls: Option<TlsAcceptorBox>,
+    headers_max: usize,
+    /// The address it listens on.
+    pub addr: SocketAddr,
+}
+
+/// `TlsAcceptor` without a `Debug` of its own.
+struct TlsAcceptorBox(TlsAcceptor);
+
+impl std::fmt::Debug for TlsAcceptorBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsAcceptor")
+    }
+}
+
+impl Bound {
+    /// The base URL for people.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.addr)
+    }
+
+    /// Accepts connections until `stop`, then lets the present ones finish what they are doing.
+    pub async fn serve(self, edge: Arc<Edge>, stop: CancellationToken) {
+        let tls = self.tls.map(|acceptor| acceptor.0);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = stop.cancelled() => return,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let connection = Connection {
+                        edge: Arc::clone(&edge),
+                        stop: stop.clone(),
+                        headers_max: self.headers_max,
+                    };
+                    edge.tasks.spawn("connection", connection.run(stream, tls.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Binds `listen`, or one of the `port_search` ports after it.
+///
+/// # Errors
+/// When no port is free, or the TLS files cannot be used.
+pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
+    let tls = config.tls.as_ref().map(acceptor).transpose()?;
+    let first = config.listen;
+    let mut failure = None;
+    for offset in 0..=config.port_search {
+        let Some(port) = first.port().checked_add(offset) else { break };
+        let addr = SocketAddr::new(first.ip(), port);
+        match TcpListener::bind(addr).await {
+            Ok(listener) => {
+                let addr = listener.local_addr().unwrap_or(addr);
+                return Ok(Bound {
+                    listener,
+                    tls: tls.map(TlsAcceptorBox),
+                    headers_max: config.limits.headers,
+                    addr,
+                });
+            }
+            Err(error) => failure = Some(error.to_string()),
+        }
+    }
+    Err(InvalidListener::Bind {
+        addr: first,
+        port_search: config.port_search,
+        reason: failure.unwrap_or_default(),
+    })
+}
+
+/// Why there is no listener; the operator mends the config or frees the port.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum InvalidListener {
+    /// No port is free.
+    #[error(
+        "cannot listen on {addr}: {reason}; another program may use the port: set `listen`, or \
+         `port_search` (now {port_search}) to try the ports after it"
+    )]
+    Bind {
+        /// The configured address.
+        addr: SocketAddr,
+        /// How many following ports were tried.
+        port_search: u16,
+        /// What the system said last.
+        reason: String,
+    },
+    /// The TLS files cannot be used.
+    #[error("{0}")]
+    Tls(#[from] InvalidTls),
+}
+
+/// The TLS files cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("tls: {file}: {reason}")]
+pub struct InvalidTls {
+    /// Which file.
+    pub file: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+fn acceptor(tls: &Tls) -> Result<TlsAcceptor, InvalidTls> {
+    let invalid = |path: &std::path::Path, reason: &dyn std::fmt::Display| InvalidTls {
+        file: path.display().to_string(),
+        reason: reason.to_string(),
+    };
+    let certs: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
+        .and_then(Iterator::collect)
+        .map_err(|error| invalid(&tls.cert, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid(&tls.key, &error))?;
+    let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| invalid(&tls.cert, &error))?
+        .with_no_client_auth()
+        .with_single_cert(certs, key)
+        .map_err(|error| invalid(&tls.cert, &error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+struct Connection {
+    edge: Arc<Edge>,
+    stop: CancellationToken,
+    headers_max: usize,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "no TCP_NODELAY");
+        }
+        match tls {
+            None => self.talk(stream).await,
+            Some(tls) => match timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.talk(stream).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            },
+        }
+    }
+
+    async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+        let edge = Arc::clone(&self.edge);
+        let service = service_fn(move |request| {
+            let edge = Arc::clone(&edge);
+            async move { Ok::<_, Infallible>(edge.handle(request).await) }
+        });
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HANDSHAKE_PATIENCE)
+            .max_buf_size(self.headers_max.max(MIN_BUFFER));
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(self.headers_max).unwrap_or(u32::MAX));
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection broke off");
+        }
+    }
+}
+
+/// hyper refuses smaller read buffers.
+const MIN_BUFFER: usize = 8192;

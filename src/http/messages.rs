@@ -1,0 +1,184 @@
+//! HTTP+SSE of 2024-11-05: the stream is the session, messages are posted beside it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method as Verb, Request as HttpRequest, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Edge, accepted,
+    body::{self, Body, Writing},
+    exchange, is,
+    streamable::{asked_in, read_body, told},
+    text, wrong_verb,
+};
+use crate::{
+    mcp::{
+        Era, Message, Method, Outcome, Request, RpcError, envelope, envelope::Malformed, error,
+    },
+    names::Scope,
+    session::{
+        Event, Session, legacy, modern,
+        registry::Kind,
+        replay::{Item, Stream},
+    },
+};
+
+/// The query parameter that names the session.
+const SESSION: &str = "session_id";
+
+/// Opens the stream; its first event names the endpoint for messages.
+pub(super) fn open(
+    edge: &Arc<Edge>,
+    scope: Scope,
+    request: &HttpRequest<Incoming>,
+) -> Response<Body> {
+    if !is(&Verb::GET, request) {
+        return wrong_verb("GET");
+    }
+    let agent = Arc::clone(&edge.anonymous);
+    let session = edge.proxy.sessions().open(Kind::Sse, agent, scope);
+    let stream = session.open_standing();
+    let place = stream.take_over();
+    let endpoint = format!("event: endpoint\ndata: /messages/?{SESSION}={}\n\n", session.id);
+    // The guard ends the session together with its stream.
+    let gone = CancellationToken::new();
+    let ended = gone.clone();
+    let (proxy, id) = (Arc::clone(&edge.proxy), session.id.clone());
+    let finished = session.ended.clone();
+    edge.tasks.spawn("sse session", async move {
+        tokio::select! {
+            () = ended.cancelled() => {}
+            () = finished.cancelled() => {}
+        }
+        proxy.sessions().close(&id);
+    });
+    let writing = Writing {
+        keep_alive: edge.keep_alive,
+        ids: false,
+        first: Some(Bytes::from(endpoint)),
+        guard: Some(gone.drop_guard()),
+    };
+    body::events(stream, place, writing)
+}
+
+/// Takes one message; its answer comes on the stream.
+pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Response<Body> {
+    if !is(&Verb::POST, &request) {
+        return wrong_verb("POST");
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let id = query.split('&').find_map(|pair| pair.strip_prefix(SESSION)?.strip_prefix('='));
+    let found = id.and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
+    let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
+        return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
+    };
+    let bytes = match read_body(edge, request.into_body()).await {
+        Ok(bytes) => bytes,
+        Err(refusal) => return refusal,
+    };
+    match Message::parse(&bytes) {
+        Ok(message) => take(edge, &session, message),
+        Err(Malformed::Batch) => take_batch(edge, &session, &bytes),
+        Err(malformed) => {
+            let error = malformed.to_error();
+            super::rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &error)
+        }
+    }
+}
+
+/// A batch of 2025-03-26, which a client on this transport may have settled on.
+fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Response<Body> {
+    let batches = session.opening().is_some_and(|opening| opening.revision.has_batches());
+    let Some(parts) = envelope::split_batch(bytes).ok().filter(|_| batches) else {
+        return text(StatusCode::BAD_REQUEST, "batches exist in 2025-03-26 only");
+    };
+    for part in &parts {
+        if let Ok(message) = Message::parse(part) {
+            take(edge, session, message);
+        }
+    }
+    accepted()
+}
+
+fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
+    match message {
+        Message::Notification(notification) => told(session, &notification),
+        Message::Response(response) => {
+            if let Some(id) = response.id {
+                session.answer(&id, response.outcome);
+            }
+        }
+        Message::Request(request) => ask(edge, session, request),
+    }
+    accepted()
+}
+
+fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
+    let stream = session.open_standing();
+    let id = request.id.clone();
+    let at_once = |outcome: Outcome| {
+        stream.push(Item::Message(envelope::response(Some(&id), &outcome)));
+    };
+    if modern::claims_modern(request.params.as_ref()) {
+        // Modern requests do not exist on this transport.
+        let refusal = modern::unsupported(crate::mcp::Revision::MODERN.as_str());
+        return at_once(Err(refusal.error.to_raw()));
+    }
+    if request.method == Method::Initialize {
+        return at_once(initialize(edge, session, &request));
+    }
+    if session.opening().is_none() {
+        let outcome = if request.method == Method::Ping {
+            Ok(crate::mcp::Raw::from_static("{}"))
+        } else {
+            let message = "initialize first";
+            Err(RpcError::new(error::INVALID_REQUEST, message).to_raw())
+        };
+        return at_once(outcome);
+    }
+    match asked_in(session, request, &session.scope) {
+        Ok(asked) => {
+            let (answer, events) = exchange::start(edge, asked);
+            let carry = carry(Arc::clone(session), Arc::clone(&stream), id, answer, events);
+            edge.tasks.spawn("call on a stream", carry);
+        }
+        Err((_, error)) => at_once(Err(error.to_raw())),
+    }
+}
+
+/// Answers `initialize` in `session`.
+pub(crate) fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
+    let opening = legacy::open(request.params.as_ref()).map_err(|error| error.to_raw())?;
+    let revision = opening.revision;
+    session.open(opening);
+    edge.proxy.greet(session);
+    let introduction = edge.proxy.introduce(&session.scope, Era::Legacy);
+    Ok(legacy::initialize_result(revision, &introduction))
+}
+
+/// Carries one call's events and answer to a stream that is shared with others.
+async fn carry(
+    session: Arc<Session>,
+    stream: Arc<Stream>,
+    id: crate::mcp::Id,
+    mut answer: exchange::Answer,
+    mut events: tokio::sync::mpsc::Receiver<Event>,
+) {
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => exchange::put(event, Some(&session), &stream),
+            outcome = &mut answer => break outcome,
+        }
+    };
+    while let Ok(event) = events.try_recv() {
+        exchange::put(event, Some(&session), &stream);
+    }
+    if stream.send(envelope::response(Some(&id), &outcome)).await.is_err() {
+        tracing::warn!(session = %session.id, "a client does not read its stream; it is ended");
+        session.end();
+    }
+}

@@ -1,0 +1,109 @@
+//! `Origin` and `Host` checks against DNS rebinding (Spec 2025-11-25, transports, security warning).
+
+use std::net::IpAddr;
+
+use http::{Request, Uri, header::{HOST, ORIGIN}, uri::Authority};
+
+use crate::config::Config;
+
+/// Which origins and hosts are welcome.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+    listen: IpAddr,
+}
+
+impl Guard {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            hosts: config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            origins: config.allowed_origins.iter().map(|o| o.to_ascii_lowercase()).collect(),
+            listen: config.listen.ip(),
+        }
+    }
+
+    /// Checks the headers of a request.
+    ///
+    /// # Errors
+    /// What to tell the client.
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), String> {
+        let header = |name| request.headers().get(name).map(|value| value.to_str());
+        if let Some(origin) = header(ORIGIN) {
+            let origin = origin.map_err(|_| "the Origin header is not legible".to_owned())?;
+            if !self.origin_is_welcome(origin) {
+                return Err(format!("origin {origin} is not in allowed_origins"));
+            }
+        }
+        let host = match header(HOST) {
+            Some(host) => host.map_err(|_| "the Host header is not legible".to_owned())?,
+            // HTTP/2 carries it in the URI.
+            None => request.uri().authority().map_or("", Authority::as_str),
+        };
+        if !self.host_is_welcome(host) {
+            return Err(format!("host {host} is not in allowed_hosts"));
+        }
+        Ok(())
+    }
+
+    fn origin_is_welcome(&self, origin: &str) -> bool {
+        let origin = origin.to_ascii_lowercase();
+        if self.origins.iter().any(|known| known == "*" || *known == origin) {
+            return true;
+        }
+        let uri: Option<Uri> = origin.parse().ok();
+        uri.and_then(|uri| uri.host().map(is_loopback)).unwrap_or(false)
+    }
+
+    fn host_is_welcome(&self, host: &str) -> bool {
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let name = authority.host().to_ascii_lowercase();
+        let whole = host.to_ascii_lowercase();
+        is_loopback(&name)
+            || self.hosts.iter().any(|known| known == "*" || *known == name || *known == whole)
+            || bare(&name).parse().is_ok_and(|ip: IpAddr| ip == self.listen && !ip.is_unspecified())
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || bare(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// An IPv6 address without its brackets.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_hosts_and_origins_are_welcome() {
+        let guard = Guard {
+            hosts: vec!["mcp.example.com".to_owned()],
+            origins: vec!["https://app.example.com".to_owned()],
+            listen: [10, 0, 0, 5].into(),
+        };
+        let check = |host: &str, origin: Option<&str>, expect: bool| {
+            let mut request = Request::get("/mcp").header("host", host);
+            if let Some(origin) = origin {
+                request = request.header("origin", origin);
+            }
+            let found = guard.check(&request.body(()).unwrap());
+            assert_eq!(found.is_ok(), expect, "{host} {origin:?} {found:?}");
+        };
+        check("127.0.0.1:8080", None, true);
+        check("localhost", Some("http://localhost:3000"), true);
+        check("[::1]:8080", Some("http://[::1]:1"), true);
+        check("10.0.0.5:8080", None, true);
+        check("MCP.example.com:443", Some("https://app.example.com"), true);
+        check("evil.example.com", None, false);
+        check("", None, false);
+        check("localhost:8080", Some("http://evil.example.com"), false);
+        check("localhost:8080", Some("null"), false);
+        check("localhost.evil.com", None, false);
+    }
+}

@@ -1,0 +1,38 @@
+//! `/status` and `/readyz`.
+
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use hyper::body::Incoming;
+
+use super::{
+    Edge,
+    body::{self, Body},
+    json, text,
+};
+
+/// The status as JSON, or as a page when a browser asks.
+pub(super) fn status(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
+    let code =
+        if edge.status.is_serving() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    let wants_json = request.uri().query().is_some_and(|query| query.contains("format=json"));
+    if accept.is_some_and(|accept| accept.contains("text/html")) && !wants_json {
+        let mut response = Response::new(body::full(edge.status.page()));
+        *response.status_mut() = code;
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, html);
+        return response;
+    }
+    let overview = serde_json::to_vec_pretty(&edge.status.overview());
+    json(code, overview.unwrap_or_default())
+}
+
+/// Whether to send clients here.
+pub(super) fn ready(edge: &Edge) -> Response<Body> {
+    if edge.status.is_ready() {
+        return text(StatusCode::OK, "ready");
+    }
+    text(StatusCode::SERVICE_UNAVAILABLE, "not ready")
+}

@@ -1,0 +1,502 @@
+//! Streamable HTTP, both eras on one path. The era is read from each body (Spec 2026-07-28,
+//! versioning); headers only have to agree with it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Edge, NO_CAPABILITIES, accepted,
+    body::{self, Body, Writing},
+    exchange::{self, Asked},
+    is, json, rpc_error, text, wrong_verb,
+};
+use crate::{
+    mcp::{
+        Era, Id, Logs, Message, Method, Notification, Raw, Request, Revision, RpcError, envelope,
+        envelope::Malformed, error, header, json as scan, meta::Meta, method::notice,
+    },
+    names::Scope,
+    session::{
+        Client, Session, legacy,
+        modern::{self, Refusal},
+        registry::Kind,
+    },
+};
+
+/// Messages in one batch of 2025-03-26.
+const BATCH_MAX: usize = 64;
+
+pub(super) async fn handle(
+    edge: &Arc<Edge>,
+    scope: Scope,
+    request: HttpRequest<Incoming>,
+) -> Response<Body> {
+    if is(&Verb::POST, &request) {
+        return post(edge, scope, request).await;
+    }
+    if is(&Verb::GET, &request) {
+        return get(edge, request.headers());
+    }
+    if is(&Verb::DELETE, &request) {
+        return delete(edge, request.headers());
+    }
+    wrong_verb("GET, POST, DELETE")
+}
+
+async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
+    if !has_type(request.headers(), CONTENT_TYPE.as_str(), "application/json") {
+        return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
+    }
+    if !accepts(request.headers(), &["application/json", "text/event-stream"]) {
+        let message = "Accept must list both application/json and text/event-stream";
+        return text(StatusCode::NOT_ACCEPTABLE, message);
+    }
+    let (parts, body) = request.into_parts();
+    let bytes = match read_body(edge, body).await {
+        Ok(bytes) => bytes,
+        Err(refusal) => return refusal,
+    };
+    let post = Post { edge, scope, headers: &parts.headers };
+    match Message::parse(&bytes) {
+        Ok(Message::Request(request)) => post.request(request).await,
+        Ok(Message::Notification(notification)) => post.notification(&notification),
+        Ok(Message::Response(response)) => {
+            let session = post.session();
+            let taken = match (session, response.id) {
+                (Ok(Some(session)), Some(id)) => session.answer(&id, response.outcome),
+                (Err(refusal), _) => return refusal,
+                (Ok(_), _) => false,
+            };
+            if taken { accepted() } else { text(StatusCode::BAD_REQUEST, "no request waits for it") }
+        }
+        Err(Malformed::Batch) => post.batch(&bytes).await,
+        Err(malformed) => {
+            rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &malformed.to_error())
+        }
+    }
+}
+
+/// Reads a body within the limits on size and nesting.
+pub(super) async fn read_body(edge: &Edge, body: Incoming) -> Result<Bytes, Response<Body>> {
+    let limit = edge.limits.body;
+    let bytes = Limited::new(body, limit).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            let message = format!("the body is larger than limits.body ({limit} bytes)");
+            return text(StatusCode::PAYLOAD_TOO_LARGE, &message);
+        }
+        text(StatusCode::BAD_REQUEST, "the body broke off")
+    })?;
+    let bytes = bytes.to_bytes();
+    let depth_max = edge.limits.depth;
+    if scan::depth(&bytes, depth_max) > depth_max {
+        let message = format!("the body is nested deeper than limits.depth ({depth_max})");
+        let error = RpcError::new(error::INVALID_REQUEST, message);
+        return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));
+    }
+    Ok(bytes)
+}
+
+struct Post<'a> {
+    edge: &'a Arc<Edge>,
+    scope: Scope,
+    headers: &'a HeaderMap,
+}
+
+impl Post<'_> {
+    async fn request(&self, request: Request) -> Response<Body> {
+        if modern::claims_modern(request.params.as_ref()) {
+            return self.modern(request).await;
+        }
+        if request.method == Method::Initialize {
+            return self.initialize(&request);
+        }
+        match self.version() {
+            Version::Modern => {
+                let message = "a request of 2026-07-28 needs `_meta` with its protocol version";
+                let error = RpcError::new(error::INVALID_PARAMS, message);
+                return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
+            }
+            Version::Unknown(asked) => return unsupported(&request.id, &asked),
+            Version::Absent | Version::Legacy(_) => {}
+        }
+        match self.session() {
+            Err(refusal) => refusal,
+            Ok(Some(session)) => self.in_session(&session, request).await,
+            Ok(None) => self.stateless(request).await,
+        }
+    }
+
+    async fn modern(&self, request: Request) -> Response<Body> {
+        let envelope = match modern::check(&request, Some(self.headers)) {
+            Ok(envelope) => envelope,
+            Err(Refusal { status, error }) => return rpc_error(status, Some(&request.id), &error),
+        };
+        if let Err(error) = self.check_param_headers(&request) {
+            return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
+        }
+        let client = Client {
+            agent: Arc::clone(&self.edge.anonymous),
+            revision: envelope.revision,
+            info: envelope.info,
+            capabilities: envelope.capabilities,
+            session: None,
+        };
+        let asked = Asked {
+            request,
+            client: Arc::new(client),
+            scope: self.scope.clone(),
+            logs: envelope.logs,
+            progress_token: envelope.progress_token,
+            cancel: CancellationToken::new(),
+            running: None,
+        };
+        exchange::respond(self.edge, asked).await
+    }
+
+    /// Checks `Mcp-Param-*` headers against the arguments they repeat.
+    fn check_param_headers(&self, request: &Request) -> Result<(), RpcError> {
+        if request.method != Method::ToolsCall {
+            return Ok(());
+        }
+        let Some(params) = &request.params else { return Ok(()) };
+        let name = params.get("name");
+        let Some(name) = name.as_ref().and_then(Raw::as_text) else { return Ok(()) };
+        let catalog = self.edge.proxy.board().catalog();
+        let Some(tool) = catalog.tool(&self.scope, &name) else { return Ok(()) };
+        for param in tool.headers.iter() {
+            let header = format!("{}{}", header::PARAM_PREFIX, param.header).to_ascii_lowercase();
+            let mut values = self.headers.get_all(&header).iter();
+            let (sent, doubled) = (values.next(), values.next().is_some());
+            let mismatch = |why: &str| {
+                let message = format!("the header {header} {why}");
+                RpcError::new(error::HEADER_MISMATCH, message)
+            };
+            if doubled {
+                return Err(mismatch("is there more than once"));
+            }
+            match (param.text(params), sent) {
+                (None, None) => {}
+                (None, Some(_)) => return Err(mismatch("repeats an argument that is absent")),
+                (Some(_), None) => return Err(mismatch("is missing")),
+                (Some(argument), Some(sent)) => {
+                    let decoded = sent.to_str().ok().and_then(header::decode);
+                    let decoded = decoded.ok_or_else(|| mismatch("cannot be decoded"))?;
+                    if !param.agrees(&decoded, &argument) {
+                        return Err(mismatch("differs from the argument"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn initialize(&self, request: &Request) -> Response<Body> {
+        let opening = match legacy::open(request.params.as_ref()) {
+            Ok(opening) => opening,
+            Err(error) => return rpc_error(StatusCode::OK, Some(&request.id), &error),
+        };
+        let revision = opening.revision;
+        let agent = Arc::clone(&self.edge.anonymous);
+        let session = self.edge.proxy.sessions().open(Kind::Streamable, agent, self.scope.clone());
+        session.open(opening);
+        self.edge.proxy.greet(&session);
+        let introduction = self.edge.proxy.introduce(&self.scope, Era::Legacy);
+        let result = legacy::initialize_result(revision, &introduction);
+        let mut response =
+            json(StatusCode::OK, envelope::response(Some(&request.id), &Ok(result)));
+        if let Ok(id) = HeaderValue::from_str(&session.id) {
+            response.headers_mut().insert(header::SESSION_ID, id);
+        }
+        response
+    }
+
+    async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
+        match asked_in(session, request, &self.scope) {
+            Ok(asked) => exchange::respond(self.edge, asked).await,
+            Err((id, error)) => rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error),
+        }
+    }
+
+    /// A legacy request without a session: served, but nothing can be asked of its client.
+    async fn stateless(&self, request: Request) -> Response<Body> {
+        let revision = match self.version() {
+            Version::Legacy(revision) => revision,
+            // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
+            Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
+        };
+        let client = Client {
+            agent: Arc::clone(&self.edge.anonymous),
+            revision,
+            info: None,
+            capabilities: NO_CAPABILITIES,
+            session: None,
+        };
+        let asked = Asked {
+            progress_token: token_of(&request),
+            request,
+            client: Arc::new(client),
+            scope: self.scope.clone(),
+            logs: Logs::All,
+            cancel: CancellationToken::new(),
+            running: None,
+        };
+        exchange::respond(self.edge, asked).await
+    }
+
+    fn notification(&self, notification: &Notification) -> Response<Body> {
+        match self.session() {
+            Ok(Some(session)) => {
+                told(session.as_ref(), notification);
+                accepted()
+            }
+            Ok(None) => accepted(),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// A batch of 2025-03-26: each message for itself, the answers as one array.
+    async fn batch(&self, bytes: &Bytes) -> Response<Body> {
+        let refuse = |message: &str| {
+            let error = RpcError::new(error::INVALID_REQUEST, message);
+            rpc_error(StatusCode::BAD_REQUEST, None, &error)
+        };
+        let session = match self.session() {
+            Ok(Some(session)) => session,
+            Ok(None) => return refuse("a batch needs a session of 2025-03-26"),
+            Err(refusal) => return refusal,
+        };
+        if !session.opening().is_some_and(|opening| opening.revision.has_batches()) {
+            return refuse("batches exist in 2025-03-26 only");
+        }
+        let parts = match envelope::split_batch(bytes) {
+            Ok(parts) if parts.len() <= BATCH_MAX => parts,
+            Ok(_) => return refuse(&format!("a batch has at most {BATCH_MAX} messages")),
+            Err(malformed) => return refuse(&malformed.to_string()),
+        };
+        let answers = parts.iter().map(|part| self.batched(&session, part));
+        let answers = futures_util::future::join_all(answers).await;
+        let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+        if answers.is_empty() {
+            return accepted();
+        }
+        let mut out = vec![b'['];
+        out.extend_from_slice(&answers.join(&b','));
+        out.push(b']');
+        json(StatusCode::OK, out)
+    }
+
+    async fn batched(&self, session: &Arc<Session>, part: &Bytes) -> Option<Bytes> {
+        match Message::parse(part) {
+            Ok(Message::Request(request)) if request.method == Method::Initialize => {
+                let error = RpcError::new(error::INVALID_REQUEST, "initialize is never batched");
+                Some(envelope::response(Some(&request.id), &Err(error.to_raw())))
+            }
+            Ok(Message::Request(request)) => {
+                let id = request.id.clone();
+                let outcome = match asked_in(session, request, &self.scope) {
+                    Ok(asked) => {
+                        let (answer, mut events) = exchange::start(self.edge, asked);
+                        events.close();
+                        answer.await
+                    }
+                    Err((_, error)) => Err(error.to_raw()),
+                };
+                Some(envelope::response(Some(&id), &outcome))
+            }
+            Ok(Message::Notification(notification)) => {
+                told(session, &notification);
+                None
+            }
+            Ok(Message::Response(response)) => {
+                let id = response.id?;
+                session.answer(&id, response.outcome);
+                None
+            }
+            Err(malformed) => {
+                let error = Err(malformed.to_error().to_raw());
+                Some(envelope::response(malformed.id(), &error))
+            }
+        }
+    }
+
+    /// The session that the headers name; `None` when they name none.
+    fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
+        find_session(self.edge, self.headers)
+    }
+
+    fn version(&self) -> Version {
+        match self.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::to_str) {
+            None => Version::Absent,
+            Some(Ok(date)) => match Revision::parse(date) {
+                Some(revision) if revision.era() == Era::Modern => Version::Modern,
+                Some(revision) => Version::Legacy(revision),
+                None => Version::Unknown(date.to_owned()),
+            },
+            Some(Err(_)) => Version::Unknown("(not legible)".to_owned()),
+        }
+    }
+}
+
+/// What the header `MCP-Protocol-Version` says.
+enum Version {
+    Absent,
+    Legacy(Revision),
+    Modern,
+    Unknown(String),
+}
+
+fn unsupported(id: &Id, asked: &str) -> Response<Body> {
+    let known = legacy::legacy_revisions().join(", ");
+    let message = format!("MCP-Protocol-Version {asked} is not supported; these are: {known}");
+    let error = RpcError::new(error::INVALID_REQUEST, message);
+    rpc_error(StatusCode::BAD_REQUEST, Some(id), &error)
+}
+
+fn find_session(edge: &Edge, headers: &HeaderMap) -> Result<Option<Arc<Session>>, Response<Body>> {
+    let Some(id) = headers.get(header::SESSION_ID) else { return Ok(None) };
+    let found = id.to_str().ok().and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
+    match found.filter(|session| session.kind == Kind::Streamable) {
+        Some(session) => Ok(Some(session)),
+        None => {
+            let error = RpcError::new(error::INVALID_REQUEST, "Session not found: initialize again");
+            Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
+        }
+    }
+}
+
+/// A request inside a session; the id with the refusal of one that is in use.
+pub(super) fn asked_in(
+    session: &Arc<Session>,
+    request: Request,
+    scope: &Scope,
+) -> Result<Asked, (Id, RpcError)> {
+    let opening = session.opening();
+    let Some(opening) = opening else {
+        let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
+        return Err((request.id, error));
+    };
+    let cancel = CancellationToken::new();
+    let running = match session.begin(&request.id, cancel.clone()) {
+        Ok(running) => running,
+        Err(duplicate) => {
+            let error = RpcError::new(error::INVALID_REQUEST, duplicate.to_string());
+            return Err((request.id, error));
+        }
+    };
+    let client = Client {
+        agent: Arc::clone(&session.agent),
+        revision: opening.revision,
+        info: opening.info.clone(),
+        capabilities: opening.capabilities.clone(),
+        session: Some(Arc::clone(session)),
+    };
+    Ok(Asked {
+        progress_token: token_of(&request),
+        request,
+        client: Arc::new(client),
+        scope: scope.clone(),
+        logs: session.logs(),
+        cancel,
+        running: Some(running),
+    })
+}
+
+fn token_of(request: &Request) -> Option<Raw> {
+    let params = request.params.as_ref()?;
+    Meta::of(params).progress_token.map(|span| params.slice(span))
+}
+
+/// Takes a notification of a session's client.
+pub(crate) fn told(session: &Session, notification: &Notification) {
+    match notification.method.as_ref() {
+        notice::INITIALIZED => session.set_initialized(),
+        notice::CANCELLED => {
+            let id = notification.params.as_ref().and_then(|params| params.get("requestId"));
+            if let Some(id) = id.and_then(Id::from_raw) {
+                session.cancel(&id);
+            }
+        }
+        // Progress and roots of clients, and what is not known, concern no server that could be
+        // named.
+        _ => {}
+    }
+}
+
+/// The stream for messages that belong to no call, or the rest of one that broke off.
+fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
+    if !accepts(headers, &["text/event-stream"]) {
+        return text(StatusCode::NOT_ACCEPTABLE, "Accept must list text/event-stream");
+    }
+    let session = match find_session(edge, headers) {
+        Ok(Some(session)) => session,
+        Ok(None) => return wrong_verb("POST"),
+        Err(refusal) => return refusal,
+    };
+    let priming = session.opening().is_some_and(|opening| opening.revision.has_priming());
+    let last = headers.get(header::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let resumed = last
+        .and_then(body::parse_event_id)
+        .and_then(|(stream, seq)| Some((session.stream(stream)?, seq)));
+    let (stream, place) = match resumed {
+        Some((stream, seq)) => {
+            let place = stream.resume(seq);
+            (stream, place)
+        }
+        None => {
+            // A second stream of a session replaces the first at once.
+            let stream = session.open_standing();
+            let place = stream.take_over();
+            edge.proxy.tell_session(&session);
+            (stream, place)
+        }
+    };
+    let first = if priming {
+        crate::mcp::sse::priming(&body::event_id(stream.id, place.seq), None)
+    } else {
+        crate::mcp::sse::KEEP_ALIVE
+    };
+    let writing =
+        Writing { keep_alive: edge.keep_alive, ids: true, first: Some(first), guard: None };
+    body::events(stream, place, writing)
+}
+
+fn delete(edge: &Edge, headers: &HeaderMap) -> Response<Body> {
+    match find_session(edge, headers) {
+        Ok(Some(session)) => {
+            edge.proxy.sessions().close(&session.id);
+            text(StatusCode::OK, "the session has ended")
+        }
+        Ok(None) => text(StatusCode::BAD_REQUEST, "DELETE needs the header Mcp-Session-Id"),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Whether the header lists this media type.
+fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let mut types = values.flat_map(|value| value.split(','));
+    types.any(|found| {
+        let found = found.split(';').next().unwrap_or_default().trim();
+        found.eq_ignore_ascii_case(wanted)
+    })
+}
+
+/// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.
+fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
+    let accept = ACCEPT.as_str();
+    if !headers.contains_key(accept) || has_type(headers, accept, "*/*") {
+        return true;
+    }
+    wanted.iter().all(|wanted| {
+        let family = wanted.split('/').next().unwrap_or_default();
+        has_type(headers, accept, wanted) || has_type(headers, accept, &format!("{family}/*"))
+    })
+}

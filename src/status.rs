@@ -1,0 +1,258 @@
+//! `/status`: how the gateway and every server do, for people and for monitors.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use serde::Serialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::{Report, State},
+    catalog::Kind,
+    clock,
+    names::Scope,
+    proxy::Proxy,
+};
+
+/// Gathers the status.
+#[derive(Debug)]
+pub struct Status {
+    proxy: Arc<Proxy>,
+    start: Instant,
+    started_at: jiff::Timestamp,
+    draining: CancellationToken,
+}
+
+/// The whole status.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overview {
+    /// Of this program.
+    pub version: &'static str,
+    /// `serving`, `failed` or `draining`.
+    pub status: &'static str,
+    /// RFC 3339.
+    pub started_at: String,
+    /// Since the start.
+    pub uptime_seconds: u64,
+    /// Legacy sessions of HTTP clients.
+    pub sessions: Vec<SessionReport>,
+    /// What the merged routes list.
+    pub listed: Counts,
+    /// Every server.
+    pub servers: Vec<ServerReport>,
+}
+
+/// One server: how it does, and what it offers.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerReport {
+    /// How it does.
+    #[serde(flatten)]
+    pub report: Report,
+    /// What it offers on its own route.
+    pub offers: Counts,
+    /// What is odd about its items.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// Items of each kind.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Counts {
+    /// Tools.
+    pub tools: usize,
+    /// Resources.
+    pub resources: usize,
+    /// Resource templates.
+    pub templates: usize,
+    /// Prompts.
+    pub prompts: usize,
+}
+
+/// One session.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionReport {
+    /// What the client calls itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<serde_json::Value>,
+    /// The revision agreed on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<&'static str>,
+    /// Calls under way.
+    pub in_flight: usize,
+}
+
+/// Sessions shown; all are counted.
+const SESSIONS_SHOWN: usize = 100;
+
+impl Status {
+    /// Begins to count the uptime. `draining` is cancelled when the gateway begins to stop.
+    pub fn new(proxy: Arc<Proxy>, draining: CancellationToken) -> Self {
+        Self { proxy, start: Instant::now(), started_at: clock::now(), draining }
+    }
+
+    /// Whether requests can be served: not while draining, nor when every enabled server failed.
+    pub fn is_serving(&self) -> bool {
+        !self.draining.is_cancelled() && !self.all_failed()
+    }
+
+    /// Whether the gateway takes new work and knows what its servers offer.
+    pub fn is_ready(&self) -> bool {
+        self.is_serving() && self.proxy.board().is_settled()
+    }
+
+    fn all_failed(&self) -> bool {
+        let mut enabled = self.proxy.backends().all().filter(|b| b.config.enabled).peekable();
+        enabled.peek().is_some()
+            && enabled.all(|backend| match backend.report().state {
+                State::Failed | State::NeedsReauth => true,
+                State::Connected
+                | State::Connecting
+                | State::Degraded
+                | State::Disabled
+                | State::Disconnected => false,
+            })
+    }
+
+    /// Everything.
+    pub fn overview(&self) -> Overview {
+        let catalog = self.proxy.board().catalog();
+        let servers = self.proxy.backends().all().map(|backend| {
+            let offers = catalog.counts(&backend.name);
+            let problems = catalog.problems().iter().filter(|p| p.server == backend.name);
+            ServerReport {
+                report: backend.report(),
+                offers: Counts {
+                    tools: offers.tools,
+                    resources: offers.resources,
+                    templates: offers.templates,
+                    prompts: offers.prompts,
+                },
+                problems: problems.map(ToString::to_string).collect(),
+            }
+        });
+        let listed = |kind| catalog.list(&Scope::All, kind).len();
+        Overview {
+            version: env!("CARGO_PKG_VERSION"),
+            status: if self.draining.is_cancelled() {
+                "draining"
+            } else if self.all_failed() {
+                "failed"
+            } else {
+                "serving"
+            },
+            started_at: self.started_at.to_string(),
+            uptime_seconds: self.start.elapsed().as_secs(),
+            sessions: self.sessions(),
+            listed: Counts {
+                tools: listed(Kind::Tools),
+                resources: listed(Kind::Resources),
+                templates: listed(Kind::Templates),
+                prompts: listed(Kind::Prompts),
+            },
+            servers: servers.collect(),
+        }
+    }
+
+    fn sessions(&self) -> Vec<SessionReport> {
+        let mut reports = Vec::new();
+        self.proxy.sessions().each(|session| {
+            if reports.len() == SESSIONS_SHOWN {
+                return;
+            }
+            let opening = session.opening();
+            reports.push(SessionReport {
+                client: opening.as_ref().and_then(|o| o.info.as_ref()?.read().ok()),
+                revision: opening.as_ref().map(|opening| opening.revision.as_str()),
+                in_flight: session.in_flight(),
+            });
+        });
+        reports
+    }
+
+    /// The page for a browser.
+    pub fn page(&self) -> String {
+        let overview = self.overview();
+        let mut rows = String::new();
+        for server in &overview.servers {
+            rows.push_str(&row(server));
+        }
+        format!(
+            "<!doctype html><html lang=en><meta charset=utf-8>\
+             <meta name=viewport content='width=device-width'><meta http-equiv=refresh content=5>\
+             <title>Tollbridge: {status}</title><style>{STYLE}</style>\
+             <h1>Tollbridge {version}</h1>\
+             <p><b class={status}>{status}</b> for {uptime} s, {sessions} sessions, {tools} tools, \
+             {resources} resources, {prompts} prompts listed. \
+             The same as <a href='?format=json'>JSON</a>.</p>\
+             <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
+             <th>Prompts<th>Calls<th>p50 ms<th>p99 ms<th>Restarts<th>Last listed{rows}</table>",
+            status = overview.status,
+            version = overview.version,
+            uptime = overview.uptime_seconds,
+            sessions = self.proxy.sessions().len(),
+            tools = overview.listed.tools,
+            resources = overview.listed.resources,
+            prompts = overview.listed.prompts,
+        )
+    }
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;\
+padding:0 1em;color:#222;background:#fff}table{border-collapse:collapse;width:100%}\
+th,td{text-align:left;padding:.35em .7em;border-bottom:1px solid #ddd;vertical-align:top}\
+pre{margin:.3em 0;white-space:pre-wrap;font-size:13px;color:#555}\
+.connected,.serving{color:#0a7d33}.failed,.needs_reauth,.degraded{color:#b3261e}\
+.connecting,.disconnected,.draining{color:#9a6700}.disabled{color:#777}\
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}th,td{border-color:#333}\
+pre{color:#aaa}a{color:#8ab4f8}}";
+
+fn row(server: &ServerReport) -> String {
+    let report = &server.report;
+    let state = serde_json::to_value(report.state).unwrap_or_default();
+    let state = state.as_str().unwrap_or_default().to_owned();
+    let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
+    let mut row = format!(
+        "<tr><td><b>{}</b><td class={state}>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+        escape(&report.name),
+        report.transport,
+        report.revision.unwrap_or_default(),
+        server.offers.tools,
+        server.offers.resources + server.offers.templates,
+        server.offers.prompts,
+        report.answered,
+        millis(report.latency_ms_p50),
+        millis(report.latency_ms_p99),
+        report.restarts,
+        escape(report.last_listed.as_deref().unwrap_or_default()),
+    );
+    let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
+    notes.extend(server.problems.iter().cloned());
+    if let Some(line) = &report.last_odd_line {
+        notes.push(format!("{} odd lines on stdout, the last: {line}", report.odd_lines));
+    }
+    if !notes.is_empty() || !report.stderr.is_empty() {
+        let tail = report.stderr.iter().rev().take(STDERR_SHOWN).rev().cloned();
+        let text: Vec<String> = notes.into_iter().chain(tail).collect();
+        write!(row, "<tr><td colspan=12><pre>{}</pre>", escape(&text.join("\n")))
+            .expect("a String takes all");
+    }
+    row
+}
+
+/// Lines of stderr on the page; the JSON has more.
+const STDERR_SHOWN: usize = 5;
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}

@@ -1,0 +1,286 @@
+//! The downstream edge on stdin and stdout, for clients that launch a command. Both eras.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    auth::Agent,
+    backend::{Line, Lines, push_line},
+    mcp::{
+        Era, Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error,
+        json as scan, meta::Meta,
+    },
+    names::Scope,
+    proxy::Proxy,
+    session::{
+        Call, Client, EVENTS_MAX, Event, Session, legacy, modern,
+        registry::Kind,
+        replay::{Item, Stream},
+    },
+    task::Tasks,
+};
+
+/// Serves one client until its input ends or `stop` is cancelled.
+#[derive(Debug)]
+pub struct Edge {
+    proxy: Arc<Proxy>,
+    session: Arc<Session>,
+    stream: Arc<Stream>,
+    anonymous: Arc<Agent>,
+    line_bytes_max: usize,
+    depth_max: usize,
+    tasks: Tasks,
+}
+
+impl Edge {
+    /// An edge for one client that sees `scope`.
+    pub fn new(
+        proxy: Arc<Proxy>,
+        scope: Scope,
+        limits: &crate::config::Limits,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
+        let anonymous = Arc::new(Agent::anonymous());
+        let session = Arc::new(Session::new(Kind::Stdio, Arc::clone(&anonymous), scope));
+        proxy.sessions().adopt(&session);
+        let stream = session.open_standing();
+        Arc::new(Self {
+            proxy,
+            session,
+            stream,
+            anonymous,
+            line_bytes_max: limits.body,
+            depth_max: limits.depth,
+            tasks: tasks.clone(),
+        })
+    }
+
+    /// Reads requests and writes answers. Ends when the input does, once every answer is written.
+    pub async fn serve<R, W>(self: Arc<Self>, input: R, output: W, stop: CancellationToken)
+    where
+        R: AsyncRead + Send + Unpin,
+        W: AsyncWrite + Send + Unpin,
+    {
+        let write = self.write(output);
+        let read = async {
+            tokio::select! {
+                () = self.read(input) => {}
+                () = stop.cancelled() => {}
+            }
+            while self.session.in_flight() > 0 && !stop.is_cancelled() {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+            self.stream.finish();
+        };
+        tokio::join!(write, read);
+        self.proxy.sessions().close(&self.session.id);
+    }
+
+    async fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, input: R) {
+        let mut lines = Lines::new(input, self.line_bytes_max);
+        while let Ok(Some(line)) = lines.next().await {
+            match line {
+                Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Line::Whole(line) => self.take_line(&line),
+                Line::TooLong { .. } => {
+                    let limit = self.line_bytes_max;
+                    let message = format!("a message is larger than limits.body ({limit} bytes)");
+                    self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+                }
+            }
+        }
+    }
+
+    async fn write<W: AsyncWrite + Unpin>(&self, mut output: W) {
+        let mut place = self.stream.take_over();
+        let mut out = BytesMut::new();
+        while let Some(item) = self.stream.next(&mut place).await {
+            let Item::Message(message) = item else { continue };
+            push_line(&message, &mut out);
+            let written = async {
+                output.write_all(&out).await?;
+                output.flush().await
+            };
+            if written.await.is_err() {
+                return self.stream.finish();
+            }
+            out.clear();
+        }
+    }
+
+    fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
+        if scan::depth(line, self.depth_max) > self.depth_max {
+            let message =
+                format!("a message is nested deeper than limits.depth ({})", self.depth_max);
+            return self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+        }
+        match Message::parse(line) {
+            Ok(Message::Request(request)) => self.ask(request),
+            Ok(Message::Notification(notification)) => {
+                crate::http::told(&self.session, &notification);
+                self.proxy.tell_session(&self.session);
+            }
+            Ok(Message::Response(response)) => {
+                if let Some(id) = response.id {
+                    self.session.answer(&id, response.outcome);
+                }
+            }
+            Err(envelope::Malformed::Batch) => self.take_batch(line),
+            Err(malformed) => self.refuse(malformed.id(), &malformed.to_error()),
+        }
+    }
+
+    fn take_batch(self: &Arc<Self>, line: &bytes::Bytes) {
+        let batches = self.session.opening().is_some_and(|o| o.revision.has_batches());
+        match envelope::split_batch(line) {
+            Ok(parts) if batches => parts.iter().for_each(|part| self.take_line(part)),
+            Ok(_) | Err(_) => {
+                let message = "batches exist in sessions of 2025-03-26 only";
+                self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+            }
+        }
+    }
+
+    fn ask(self: &Arc<Self>, request: Request) {
+        let id = request.id.clone();
+        match self.call(request) {
+            Ok(Started::Done(outcome)) => self.answer(Some(&id), &outcome),
+            Ok(Started::Running(running)) => {
+                let edge = Arc::clone(self);
+                self.tasks.spawn("call on stdio", async move { edge.carry(id, running).await });
+            }
+            Err(error) => self.refuse(Some(&id), &error),
+        }
+    }
+
+    fn call(&self, request: Request) -> Result<Started, RpcError> {
+        if modern::claims_modern(request.params.as_ref()) {
+            return self.call_modern(request);
+        }
+        if request.method == Method::Initialize {
+            let opening = legacy::open(request.params.as_ref())?;
+            let revision = opening.revision;
+            self.session.open(opening);
+            self.proxy.greet(&self.session);
+            let introduction = self.proxy.introduce(&self.session.scope, Era::Legacy);
+            let result = legacy::initialize_result(revision, &introduction);
+            return Ok(Started::Done(Ok(result)));
+        }
+        let Some(opening) = self.session.opening() else {
+            if request.method == Method::Ping {
+                return Ok(Started::Done(Ok(Raw::from_static("{}"))));
+            }
+            let message = "initialize first, or send the `_meta` of a 2026-07-28 request";
+            return Err(RpcError::new(error::INVALID_REQUEST, message));
+        };
+        let client = Client {
+            agent: Arc::clone(&self.anonymous),
+            revision: opening.revision,
+            info: opening.info.clone(),
+            capabilities: opening.capabilities.clone(),
+            session: Some(Arc::clone(&self.session)),
+        };
+        let params = request.params.as_ref();
+        let token = params.and_then(|params| {
+            Meta::of(params).progress_token.map(|span| params.slice(span))
+        });
+        self.start(request, client, self.session.logs(), token)
+    }
+
+    fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
+        let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
+        let client = Client {
+            agent: Arc::clone(&self.anonymous),
+            revision: envelope.revision,
+            info: envelope.info,
+            capabilities: envelope.capabilities,
+            session: None,
+        };
+        self.start(request, client, envelope.logs, envelope.progress_token)
+    }
+
+    fn start(
+        &self,
+        request: Request,
+        client: Client,
+        logs: Logs,
+        progress_token: Option<Raw>,
+    ) -> Result<Started, RpcError> {
+        let cancel = CancellationToken::new();
+        let running = self
+            .session
+            .begin(&request.id, cancel.clone())
+            .map_err(|duplicate| RpcError::new(error::INVALID_REQUEST, duplicate.to_string()))?;
+        let (events, receiver) = tokio::sync::mpsc::channel(EVENTS_MAX);
+        let call = Call {
+            id: request.id,
+            method: request.method,
+            params: request.params,
+            client: Arc::new(client),
+            scope: self.session.scope.clone(),
+            logs,
+            progress_token,
+            events,
+            cancel,
+        };
+        let proxy = Arc::clone(&self.proxy);
+        let answer = Box::pin(async move {
+            let outcome = proxy.answer(call).await;
+            (outcome, running)
+        });
+        Ok(Started::Running(RunningCall { answer, events: receiver }))
+    }
+
+    async fn carry(&self, id: Id, running: RunningCall) {
+        let RunningCall { mut answer, mut events } = running;
+        let (outcome, _running) = loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => self.put(event),
+                done = &mut answer => break done,
+            }
+        };
+        while let Ok(event) = events.try_recv() {
+            self.put(event);
+        }
+        let message = envelope::response(Some(&id), &outcome);
+        if self.stream.send(message).await.is_err() {
+            tracing::warn!("the client does not read its input");
+        }
+    }
+
+    fn put(&self, event: Event) {
+        match self.session.encode(event) {
+            Some(encoded) if encoded.may_drop => self.stream.offer(encoded.bytes),
+            Some(encoded) => self.stream.push(Item::Message(encoded.bytes)),
+            None => {}
+        }
+    }
+
+    fn answer(&self, id: Option<&Id>, outcome: &Outcome) {
+        self.stream.push(Item::Message(envelope::response(id, outcome)));
+    }
+
+    fn refuse(&self, id: Option<&Id>, error: &RpcError) {
+        self.answer(id, &Err(error.to_raw()));
+    }
+}
+
+/// A request that was taken.
+enum Started {
+    Done(Outcome),
+    Running(RunningCall),
+}
+
+struct RunningCall {
+    answer: std::pin::Pin<
+        Box<dyn Future<Output = (Outcome, crate::session::registry::Running)> + Send>,
+    >,
+    events: tokio::sync::mpsc::Receiver<Event>,
+}
+
+/// Pause between looks at the calls that are still running.
+const DRAIN_LOOK: std::time::Duration = std::time::Duration::from_millis(5);

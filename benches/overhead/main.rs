@@ -94,7 +94,7 @@ pub(crate) struct Choice {
     #[arg(long)]
     pub(crate) era: Option<Era>,
 
-    /// Only these paths beside the bare proxy, such as `http`, `stdio` or `stdio-10`.
+    /// Only these paths beside the bare proxy, such as `http`, `stdio-10` or `stdio-10-all`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) path: Vec<String>,
 
@@ -117,6 +117,13 @@ pub(crate) struct Choice {
     /// Another build of the gateway, to compare two.
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_tollbridge"))]
     pub(crate) gateway: PathBuf,
+}
+
+impl Choice {
+    /// Whether the path `name` is run.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.path.is_empty() || self.path.iter().any(|path| path == name)
+    }
 }
 
 /// What a child of the benchmark is; nobody else calls these.

@@ -179,52 +179,77 @@ fn row(lane: &Lane) -> Row {
     }
 }
 
-/// Starts the paths of `era` that are asked for; their processes are added to `started`.
+/// Starts the paths of `era` that are asked for; their processes are added to `started`, in the
+/// order in which they are to be stopped.
 async fn start(
     era: Era,
     choice: &Choice,
     stable: &Stable,
     started: &mut Vec<Process>,
 ) -> Result<Vec<Lane>, Fault> {
-    let wanted = |name: &str| choice.path.is_empty() || choice.path.iter().any(|path| path == name);
     let echo = Process::echo(era).await?;
-    let echo_at = echo.address();
-    let bare = Process::bare_proxy(echo_at).await?;
+    let bare = Process::bare_proxy(echo.address()).await?;
     let mut lanes = Vec::new();
-    if wanted(DIRECT) {
+    if choice.wants(DIRECT) {
         lanes.push(plain(DIRECT, &echo, era));
     }
     lanes.push(plain(BARE, &bare, era));
-    started.extend([bare, echo]);
     for count in SERVERS {
         for transport in Transport::ALL {
             let servers = Servers {
                 era,
                 transport,
                 count,
-                echo: echo_at,
+                echo: echo.address(),
                 sessions: SESSIONS,
             };
-            let name = servers.name();
-            if !wanted(&name) {
-                continue;
-            }
-            let gateway = servers
-                .start(stable, &format!("{}-{name}", era.name()))
-                .await?;
-            let target = servers.ready(&gateway).await?;
-            let ratio_max = Some(match transport {
-                Transport::Http => HTTP_RATIO_MAX,
-                Transport::Stdio => STDIO_RATIO_MAX,
-            });
-            lanes.push(Lane {
-                name,
-                target,
-                ratio_max,
-            });
-            // Gateways stop before what they are connected to.
-            started.insert(0, gateway);
+            lanes.extend(start_gateway(servers, choice, stable, started).await?);
         }
+    }
+    started.extend([bare, echo]);
+    Ok(lanes)
+}
+
+/// The paths through one gateway. With several servers one of them is called, which shows what
+/// the mere number costs; `-all` calls them in turn, so that each is woken for few calls at a time.
+async fn start_gateway(
+    servers: Servers,
+    choice: &Choice,
+    stable: &Stable,
+    started: &mut Vec<Process>,
+) -> Result<Vec<Lane>, Fault> {
+    let (name, all) = (servers.name(), format!("{}-all", servers.name()));
+    let spread = servers.count > 1 && choice.wants(&all);
+    if !choice.wants(&name) && !spread {
+        return Ok(Vec::new());
+    }
+    let purpose = format!("{}-{name}", servers.era.name());
+    let gateway = servers.start(stable, &purpose).await?;
+    let target = servers.ready(&gateway).await?;
+    started.push(gateway);
+    let ratio_max = Some(match servers.transport {
+        Transport::Http => HTTP_RATIO_MAX,
+        Transport::Stdio => STDIO_RATIO_MAX,
+    });
+    let mut lanes = Vec::new();
+    if choice.wants(&name) {
+        let tools = target.tools[..1].into();
+        let target = Target {
+            tools,
+            ..target.clone()
+        };
+        lanes.push(Lane {
+            name,
+            target,
+            ratio_max,
+        });
+    }
+    if spread {
+        lanes.push(Lane {
+            name: all,
+            target,
+            ratio_max,
+        });
     }
     Ok(lanes)
 }

@@ -43,7 +43,7 @@ fn table_of_group(group: &Group, out: &mut String) {
     line(
         out,
         &format!(
-            "{:<11}{:>24}{:>19}{:>12}{:>11}{:>7}{:>9}{:>7}{:>9}{:>7}",
+            "{:<13}{:>22}{:>19}{:>12}{:>11}{:>7}{:>9}{:>7}{:>9}{:>7}",
             "path", "CPU us/call", "x", "target", "calls/s", "x", "p50 us", "x", "p99 us", "x"
         ),
     );
@@ -58,7 +58,7 @@ fn line_of_row(row: &Row, base: Option<&Row>) -> String {
     let short = |figure| ratio(figure).map_or(String::new(), |x| format!("{:.2}", x.median));
     let cpu = ratio(CPU);
     format!(
-        "{:<11}{:>24}{:>19}{:>12}{:>11.0}{:>7}{:>9.0}{:>7}{:>9.0}{:>7}",
+        "{:<13}{:>22}{:>19}{:>12}{:>11.0}{:>7}{:>9.0}{:>7}{:>9.0}{:>7}",
         row.path,
         ranged(row.spread(CPU), 1),
         cpu.map_or(String::new(), |x| ranged(x, 2)),

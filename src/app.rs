@@ -50,7 +50,13 @@ impl Core {
         let draining = CancellationToken::new();
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining.clone()));
         proxy.start(updates);
-        Self { proxy, status, tasks, draining, drain_timeout: config.drain_timeout }
+        Self {
+            proxy,
+            status,
+            tasks,
+            draining,
+            drain_timeout: config.drain_timeout,
+        }
     }
 
     /// The tasks of this gateway.
@@ -91,13 +97,21 @@ pub struct Running {
 ///
 /// # Errors
 /// When there is no listener to be had.
-pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, InvalidListener> {
+pub async fn start(
+    config: &Config,
+    surroundings: Surroundings,
+) -> Result<Running, InvalidListener> {
     let bound = http::bind(config).await?;
     let (addr, url) = (bound.addr, bound.url());
     let core = Core::start(config, surroundings);
-    let edge =
-        Edge::new(config, Arc::clone(&core.proxy), Arc::clone(&core.status), &core.tasks);
-    core.tasks.spawn("listener", bound.serve(edge, core.draining.clone()));
+    let edge = Edge::new(
+        config,
+        Arc::clone(&core.proxy),
+        Arc::clone(&core.status),
+        &core.tasks,
+    );
+    core.tasks
+        .spawn("listener", bound.serve(edge, core.draining.clone()));
     Ok(Running { addr, url, core })
 }
 

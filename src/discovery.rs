@@ -112,13 +112,18 @@ impl Board {
     }
 
     fn settle(&self, server: &ServerName) {
-        self.awaited.send_if_modified(|awaited| awaited.remove(server));
+        self.awaited
+            .send_if_modified(|awaited| awaited.remove(server));
     }
 
     fn rebuild(&self, offers: &HashMap<ServerName, Offer>) {
-        let ordered: Vec<Offer> =
-            self.order.iter().filter_map(|server| offers.get(server).cloned()).collect();
-        self.current.store(Arc::new(Catalog::build(&self.naming, &ordered)));
+        let ordered: Vec<Offer> = self
+            .order
+            .iter()
+            .filter_map(|server| offers.get(server).cloned())
+            .collect();
+        self.current
+            .store(Arc::new(Catalog::build(&self.naming, &ordered)));
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -156,7 +161,9 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let withdraw = gone.map(|since| since + GRACE).filter(|at| *at > Instant::now());
+        let withdraw = gone
+            .map(|since| since + GRACE)
+            .filter(|at| *at > Instant::now());
         tokio::select! {
             () = standing.changed() => {}
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
@@ -187,13 +194,15 @@ async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Op
     }
 }
 
-async fn list(
-    backend: &Backend,
-    control: &Control,
-) -> Result<Offer, Failure> {
-    let mut listing = Listing { instructions: control.instructions(), ..Listing::default() };
+async fn list(backend: &Backend, control: &Control) -> Result<Offer, Failure> {
+    let mut listing = Listing {
+        instructions: control.instructions(),
+        ..Listing::default()
+    };
     for kind in Kind::ALL {
-        let Some(list) = backend.list(kind, control).await? else { continue };
+        let Some(list) = backend.list(kind, control).await? else {
+            continue;
+        };
         listing.pages[kind] = Some(list.first);
         match kind {
             Kind::Tools => listing.tools = list.items,

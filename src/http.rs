@@ -29,9 +29,9 @@ use crate::{
     task::Tasks,
 };
 pub(crate) use body::Body;
-pub(crate) use streamable::told;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
 use origin::Guard;
+pub(crate) use streamable::told;
 
 /// What every HTTP handler needs.
 #[derive(Debug)]
@@ -48,7 +48,12 @@ pub struct Edge {
 
 impl Edge {
     /// Joins the parts.
-    pub fn new(config: &Config, proxy: Arc<Proxy>, status: Arc<Status>, tasks: &Tasks) -> Arc<Self> {
+    pub fn new(
+        config: &Config,
+        proxy: Arc<Proxy>,
+        status: Arc<Status>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         Arc::new(Self {
             proxy,
             status,
@@ -66,7 +71,9 @@ impl Edge {
             return text(StatusCode::FORBIDDEN, &refusal);
         }
         let path = request.uri().path();
-        let Some(route) = Route::parse(path) else { return text(StatusCode::NOT_FOUND, "not found") };
+        let Some(route) = Route::parse(path) else {
+            return text(StatusCode::NOT_FOUND, "not found");
+        };
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
         {
@@ -108,7 +115,9 @@ impl Route {
                 if let Some(name) = path.strip_prefix("/mcp/servers/") {
                     return server(name).map(Self::Mcp);
                 }
-                path.strip_prefix("/sse/servers/").and_then(server).map(Self::Sse)
+                path.strip_prefix("/sse/servers/")
+                    .and_then(server)
+                    .map(Self::Sse)
             }
         }
     }
@@ -139,7 +148,9 @@ fn rpc_error(status: StatusCode, id: Option<&crate::mcp::Id>, error: &RpcError) 
 fn json(status: StatusCode, bytes: impl Into<bytes::Bytes>) -> Response<Body> {
     let mut response = Response::new(body::full(bytes));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -151,8 +162,13 @@ fn accepted() -> Response<Body> {
 }
 
 fn wrong_verb(allowed: &'static str) -> Response<Body> {
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, &format!("only {allowed} here"));
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    let mut response = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        &format!("only {allowed} here"),
+    );
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

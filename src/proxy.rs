@@ -20,7 +20,7 @@ use crate::{
     discovery::Board,
     governance::{Governance, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
-    names::{Scope, ServerName},
+    names::Scope,
     router::{self, Routed},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     task::Tasks,
@@ -56,8 +56,10 @@ impl Proxy {
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
         self.backends.start();
         crate::discovery::start(&self.backends, &self.board, &self.tasks);
-        self.tasks.spawn("list changes to clients", Arc::clone(self).tell_changes());
-        self.tasks.spawn("updates to clients", Arc::clone(self).tell_updates(updates));
+        self.tasks
+            .spawn("list changes to clients", Arc::clone(self).tell_changes());
+        self.tasks
+            .spawn("updates to clients", Arc::clone(self).tell_updates(updates));
     }
 
     /// The legacy sessions of HTTP clients.
@@ -78,7 +80,10 @@ impl Proxy {
     /// Calls that have not been answered yet.
     pub fn in_flight(&self) -> u64 {
         let running = |backend: &Arc<crate::backend::Backend>| {
-            backend.stats.in_flight.load(std::sync::atomic::Ordering::Relaxed)
+            backend
+                .stats
+                .in_flight
+                .load(std::sync::atomic::Ordering::Relaxed)
         };
         self.backends.all().map(running).sum()
     }
@@ -104,13 +109,17 @@ impl Proxy {
             | Method::Complete
             | Method::Other(_) => self.call(call).await,
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(call).await,
-            Method::SetLevel => self.set_level(call).await,
+            Method::SetLevel => Self::set_level(&call),
             Method::Listen => self.listen(call).await,
-            Method::Discover => Ok(modern::discover_result(&self.introduce(&call.scope, Era::Modern))),
+            Method::Discover => Ok(modern::discover_result(
+                &self.introduce(&call.scope, Era::Modern),
+            )),
             Method::Ping => Ok(Raw::from_static("{}")),
-            Method::Initialize => {
-                Err(RpcError::new(error::INVALID_REQUEST, "the session is initialized already").to_raw())
-            }
+            Method::Initialize => Err(RpcError::new(
+                error::INVALID_REQUEST,
+                "the session is initialized already",
+            )
+            .to_raw()),
         }
     }
 
@@ -124,8 +133,10 @@ impl Proxy {
     async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Outcome {
         let routed = self.route(call).await.map_err(|refusal| refusal.to_raw())?;
         let back = upstream::WayBack::of(&routed);
-        let admitted =
-            self.governance.admit(routed, ticket).map_err(|refusal| refusal.to_raw())?;
+        let admitted = self
+            .governance
+            .admit(routed, ticket)
+            .map_err(|refusal| refusal.to_raw())?;
         match self.backends.forward(admitted).await {
             Ok(outcome) => back.translate(outcome),
             Err(failure) => Err(failure.to_error(&back.server).to_raw()),
@@ -147,10 +158,13 @@ impl Proxy {
         }
     }
 
-    /// Notes the level of a session's log messages; on the route of one server it hears of it too.
-    async fn set_level(&self, call: Call) -> Outcome {
+    /// Notes the level of a session's log messages; a server hears of it before the next call.
+    fn set_level(call: &Call) -> Outcome {
         let level = call.params.as_ref().and_then(|params| params.get("level"));
-        let level = level.as_ref().and_then(Raw::as_text).and_then(|level| Level::parse(&level));
+        let level = level
+            .as_ref()
+            .and_then(Raw::as_text)
+            .and_then(|level| Level::parse(&level));
         let Some(level) = level else {
             let names = Level::ALL.map(Level::as_str).join(", ");
             let message = format!("`level` is none of {names}");
@@ -159,28 +173,7 @@ impl Proxy {
         if let Some(session) = &call.client.session {
             session.set_level(level);
         }
-        for server in self.logging_servers(&call.scope) {
-            self.aside(&call, &server).await;
-        }
         Ok(Raw::from_static("{}"))
-    }
-
-    fn logging_servers(&self, scope: &Scope) -> Vec<ServerName> {
-        let logs = |server: &ServerName| {
-            self.backends.get(server).is_some_and(|backend| backend.speaks_legacy_logging())
-        };
-        match scope {
-            Scope::All => self.backends.all().map(|b| b.name.clone()).filter(|s| logs(s)).collect(),
-            Scope::Server(server) => Some(server.clone()).filter(|s| logs(s)).into_iter().collect(),
-        }
-    }
-
-    /// Passes a request on to one server, for its effect; failures are only logged.
-    async fn aside(&self, call: &Call, server: &ServerName) {
-        let copy = call.copy_for(Scope::Server(server.clone()));
-        if let Err(refusal) = Box::pin(self.call(copy)).await {
-            tracing::debug!(%server, refusal = refusal.as_str(), "the server did not take it");
-        }
     }
 
     /// How we introduce ourselves on the route of `scope`.
@@ -188,9 +181,10 @@ impl Proxy {
         let catalog = self.board.catalog();
         let known = match scope {
             Scope::All => None,
-            Scope::Server(server) => {
-                self.backends.get(server).and_then(|backend| backend.capabilities())
-            }
+            Scope::Server(server) => self
+                .backends
+                .get(server)
+                .and_then(|backend| backend.capabilities()),
         };
         Introduction {
             capabilities: capabilities(known.as_ref(), era),
@@ -215,8 +209,12 @@ fn capabilities(known: Option<&(Raw, Revision)>, era: Era) -> Value {
         "completions": {},
         "logging": {},
     });
-    let Some((server, revision)) = known else { return everything };
-    let Ok(Value::Object(mut own)) = server.read::<Value>() else { return everything };
+    let Some((server, revision)) = known else {
+        return everything;
+    };
+    let Ok(Value::Object(mut own)) = server.read::<Value>() else {
+        return everything;
+    };
     for list in ["tools", "resources", "prompts"] {
         if let Some(Value::Object(list)) = own.get_mut(list) {
             list.insert("listChanged".to_owned(), Value::Bool(true));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::{
-    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap, rewrite},
+    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap},
     mcp::{Method, Raw, RpcError, error, json::Patch},
     names::{Scope, ServerName},
     session::Call,
@@ -57,9 +57,19 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> 
         | Method::ToolsList => Err(unknown_method(&call.method)),
     };
     match found {
-        Ok(Target { server, tool, params }) => {
+        Ok(Target {
+            server,
+            tool,
+            params,
+        }) => {
             let uris = catalog.uri_map(&call.scope, &server);
-            Ok(Routed { call, server, tool, params, uris })
+            Ok(Routed {
+                call,
+                server,
+                tool,
+                params,
+                uris,
+            })
         }
         Err(refusal) => Err((call, refusal)),
     }
@@ -67,7 +77,10 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> 
 
 /// The refusal of a method that this route does not have.
 pub fn unknown_method(method: &Method) -> RpcError {
-    RpcError::new(error::METHOD_NOT_FOUND, format!("there is no method `{method}` here"))
+    RpcError::new(
+        error::METHOD_NOT_FOUND,
+        format!("there is no method `{method}` here"),
+    )
 }
 
 struct Target {
@@ -79,39 +92,68 @@ struct Target {
 fn tool(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     let name = Named::of(call, &["name"])?;
     let tool = catalog.tool(&call.scope, &name.text).ok_or_else(|| {
-        RpcError::new(error::INVALID_PARAMS, format!("Unknown tool: {}", name.text))
-            .with(json!({ "code": "TOOL_NOT_FOUND" }))
+        RpcError::new(
+            error::INVALID_PARAMS,
+            format!("Unknown tool: {}", name.text),
+        )
+        .with(json!({ "code": "TOOL_NOT_FOUND" }))
     })?;
-    let params = name.replaced(&tool.original);
-    Ok(Target { server: tool.server.clone(), params, tool: Some(Arc::clone(tool)) })
+    let params = Some(name.replaced(&tool.original));
+    Ok(Target {
+        server: tool.server.clone(),
+        params,
+        tool: Some(Arc::clone(tool)),
+    })
 }
 
 fn prompt(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     let name = Named::of(call, &["name"])?;
     let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
-        RpcError::new(error::INVALID_PARAMS, format!("Unknown prompt: {}", name.text))
+        RpcError::new(
+            error::INVALID_PARAMS,
+            format!("Unknown prompt: {}", name.text),
+        )
     })?;
-    let params = name.replaced(&prompt.original);
-    Ok(Target { server: prompt.server.clone(), params, tool: None })
+    let params = Some(name.replaced(&prompt.original));
+    Ok(Target {
+        server: prompt.server.clone(),
+        params,
+        tool: None,
+    })
 }
 
 fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     let uri = Named::of(call, &["uri"])?;
     let (server, original) = find_resource(call, catalog, &uri.text)?;
-    Ok(Target { server, params: uri.replaced(&original), tool: None })
+    Ok(Target {
+        server,
+        params: Some(uri.replaced(&original)),
+        tool: None,
+    })
 }
 
 fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     if let Ok(uri) = Named::of(call, &["ref", "uri"]) {
         let (server, original) = find_resource(call, catalog, &uri.text)?;
-        return Ok(Target { server, params: uri.replaced(&original), tool: None });
+        return Ok(Target {
+            server,
+            params: Some(uri.replaced(&original)),
+            tool: None,
+        });
     }
     let name = Named::of(call, &["ref", "name"])?;
     let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
-        RpcError::new(error::INVALID_PARAMS, format!("Unknown prompt: {}", name.text))
+        RpcError::new(
+            error::INVALID_PARAMS,
+            format!("Unknown prompt: {}", name.text),
+        )
     })?;
-    let params = name.replaced(&prompt.original);
-    Ok(Target { server: prompt.server.clone(), params, tool: None })
+    let params = Some(name.replaced(&prompt.original));
+    Ok(Target {
+        server: prompt.server.clone(),
+        params,
+        tool: None,
+    })
 }
 
 fn find_resource(
@@ -120,13 +162,23 @@ fn find_resource(
     uri: &str,
 ) -> Result<(ServerName, String), RpcError> {
     let modern = call.client.era() == crate::mcp::Era::Modern;
-    let code = if modern { error::INVALID_PARAMS } else { error::RESOURCE_NOT_FOUND };
+    let code = if modern {
+        error::INVALID_PARAMS
+    } else {
+        error::RESOURCE_NOT_FOUND
+    };
     match catalog.resource(&call.scope, uri) {
         Lookup::Found { server, original } => Ok((server, original)),
-        Lookup::NotFound => Err(RpcError::new(code, format!("Resource not found: {uri}"))
-            .with(json!({ "uri": uri }))),
+        Lookup::NotFound => {
+            Err(RpcError::new(code, format!("Resource not found: {uri}"))
+                .with(json!({ "uri": uri })))
+        }
         Lookup::Ambiguous { servers } => {
-            let names = servers.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ");
+            let names = servers
+                .iter()
+                .map(ServerName::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
             let message = format!("{uri} could be a resource of {names}; use its listed URI");
             Err(RpcError::new(code, message).with(json!({ "uri": uri })))
         }
@@ -136,9 +188,11 @@ fn find_resource(
 /// Methods without a name to route by belong to the one server of their route.
 fn whole_server(call: &Call) -> Result<Target, RpcError> {
     match &call.scope {
-        Scope::Server(server) => {
-            Ok(Target { server: server.clone(), tool: None, params: call.params.clone() })
-        }
+        Scope::Server(server) => Ok(Target {
+            server: server.clone(),
+            tool: None,
+            params: call.params.clone(),
+        }),
         Scope::All => Err(unknown_method(&call.method)),
     }
 }
@@ -158,9 +212,15 @@ impl<'a> Named<'a> {
 
         let wrong = |what: &str| {
             let at = path.join(".");
-            RpcError::new(error::INVALID_PARAMS, format!("{} {what} `{at}`", call.method))
+            RpcError::new(
+                error::INVALID_PARAMS,
+                format!("{} {what} `{at}`", call.method),
+            )
         };
-        let params = call.params.as_ref().ok_or_else(|| wrong("needs a string"))?;
+        let params = call
+            .params
+            .as_ref()
+            .ok_or_else(|| wrong("needs a string"))?;
         let bytes = params.as_bytes();
         let mut span = 0..bytes.len();
         for key in path {
@@ -172,24 +232,20 @@ impl<'a> Named<'a> {
             span = first.value;
         }
         let text = json::text(&bytes[span.clone()]).ok_or_else(|| wrong("needs a string"))?;
-        Ok(Self { params, text: text.into_owned(), span })
+        Ok(Self {
+            params,
+            text: text.into_owned(),
+            span,
+        })
     }
 
     /// The params with `original` in the string's place.
-    fn replaced(&self, original: &str) -> Option<Raw> {
+    fn replaced(&self, original: &str) -> Raw {
         if original == self.text {
-            return Some(self.params.clone());
+            return self.params.clone();
         }
         let mut patch = Patch::new(self.params.as_bytes());
         patch.replace(self.span.clone(), Raw::string(original).as_bytes().to_vec());
-        Some(patch.finish())
-    }
-}
-
-/// What comes back, in exposed URIs.
-pub fn expose(method: &Method, result: Raw, uris: Option<&UriMap>) -> Raw {
-    match uris {
-        Some(uris) => rewrite::result(method.as_str(), &result, uris),
-        None => result,
+        patch.finish()
     }
 }

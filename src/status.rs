@@ -87,7 +87,12 @@ const SESSIONS_SHOWN: usize = 100;
 impl Status {
     /// Begins to count the uptime. `draining` is cancelled when the gateway begins to stop.
     pub fn new(proxy: Arc<Proxy>, draining: CancellationToken) -> Self {
-        Self { proxy, start: Instant::now(), started_at: clock::now(), draining }
+        Self {
+            proxy,
+            start: Instant::now(),
+            started_at: clock::now(),
+            draining,
+        }
     }
 
     /// Whether requests can be served: not while draining, nor when every enabled server failed.
@@ -101,7 +106,12 @@ impl Status {
     }
 
     fn all_failed(&self) -> bool {
-        let mut enabled = self.proxy.backends().all().filter(|b| b.config.enabled).peekable();
+        let mut enabled = self
+            .proxy
+            .backends()
+            .all()
+            .filter(|b| b.config.enabled)
+            .peekable();
         enabled.peek().is_some()
             && enabled.all(|backend| match backend.report().state {
                 State::Failed | State::NeedsReauth => true,
@@ -118,7 +128,10 @@ impl Status {
         let catalog = self.proxy.board().catalog();
         let servers = self.proxy.backends().all().map(|backend| {
             let offers = catalog.counts(&backend.name);
-            let problems = catalog.problems().iter().filter(|p| p.server == backend.name);
+            let problems = catalog
+                .problems()
+                .iter()
+                .filter(|p| p.server == backend.name);
             ServerReport {
                 report: backend.report(),
                 offers: Counts {
@@ -228,13 +241,20 @@ fn row(server: &ServerReport) -> String {
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(server.problems.iter().cloned());
     if let Some(line) = &report.last_odd_line {
-        notes.push(format!("{} odd lines on stdout, the last: {line}", report.odd_lines));
+        notes.push(format!(
+            "{} odd lines on stdout, the last: {line}",
+            report.odd_lines
+        ));
     }
     if !notes.is_empty() || !report.stderr.is_empty() {
         let tail = report.stderr.iter().rev().take(STDERR_SHOWN).rev().cloned();
         let text: Vec<String> = notes.into_iter().chain(tail).collect();
-        write!(row, "<tr><td colspan=12><pre>{}</pre>", escape(&text.join("\n")))
-            .expect("a String takes all");
+        write!(
+            row,
+            "<tr><td colspan=12><pre>{}</pre>",
+            escape(&text.join("\n"))
+        )
+        .expect("a String takes all");
     }
     row
 }

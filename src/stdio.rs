@@ -98,7 +98,9 @@ impl Edge {
         let mut place = self.stream.take_over();
         let mut out = BytesMut::new();
         while let Some(item) = self.stream.next(&mut place).await {
-            let Item::Message(message) = item else { continue };
+            let Item::Message(message) = item else {
+                continue;
+            };
             push_line(&message, &mut out);
             let written = async {
                 output.write_all(&out).await?;
@@ -113,14 +115,16 @@ impl Edge {
 
     fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
         if scan::depth(line, self.depth_max) > self.depth_max {
-            let message =
-                format!("a message is nested deeper than limits.depth ({})", self.depth_max);
+            let message = format!(
+                "a message is nested deeper than limits.depth ({})",
+                self.depth_max
+            );
             return self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
         }
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.ask(request),
             Ok(Message::Notification(notification)) => {
-                crate::http::told(&self.session, &notification);
+                crate::http::told(&self.proxy, &self.session, &notification);
                 self.proxy.tell_session(&self.session);
             }
             Ok(Message::Response(response)) => {
@@ -134,7 +138,10 @@ impl Edge {
     }
 
     fn take_batch(self: &Arc<Self>, line: &bytes::Bytes) {
-        let batches = self.session.opening().is_some_and(|o| o.revision.has_batches());
+        let batches = self
+            .session
+            .opening()
+            .is_some_and(|o| o.revision.has_batches());
         match envelope::split_batch(line) {
             Ok(parts) if batches => parts.iter().for_each(|part| self.take_line(part)),
             Ok(_) | Err(_) => {
@@ -150,7 +157,10 @@ impl Edge {
             Ok(Started::Done(outcome)) => self.answer(Some(&id), &outcome),
             Ok(Started::Running(running)) => {
                 let edge = Arc::clone(self);
-                self.tasks.spawn("call on stdio", async move { edge.carry(id, running).await });
+                self.tasks.spawn(
+                    "call on stdio",
+                    async move { edge.carry(id, running).await },
+                );
             }
             Err(error) => self.refuse(Some(&id), &error),
         }
@@ -181,11 +191,14 @@ impl Edge {
             revision: opening.revision,
             info: opening.info.clone(),
             capabilities: opening.capabilities.clone(),
+            profile: Arc::clone(&opening.profile),
             session: Some(Arc::clone(&self.session)),
         };
         let params = request.params.as_ref();
         let token = params.and_then(|params| {
-            Meta::of(params).progress_token.map(|span| params.slice(span))
+            Meta::of(params)
+                .progress_token
+                .map(|span| params.slice(span))
         });
         self.start(request, client, self.session.logs(), token)
     }
@@ -197,6 +210,7 @@ impl Edge {
             revision: envelope.revision,
             info: envelope.info,
             capabilities: envelope.capabilities,
+            profile: Arc::default(),
             session: None,
         };
         self.start(request, client, envelope.logs, envelope.progress_token)
@@ -231,11 +245,17 @@ impl Edge {
             let outcome = proxy.answer(call).await;
             (outcome, running)
         });
-        Ok(Started::Running(RunningCall { answer, events: receiver }))
+        Ok(Started::Running(RunningCall {
+            answer,
+            events: receiver,
+        }))
     }
 
     async fn carry(&self, id: Id, running: RunningCall) {
-        let RunningCall { mut answer, mut events } = running;
+        let RunningCall {
+            mut answer,
+            mut events,
+        } = running;
         let (outcome, _running) = loop {
             tokio::select! {
                 biased;
@@ -261,7 +281,8 @@ impl Edge {
     }
 
     fn answer(&self, id: Option<&Id>, outcome: &Outcome) {
-        self.stream.push(Item::Message(envelope::response(id, outcome)));
+        self.stream
+            .push(Item::Message(envelope::response(id, outcome)));
     }
 
     fn refuse(&self, id: Option<&Id>, error: &RpcError) {

@@ -1,27 +1,47 @@
 //! Logging and the latencies shown in `/status`.
 
 use std::{
+    io::{self, IsTerminal},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt};
 
 use crate::config::{Log, LogFormat};
 
-/// Starts logging to stderr; `filter` is `RUST_LOG` or the configured level.
+/// Starts logging to stderr, with colours on a terminal. A level alone is that of our own lines;
+/// those of libraries are shown from warnings on.
 ///
 /// # Errors
-/// When `filter` cannot be read, or logging was started before.
+/// When `log.level` cannot be read, or logging was started before.
 pub fn start(log: &Log) -> Result<(), InvalidLog> {
-    let invalid = |reason: String| InvalidLog { level: log.level.clone(), reason };
-    let filter = EnvFilter::try_new(&log.level).map_err(|error| invalid(error.to_string()))?;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let invalid = |reason: String| InvalidLog {
+        level: log.level.clone(),
+        reason,
+    };
+    let filter = filter(&log.level);
+    let filter = EnvFilter::try_new(filter).map_err(|error| invalid(error.to_string()))?;
+    let builder = fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
     let started = match log.format {
         LogFormat::Human => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
     started.map_err(|error| invalid(error.to_string()))
+}
+
+/// The filter that `level`, a filter or a level alone, stands for.
+fn filter(level: &str) -> String {
+    match level.trim().parse::<LevelFilter>() {
+        Ok(own) => {
+            let others = own.min(LevelFilter::WARN);
+            format!("{others},{}={own}", env!("CARGO_CRATE_NAME"))
+        }
+        Err(_) => level.to_owned(),
+    }
 }
 
 /// The log settings cannot be used; the operator mends `log.level`.
@@ -47,22 +67,29 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Self { buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 }
 
 impl Latency {
     /// Adds one duration.
     pub fn record(&self, duration: Duration) {
-        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).max(1);
+        let micros = u64::try_from(duration.as_micros())
+            .unwrap_or(u64::MAX)
+            .max(1);
         self.buckets[bucket(micros)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The duration that `part` (0.0 to 1.0) of the recorded ones do not exceed, rounded up to the
     /// end of its bucket; `None` when nothing was recorded.
     pub fn percentile(&self, part: f64) -> Option<Duration> {
-        let counts: Vec<u64> =
-            self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let counts: Vec<u64> = self
+            .buckets
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect();
         let total: u64 = counts.iter().sum();
         if total == 0 {
             return None;
@@ -86,7 +113,11 @@ impl Latency {
 /// The bucket of a duration: its highest bit, and the two bits after it.
 fn bucket(micros: u64) -> usize {
     let log = u64::from(micros.ilog2());
-    let step = if log >= 2 { (micros >> (log - 2)) & (STEPS - 1) } else { (micros << (2 - log)) & (STEPS - 1) };
+    let step = if log >= 2 {
+        (micros >> (log - 2)) & (STEPS - 1)
+    } else {
+        (micros << (2 - log)) & (STEPS - 1)
+    };
     usize::try_from(log * STEPS + step).map_or(BUCKETS - 1, |index| index.min(BUCKETS - 1))
 }
 
@@ -102,6 +133,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_level_alone_is_that_of_our_own_lines() {
+        let check = |level: &str, expect: &str| assert_eq!(filter(level), expect, "{level}");
+        check("info", "warn,tollbridge=info");
+        check("TRACE", "warn,tollbridge=trace");
+        check("error", "error,tollbridge=error");
+        check("off", "off,tollbridge=off");
+        check("info,hyper=debug", "info,hyper=debug");
+        check("hyper=debug", "hyper=debug");
+        check("", "");
+    }
+
+    #[test]
     fn percentiles_are_near_the_truth() {
         let latency = Latency::default();
         assert_eq!(latency.percentile(0.5), None);
@@ -110,7 +153,10 @@ mod tests {
         }
         for (part, truth) in [(0.5, 5000.0), (0.99, 9900.0)] {
             let found = latency.percentile(part).unwrap().as_secs_f64() * 1e6;
-            assert!((truth..truth * 1.26).contains(&found), "{part}: {found} for {truth}");
+            assert!(
+                (truth..truth * 1.26).contains(&found),
+                "{part}: {found} for {truth}"
+            );
         }
     }
 }

@@ -42,12 +42,16 @@ pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
 
 /// TLS with the system's roots; without any roots where it is not needed.
 pub(crate) fn tls(needed: bool) -> Result<ClientConfig, Failure> {
-    let broken = |error: &dyn std::fmt::Display| Failure::Tls { reason: error.to_string() };
+    let broken = |error: &dyn std::fmt::Display| Failure::Tls {
+        reason: error.to_string(),
+    };
     let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .map_err(|error| broken(&error))?;
     let builder = if needed {
-        builder.with_native_roots().map_err(|error| broken(&error))?
+        builder
+            .with_native_roots()
+            .map_err(|error| broken(&error))?
     } else {
         builder.with_root_certificates(RootCertStore::empty())
     };
@@ -58,7 +62,9 @@ pub(crate) fn tls(needed: bool) -> Result<ClientConfig, Failure> {
 pub(crate) fn headers(remote: &Remote) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     let mut put = |name: &str, value: &str| {
-        let invalid = || Failure::Header { name: name.to_owned() };
+        let invalid = || Failure::Header {
+            name: name.to_owned(),
+        };
         let header = HeaderName::try_from(name).map_err(|_| invalid())?;
         let mut value = HeaderValue::try_from(value).map_err(|_| invalid())?;
         value.set_sensitive(true);
@@ -69,7 +75,10 @@ pub(crate) fn headers(remote: &Remote) -> Result<HeaderMap, Failure> {
         put(name, value.expose())?;
     }
     match &remote.auth {
-        Auth::Bearer { token } => put(AUTHORIZATION.as_str(), &format!("Bearer {}", token.expose()))?,
+        Auth::Bearer { token } => put(
+            AUTHORIZATION.as_str(),
+            &format!("Bearer {}", token.expose()),
+        )?,
         Auth::Header { name, value } => put(name, value.expose())?,
         Auth::None => {}
     }

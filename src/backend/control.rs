@@ -19,9 +19,7 @@ use crate::{
     mcp::{
         Era, Method, Raw,
         json::{self, Patch},
-        meta,
     },
-    session,
     task::Tasks,
 };
 
@@ -46,7 +44,8 @@ impl Control {
 
     fn announces(&self, capability: &str) -> bool {
         let part = self.0.hello.capabilities.get(capability);
-        part.and_then(|part| part.get("listChanged")).is_some_and(|flag| flag.as_str() == "true")
+        part.and_then(|part| part.get("listChanged"))
+            .is_some_and(|flag| flag.as_str() == "true")
     }
 }
 
@@ -78,7 +77,7 @@ impl Following {
     /// Completes at the next change.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -104,9 +103,12 @@ impl ListChanges {
     /// Completes when something changed and then nothing for `quiet`.
     pub async fn changed_and_quiet(&mut self, quiet: std::time::Duration) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
-        while timeout(quiet, self.0.changed()).await.is_ok_and(|told| told.is_ok()) {}
+        while timeout(quiet, self.0.changed())
+            .await
+            .is_ok_and(|told| told.is_ok())
+        {}
     }
 }
 
@@ -143,7 +145,10 @@ impl Backend {
         if !control.has(capability) {
             return Ok(None);
         }
-        let mut list = List { items: Vec::new(), first: FirstPage::default() };
+        let mut list = List {
+            items: Vec::new(),
+            first: FirstPage::default(),
+        };
         let mut cursor: Option<Raw> = None;
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
@@ -160,8 +165,11 @@ impl Backend {
             }
             let items = result.member(kind.member()).map(|span| span.start);
             let found = items.map(|at| json::elements(result.as_bytes(), at));
-            list.items.extend(found.into_iter().flatten().map(|span| result.slice(span)));
-            let next = result.get("nextCursor").filter(|next| next.as_str() != "null");
+            list.items
+                .extend(found.into_iter().flatten().map(|span| result.slice(span)));
+            let next = result
+                .get("nextCursor")
+                .filter(|next| next.as_str() != "null");
             if next.is_none() {
                 return Ok(Some(list));
             }
@@ -186,7 +194,7 @@ impl Backend {
     ) -> Result<crate::mcp::Outcome, Failure> {
         let mut members = Vec::new();
         if control.0.era() == Era::Modern {
-            members.push(format!(r#""_meta":{{{}}}"#, own_envelope()));
+            members.push(format!(r#""_meta":{{{}}}"#, handshake::own_envelope()));
         }
         if let Some(cursor) = cursor {
             members.push(format!(r#""cursor":{}"#, cursor.as_str()));
@@ -211,14 +219,19 @@ impl Backend {
         .filter(|(capability, _)| control.announces(capability))
         .map(|(_, flag)| flag)
         .collect();
-        let first = !self.follows.swap(true, std::sync::atomic::Ordering::Relaxed);
+        let first = !self
+            .follows
+            .swap(true, std::sync::atomic::Ordering::Relaxed);
         if control.0.era() == Era::Legacy || announced.is_empty() || !first {
             return;
         }
-        let flags: Vec<_> = announced.iter().map(|flag| format!(r#""{flag}":true"#)).collect();
+        let flags: Vec<_> = announced
+            .iter()
+            .map(|flag| format!(r#""{flag}":true"#))
+            .collect();
         let params = format!(
             r#"{{"_meta":{{{}}},"notifications":{{{}}}}}"#,
-            own_envelope(),
+            handshake::own_envelope(),
             flags.join(",")
         );
         let params = Raw::parse(params).expect("members of ours are JSON");
@@ -244,20 +257,23 @@ impl Backend {
 /// Pause before a stream of list changes that ended is opened again.
 const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-fn own_envelope() -> String {
-    let info = Raw::from_value(&session::server_info());
-    meta::envelope(Some(&info), &Raw::from_static("{}"), None)
-}
-
 fn first_page(kind: Kind, result: &Raw) -> FirstPage {
     let json = result.as_bytes();
-    let ttl = result.get("ttlMs").and_then(|ttl| ttl.as_str().parse().ok());
+    let ttl = result
+        .get("ttlMs")
+        .and_then(|ttl| ttl.as_str().parse().ok());
     let scope = result.get("cacheScope");
     let mut patch = Patch::new(json);
     patch.remove_members(0, |member| {
-        [kind.member(), "nextCursor", "resultType", "ttlMs", "cacheScope"]
-            .iter()
-            .any(|key| member.is(json, key))
+        [
+            kind.member(),
+            "nextCursor",
+            "resultType",
+            "ttlMs",
+            "cacheScope",
+        ]
+        .iter()
+        .any(|key| member.is(json, key))
     });
     let rest = result.is_object().then(|| patch.finish());
     FirstPage {

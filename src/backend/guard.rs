@@ -36,7 +36,11 @@ impl Guard {
     /// A guard that runs `program guard MARKER` from the first child on; none without a program.
     pub(crate) fn new(program: Option<PathBuf>) -> Self {
         let marker = Uuid::new_v4().simple().to_string();
-        Self(Arc::new(Inner { marker, program, process: Mutex::default() }))
+        Self(Arc::new(Inner {
+            marker,
+            program,
+            process: Mutex::default(),
+        }))
     }
 
     /// The value of [`MARKER`] for our children.
@@ -57,7 +61,11 @@ impl Guard {
     fn tell(&self, line: &str) {
         use std::io::Write;
 
-        let mut process = self.0.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = self
+            .0
+            .process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if process.is_none() {
             *process = self.start();
         }
@@ -90,7 +98,10 @@ impl Guard {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let process = self
+            .process
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(mut process) = process.take() {
             drop(process.stdin.take());
             drop(process.wait());
@@ -104,7 +115,9 @@ pub fn run(marker: &str, input: impl BufRead) {
     let mut groups = HashSet::new();
     for line in input.lines().map_while(Result::ok) {
         let (sign, group) = line.split_at(line.len().min(1));
-        let Some(group) = group.parse().ok().and_then(Pid::from_raw) else { continue };
+        let Some(group) = group.parse().ok().and_then(Pid::from_raw) else {
+            continue;
+        };
         match sign {
             "+" => drop(groups.insert(group)),
             "-" => drop(groups.remove(&group)),
@@ -119,28 +132,36 @@ pub fn run(marker: &str, input: impl BufRead) {
     end_all(&groups, marker, Signal::KILL);
 }
 
-#[expect(clippy::disallowed_methods, reason = "the guard has one thread and no runtime")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the guard has one thread and no runtime"
+)]
 fn pause() {
     std::thread::sleep(GRACE);
 }
 
 fn end_all(groups: &HashSet<Pid>, marker: &str, signal: Signal) {
     for group in groups {
-        drop(kill_process_group(*group, signal));
+        // An error means that the group is gone already.
+        kill_process_group(*group, signal).ok();
     }
     for process in marked(marker) {
-        drop(kill_process(process, signal));
+        kill_process(process, signal).ok();
     }
 }
 
 /// Processes whose environment carries `marker`; known on Linux only.
 fn marked(marker: &str) -> Vec<Pid> {
     let wanted = format!("{MARKER}={marker}");
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let carries = |pid: &Pid| {
         let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
         let environ = std::fs::read(path).unwrap_or_default();
-        environ.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+        environ
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == wanted.as_bytes())
     };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter_map(Pid::from_raw).filter(carries).collect()

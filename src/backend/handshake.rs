@@ -54,6 +54,8 @@ struct Discovered {
 
 /// What a `server/discover` proved.
 enum Verdict {
+    /// It speaks our revision after all.
+    Again,
     Legacy,
     Modern(Hello),
     /// It speaks neither of the revisions we do.
@@ -64,10 +66,12 @@ enum Verdict {
 pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Result<Hello, Failure> {
     match pin {
         EraPin::Legacy => initialize(link, capabilities).await,
-        EraPin::Modern => match verdict(discover(link).await?) {
+        EraPin::Modern => match settle(link, discover(link).await?).await? {
             Verdict::Modern(hello) => Ok(hello),
-            Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
-            Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
+            Verdict::Again | Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
+            Verdict::Stranger(offered) => Err(Failure::Revision {
+                offered: offered.join(", "),
+            }),
         },
         EraPin::Auto => probe(link, capabilities).await,
     }
@@ -92,7 +96,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
         }
     };
     let verdict = match outcome {
-        Ok(outcome) => verdict(outcome),
+        Ok(outcome) => settle(link, outcome).await?,
         // A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
         Err(Failure::Http { status, .. })
             if status.is_client_error() && status != http::StatusCode::TOO_MANY_REQUESTS =>
@@ -103,15 +107,35 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     };
     match verdict {
         Verdict::Modern(hello) => Ok(hello),
-        Verdict::Legacy => initialize(link, capabilities).await,
-        Verdict::Stranger(offered) => Err(Failure::Revision { offered: offered.join(", ") }),
+        Verdict::Again | Verdict::Legacy => initialize(link, capabilities).await,
+        Verdict::Stranger(offered) => Err(Failure::Revision {
+            offered: offered.join(", "),
+        }),
     }
 }
 
-async fn discover(link: &Link) -> Result<Outcome, Failure> {
+/// The verdict; a server that refused our revision and lists it all the same is asked once more.
+async fn settle(link: &Link, outcome: Outcome) -> Result<Verdict, Failure> {
+    match verdict(outcome) {
+        Verdict::Again => Ok(verdict(discover(link).await?)),
+        settled @ (Verdict::Legacy | Verdict::Modern(_) | Verdict::Stranger(_)) => Ok(settled),
+    }
+}
+
+/// The `_meta` members of our own requests. They declare what we can relay for a client that has
+/// it, so that lists hold what some client can use.
+pub(super) fn own_envelope() -> String {
     let info = Raw::from_value(&session::server_info());
-    let envelope = meta::envelope(Some(&info), &Raw::from_static("{}"), None);
-    let params = Raw::parse(format!(r#"{{"_meta":{{{envelope}}}}}"#)).expect("our own JSON");
+    meta::envelope(Some(&info), &RELAYED, None)
+}
+
+/// Capabilities of clients that are relayed.
+const RELAYED: Raw =
+    Raw::from_static(r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#);
+
+async fn discover(link: &Link) -> Result<Outcome, Failure> {
+    let params = format!(r#"{{"_meta":{{{}}}}}"#, own_envelope());
+    let params = Raw::parse(params).expect("our own JSON");
     if let Some(http) = link.as_http() {
         http.speak(Revision::MODERN);
     }
@@ -125,7 +149,9 @@ fn verdict(outcome: Outcome) -> Verdict {
                 Verdict::Modern(Hello {
                     revision: Revision::MODERN,
                     capabilities: object(&result, "capabilities"),
-                    info: result.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO)),
+                    info: result
+                        .get("_meta")
+                        .and_then(|meta| meta.get(meta::SERVER_INFO)),
                     instructions: discovered.instructions,
                 })
             }
@@ -134,6 +160,7 @@ fn verdict(outcome: Outcome) -> Verdict {
         },
         Err(refusal) if error::code(&refusal) == Some(error::UNSUPPORTED_VERSION) => {
             match offered(&refusal) {
+                Some(offered) if speaks_modern(&offered) => Verdict::Again,
                 Some(offered) => legacy_or_stranger(offered),
                 None => Verdict::Legacy,
             }
@@ -151,14 +178,25 @@ fn legacy_or_stranger(offered: Vec<String>) -> Verdict {
         || offered.iter().any(|date| {
             Revision::parse(date).is_some_and(|revision| revision.era() == Era::Legacy)
         });
-    if legacy { Verdict::Legacy } else { Verdict::Stranger(offered) }
+    if legacy {
+        Verdict::Legacy
+    } else {
+        Verdict::Stranger(offered)
+    }
 }
 
 /// `data.supported` of a refusal; some servers write `supportedVersions`.
 fn offered(refusal: &Raw) -> Option<Vec<String>> {
     let data: Value = refusal.get("data")?.read().ok()?;
-    let list = data.get("supported").or_else(|| data.get("supportedVersions"))?.as_array()?;
-    Some(list.iter().filter_map(|date| date.as_str().map(str::to_owned)).collect())
+    let list = data
+        .get("supported")
+        .or_else(|| data.get("supportedVersions"))?
+        .as_array()?;
+    Some(
+        list.iter()
+            .filter_map(|date| date.as_str().map(str::to_owned))
+            .collect(),
+    )
 }
 
 /// The handshake of the legacy era.
@@ -171,14 +209,18 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
     if let Some(http) = link.as_http() {
         http.forget();
     }
-    let outcome = link.request(control(Method::Initialize, Some(params))).await?;
+    let outcome = link
+        .request(control(Method::Initialize, Some(params)))
+        .await?;
     let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
     let said: Initialized = result.read().map_err(|_| Failure::Garbled {
         what: "the answer to `initialize` has no `protocolVersion`".to_owned(),
     })?;
     let revision = Revision::parse(&said.protocol_version)
         .filter(|revision| revision.era() == Era::Legacy)
-        .ok_or(Failure::Revision { offered: said.protocol_version })?;
+        .ok_or(Failure::Revision {
+            offered: said.protocol_version,
+        })?;
     if let Some(http) = link.as_http() {
         http.speak(revision);
     }
@@ -192,7 +234,10 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
 }
 
 fn object(result: &Raw, key: &str) -> Raw {
-    result.get(key).filter(Raw::is_object).unwrap_or(Raw::from_static("{}"))
+    result
+        .get(key)
+        .filter(Raw::is_object)
+        .unwrap_or(Raw::from_static("{}"))
 }
 
 /// A request of our own; the caller bounds it in time.
@@ -202,7 +247,10 @@ pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
         params,
         caller: None,
         header_params: Vec::new(),
-        limits: Deadlines { idle: UNBOUNDED, total: UNBOUNDED },
+        limits: Deadlines {
+            idle: UNBOUNDED,
+            total: UNBOUNDED,
+        },
         cancel: CancellationToken::new(),
     }
 }

@@ -7,11 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
+    HeaderMap, HeaderName, HeaderValue, Method as Verb, Request as HttpRequest, Response,
+    StatusCode,
     header::{ACCEPT, ALLOW, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 
 use super::{
     Failure,
@@ -21,7 +23,9 @@ use super::{
 };
 use crate::{
     config::Remote,
-    mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice, sse},
+    mcp::{
+        Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice, sse,
+    },
     session::Event,
     task::Tasks,
 };
@@ -56,7 +60,11 @@ struct Talk {
 }
 
 /// Opens a link to `remote`. Nothing is sent yet.
-pub(crate) fn open(remote: &Remote, mux: Arc<Mux>, connect: Duration) -> Result<Arc<Link>, Failure> {
+pub(crate) fn open(
+    remote: &Remote,
+    mux: Arc<Mux>,
+    connect: Duration,
+) -> Result<Arc<Link>, Failure> {
     let http = Arc::new(HttpLink {
         client: client::new(&remote.url, connect)?,
         remote: remote.clone(),
@@ -97,9 +105,13 @@ impl HttpLink {
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
-        let legacy = self.talk().revision.is_some_and(|revision| revision.era() == Era::Legacy);
+        let legacy = self
+            .talk()
+            .revision
+            .is_some_and(|revision| revision.era() == Era::Legacy);
         if legacy && exchange.method != Method::Initialize {
-            let params = serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
+            let params =
+                serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
             let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
             self.post_aside(bytes, notice::CANCELLED, &self.mux.tasks);
         }
@@ -115,7 +127,7 @@ impl HttpLink {
         let request = self.request(Verb::POST, bytes, |headers, talk| {
             name_headers(exchange, talk, headers);
         });
-        let response = self.send(request?).await?;
+        let response = self.send(request).await?;
         if exchange.method == Method::Initialize {
             self.talk().session = response.headers().get(header::SESSION_ID).cloned();
         }
@@ -131,13 +143,18 @@ impl HttpLink {
     fn check(&self, response: &Response<Incoming>) -> Result<(), Failure> {
         let status = response.status();
         match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failure::Unauthorized { status }),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(Failure::Unauthorized { status })
+            }
             StatusCode::NOT_FOUND if self.talk().session.is_some() => {
                 self.mux.close("it no longer knows the session");
                 Err(Failure::SessionGone)
             }
             _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Http { status, body: String::new() })
+                Err(Failure::Http {
+                    status,
+                    body: String::new(),
+                })
             }
             _ => Ok(()),
         }
@@ -177,18 +194,27 @@ impl HttpLink {
             if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
                 return Ok(outcome);
             }
-            let legacy = self.talk().revision.is_none_or(|revision| revision.era() == Era::Legacy);
+            let legacy = self
+                .talk()
+                .revision
+                .is_none_or(|revision| revision.era() == Era::Legacy);
             let Some(last) = place.last_id.clone().filter(|_| legacy) else {
-                return Err(Failure::Lost { reason: "it closed the stream of the call".to_owned() });
+                return Err(Failure::Lost {
+                    reason: "it closed the stream of the call".to_owned(),
+                });
             };
             if place.idle_ends > RESUMES_MAX {
-                return Err(Failure::Lost { reason: "the stream of the call keeps breaking".to_owned() });
+                return Err(Failure::Lost {
+                    reason: "the stream of the call keeps breaking".to_owned(),
+                });
             }
             if let Some(caller) = &exchange.caller {
-                drop(caller.events.try_send(Event::Pause { retry_ms: place.retry_ms }));
+                drop(caller.events.try_send(Event::Pause {
+                    retry_ms: place.retry_ms,
+                }));
             }
             tokio::time::sleep(place.delay()).await;
-            body = self.resume(&last).await;
+            body = self.resume(Some(&last)).await;
             place.idle_ends += 1;
         }
     }
@@ -200,17 +226,25 @@ impl HttpLink {
         place: &mut Place,
         pending: &Pending,
     ) -> Result<Option<Outcome>, Failure> {
-        let Some(mut body) = body else { return Ok(None) };
+        let Some(mut body) = body else {
+            return Ok(None);
+        };
         let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Ok(None) };
-            let Ok(chunk) = frame.into_data() else { continue };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
             let limit = self.mux.settings.response_bytes_max;
-            reader.push(&chunk).map_err(|_| Failure::ResponseTooLarge { limit })?;
+            reader
+                .push(&chunk)
+                .map_err(|_| Failure::ResponseTooLarge { limit })?;
             while let Some(event) = reader.next_event() {
                 place.note(&event);
                 match Message::parse(&event.data) {
-                    Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, StatusCode::OK) => {
+                    Ok(Message::Response(found))
+                        if is_ours(found.id.as_ref(), pending, StatusCode::OK) =>
+                    {
                         return Ok(Some(found.outcome));
                     }
                     Ok(message) => self.hand_in(message, pending.id),
@@ -221,26 +255,26 @@ impl HttpLink {
         Ok(None)
     }
 
-    async fn resume(&self, last: &str) -> Option<Incoming> {
+    /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
+    async fn resume(&self, last: Option<&str>) -> Option<Incoming> {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
-            if let Ok(last) = HeaderValue::from_str(last) {
+            if let Some(Ok(last)) = last.map(HeaderValue::from_str) {
                 headers.insert(header::LAST_EVENT_ID, last);
             }
         });
-        let response = self.send(request.ok()?).await.ok()?;
+        let response = self.send(request).await.ok()?;
         matches!(content_type(&response), Content::Events).then(|| response.into_body())
     }
 
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
-    /// server that has none answers 405, which is fine.
-    pub(crate) async fn listen(self: Arc<Self>) {
+    /// server that has none answers 405, which is fine. `opened` is told of the first answer.
+    pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
         let mut place = Place::default();
+        let mut opened = Some(opened);
         while !self.mux.closed.is_cancelled() {
-            let opened = match place.last_id.clone() {
-                Some(last) => self.resume(&last).await,
-                None => self.resume("").await,
-            };
-            let Some(body) = opened else { return };
+            let body = self.resume(place.last_id.as_deref()).await;
+            drop(opened.take());
+            let Some(body) = body else { return };
             tokio::select! {
                 () = self.follow_aside(body, &mut place) => {}
                 () = self.mux.closed.cancelled() => return,
@@ -252,7 +286,9 @@ impl HttpLink {
     async fn follow_aside(&self, mut body: Incoming, place: &mut Place) {
         let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
         while let Some(Ok(frame)) = body.frame().await {
-            let Ok(chunk) = frame.into_data() else { continue };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
             if reader.push(&chunk).is_err() {
                 return;
             }
@@ -268,12 +304,14 @@ impl HttpLink {
     /// Posts a notification or an answer.
     pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
         let request = self.request(Verb::POST, bytes, |headers, talk| {
-            let modern = talk.revision.is_some_and(|revision| revision.era() == Era::Modern);
+            let modern = talk
+                .revision
+                .is_some_and(|revision| revision.era() == Era::Modern);
             if modern && let Ok(value) = HeaderValue::from_str(method) {
                 headers.insert(header::METHOD, value);
             }
         });
-        let response = self.send(request?).await?;
+        let response = self.send(request).await?;
         self.check(&response)?;
         let status = response.status();
         if status.is_success() {
@@ -299,9 +337,8 @@ impl HttpLink {
         if self.talk().session.is_none() {
             return;
         }
-        if let Ok(request) = self.request(Verb::DELETE, Bytes::new(), |_, _| {}) {
-            drop(tokio::time::timeout(DELETE_PATIENCE, self.send(request)).await);
-        }
+        let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
+        drop(tokio::time::timeout(DELETE_PATIENCE, self.send(request)).await);
     }
 
     fn request(
@@ -309,7 +346,7 @@ impl HttpLink {
         verb: Verb,
         body: Bytes,
         add: impl FnOnce(&mut HeaderMap, &Talk),
-    ) -> Result<HttpRequest<Full<Bytes>>, Failure> {
+    ) -> HttpRequest<Full<Bytes>> {
         let talk = self.talk().clone();
         let mut request = HttpRequest::new(Full::new(body));
         *request.uri_mut() = self.remote.url.clone();
@@ -317,37 +354,49 @@ impl HttpLink {
         headers.clone_from(&self.headers);
         if verb == Verb::POST {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+            headers.insert(
+                ACCEPT,
+                HeaderValue::from_static("application/json, text/event-stream"),
+            );
         } else if verb == Verb::GET {
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         }
         if let Some(revision) = talk.revision {
-            headers.insert(header::PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+            headers.insert(
+                header::PROTOCOL_VERSION,
+                HeaderValue::from_static(revision.as_str()),
+            );
         }
         if let Some(session) = &talk.session {
             headers.insert(header::SESSION_ID, session.clone());
         }
         add(headers, &talk);
         *request.method_mut() = verb;
-        Ok(request)
+        request
     }
 
     async fn send(&self, request: HttpRequest<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        self.client.request(request).await.map_err(|error| Failure::Connect {
-            reason: client::explain(&error),
-        })
+        self.client
+            .request(request)
+            .await
+            .map_err(|error| Failure::Connect {
+                reason: client::explain(&error),
+            })
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, Failure> {
         let limit = self.mux.settings.response_bytes_max;
         let body = Limited::new(response.into_body(), limit).collect().await;
-        body.map(http_body_util::Collected::to_bytes).map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                Failure::ResponseTooLarge { limit }
-            } else {
-                Failure::Lost { reason: format!("its answer broke off: {error}") }
-            }
-        })
+        body.map(http_body_util::Collected::to_bytes)
+            .map_err(|error| {
+                if error.is::<http_body_util::LengthLimitError>() {
+                    Failure::ResponseTooLarge { limit }
+                } else {
+                    Failure::Lost {
+                        reason: format!("its answer broke off: {error}"),
+                    }
+                }
+            })
     }
 
     fn hand_in(&self, message: Message, origin: u64) {
@@ -385,7 +434,9 @@ impl Place {
     }
 
     fn delay(&self) -> Duration {
-        self.retry_ms.map_or(RESUME_AFTER, Duration::from_millis).min(RESUME_AFTER_MAX)
+        self.retry_ms
+            .map_or(RESUME_AFTER, Duration::from_millis)
+            .min(RESUME_AFTER_MAX)
     }
 }
 
@@ -396,7 +447,10 @@ enum Content {
 }
 
 fn content_type(response: &Response<Incoming>) -> Content {
-    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let value = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     match value.map(|value| value.split(';').next().unwrap_or_default().trim()) {
         Some("application/json") => Content::Json,
         Some("text/event-stream") if response.status().is_success() => Content::Events,
@@ -413,7 +467,10 @@ fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
 }
 
 fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
-    if talk.revision.is_none_or(|revision| revision.era() == Era::Legacy) {
+    if talk
+        .revision
+        .is_none_or(|revision| revision.era() == Era::Legacy)
+    {
         return;
     }
     let mut put = |name: HeaderName, value: &str| {
@@ -421,7 +478,10 @@ fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
             headers.insert(name, value);
         }
     };
-    put(HeaderName::from_static(header::METHOD), exchange.method.as_str());
+    put(
+        HeaderName::from_static(header::METHOD),
+        exchange.method.as_str(),
+    );
     let member = exchange.method.name_member();
     let name = member.and_then(|member| exchange.params.as_ref()?.get(member));
     if let Some(name) = name.as_ref().and_then(Raw::as_text) {
@@ -438,16 +498,25 @@ fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
 fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
     let shown = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
     if status.is_success() {
-        return Failure::Garbled { what: format!("the body of its answer is no answer: {shown}") };
+        return Failure::Garbled {
+            what: format!("the body of its answer is no answer: {shown}"),
+        };
     }
-    Failure::Http { status, body: shown }
+    Failure::Http {
+        status,
+        body: shown,
+    }
 }
 
 async fn odd(response: Response<Incoming>) -> Failure {
     let status = response.status();
     let allow = response.headers().get(ALLOW).cloned();
-    let body = Limited::new(response.into_body(), ODD_BODY_BYTES).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
+        .collect()
+        .await;
+    let body = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
     let failure = garbled_or_http(status, &body);
     tracing::debug!(%failure, ?allow, "no answer to a message");
     failure

@@ -16,9 +16,9 @@ use super::{
     mux::{Mux, Pending, Waiting},
 };
 use crate::{
+    catalog::{UriMap, rewrite},
     mcp::{
-        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error,
-        method::notice,
+        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
     session::{Client, Event},
 };
@@ -58,6 +58,8 @@ pub(crate) struct Caller {
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) logs: Logs,
     pub(crate) progress_token: Option<Raw>,
+    /// How URIs in what precedes the answer become exposed ones.
+    pub(crate) uris: Option<Arc<UriMap>>,
 }
 
 /// How long an exchange may take.
@@ -71,11 +73,17 @@ pub(crate) struct Deadlines {
 
 impl Link {
     pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Bytes>) -> Self {
-        Self { mux, wire: Wire::Pipe(writer) }
+        Self {
+            mux,
+            wire: Wire::Pipe(writer),
+        }
     }
 
     pub(crate) fn http(mux: Arc<Mux>, http: Arc<HttpLink>) -> Self {
-        Self { mux, wire: Wire::Http(http) }
+        Self {
+            mux,
+            wire: Wire::Http(http),
+        }
     }
 
     /// The HTTP side, when there is one.
@@ -89,12 +97,18 @@ impl Link {
     /// Sends a request and waits for its answer.
     pub(crate) async fn request(&self, exchange: Exchange) -> Result<Outcome, Failure> {
         let pending = self.mux.begin(exchange.caller.as_ref())?;
-        let params = exchange.params.as_ref().map(|params| pending.with_token(params));
+        let params = exchange
+            .params
+            .as_ref()
+            .map(|params| pending.with_token(params));
         let id = Id::number(pending.id);
         let bytes = envelope::request(&id, exchange.method.as_str(), params.as_ref());
         if bytes.len() > self.mux.settings.request_bytes_max {
             let limit = self.mux.settings.request_bytes_max;
-            return Err(Failure::RequestTooLarge { bytes: bytes.len(), limit });
+            return Err(Failure::RequestTooLarge {
+                bytes: bytes.len(),
+                limit,
+            });
         }
         match &self.wire {
             Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
@@ -128,7 +142,10 @@ impl Link {
         };
         // Spec: `initialize` is never cancelled.
         if exchange.method != Method::Initialize {
-            self.try_notify(notice::CANCELLED, Some(&cancelled_params(pending.id, &failure)));
+            self.try_notify(
+                notice::CANCELLED,
+                Some(&cancelled_params(pending.id, &failure)),
+            );
         }
         Err(failure)
     }
@@ -176,8 +193,14 @@ impl Link {
     fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting) {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
-            let Waiting { answer, withdrawn, activity } = waiting;
-            let outcome = tokio::select! {
+            let Waiting {
+                answer,
+                withdrawn,
+                activity,
+                method,
+                uris,
+            } = waiting;
+            let mut outcome = tokio::select! {
                 answer = answer => answer.unwrap_or_else(|_| Err(nobody_answers())),
                 () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
                 () = link.mux.closed.cancelled() => return,
@@ -185,6 +208,9 @@ impl Link {
             };
             if let Some(activity) = activity {
                 activity.resume();
+            }
+            if let (Ok(result), Some(uris)) = (&outcome, &uris) {
+                outcome = Ok(rewrite::answer(method.as_str(), result, uris));
             }
             link.mux.forget_asked(&id);
             link.send_response(id, outcome).await;
@@ -211,10 +237,13 @@ impl Link {
 }
 
 fn nobody_answers() -> Raw {
-    RpcError::new(error::INTERNAL, "the client is gone or did not answer in time").to_raw()
+    RpcError::new(
+        error::INTERNAL,
+        "the client is gone or did not answer in time",
+    )
+    .to_raw()
 }
 
 fn cancelled_params(id: u64, failure: &Failure) -> Raw {
     Raw::from_value(&serde_json::json!({ "requestId": id, "reason": failure.to_string() }))
 }
-

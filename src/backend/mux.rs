@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,9 +24,11 @@ use super::{
     link::{Caller, Deadlines},
 };
 use crate::{
+    catalog::{UriMap, rewrite},
     config::Root,
     mcp::{
-        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json, meta::Meta,
+        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json,
+        meta::{self, Meta},
         method::notice,
     },
     session::{Client, Event, ServerRequest, Session},
@@ -35,6 +37,9 @@ use crate::{
 
 /// Requests of one server that may wait for answers of clients at a time.
 const ASKED_MAX: usize = 256;
+
+/// How long after the end of a call what a server says without an origin is taken for its echo.
+const AFTERMATH: Duration = Duration::from_millis(500);
 
 /// Ids of server requests towards clients: unique in this process, so in every session.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
@@ -64,7 +69,8 @@ pub(crate) struct Mux {
     pending: Mutex<HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
     reason: Mutex<Option<String>>,
-    asks_roots: AtomicBool,
+    /// The session whose call ended last, and when.
+    latest: Mutex<Option<(Instant, Arc<Session>)>>,
     unattributed: AtomicU64,
     late: AtomicU64,
 }
@@ -72,6 +78,8 @@ pub(crate) struct Mux {
 /// Something a server said that concerns the gateway rather than one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Signal {
+    /// It asked for the roots of a client.
+    AsksRoots,
     /// A list changed; ask again.
     ListChanged,
     /// A resource was updated; the params name it.
@@ -99,12 +107,18 @@ pub(super) struct Waiting {
     pub(super) withdrawn: CancellationToken,
     /// The exchange that is held up meanwhile.
     pub(super) activity: Option<Arc<Activity>>,
+    pub(super) method: Method,
+    /// How URIs of the server become exposed ones on the client's route.
+    pub(super) uris: Option<Arc<UriMap>>,
 }
 
 /// The one party a message belongs to.
 #[derive(Clone, Debug)]
 enum Recipient {
-    Call { caller: Caller, activity: Arc<Activity> },
+    Call {
+        caller: Caller,
+        activity: Arc<Activity>,
+    },
     Session(Arc<Session>),
 }
 
@@ -112,6 +126,13 @@ impl Recipient {
     fn client(&self) -> Option<&Client> {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
+            Self::Session(_) => None,
+        }
+    }
+
+    fn uris(&self) -> Option<Arc<UriMap>> {
+        match self {
+            Self::Call { caller, .. } => caller.uris.clone(),
             Self::Session(_) => None,
         }
     }
@@ -141,7 +162,7 @@ impl Mux {
             pending: Mutex::default(),
             asked: Mutex::default(),
             reason: Mutex::default(),
-            asks_roots: AtomicBool::new(false),
+            latest: Mutex::default(),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })
@@ -155,11 +176,24 @@ impl Mux {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
         let activity = Arc::new(Activity::new());
-        let entry =
-            Entry { answer: tell, caller: caller.cloned(), activity: Arc::clone(&activity) };
+        let entry = Entry {
+            answer: tell,
+            caller: caller.cloned(),
+            activity: Arc::clone(&activity),
+        };
         lock(&self.pending).insert(id, entry);
         let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
-        Ok(Pending { id, answer, activity, has_token, mux: Arc::clone(self) })
+        let caller = caller
+            .filter(|caller| caller.client.session.is_some())
+            .cloned();
+        Ok(Pending {
+            id,
+            answer,
+            activity,
+            caller,
+            has_token,
+            mux: Arc::clone(self),
+        })
     }
 
     /// Ends the link: whoever waits is told `reason`.
@@ -173,17 +207,17 @@ impl Mux {
     /// Why the link ended.
     pub(crate) fn lost(&self) -> Failure {
         let reason = lock(&self.reason).clone();
-        Failure::Lost { reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()) }
+        Failure::Lost {
+            reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()),
+        }
     }
 
     /// Exchanges of clients under way.
     pub(crate) fn in_flight(&self) -> usize {
-        lock(&self.pending).values().filter(|entry| entry.caller.is_some()).count()
-    }
-
-    /// Whether the server asked for roots that nobody could be named for.
-    pub(crate) fn asks_roots(&self) -> bool {
-        self.asks_roots.load(Ordering::Relaxed)
+        lock(&self.pending)
+            .values()
+            .filter(|entry| entry.caller.is_some())
+            .count()
     }
 
     pub(super) fn answered(&self, response: Response) {
@@ -197,11 +231,16 @@ impl Mux {
 
     pub(super) fn told(&self, notification: Notification, origin: Option<u64>) {
         let Notification { method, params } = notification;
+        // Where all streams share a pipe, this names the listen stream that a message is on.
+        let origin = origin.or_else(|| subscription(params.as_ref()));
         match method.as_ref() {
             notice::PROGRESS => self.progress(params),
             notice::CANCELLED => self.withdrawn(params.as_ref()),
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 drop(self.signals.try_send(Signal::ListChanged));
+            }
+            notice::RESOURCE_UPDATED if self.listens(origin) => {
+                self.pass(method, params, origin, false);
             }
             notice::RESOURCE_UPDATED => {
                 drop(self.signals.try_send(Signal::ResourceUpdated(params)));
@@ -212,16 +251,30 @@ impl Mux {
         }
     }
 
+    /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
+    fn listens(&self, origin: Option<u64>) -> bool {
+        let Some(id) = origin else { return false };
+        let recipient = self.recipient(Some(id));
+        let client = recipient.as_ref().and_then(Recipient::client);
+        client.is_some_and(|client| client.era() == Era::Modern)
+    }
+
     /// Progress goes to the call whose token it carries, under the token its client gave.
     fn progress(&self, params: Option<Raw>) {
         let Some(params) = params else { return };
-        let Some(span) = params.member("progressToken") else { return };
+        let Some(span) = params.member("progressToken") else {
+            return;
+        };
         let id: Option<u64> = params.as_str()[span.clone()].parse().ok();
         let pending = lock(&self.pending);
-        let Some(entry) = id.and_then(|id| pending.get(&id)) else { return };
+        let Some(entry) = id.and_then(|id| pending.get(&id)) else {
+            return;
+        };
         entry.activity.touch();
         let Some(caller) = &entry.caller else { return };
-        let Some(token) = &caller.progress_token else { return };
+        let Some(token) = &caller.progress_token else {
+            return;
+        };
         let mut patch = json::Patch::new(params.as_bytes());
         patch.replace(span, token.as_bytes());
         let event = Event::Notification {
@@ -233,7 +286,7 @@ impl Mux {
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.
     fn pass(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>, log: bool) {
-        let Some(recipient) = self.recipient(origin) else {
+        let Some(recipient) = self.audience(origin) else {
             self.unattributed.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -242,8 +295,43 @@ impl Mux {
             Recipient::Session(session) => session.logs(),
         };
         if !log || wanted.want(params.as_ref()) {
+            let params = match (params, recipient.uris()) {
+                (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
+                (params, _) => params,
+            };
             recipient.send(Event::Notification { method, params });
         }
+    }
+
+    /// Where a notification without an origin goes: as [`Mux::recipient`] says; else, right after
+    /// the only call under way has ended, to the session that made it. Servers that send log
+    /// messages on a stream of their own lose the race against the answer.
+    fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
+        let found = self.recipient(origin);
+        if found.is_some() || origin.is_some() || !lock(&self.pending).is_empty() {
+            return found;
+        }
+        let latest = lock(&self.latest);
+        let (at, session) = latest.as_ref()?;
+        (at.elapsed() < AFTERMATH).then(|| Recipient::Session(Arc::clone(session)))
+    }
+
+    /// Notes which session's call has just ended, while no call of another is under way.
+    fn note_end(&self, caller: &Caller) {
+        let Some(session) = &caller.client.session else {
+            return;
+        };
+        let alone = lock(&self.pending)
+            .values()
+            .all(|entry| match &entry.caller {
+                Some(other) => other
+                    .client
+                    .session
+                    .as_ref()
+                    .is_some_and(|other| Arc::ptr_eq(other, session)),
+                None => true,
+            });
+        *lock(&self.latest) = alone.then(|| (Instant::now(), Arc::clone(session)));
     }
 
     /// The call `origin`; else the session that owns the link; else the only call under way.
@@ -251,7 +339,10 @@ impl Mux {
         let pending = lock(&self.pending);
         let of = |entry: &Entry| {
             let activity = Arc::clone(&entry.activity);
-            entry.caller.clone().map(|caller| Recipient::Call { caller, activity })
+            entry
+                .caller
+                .clone()
+                .map(|caller| Recipient::Call { caller, activity })
         };
         if let Some(id) = origin {
             return pending.get(&id).and_then(of);
@@ -288,9 +379,11 @@ impl Mux {
         origin: Option<u64>,
     ) -> Result<Waiting, RpcError> {
         if matches!(&method, Method::Other(name) if &**name == "roots/list") {
-            self.asks_roots.store(true, Ordering::Relaxed);
+            drop(self.signals.try_send(Signal::AsksRoots));
         }
-        let recipient = self.recipient(origin).ok_or_else(|| self.unattributable(&method))?;
+        let recipient = self
+            .recipient(origin)
+            .ok_or_else(|| self.unattributable(&method))?;
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern
         {
@@ -302,10 +395,16 @@ impl Mux {
         {
             let mut asked = lock(&self.asked);
             if asked.len() >= ASKED_MAX {
-                return Err(RpcError::new(error::INTERNAL, "too many requests wait for clients"));
+                return Err(RpcError::new(
+                    error::INTERNAL,
+                    "too many requests wait for clients",
+                ));
             }
-            let entry =
-                Asked { key, recipient: recipient.clone(), withdrawn: withdrawn.clone() };
+            let entry = Asked {
+                key,
+                recipient: recipient.clone(),
+                withdrawn: withdrawn.clone(),
+            };
             asked.insert(id.clone(), entry);
         }
         let activity = match &recipient {
@@ -315,12 +414,31 @@ impl Mux {
         if let Some(activity) = &activity {
             activity.suspend();
         }
-        let request = ServerRequest { key, method, params, answer: tell };
+        let uris = recipient.uris();
+        let params = match (params, &uris) {
+            (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
+            (params, _) => params,
+        };
+        let request = ServerRequest {
+            key,
+            method: method.clone(),
+            params,
+            answer: tell,
+        };
         if !recipient.send(Event::Request(request)) {
             self.forget_asked(id);
-            return Err(RpcError::new(error::INTERNAL, "the client takes no requests now"));
+            return Err(RpcError::new(
+                error::INTERNAL,
+                "the client takes no requests now",
+            ));
         }
-        Ok(Waiting { answer, withdrawn, activity })
+        Ok(Waiting {
+            answer,
+            withdrawn,
+            activity,
+            method,
+            uris,
+        })
     }
 
     fn unattributable(&self, method: &Method) -> RpcError {
@@ -335,8 +453,12 @@ impl Mux {
 
     /// The server withdraws a request of its own.
     fn withdrawn(&self, params: Option<&Raw>) {
-        let id = params.and_then(|params| params.get("requestId")).and_then(Id::from_raw);
-        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else { return };
+        let id = params
+            .and_then(|params| params.get("requestId"))
+            .and_then(Id::from_raw);
+        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
+            return;
+        };
         asked.withdrawn.cancel();
         let mut told = serde_json::json!({ "requestId": asked.key });
         if let Some(reason) = params.and_then(|params| params.get("reason")) {
@@ -358,6 +480,8 @@ pub(crate) struct Pending {
     pub(crate) id: u64,
     pub(crate) answer: oneshot::Receiver<Outcome>,
     pub(crate) activity: Arc<Activity>,
+    /// Kept for a legacy session only, which may hear what comes right after the answer.
+    caller: Option<Caller>,
     has_token: bool,
     mux: Arc<Mux>,
 }
@@ -368,7 +492,9 @@ impl Pending {
         if !self.has_token {
             return params.clone();
         }
-        let Some(span) = Meta::of(params).progress_token else { return params.clone() };
+        let Some(span) = Meta::of(params).progress_token else {
+            return params.clone();
+        };
         let mut patch = json::Patch::new(params.as_bytes());
         patch.replace(span, self.id.to_string().into_bytes());
         patch.finish()
@@ -378,6 +504,9 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         lock(&self.mux.pending).remove(&self.id);
+        if let Some(caller) = self.caller.take() {
+            self.mux.note_end(&caller);
+        }
     }
 }
 
@@ -392,7 +521,11 @@ pub(crate) struct Activity {
 
 impl Activity {
     fn new() -> Self {
-        Self { start: Instant::now(), last_ms: AtomicU64::new(0), suspended: AtomicU32::new(0) }
+        Self {
+            start: Instant::now(),
+            last_ms: AtomicU64::new(0),
+            suspended: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn touch(&self) {
@@ -418,13 +551,23 @@ impl Activity {
             if elapsed >= limits.total {
                 return limits.total;
             }
-            let idle_end = if suspended { elapsed + limits.idle } else { silent_since + limits.idle };
+            let idle_end = if suspended {
+                elapsed + limits.idle
+            } else {
+                silent_since + limits.idle
+            };
             if elapsed >= idle_end {
                 return limits.idle;
             }
             sleep_until(self.start + idle_end.min(limits.total)).await;
         }
     }
+}
+
+/// The id of the listen stream that a notification names.
+fn subscription(params: Option<&Raw>) -> Option<u64> {
+    let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
+    id.as_str().parse().ok()
 }
 
 /// Why a server of one era cannot ask a client of the other.

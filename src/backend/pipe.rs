@@ -1,11 +1,12 @@
 //! Links over a byte stream or a socket: one writer task, one reader loop.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
+    time::timeout,
 };
 
 use super::{link::Link, mux::Mux};
@@ -17,6 +18,8 @@ const QUEUE_MAX: usize = 256;
 const BATCH_MAX: usize = 64;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
+/// How long after the end of the output a better reason for it may come.
+const END_PATIENCE: Duration = Duration::from_millis(500);
 /// How much of an odd line is kept for `/status`.
 const ODD_LINE_BYTES_MAX: usize = 200;
 /// How much of an oversized line is searched for its id.
@@ -27,7 +30,7 @@ const ID_SEARCH_BYTES: usize = 4096;
 pub(crate) fn over_lines<R, W>(
     reader: R,
     writer: W,
-    mux: Arc<Mux>,
+    mux: &Arc<Mux>,
     odd: impl Fn(&str) + Send + Sync + 'static,
 ) -> Arc<Link>
 where
@@ -36,8 +39,8 @@ where
 {
     let (send, queue) = mpsc::channel(QUEUE_MAX);
     let tasks = mux.tasks.clone();
-    let link = Arc::new(Link::pipe(Arc::clone(&mux), send));
-    tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(&mux)));
+    let link = Arc::new(Link::pipe(Arc::clone(mux), send));
+    tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(mux)));
     tasks.spawn("pipe reader", read_lines(reader, Arc::clone(&link), odd));
     link
 }
@@ -99,7 +102,11 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
         match line {
             Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
             Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
-            Ok(None) => return mux.close("it closed its output"),
+            Ok(None) => {
+                // A child that has ended says why in a moment.
+                drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
+                return mux.close("it closed its output");
+            }
             Err(error) => return mux.close(format!("its output cannot be read: {error}")),
         }
     }
@@ -111,15 +118,15 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
     }
     match Message::parse(line) {
         Ok(message) => link.incoming(message, None),
-        Err(malformed) => match envelope::split_batch(line) {
+        Err(malformed) => {
             // Servers of 2025-03-26 may answer in arrays.
-            Ok(parts) => parts.iter().for_each(|part| take(part, link, odd)),
-            Err(_) => {
-                let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
-                tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
-                odd(&text);
+            if let Ok(parts) = envelope::split_batch(line) {
+                return parts.iter().for_each(|part| take(part, link, odd));
             }
-        },
+            let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
+            tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
+            odd(&text);
+        }
     }
 }
 
@@ -127,16 +134,28 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
 fn refuse(start: &[u8], link: &Arc<Link>) {
     let limit = link.mux.settings.response_bytes_max;
     let message = format!("a message of the server is larger than limits.response ({limit} bytes)");
-    let Some(id) = leading_id(start) else { return link.mux.close(message) };
+    let Some(id) = leading_id(start) else {
+        return link.mux.close(message);
+    };
     let outcome = Err(RpcError::new(error::INTERNAL, message).to_raw());
-    link.incoming(Message::Response(Response { id: Some(id), outcome }), None);
+    link.incoming(
+        Message::Response(Response {
+            id: Some(id),
+            outcome,
+        }),
+        None,
+    );
 }
 
 /// The id of a message of which only the start is known.
 fn leading_id(start: &[u8]) -> Option<Id> {
     let head = std::str::from_utf8(&start[..start.len().min(ID_SEARCH_BYTES)]).ok()?;
     let after = &head[head.find("\"id\":")? + 5..];
-    let digits: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    let digits: String = after
+        .trim_start()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
     Raw::parse(digits).ok().and_then(Id::from_raw)
 }
 
@@ -162,7 +181,13 @@ pub(crate) enum Line {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(crate) fn new(reader: R, bytes_max: usize) -> Self {
-        Self { reader, buffer: BytesMut::new(), scanned: 0, bytes_max, skipping: None }
+        Self {
+            reader,
+            buffer: BytesMut::new(),
+            scanned: 0,
+            bytes_max,
+            skipping: None,
+        }
     }
 
     /// The next line, `None` at the end of the stream. Cancel-safe: what was read stays.
@@ -196,7 +221,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return Some(Line::TooLong { start });
         }
         if line.len() - 1 > self.bytes_max {
-            return Some(Line::TooLong { start: line.slice(..line.len().min(ID_SEARCH_BYTES)) });
+            return Some(Line::TooLong {
+                start: line.slice(..line.len().min(ID_SEARCH_BYTES)),
+            });
         }
         Some(Line::Whole(line.slice(..line.len() - 1)))
     }

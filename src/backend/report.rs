@@ -88,9 +88,17 @@ impl Backend {
             Phase::Ready(connection) => Some(connection),
             Phase::Connecting | Phase::Down { .. } => None,
         };
-        let odd = self.maker.odd_output.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let odd = self
+            .maker
+            .odd_output
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let millis = |part| {
-            self.stats.latency().percentile(part).map(|latency| latency.as_secs_f64() * 1e3)
+            self.stats
+                .latency()
+                .percentile(part)
+                .map(|latency| latency.as_secs_f64() * 1e3)
         };
         let info = connection.and_then(|connection| connection.hello.info.clone());
         Report {
@@ -120,10 +128,12 @@ impl Backend {
         let listed = self.listed().clone();
         match phase {
             Phase::Connecting => (State::Connecting, None),
-            Phase::Down { failure: Failure::Disabled } => (State::Disabled, None),
-            Phase::Down { failure: failure @ Failure::Unauthorized { .. } } => {
-                (State::NeedsReauth, Some(failure.to_string()))
-            }
+            Phase::Down {
+                failure: Failure::Disabled,
+            } => (State::Disabled, None),
+            Phase::Down {
+                failure: failure @ Failure::Unauthorized { .. },
+            } => (State::NeedsReauth, Some(failure.to_string())),
             Phase::Down { failure } if listed.at.is_some() => {
                 (State::Disconnected, Some(failure.to_string()))
             }
@@ -131,7 +141,10 @@ impl Backend {
             Phase::Ready(_) => match (listed.failure, listed.at) {
                 (Some(failure), _) => (State::Degraded, Some(failure.to_string())),
                 (None, Some(_)) => (State::Connected, None),
-                (None, None) => (State::Connecting, Some("its lists are being read".to_owned())),
+                (None, None) => (
+                    State::Connecting,
+                    Some("its lists are being read".to_owned()),
+                ),
             },
         }
     }

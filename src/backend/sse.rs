@@ -64,7 +64,9 @@ impl Stream {
                 return Some(event);
             }
             let frame = self.body.frame().await?.ok()?;
-            let Ok(chunk) = frame.into_data() else { continue };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
             self.reader.push(&chunk).ok()?;
         }
     }
@@ -83,17 +85,24 @@ async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Inco
     let mut request = HttpRequest::new(Full::new(Bytes::new()));
     request.uri_mut().clone_from(url);
     request.headers_mut().clone_from(headers);
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    request
+        .headers_mut()
+        .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let response = client
         .request(request)
         .await
-        .map_err(|error| Failure::Connect { reason: client::explain(&error) })?;
+        .map_err(|error| Failure::Connect {
+            reason: client::explain(&error),
+        })?;
     let status = response.status();
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(Failure::Unauthorized { status });
     }
     if !status.is_success() {
-        return Err(Failure::Http { status, body: String::new() });
+        return Err(Failure::Http {
+            status,
+            body: String::new(),
+        });
     }
     Ok(response.into_body())
 }
@@ -101,14 +110,19 @@ async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Inco
 /// The endpoint relative to the stream's URL. Another origin is refused: it would receive our
 /// credentials.
 fn resolve(base: &Uri, named: &str) -> Result<Uri, Failure> {
-    let garbled = |why: &str| Failure::Garbled { what: format!("its endpoint `{named}` {why}") };
+    let garbled = |why: &str| Failure::Garbled {
+        what: format!("its endpoint `{named}` {why}"),
+    };
     let target: Uri = named.trim().parse().map_err(|_| garbled("is no URL"))?;
     let Some(authority) = target.authority() else {
         let path = target.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') {
             path.to_owned()
         } else {
-            let directory = base.path().rsplit_once('/').map_or("", |(directory, _)| directory);
+            let directory = base
+                .path()
+                .rsplit_once('/')
+                .map_or("", |(directory, _)| directory);
             format!("{directory}/{path}")
         };
         let mut parts = base.clone().into_parts();
@@ -128,7 +142,9 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
             event = stream.next() => event,
             () = closed.cancelled() => return,
         };
-        let Some(event) = event else { return link.mux.close("it closed its event stream") };
+        let Some(event) = event else {
+            return link.mux.close("it closed its event stream");
+        };
         match Message::parse(&event.data) {
             Ok(message) => link.incoming(message, None),
             Err(malformed) => {
@@ -155,7 +171,9 @@ async fn write(
         *request.method_mut() = Verb::POST;
         request.uri_mut().clone_from(&endpoint);
         request.headers_mut().clone_from(&headers);
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         match client.request(request).await {
             Ok(response) if response.status().is_success() => {
                 // The acknowledgement is read so that the connection can be used again.
@@ -180,7 +198,10 @@ mod tests {
             let found = resolve(&base, named).ok().map(|uri| uri.to_string());
             assert_eq!(found.as_deref(), expect, "{named}");
         };
-        check("/messages/?session_id=1", Some("http://host:1/messages/?session_id=1"));
+        check(
+            "/messages/?session_id=1",
+            Some("http://host:1/messages/?session_id=1"),
+        );
         check("http://host:1/m?s=2", Some("http://host:1/m?s=2"));
         check("http://other:1/m", None);
         check("https://host:1/m", None);

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::AsyncRead,
     process::{Child, ChildStderr},
+    sync::oneshot,
     time::timeout,
 };
 
@@ -27,6 +28,8 @@ use crate::config::{self, Command};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long after the end of a child its stderr is read; what it started may hold it open.
+const STDERR_PATIENCE: Duration = Duration::from_millis(100);
 /// Lines of stderr kept.
 const STDERR_LINES_MAX: usize = 50;
 /// Bytes kept of a line of stderr.
@@ -42,7 +45,11 @@ impl StderrTail {
     }
 
     pub(crate) fn last(&self) -> Option<String> {
-        self.lock().iter().rev().find(|line| !line.trim().is_empty()).cloned()
+        self.lock()
+            .iter()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .cloned()
     }
 
     fn push(&self, line: String) {
@@ -61,13 +68,15 @@ impl StderrTail {
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) fn open(
     command: &Command,
-    mux: Arc<Mux>,
+    mux: &Arc<Mux>,
     stderr: StderrTail,
     guard: &Guard,
     odd: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(Arc<Link>, u32), Failure> {
-    let mut child = spawn(command, guard)
-        .map_err(|error| Failure::Spawn { program: command.program.clone(), error: error.to_string() })?;
+    let mut child = spawn(command, guard).map_err(|error| Failure::Spawn {
+        program: command.program.clone(),
+        error: error.to_string(),
+    })?;
     let pid = child.id().unwrap_or_default();
     guard.watch(pid);
     let (Some(stdin), Some(stdout), Some(errors)) =
@@ -76,8 +85,19 @@ pub(crate) fn open(
         unreachable!("all three were asked for as pipes");
     };
     let tasks = mux.tasks.clone();
-    tasks.spawn("stderr", read_stderr(errors, stderr.clone()));
-    tasks.spawn("child", keep(child, pid, Arc::clone(&mux), stderr, guard.clone()));
+    let (all_read, stderr_read) = oneshot::channel::<()>();
+    let tail = stderr.clone();
+    tasks.spawn("stderr", async move {
+        read_stderr(errors, tail).await;
+        drop(all_read);
+    });
+    let kept = Kept {
+        child,
+        pid,
+        stderr,
+        stderr_read,
+    };
+    tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
 }
 
@@ -87,7 +107,12 @@ fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
         .args(&command.args)
         .env_clear()
         .envs(config::child_environment())
-        .envs(command.env.iter().map(|(name, value)| (name, value.expose())))
+        .envs(
+            command
+                .env
+                .iter()
+                .map(|(name, value)| (name, value.expose())),
+        )
         .env(super::guard::MARKER, guard.marker())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -113,10 +138,29 @@ async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<Line> {
     lines.next().await.ok().flatten()
 }
 
+/// A running child.
+struct Kept {
+    child: Child,
+    pid: u32,
+    stderr: StderrTail,
+    /// Fails once stderr was read to its end.
+    stderr_read: oneshot::Receiver<()>,
+}
+
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
-async fn keep(mut child: Child, pid: u32, mux: Arc<Mux>, stderr: StderrTail, guard: Guard) {
+async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
+    let Kept {
+        mut child,
+        pid,
+        stderr,
+        stderr_read,
+    } = kept;
     tokio::select! {
-        status = child.wait() => mux.close(exit_reason(status.ok(), &stderr)),
+        status = child.wait() => {
+            // Its last words may still be on their way.
+            drop(timeout(STDERR_PATIENCE, stderr_read).await);
+            mux.close(exit_reason(status.ok(), &stderr));
+        }
         () = mux.closed.cancelled() => {}
     }
     if timeout(GRACE, child.wait()).await.is_err() {
@@ -132,7 +176,10 @@ async fn keep(mut child: Child, pid: u32, mux: Arc<Mux>, stderr: StderrTail, gua
 }
 
 fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
-    let status = status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string());
+    let status = status.map_or_else(
+        || "an unknown status".to_owned(),
+        |status| status.to_string(),
+    );
     match stderr.last() {
         Some(line) => format!("it exited ({status}); last on stderr: {line}"),
         None => format!("it exited ({status})"),
@@ -143,6 +190,6 @@ fn signal_group(pid: u32, signal: Signal) {
     let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
         // An error means that the group is gone already.
-        drop(kill_process_group(group, signal));
+        kill_process_group(group, signal).ok();
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Retry, Server, Transport},
-    mcp::{Era, Raw},
+    mcp::{Era, Level, Raw},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -38,6 +38,9 @@ use crate::{
 
 /// Signals of one connection that may wait for the gateway.
 const SIGNALS_MAX: usize = 64;
+/// How long a server may take to open the stream for messages that belong to no call; some send
+/// no headers before the first message.
+const STANDING_PATIENCE: Duration = Duration::from_secs(1);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -48,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) hello: Hello,
     /// Process id of a child.
     pub(crate) pid: Option<u32>,
+    /// The least severe log message asked for, when one was.
+    level: Mutex<Option<Level>>,
 }
 
 impl Connection {
@@ -57,6 +62,19 @@ impl Connection {
 
     pub(crate) fn closed(&self) -> &CancellationToken {
         &self.link.mux.closed
+    }
+
+    /// Notes that log messages from `level` on are wanted; whether the server does not know yet.
+    pub(crate) fn raise_level(&self, level: Level) -> bool {
+        if self.hello.capabilities.member("logging").is_none() {
+            return false;
+        }
+        let mut known = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = known.is_none_or(|known| level < known);
+        if news {
+            *known = Some(level);
+        }
+        news
     }
 
     /// Ends the connection, politely where the transport allows it.
@@ -93,7 +111,12 @@ impl Instance {
     pub(crate) fn new(tasks: &Tasks) -> Arc<Self> {
         let (phase, _) = watch::channel(Phase::Connecting);
         let stop = tasks.stop_token().child_token();
-        Arc::new(Self { phase, used_ms: AtomicU64::new(0), born: Instant::now(), stop })
+        Arc::new(Self {
+            phase,
+            used_ms: AtomicU64::new(0),
+            born: Instant::now(),
+            stop,
+        })
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -123,7 +146,9 @@ impl Instance {
                 Phase::Connecting | Phase::Ready(_) => {}
             }
             if phase.changed().await.is_err() {
-                return Err(Failure::Lost { reason: "it is being stopped".to_owned() });
+                return Err(Failure::Lost {
+                    reason: "it is being stopped".to_owned(),
+                });
             }
         }
     }
@@ -181,11 +206,17 @@ impl Maker {
         let limit = self.config.startup_timeout;
         let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
         let attempt = timeout(limit, self.attempt(wanted, &signals));
-        let connection = attempt.await.unwrap_or(Err(Failure::Startup { after: limit }))?;
+        let connection = attempt
+            .await
+            .unwrap_or(Err(Failure::Startup { after: limit }))?;
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
-            self.tasks.spawn("standing stream", Arc::clone(http).listen());
+            let (opened, open) = oneshot::channel();
+            self.tasks
+                .spawn("standing stream", Arc::clone(http).listen(opened));
+            // What a server says before the stream is open may be lost.
+            drop(timeout(STANDING_PATIENCE, open).await);
         }
         Ok((connection, receiver))
     }
@@ -219,13 +250,16 @@ impl Maker {
                     }
                 });
                 let (reader, writer) = tokio::io::split(ours);
-                let link = pipe::over_lines(reader, writer, mux, |_| {});
+                let link = pipe::over_lines(reader, writer, &mux, |_| {});
                 self.greet(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.over_stdio(command, wanted, signals).await {
                 // Some old servers exit on a request before `initialize`.
                 Err(Failure::Lost { .. }) if wanted.era == EraPin::Auto => {
-                    let legacy = Wanted { era: EraPin::Legacy, ..wanted.clone() };
+                    let legacy = Wanted {
+                        era: EraPin::Legacy,
+                        ..wanted.clone()
+                    };
                     self.over_stdio(command, &legacy, signals).await
                 }
                 other => other,
@@ -246,7 +280,7 @@ impl Maker {
             odd.last = Some(line.to_owned());
         };
         let mux = self.mux(wanted, signals);
-        let (link, pid) = stdio::open(command, mux, self.stderr.clone(), &self.guard, note)?;
+        let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
         self.greet(link, wanted, Some(pid)).await
     }
 
@@ -256,7 +290,11 @@ impl Maker {
         wanted: &Wanted,
         signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
-        let link = http::open(remote, self.mux(wanted, signals), self.config.connect_timeout)?;
+        let link = http::open(
+            remote,
+            self.mux(wanted, signals),
+            self.config.connect_timeout,
+        )?;
         self.greet(link, wanted, None).await
     }
 
@@ -269,7 +307,10 @@ impl Maker {
         let mux = self.mux(wanted, signals);
         let link = sse::open(remote, mux, self.config.connect_timeout).await?;
         // HTTP+SSE exists in the legacy era only.
-        let legacy = Wanted { era: EraPin::Legacy, ..wanted.clone() };
+        let legacy = Wanted {
+            era: EraPin::Legacy,
+            ..wanted.clone()
+        };
         self.greet(link, &legacy, None).await
     }
 
@@ -282,7 +323,12 @@ impl Maker {
         let closed_early = link.mux.closed.clone().drop_guard();
         let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
-        Ok(Arc::new(Connection { link, hello, pid }))
+        Ok(Arc::new(Connection {
+            link,
+            hello,
+            pid,
+            level: Mutex::default(),
+        }))
     }
 
     fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
@@ -293,23 +339,31 @@ impl Maker {
             ask_timeout: self.config.max_total_timeout,
             roots: self.config.roots.clone(),
         };
-        Mux::new(settings, wanted.home.clone(), signals.clone(), self.tasks.clone())
+        Mux::new(
+            settings,
+            wanted.home.clone(),
+            signals.clone(),
+            self.tasks.clone(),
+        )
     }
 
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let mut backoff = Backoff::new(self.config.retry);
-        let mut pin = self.config.era;
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
-            let wanted =
-                Wanted { era: pin, capabilities: Raw::from_static("{}"), home: None };
+            let wanted = Wanted {
+                era: self.config.era,
+                capabilities: Raw::from_static("{}"),
+                home: None,
+            };
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
             let failure = match attempt {
                 Ok((connection, signals)) => {
+                    self.shared.unlearn();
                     self.shared.learn(connection.era());
                     let up = Instant::now();
                     self.serve(&instance, connection, signals).await;
@@ -321,11 +375,9 @@ impl Maker {
                     }
                 }
                 Err(failure) => {
-                    // A verdict that is contradicted is no longer held.
-                    if matches!(failure, Failure::Refused { .. } | Failure::Era { .. }) {
-                        pin = self.config.era;
-                    }
-                    instance.set(Phase::Down { failure: failure.clone() });
+                    instance.set(Phase::Down {
+                        failure: failure.clone(),
+                    });
                     failure
                 }
             };
@@ -354,7 +406,9 @@ impl Maker {
                     () = watch => connection.end("it was idle").await,
                 }
                 let reason = "the connection ended".to_owned();
-                instance.set(Phase::Down { failure: Failure::Lost { reason } });
+                instance.set(Phase::Down {
+                    failure: Failure::Lost { reason },
+                });
             }
             Err(failure) => instance.set(Phase::Down { failure }),
         }
@@ -378,7 +432,9 @@ impl Maker {
                 Some(signal) = signals.recv() => self.shared.signal(signal),
             }
         }
-        instance.set(Phase::Down { failure: connection.link.mux.lost() });
+        instance.set(Phase::Down {
+            failure: connection.link.mux.lost(),
+        });
     }
 }
 
@@ -448,14 +504,22 @@ mod tests {
         let delays: Vec<_> = (0..4).map(|_| backoff.next_delay().as_millis()).collect();
         assert_eq!(delays, [100, 200, 400, 500]);
         backoff.after_uptime(Duration::from_millis(400));
-        assert_eq!(backoff.next_delay().as_millis(), 500, "it did not hold long enough");
+        assert_eq!(
+            backoff.next_delay().as_millis(),
+            500,
+            "it did not hold long enough"
+        );
         backoff.after_uptime(Duration::from_secs(1));
         assert_eq!(backoff.next_delay().as_millis(), 100);
     }
 
     #[test]
     fn jitter_only_shortens() {
-        let retry = Retry { base: Duration::from_secs(1), max: Duration::from_secs(1), jitter: 0.5 };
+        let retry = Retry {
+            base: Duration::from_secs(1),
+            max: Duration::from_secs(1),
+            jitter: 0.5,
+        };
         let mut backoff = Backoff::new(retry);
         for _ in 0..100 {
             let delay = backoff.next_delay();

@@ -33,17 +33,27 @@ pub(crate) async fn open(
     mux: Arc<Mux>,
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
-    let failed = |error: &tungstenite::Error| match error {
-        tungstenite::Error::Http(response)
-            if matches!(response.status().as_u16(), 401 | 403) =>
+    let failed = |error: &tungstenite::Error| {
+        if let tungstenite::Error::Http(response) = error
+            && matches!(response.status().as_u16(), 401 | 403)
         {
-            Failure::Unauthorized { status: response.status() }
+            return Failure::Unauthorized {
+                status: response.status(),
+            };
         }
-        other => Failure::Connect { reason: other.to_string() },
+        Failure::Connect {
+            reason: error.to_string(),
+        }
     };
-    let mut request = remote.url.clone().into_client_request().map_err(|error| failed(&error))?;
+    let mut request = remote
+        .url
+        .clone()
+        .into_client_request()
+        .map_err(|error| failed(&error))?;
     request.headers_mut().extend(client::headers(remote)?);
-    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+    request
+        .headers_mut()
+        .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
     let secure = remote.url.scheme_str() == Some("wss");
     let connector = Connector::Rustls(Arc::new(client::tls(secure)?));
     let limit = mux.settings.response_bytes_max;

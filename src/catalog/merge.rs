@@ -51,7 +51,7 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
     let mut routes = Routes::new(parts.iter().map(site).collect(), naming.namespace_resources);
     let mut merged = Tables::default();
     for kind in Kind::ALL {
-        let placed = match kind {
+        let mut placed = match kind {
             Kind::Tools | Kind::Prompts => place_named(naming, kind, &parts, &mut problems),
             Kind::Resources | Kind::Templates => {
                 let placed = place_uris(kind, &parts, &uri_verdicts[kind], &mut problems);
@@ -67,7 +67,8 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
                 placed
             }
         };
-        merged.fill(kind, placed, &parts, |at| &parts[at].uris);
+        placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
+        merged.fill(kind, &placed, &parts, |at| &parts[at].uris);
         merged.shelves[kind].freshness = merged_freshness(kind, &parts);
     }
     merged.instructions = instructions::merge(offers, &mut problems);
@@ -296,7 +297,7 @@ fn rivals(
     servers.into_iter().cloned().collect()
 }
 
-/// What the route of one server shows.
+/// What the route of one server shows, in the server's own order.
 fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
     const IDENTITY: &UriMap = &UriMap::identity();
     let part = &parts[at];
@@ -313,7 +314,7 @@ fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
             item,
             exposed: item.name.clone(),
         });
-        tables.fill(kind, placed.collect(), parts, |_| IDENTITY);
+        tables.fill(kind, &placed.collect::<Vec<_>>(), parts, |_| IDENTITY);
         let page = listing.pages[kind].as_ref();
         tables.shelves[kind].freshness = freshness(page);
         tables.shelves[kind].rest = page.and_then(|page| page.rest.clone());
@@ -325,11 +326,10 @@ impl Tables {
     fn fill<'a>(
         &mut self,
         kind: Kind,
-        mut placed: Vec<Placed<'_>>,
+        placed: &[Placed<'_>],
         parts: &[Part<'_>],
         uris: impl Fn(usize) -> &'a UriMap,
     ) {
-        placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
         let entries = placed.iter().map(
             |Placed {
                  part,
@@ -344,7 +344,7 @@ impl Tables {
             },
         );
         let shelf = Shelf::join(entries.collect());
-        for (entry, Placed { item, .. }) in shelf.entries().iter().zip(&placed) {
+        for (entry, Placed { item, .. }) in shelf.entries().iter().zip(placed) {
             match kind {
                 Kind::Tools => {
                     self.tools

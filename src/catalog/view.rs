@@ -17,7 +17,7 @@ pub struct Entry {
     pub server: ServerName,
     /// The server's own name or URI of it.
     pub original: Arc<str>,
-    /// The name or URI on this route; entries are sorted by it.
+    /// The name or URI on this route; entries of merged routes are sorted by it.
     pub exposed: Arc<str>,
     /// The item as listed; a slice of the list's text.
     pub item: Raw,
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
         self.shelf.entries.is_empty()
     }
 
-    /// The items with what is known about them, sorted by exposed name or URI.
+    /// The items with what is known about them, in the order they are listed.
     pub fn entries(&self) -> &'a [Entry] {
         &self.shelf.entries
     }

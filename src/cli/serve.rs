@@ -4,7 +4,13 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use clap::Args;
 
-use super::{ConfigArgs, EXIT_CUT_SHORT, block_on, interrupted, print, say, surroundings};
+use super::{
+    EXIT_CUT_SHORT,
+    args::ConfigArgs,
+    block_on, interrupted,
+    output::{print, say},
+    surroundings, wrong_usage,
+};
 use crate::{app, config::Config};
 
 /// Serve clients over HTTP
@@ -27,9 +33,10 @@ impl Serve {
             config.listen = listen;
         }
         if !config.listen.ip().is_loopback() && !config.danger_listen_without_auth {
-            say("refusing to listen beyond this machine without authentication; see \
-                 `danger_listen_without_auth`\n");
-            return ExitCode::from(super::EXIT_CONFIG);
+            return wrong_usage(
+                "refusing to listen beyond this machine without authentication; see \
+                 `danger_listen_without_auth`",
+            );
         }
         block_on(config.workers, serve(&config))
     }
@@ -45,12 +52,22 @@ async fn serve(config: &Config) -> ExitCode {
     };
     let url = &running.url;
     print(&format!("listening on {url}\n"));
-    tracing::info!(servers = config.servers.len(), "clients connect to {url}/mcp, people to {url}/status");
+    tracing::info!(
+        servers = config.servers.len(),
+        "clients connect to {url}/mcp, people to {url}/status"
+    );
     interrupted().await;
-    tracing::info!("stopping; running calls may finish within {:?}", config.drain_timeout);
+    tracing::info!(
+        "stopping; running calls may finish within {:?}",
+        config.drain_timeout
+    );
     let drained = tokio::select! {
         drained = running.stop() => drained,
         () = interrupted() => false,
     };
-    if drained { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CUT_SHORT) }
+    if drained {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_CUT_SHORT)
+    }
 }

@@ -39,23 +39,27 @@ pub(super) struct Writing {
     /// Written first.
     pub(super) first: Option<Bytes>,
     /// Dropped when the reader is gone.
-    pub(super) guard: Option<DropGuard>,
+    pub(super) _guard: Option<DropGuard>,
 }
 
 /// An answer that follows `stream` from `place` on.
 pub(super) fn events(stream: Arc<Stream>, place: Place, writing: Writing) -> Response<Body> {
     let state = (stream, place, writing);
-    let chunks = futures_util::stream::unfold(state, |(stream, mut place, mut writing)| async move {
-        let bytes = match writing.first.take() {
-            Some(first) => first,
-            None => next(&stream, &mut place, &writing).await?,
-        };
-        Some((Ok(Frame::data(bytes)), (stream, place, writing)))
-    });
+    let chunks =
+        futures_util::stream::unfold(state, |(stream, mut place, mut writing)| async move {
+            let bytes = match writing.first.take() {
+                Some(first) => first,
+                None => next(&stream, &mut place, &writing).await?,
+            };
+            Some((Ok(Frame::data(bytes)), (stream, place, writing)))
+        });
     let mut response = Response::new(Either::Right(StreamBody::new(Box::pin(chunks) as Events)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(
+        CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, no-transform"),
+    );
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

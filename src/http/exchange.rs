@@ -15,9 +15,16 @@ use super::{
 use crate::{
     mcp::{Era, Id, Logs, Outcome, Raw, Request, envelope, error, sse},
     names::Scope,
-    session::{Call, Client, EVENTS_MAX, Event, Session, registry::Running, replay::{Item, Stream}},
+    session::{
+        Call, Client, EVENTS_MAX, Event, Session,
+        registry::Running,
+        replay::{Item, Stream},
+    },
     task::Detached,
 };
+
+/// How soon a client may come back for the rest of a stream, milliseconds.
+const RETRY_MS: u64 = 1000;
 
 /// A request whose client is known.
 #[derive(Debug)]
@@ -29,6 +36,8 @@ pub(super) struct Asked {
     pub(super) progress_token: Option<Raw>,
     /// Cancelled when the client no longer wants the answer.
     pub(super) cancel: CancellationToken,
+    /// Whether the client would rather have events than JSON.
+    pub(super) prefers_events: bool,
     /// Marks the call as running in its session.
     pub(super) running: Option<Running>,
 }
@@ -38,7 +47,16 @@ pub(super) type Answer = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
-    let Asked { request, client, scope, logs, progress_token, cancel, running } = asked;
+    let Asked {
+        request,
+        client,
+        scope,
+        logs,
+        progress_token,
+        cancel,
+        running,
+        ..
+    } = asked;
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
     // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
     let gone = (client.era() == Era::Modern).then(|| cancel.clone());
@@ -58,7 +76,10 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
         let _running = running;
         proxy.answer(call).await
     };
-    (Box::pin(Detached::new(future, gone, edge.tasks.clone())), receiver)
+    (
+        Box::pin(Detached::new(future, gone, edge.tasks.clone())),
+        receiver,
+    )
 }
 
 /// Answers over streamable HTTP.
@@ -66,15 +87,22 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let id = asked.request.id.clone();
     let client = Arc::clone(&asked.client);
     let cancel = asked.cancel.clone();
+    let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
     let first = tokio::select! {
         biased;
+        () = std::future::ready(()), if prefers_events => None,
         Some(event) = events.recv() => Some(event),
         outcome = &mut answer => return whole(&id, &outcome, client.era()),
         () = sleep(edge.keep_alive) => None,
     };
-    let pump = Pump { id, client, answer, events };
-    pump.as_events(edge, first, cancel)
+    let pump = Pump {
+        id,
+        client,
+        answer,
+        events,
+    };
+    pump.into_events(edge, first, cancel)
 }
 
 /// An answer that nothing precedes.
@@ -106,7 +134,7 @@ struct Pump {
 }
 
 impl Pump {
-    fn as_events(
+    fn into_events(
         self,
         edge: &Arc<Edge>,
         first: Option<Event>,
@@ -124,15 +152,16 @@ impl Pump {
             keep_alive: edge.keep_alive,
             ids: session.is_some(),
             first: if priming {
-                Some(sse::priming(&body::event_id(stream.id, 0), None))
+                Some(sse::priming(&body::event_id(stream.id, 0), Some(RETRY_MS)))
             } else if first.is_none() {
                 Some(sse::KEEP_ALIVE)
             } else {
                 None
             },
-            guard: modern.then(|| cancel.drop_guard()),
+            _guard: modern.then(|| cancel.drop_guard()),
         };
-        edge.tasks.spawn("stream of a call", self.run(Arc::clone(&stream), first));
+        edge.tasks
+            .spawn("stream of a call", self.run(Arc::clone(&stream), first));
         body::events(stream, place, writing)
     }
 
@@ -172,7 +201,10 @@ pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
         (Some(session), event) => session.encode(event),
         (None, Event::Notification { method, params }) => {
             let bytes = envelope::notification(&method, params.as_ref());
-            Some(crate::session::registry::Encoded { bytes, may_drop: true })
+            Some(crate::session::registry::Encoded {
+                bytes,
+                may_drop: true,
+            })
         }
         (None, Event::Request(_) | Event::Pause { .. }) => None,
     };

@@ -69,7 +69,8 @@ impl Bound {
                         stop: stop.clone(),
                         headers_max: self.headers_max,
                     };
-                    edge.tasks.spawn("connection", connection.run(stream, tls.clone()));
+                    edge.tasks
+                        .spawn("connection", connection.run(stream, tls.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -89,7 +90,9 @@ pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
     let first = config.listen;
     let mut failure = None;
     for offset in 0..=config.port_search {
-        let Some(port) = first.port().checked_add(offset) else { break };
+        let Some(port) = first.port().checked_add(offset) else {
+            break;
+        };
         let addr = SocketAddr::new(first.ip(), port);
         match TcpListener::bind(addr).await {
             Ok(listener) => {

@@ -15,9 +15,7 @@ use super::{
     text, wrong_verb,
 };
 use crate::{
-    mcp::{
-        Era, Message, Method, Outcome, Request, RpcError, envelope, envelope::Malformed, error,
-    },
+    mcp::{Era, Message, Method, Outcome, Request, RpcError, envelope, envelope::Malformed, error},
     names::Scope,
     session::{
         Event, Session, legacy, modern,
@@ -42,7 +40,10 @@ pub(super) fn open(
     let session = edge.proxy.sessions().open(Kind::Sse, agent, scope);
     let stream = session.open_standing();
     let place = stream.take_over();
-    let endpoint = format!("event: endpoint\ndata: /messages/?{SESSION}={}\n\n", session.id);
+    let endpoint = format!(
+        "event: endpoint\ndata: /messages/?{SESSION}={}\n\n",
+        session.id
+    );
     // The guard ends the session together with its stream.
     let gone = CancellationToken::new();
     let ended = gone.clone();
@@ -59,7 +60,7 @@ pub(super) fn open(
         keep_alive: edge.keep_alive,
         ids: false,
         first: Some(Bytes::from(endpoint)),
-        guard: Some(gone.drop_guard()),
+        _guard: Some(gone.drop_guard()),
     };
     body::events(stream, place, writing)
 }
@@ -70,7 +71,9 @@ pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Re
         return wrong_verb("POST");
     }
     let query = request.uri().query().unwrap_or_default();
-    let id = query.split('&').find_map(|pair| pair.strip_prefix(SESSION)?.strip_prefix('='));
+    let id = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix(SESSION)?.strip_prefix('='));
     let found = id.and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
@@ -91,7 +94,9 @@ pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Re
 
 /// A batch of 2025-03-26, which a client on this transport may have settled on.
 fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Response<Body> {
-    let batches = session.opening().is_some_and(|opening| opening.revision.has_batches());
+    let batches = session
+        .opening()
+        .is_some_and(|opening| opening.revision.has_batches());
     let Some(parts) = envelope::split_batch(bytes).ok().filter(|_| batches) else {
         return text(StatusCode::BAD_REQUEST, "batches exist in 2025-03-26 only");
     };
@@ -105,7 +110,7 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
 
 fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
     match message {
-        Message::Notification(notification) => told(session, &notification),
+        Message::Notification(notification) => told(&edge.proxy, session, &notification),
         Message::Response(response) => {
             if let Some(id) = response.id {
                 session.answer(&id, response.outcome);
@@ -177,7 +182,11 @@ async fn carry(
     while let Ok(event) = events.try_recv() {
         exchange::put(event, Some(&session), &stream);
     }
-    if stream.send(envelope::response(Some(&id), &outcome)).await.is_err() {
+    if stream
+        .send(envelope::response(Some(&id), &outcome))
+        .await
+        .is_err()
+    {
         tracing::warn!(session = %session.id, "a client does not read its stream; it is ended");
         session.end();
     }

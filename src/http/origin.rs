@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
-use http::{Request, Uri, header::{HOST, ORIGIN}, uri::Authority};
+use http::{
+    Request, Uri,
+    header::{HOST, ORIGIN},
+    uri::Authority,
+};
 
 use crate::config::Config;
 
@@ -17,8 +21,16 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            hosts: config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
-            origins: config.allowed_origins.iter().map(|o| o.to_ascii_lowercase()).collect(),
+            hosts: config
+                .allowed_hosts
+                .iter()
+                .map(|host| host.to_ascii_lowercase())
+                .collect(),
+            origins: config
+                .allowed_origins
+                .iter()
+                .map(|o| o.to_ascii_lowercase())
+                .collect(),
             listen: config.listen.ip(),
         }
     }
@@ -48,20 +60,32 @@ impl Guard {
 
     fn origin_is_welcome(&self, origin: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
-        if self.origins.iter().any(|known| known == "*" || *known == origin) {
+        if self
+            .origins
+            .iter()
+            .any(|known| known == "*" || *known == origin)
+        {
             return true;
         }
         let uri: Option<Uri> = origin.parse().ok();
-        uri.and_then(|uri| uri.host().map(is_loopback)).unwrap_or(false)
+        uri.and_then(|uri| uri.host().map(is_loopback))
+            .unwrap_or(false)
     }
 
     fn host_is_welcome(&self, host: &str) -> bool {
-        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let Ok(authority) = host.parse::<Authority>() else {
+            return false;
+        };
         let name = authority.host().to_ascii_lowercase();
         let whole = host.to_ascii_lowercase();
         is_loopback(&name)
-            || self.hosts.iter().any(|known| known == "*" || *known == name || *known == whole)
-            || bare(&name).parse().is_ok_and(|ip: IpAddr| ip == self.listen && !ip.is_unspecified())
+            || self
+                .hosts
+                .iter()
+                .any(|known| known == "*" || *known == name || *known == whole)
+            || bare(&name)
+                .parse()
+                .is_ok_and(|ip: IpAddr| ip == self.listen && !ip.is_unspecified())
     }
 }
 

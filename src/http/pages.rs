@@ -14,10 +14,19 @@ use super::{
 
 /// The status as JSON, or as a page when a browser asks.
 pub(super) fn status(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
-    let code =
-        if edge.status.is_serving() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    let wants_json = request.uri().query().is_some_and(|query| query.contains("format=json"));
+    let code = if edge.status.is_serving() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let accept = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    let wants_json = request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("format=json"));
     if accept.is_some_and(|accept| accept.contains("text/html")) && !wants_json {
         let mut response = Response::new(body::full(edge.status.page()));
         *response.status_mut() = code;

@@ -24,6 +24,7 @@ use crate::{
         envelope::Malformed, error, header, json as scan, meta::Meta, method::notice,
     },
     names::Scope,
+    proxy::Proxy,
     session::{
         Client, Session, legacy,
         modern::{self, Refusal},
@@ -43,19 +44,25 @@ pub(super) async fn handle(
         return post(edge, scope, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, request.headers());
+        return get(edge, &scope, request.headers());
     }
     if is(&Verb::DELETE, &request) {
-        return delete(edge, request.headers());
+        return delete(edge, &scope, request.headers());
     }
     wrong_verb("GET, POST, DELETE")
 }
 
 async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
     if !has_type(request.headers(), CONTENT_TYPE.as_str(), "application/json") {
-        return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
+        return text(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Content-Type must be application/json",
+        );
     }
-    if !accepts(request.headers(), &["application/json", "text/event-stream"]) {
+    if !accepts(
+        request.headers(),
+        &["application/json", "text/event-stream"],
+    ) {
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
@@ -64,7 +71,11 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
-    let post = Post { edge, scope, headers: &parts.headers };
+    let post = Post {
+        edge,
+        scope,
+        headers: &parts.headers,
+    };
     match Message::parse(&bytes) {
         Ok(Message::Request(request)) => post.request(request).await,
         Ok(Message::Notification(notification)) => post.notification(&notification),
@@ -75,12 +86,18 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
                 (Err(refusal), _) => return refusal,
                 (Ok(_), _) => false,
             };
-            if taken { accepted() } else { text(StatusCode::BAD_REQUEST, "no request waits for it") }
+            if taken {
+                accepted()
+            } else {
+                text(StatusCode::BAD_REQUEST, "no request waits for it")
+            }
         }
         Err(Malformed::Batch) => post.batch(&bytes).await,
-        Err(malformed) => {
-            rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &malformed.to_error())
-        }
+        Err(malformed) => rpc_error(
+            StatusCode::BAD_REQUEST,
+            malformed.id(),
+            &malformed.to_error(),
+        ),
     }
 }
 
@@ -147,6 +164,7 @@ impl Post<'_> {
             revision: envelope.revision,
             info: envelope.info,
             capabilities: envelope.capabilities,
+            profile: Arc::default(),
             session: None,
         };
         let asked = Asked {
@@ -156,6 +174,7 @@ impl Post<'_> {
             logs: envelope.logs,
             progress_token: envelope.progress_token,
             cancel: CancellationToken::new(),
+            prefers_events: prefers_events(self.headers),
             running: None,
         };
         exchange::respond(self.edge, asked).await
@@ -166,11 +185,17 @@ impl Post<'_> {
         if request.method != Method::ToolsCall {
             return Ok(());
         }
-        let Some(params) = &request.params else { return Ok(()) };
+        let Some(params) = &request.params else {
+            return Ok(());
+        };
         let name = params.get("name");
-        let Some(name) = name.as_ref().and_then(Raw::as_text) else { return Ok(()) };
+        let Some(name) = name.as_ref().and_then(Raw::as_text) else {
+            return Ok(());
+        };
         let catalog = self.edge.proxy.board().catalog();
-        let Some(tool) = catalog.tool(&self.scope, &name) else { return Ok(()) };
+        let Some(tool) = catalog.tool(&self.scope, &name) else {
+            return Ok(());
+        };
         for param in tool.headers.iter() {
             let header = format!("{}{}", header::PARAM_PREFIX, param.header).to_ascii_lowercase();
             let mut values = self.headers.get_all(&header).iter();
@@ -205,13 +230,19 @@ impl Post<'_> {
         };
         let revision = opening.revision;
         let agent = Arc::clone(&self.edge.anonymous);
-        let session = self.edge.proxy.sessions().open(Kind::Streamable, agent, self.scope.clone());
+        let session = self
+            .edge
+            .proxy
+            .sessions()
+            .open(Kind::Streamable, agent, self.scope.clone());
         session.open(opening);
         self.edge.proxy.greet(&session);
         let introduction = self.edge.proxy.introduce(&self.scope, Era::Legacy);
         let result = legacy::initialize_result(revision, &introduction);
-        let mut response =
-            json(StatusCode::OK, envelope::response(Some(&request.id), &Ok(result)));
+        let mut response = json(
+            StatusCode::OK,
+            envelope::response(Some(&request.id), &Ok(result)),
+        );
         if let Ok(id) = HeaderValue::from_str(&session.id) {
             response.headers_mut().insert(header::SESSION_ID, id);
         }
@@ -220,7 +251,10 @@ impl Post<'_> {
 
     async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
         match asked_in(session, request, &self.scope) {
-            Ok(asked) => exchange::respond(self.edge, asked).await,
+            Ok(mut asked) => {
+                asked.prefers_events = prefers_events(self.headers);
+                exchange::respond(self.edge, asked).await
+            }
             Err((id, error)) => rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error),
         }
     }
@@ -237,6 +271,7 @@ impl Post<'_> {
             revision,
             info: None,
             capabilities: NO_CAPABILITIES,
+            profile: Arc::default(),
             session: None,
         };
         let asked = Asked {
@@ -246,6 +281,7 @@ impl Post<'_> {
             scope: self.scope.clone(),
             logs: Logs::All,
             cancel: CancellationToken::new(),
+            prefers_events: prefers_events(self.headers),
             running: None,
         };
         exchange::respond(self.edge, asked).await
@@ -254,7 +290,7 @@ impl Post<'_> {
     fn notification(&self, notification: &Notification) -> Response<Body> {
         match self.session() {
             Ok(Some(session)) => {
-                told(session.as_ref(), notification);
+                told(&self.edge.proxy, &session, notification);
                 accepted()
             }
             Ok(None) => accepted(),
@@ -273,7 +309,10 @@ impl Post<'_> {
             Ok(None) => return refuse("a batch needs a session of 2025-03-26"),
             Err(refusal) => return refusal,
         };
-        if !session.opening().is_some_and(|opening| opening.revision.has_batches()) {
+        if !session
+            .opening()
+            .is_some_and(|opening| opening.revision.has_batches())
+        {
             return refuse("batches exist in 2025-03-26 only");
         }
         let parts = match envelope::split_batch(bytes) {
@@ -312,7 +351,7 @@ impl Post<'_> {
                 Some(envelope::response(Some(&id), &outcome))
             }
             Ok(Message::Notification(notification)) => {
-                told(session, &notification);
+                told(&self.edge.proxy, session, &notification);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -329,11 +368,15 @@ impl Post<'_> {
 
     /// The session that the headers name; `None` when they name none.
     fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, self.headers)
+        find_session(self.edge, &self.scope, self.headers)
     }
 
     fn version(&self) -> Version {
-        match self.headers.get(header::PROTOCOL_VERSION).map(HeaderValue::to_str) {
+        match self
+            .headers
+            .get(header::PROTOCOL_VERSION)
+            .map(HeaderValue::to_str)
+        {
             None => Version::Absent,
             Some(Ok(date)) => match Revision::parse(date) {
                 Some(revision) if revision.era() == Era::Modern => Version::Modern,
@@ -360,16 +403,28 @@ fn unsupported(id: &Id, asked: &str) -> Response<Body> {
     rpc_error(StatusCode::BAD_REQUEST, Some(id), &error)
 }
 
-fn find_session(edge: &Edge, headers: &HeaderMap) -> Result<Option<Arc<Session>>, Response<Body>> {
-    let Some(id) = headers.get(header::SESSION_ID) else { return Ok(None) };
-    let found = id.to_str().ok().and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
-    match found.filter(|session| session.kind == Kind::Streamable) {
-        Some(session) => Ok(Some(session)),
-        None => {
-            let error = RpcError::new(error::INVALID_REQUEST, "Session not found: initialize again");
-            Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
-        }
+/// The session that the headers name; one of another route is as unknown as one that has ended.
+fn find_session(
+    edge: &Edge,
+    scope: &Scope,
+    headers: &HeaderMap,
+) -> Result<Option<Arc<Session>>, Response<Body>> {
+    let Some(id) = headers.get(header::SESSION_ID) else {
+        return Ok(None);
+    };
+    let found = id
+        .to_str()
+        .ok()
+        .and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
+    let own = |session: &Arc<Session>| session.kind == Kind::Streamable && session.scope == *scope;
+    if let Some(session) = found.filter(own) {
+        return Ok(Some(session));
     }
+    let error = RpcError::new(
+        error::INVALID_REQUEST,
+        "Session not found: initialize again",
+    );
+    Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
@@ -396,6 +451,7 @@ pub(super) fn asked_in(
         revision: opening.revision,
         info: opening.info.clone(),
         capabilities: opening.capabilities.clone(),
+        profile: Arc::clone(&opening.profile),
         session: Some(Arc::clone(session)),
     };
     Ok(Asked {
@@ -405,88 +461,123 @@ pub(super) fn asked_in(
         scope: scope.clone(),
         logs: session.logs(),
         cancel,
+        prefers_events: false,
         running: Some(running),
     })
 }
 
 fn token_of(request: &Request) -> Option<Raw> {
     let params = request.params.as_ref()?;
-    Meta::of(params).progress_token.map(|span| params.slice(span))
+    Meta::of(params)
+        .progress_token
+        .map(|span| params.slice(span))
 }
 
 /// Takes a notification of a session's client.
-pub(crate) fn told(session: &Session, notification: &Notification) {
+pub(crate) fn told(proxy: &Proxy, session: &Session, notification: &Notification) {
     match notification.method.as_ref() {
         notice::INITIALIZED => session.set_initialized(),
         notice::CANCELLED => {
-            let id = notification.params.as_ref().and_then(|params| params.get("requestId"));
+            let id = notification
+                .params
+                .as_ref()
+                .and_then(|params| params.get("requestId"));
             if let Some(id) = id.and_then(Id::from_raw) {
                 session.cancel(&id);
             }
         }
-        // Progress and roots of clients, and what is not known, concern no server that could be
-        // named.
+        notice::ROOTS_CHANGED => proxy.backends().roots_changed(session),
+        // Progress of clients and what is not known concern no server that could be named.
         _ => {}
     }
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
-fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
+fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
     if !accepts(headers, &["text/event-stream"]) {
-        return text(StatusCode::NOT_ACCEPTABLE, "Accept must list text/event-stream");
+        return text(
+            StatusCode::NOT_ACCEPTABLE,
+            "Accept must list text/event-stream",
+        );
     }
-    let session = match find_session(edge, headers) {
+    let session = match find_session(edge, scope, headers) {
         Ok(Some(session)) => session,
         Ok(None) => return wrong_verb("POST"),
         Err(refusal) => return refusal,
     };
-    let priming = session.opening().is_some_and(|opening| opening.revision.has_priming());
-    let last = headers.get(header::LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let priming = session
+        .opening()
+        .is_some_and(|opening| opening.revision.has_priming());
+    let last = headers
+        .get(header::LAST_EVENT_ID)
+        .and_then(|id| id.to_str().ok());
     let resumed = last
         .and_then(body::parse_event_id)
         .and_then(|(stream, seq)| Some((session.stream(stream)?, seq)));
-    let (stream, place) = match resumed {
-        Some((stream, seq)) => {
-            let place = stream.resume(seq);
-            (stream, place)
-        }
-        None => {
-            // A second stream of a session replaces the first at once.
-            let stream = session.open_standing();
-            let place = stream.take_over();
-            edge.proxy.tell_session(&session);
-            (stream, place)
-        }
+    let (stream, place) = if let Some((stream, seq)) = resumed {
+        let place = stream.resume(seq);
+        (stream, place)
+    } else {
+        // A second stream of a session replaces the first at once.
+        let stream = session.open_standing();
+        let place = stream.take_over();
+        edge.proxy.tell_session(&session);
+        (stream, place)
     };
     let first = if priming {
         crate::mcp::sse::priming(&body::event_id(stream.id, place.seq), None)
     } else {
         crate::mcp::sse::KEEP_ALIVE
     };
-    let writing =
-        Writing { keep_alive: edge.keep_alive, ids: true, first: Some(first), guard: None };
+    let writing = Writing {
+        keep_alive: edge.keep_alive,
+        ids: true,
+        first: Some(first),
+        _guard: None,
+    };
     body::events(stream, place, writing)
 }
 
-fn delete(edge: &Edge, headers: &HeaderMap) -> Response<Body> {
-    match find_session(edge, headers) {
+fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
+    match find_session(edge, scope, headers) {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")
         }
-        Ok(None) => text(StatusCode::BAD_REQUEST, "DELETE needs the header Mcp-Session-Id"),
+        Ok(None) => text(
+            StatusCode::BAD_REQUEST,
+            "DELETE needs the header Mcp-Session-Id",
+        ),
         Err(refusal) => refusal,
     }
 }
 
 /// Whether the header lists this media type.
 fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let values = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut types = values.flat_map(|value| value.split(','));
     types.any(|found| {
         let found = found.split(';').next().unwrap_or_default().trim();
         found.eq_ignore_ascii_case(wanted)
     })
+}
+
+/// Whether the client names events before JSON: who lists both as equal gets the first.
+fn prefers_events(headers: &HeaderMap) -> bool {
+    let value = headers
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    match (
+        value.find("text/event-stream"),
+        value.find("application/json"),
+    ) {
+        (Some(events), Some(json)) => events < json,
+        (Some(_) | None, _) => false,
+    }
 }
 
 /// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.

@@ -53,7 +53,10 @@ impl Proxy {
     /// Holds a listen stream open: acknowledges what can be honoured, then tells of changes until
     /// the client has enough or the gateway stops.
     pub(super) async fn listen(&self, call: Call) -> Outcome {
-        let wish = call.params.as_ref().and_then(|params| params.get("notifications"));
+        let wish = call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("notifications"));
         let Some(wish) = wish.filter(Raw::is_object) else {
             let message = "subscriptions/listen needs an object `notifications`";
             return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
@@ -63,7 +66,11 @@ impl Proxy {
         let flags = honoured.flags.clone();
         let mut seen = self.digests(&call.scope);
         let mut changes = self.board.changes();
-        tell(&call, notice::SUBSCRIBED, Some(&json!({ "notifications": honoured.to_value() })));
+        tell(
+            &call,
+            notice::SUBSCRIBED,
+            Some(&json!({ "notifications": honoured.to_value() })),
+        );
         let stop = CancellationToken::new();
         let _ended = stop.clone().drop_guard();
         let mut upstream = self.listen_upstream(&call, &honoured, &stop);
@@ -124,7 +131,10 @@ impl Proxy {
     }
 
     fn listens(&self, server: &ServerName) -> bool {
-        let known = self.backends.get(server).and_then(|backend| backend.capabilities());
+        let known = self
+            .backends
+            .get(server)
+            .and_then(|backend| backend.capabilities());
         known.is_some_and(|(_, revision)| revision.era() == Era::Modern)
     }
 
@@ -175,7 +185,11 @@ impl Proxy {
     }
 }
 
-const FLAGS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
+const FLAGS: [&str; 3] = [
+    "toolsListChanged",
+    "promptsListChanged",
+    "resourcesListChanged",
+];
 
 fn flag_of(notification: &str) -> &'static str {
     match notification {
@@ -213,7 +227,10 @@ impl Honoured {
 fn tell(call: &Call, method: &'static str, params: Option<&Value>) {
     let params = params.map_or(Raw::from_static("{}"), Raw::from_value);
     let params = tagged(&params, call.id.raw());
-    drop(call.events.try_send(Event::Notification { method: method.into(), params: Some(params) }));
+    drop(call.events.try_send(Event::Notification {
+        method: method.into(),
+        params: Some(params),
+    }));
 }
 
 /// `params` with the id of the listen stream they belong to.
@@ -238,7 +255,9 @@ fn tag(id: &Raw) -> String {
 
 /// The params of a listen with another filter.
 fn with_wish(params: &Raw, wish: &Value) -> Raw {
-    let Some(span) = params.member("notifications") else { return params.clone() };
+    let Some(span) = params.member("notifications") else {
+        return params.clone();
+    };
     let mut patch = Patch::new(params.as_bytes());
     patch.replace(span, wish.to_string().into_bytes());
     patch.finish()
@@ -252,7 +271,9 @@ async fn relay(
     uris: Option<std::sync::Arc<crate::catalog::UriMap>>,
 ) {
     while let Some(event) = from.recv().await {
-        let Event::Notification { method, params } = event else { continue };
+        let Event::Notification { method, params } = event else {
+            continue;
+        };
         if method == notice::SUBSCRIBED {
             continue;
         }
@@ -261,7 +282,10 @@ async fn relay(
             Some(uris) => crate::catalog::rewrite::notification(&method, &params, uris),
             None => params,
         };
-        let event = Event::Notification { method, params: Some(tagged(&params, &id)) };
+        let event = Event::Notification {
+            method,
+            params: Some(tagged(&params, &id)),
+        };
         if to.send(event).await.is_err() {
             return;
         }

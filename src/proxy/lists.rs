@@ -9,9 +9,7 @@ use super::Proxy;
 use crate::{
     backend::Update,
     catalog::{Catalog, Kind, View},
-    mcp::{
-        Era, Outcome, Raw, RpcError, error, json::Patch, method::notice,
-    },
+    mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::Scope,
     session::{Call, Event, modern},
 };
@@ -25,15 +23,19 @@ impl Proxy {
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let offset = match cursor.filter(|cursor| cursor.as_str() != "null") {
             None => 0,
-            Some(cursor) => self.offset(&cursor, kind, &catalog).ok_or_else(stale_cursor)?,
+            Some(cursor) => self
+                .offset(&cursor, kind, &catalog)
+                .ok_or_else(stale_cursor)?,
         };
         let page = view.page(offset, self.page_size).ok_or_else(stale_cursor)?;
         let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
         if let Some(next) = page.next {
             let cursor = seal(kind, next, &catalog);
-            members.push_str(&format!(r#","nextCursor":"{cursor}""#));
+            members.push_str(r#","nextCursor":""#);
+            members.push_str(&cursor);
+            members.push('"');
         }
-        Ok(finish(&members, &view, call.client.era()))
+        Ok(finish(&members, view, call.client.era()))
     }
 
     fn offset(&self, cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
@@ -43,7 +45,10 @@ impl Proxy {
         let mut parts = text.split(' ');
         let (method, version, offset) = (parts.next()?, parts.next()?, parts.next()?);
         let fits = method == kind.method() && version == format!("{:016x}", catalog.version());
-        offset.parse().ok().filter(|_| fits && parts.next().is_none() && self.page_size.is_some())
+        offset
+            .parse()
+            .ok()
+            .filter(|_| fits && parts.next().is_none() && self.page_size.is_some())
     }
 
     /// The state of each list on the route of `scope`.
@@ -70,9 +75,14 @@ impl Proxy {
             return;
         }
         let new = self.digests(&session.scope);
-        let Some(old) = session.swap_seen(new) else { return };
+        let Some(old) = session.swap_seen(new) else {
+            return;
+        };
         for notification in changed(old, new) {
-            session.deliver(Event::Notification { method: notification.into(), params: None });
+            session.deliver(Event::Notification {
+                method: notification.into(),
+                params: None,
+            });
         }
     }
 
@@ -84,7 +94,8 @@ impl Proxy {
                 () = self.tasks.stop_token().cancelled() => return,
             };
             let Some(update) = update else { return };
-            self.sessions.each(|session| self.tell_update(session, &update));
+            self.sessions
+                .each(|session| self.tell_update(session, &update));
         }
     }
 
@@ -117,7 +128,10 @@ impl Proxy {
 /// The notifications for what differs between two states of the lists.
 pub(super) fn changed(old: [u64; 4], new: [u64; 4]) -> Vec<&'static str> {
     let differs = |kind: Kind| {
-        let at = Kind::ALL.iter().position(|known| *known == kind).unwrap_or_default();
+        let at = Kind::ALL
+            .iter()
+            .position(|known| *known == kind)
+            .unwrap_or_default();
         old[at] != new[at]
     };
     let mut told = Vec::new();
@@ -135,11 +149,16 @@ pub(super) fn changed(old: [u64; 4], new: [u64; 4]) -> Vec<&'static str> {
 
 /// Whether `uri` lies below `parent`.
 fn is_within(uri: &str, parent: &str) -> bool {
-    uri.strip_prefix(parent).is_some_and(|rest| parent.ends_with('/') || rest.starts_with('/'))
+    uri.strip_prefix(parent)
+        .is_some_and(|rest| parent.ends_with('/') || rest.starts_with('/'))
 }
 
 fn seal(kind: Kind, offset: usize, catalog: &Catalog) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{} {:016x} {offset}", kind.method(), catalog.version()))
+    URL_SAFE_NO_PAD.encode(format!(
+        "{} {:016x} {offset}",
+        kind.method(),
+        catalog.version()
+    ))
 }
 
 fn stale_cursor() -> Raw {
@@ -148,12 +167,14 @@ fn stale_cursor() -> Raw {
 }
 
 /// The result around a page, with what the server's own list result carried beside its items.
-fn finish(members: &str, view: &View<'_>, era: Era) -> Raw {
+fn finish(members: &str, view: View<'_>, era: Era) -> Raw {
     let rest = view.rest().map(|rest| {
         let text = rest.as_str().trim();
         text[1..text.len() - 1].to_owned()
     });
-    let has_meta = view.rest().is_some_and(|rest| rest.member("_meta").is_some());
+    let has_meta = view
+        .rest()
+        .is_some_and(|rest| rest.member("_meta").is_some());
     let members = match rest.filter(|rest| !rest.trim().is_empty()) {
         Some(rest) => format!("{members},{rest}"),
         None => members.to_owned(),

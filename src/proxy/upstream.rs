@@ -67,8 +67,11 @@ impl WayBack {
         }
         let message = refusal.get("message");
         let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
-        RpcError::new(error::INTERNAL, format!("server `{}`: {message}", self.server))
-            .with(json!({ "server": self.server.as_str(), "upstream": refusal }))
-            .to_raw()
+        RpcError::new(
+            error::INTERNAL,
+            format!("server `{}`: {message}", self.server),
+        )
+        .with(json!({ "server": self.server.as_str(), "upstream": refusal }))
+        .to_raw()
     }
 }

@@ -45,16 +45,23 @@ fn add_envelope(params: Option<&Raw>, client: &Client, logs: Logs) -> Raw {
 }
 
 fn remove_envelope(params: &Raw) -> Raw {
-    let Some(span) = Meta::of(params).span else { return params.clone() };
+    let Some(span) = Meta::of(params).span else {
+        return params.clone();
+    };
     let mut patch = Patch::new(params.as_bytes());
     patch.remove_members(span.start, |member| is_reserved(params.as_bytes(), member));
     patch.finish()
 }
 
 fn is_reserved(json: &[u8], member: &text::Member) -> bool {
-    [meta::VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL]
-        .iter()
-        .any(|key| member.is(json, key))
+    [
+        meta::VERSION,
+        meta::CLIENT_INFO,
+        meta::CLIENT_CAPABILITIES,
+        meta::LOG_LEVEL,
+    ]
+    .iter()
+    .any(|key| member.is(json, key))
 }
 
 /// What the client is told of an outcome that a server of revision `from` gave.
@@ -97,21 +104,33 @@ fn error_to_legacy(method: &Method, refusal: Raw, client: &Client, from: Revisio
     match error::code(&refusal) {
         Some(error::INVALID_PARAMS)
             if *method == Method::ResourcesRead
-                && refusal.get("data").is_some_and(|data| data.member("uri").is_some()) =>
+                && refusal
+                    .get("data")
+                    .is_some_and(|data| data.member("uri").is_some()) =>
         {
             with_code(&refusal, error::RESOURCE_NOT_FOUND)
         }
         Some(error::MISSING_CAPABILITY) => {
-            let needed = refusal.get("data").and_then(|data| data.get("requiredCapabilities"));
-            let needed = needed.map_or_else(String::new, |needed| format!(" ({})", needed.as_str()));
-            crossing(&format!("it needs a capability of the client{needed}"), client, from).to_raw()
+            let needed = refusal
+                .get("data")
+                .and_then(|data| data.get("requiredCapabilities"));
+            let needed =
+                needed.map_or_else(String::new, |needed| format!(" ({})", needed.as_str()));
+            crossing(
+                &format!("it needs a capability of the client{needed}"),
+                client,
+                from,
+            )
+            .to_raw()
         }
         Some(_) | None => refusal,
     }
 }
 
 fn with_code(refusal: &Raw, code: i64) -> Raw {
-    let Some(span) = refusal.member("code") else { return refusal.clone() };
+    let Some(span) = refusal.member("code") else {
+        return refusal.clone();
+    };
     let mut patch = Patch::new(refusal.as_bytes());
     patch.replace(span, code.to_string().into_bytes());
     patch.finish()
@@ -142,6 +161,7 @@ mod tests {
             revision,
             info: Some(Raw::from_static(r#"{"name":"c"}"#)),
             capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
             session: None,
         }
     }
@@ -186,16 +206,40 @@ mod tests {
         };
         let (old, new) = (Revision::V2025November, Revision::V2026);
         let missing = Raw::from_static(r#"{"code":-32002,"message":"no","data":{"uri":"a:b"}}"#);
-        check(old, new, "resources/read", Err(missing.clone()), r#"{"code":-32602,"message":"no""#);
+        check(
+            old,
+            new,
+            "resources/read",
+            Err(missing.clone()),
+            r#"{"code":-32602,"message":"no""#,
+        );
         let gone = Raw::from_static(r#"{"code":-32602,"message":"no","data":{"uri":"a:b"}}"#);
-        check(new, old, "resources/read", Err(gone.clone()), r#"{"code":-32002"#);
+        check(
+            new,
+            old,
+            "resources/read",
+            Err(gone.clone()),
+            r#"{"code":-32002"#,
+        );
         check(new, old, "prompts/get", Err(gone), r#"{"code":-32602"#);
         let ask = Raw::from_static(r#"{"resultType":"input_required","inputRequests":{}}"#);
-        check(new, old, "tools/call", Ok(ask), "the server speaks 2026-07-28 and the client 2025-11-25");
+        check(
+            new,
+            old,
+            "tools/call",
+            Ok(ask),
+            "the server speaks 2026-07-28 and the client 2025-11-25",
+        );
         let done = Raw::from_static(r#"{"resultType":"complete","content":[]}"#);
         check(new, old, "tools/call", Ok(done), r#"ok {"content":[]}"#);
         let plain = Raw::from_static(r#"{"content":[]}"#);
-        check(old, new, "tools/call", Ok(plain), r#"ok {"resultType":"complete","content":[]}"#);
+        check(
+            old,
+            new,
+            "tools/call",
+            Ok(plain),
+            r#"ok {"resultType":"complete","content":[]}"#,
+        );
         check(old, old, "resources/read", Err(missing), "-32002");
     }
 }

@@ -8,7 +8,7 @@
 // MCP_CONFORMANCE_PROTOCOL_VERSION. With `--through` the program starts Tollbridge with the mock
 // server as its only backend and talks to that instead.
 //
-// The SDK is found in the directory that TOLLBRIDGE_SUITES names, where `conformance.py` put it.
+// The SDK is found in the directory that GATEWAY_SUITES names, where `conformance.py` put it.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -27,7 +27,7 @@ const STOP_MS = 10_000;
 const scenario = process.env.MCP_CONFORMANCE_SCENARIO;
 const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION;
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? "{}");
-const require = createRequire(join(process.env.TOLLBRIDGE_SUITES, "package.json"));
+const require = createRequire(join(process.env.GATEWAY_SUITES, "package.json"));
 const sdk = await import(pathToFileURL(require.resolve("@modelcontextprotocol/client")));
 
 // What a client does in each scenario once it is connected. The order of the calls is the suite's

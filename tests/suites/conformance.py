@@ -349,7 +349,7 @@ def run_suite(arguments: list[str], place: Path) -> dict[str, Scenario]:
     command = [node(), str(program), *arguments, "--output-dir", str(out)]
     environment = os.environ | {
         "PATH": f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}",
-        "TOLLBRIDGE_SUITES": str(SUITES),
+        "GATEWAY_SUITES": str(SUITES),
     }
     with (out / "log.txt").open("w") as log:
         try:

@@ -1,0 +1,368 @@
+//! A broken server costs its own tools, nothing else: the others are served at once.
+
+use std::{fmt::Write, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport};
+
+/// `first_list_wait` is 2 s; whatever answers from memory takes far less.
+const AT_ONCE: Duration = Duration::from_millis(1500);
+
+/// A gateway with a sound server `good` and the section of a broken one, `bad`.
+async fn beside_good(bad: &str) -> (Gateway, Backend) {
+    let good = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .section("bad", bad)
+        .server("good", &good)
+        .start()
+        .await;
+    (gateway, good)
+}
+
+/// Every kind of client gets its greeting, its list and its answer at once.
+async fn is_served(gateway: &Gateway, good: &Backend) {
+    for front in Front::ALL {
+        let start = Instant::now();
+        let client = gateway.client(front, "/mcp", "{}").await;
+        let tools = client.list("tools").await;
+        assert!(
+            tools.iter().any(|tool| tool["name"] == "mcp_good_echo"),
+            "{tools:?}"
+        );
+        client
+            .ask("1", "tools/call", r#""name":"mcp_good_echo""#)
+            .await;
+        good.asked("tools/call").await.answer("{}").await;
+        client.answer("1").await;
+        let took = start.elapsed();
+        assert!(took < AT_ONCE, "{front:?} took {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_exist() {
+    let (gateway, good) = beside_good(r#"command = "/no/such/program""#).await;
+    is_served(&gateway, &good).await;
+    let status = gateway
+        .status_until("bad", |s| s["state"] == "failed")
+        .await;
+    let reason = status["reason"].as_str().unwrap();
+    assert!(reason.contains("/no/such/program"), "{reason}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_exits_at_once() {
+    let (gateway, good) =
+        beside_good("command = \"sh\"\nargs = [\"-c\", \"echo no licence >&2; exit 3\"]").await;
+    is_served(&gateway, &good).await;
+    let told = |s: &serde_json::Value| {
+        s["reason"]
+            .as_str()
+            .is_some_and(|r| r.contains("no licence"))
+    };
+    let status = gateway.status_until("bad", told).await;
+    assert_eq!(status["state"], "failed", "{status}");
+    assert!(status["stderr"].to_string().contains("no licence"));
+    gateway.stop().await;
+}
+
+/// A server that never answers its greeting holds up the first list for `first_list_wait` at most,
+/// and nothing at all after that.
+#[tokio::test]
+async fn a_server_that_never_answers() {
+    let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+    bad.on_request(|_| Some(Auto::Nothing));
+    let good = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .setting("first_list_wait = \"300ms\"")
+        .server("bad", &bad)
+        .server("good", &good)
+        .launch()
+        .await;
+    let start = Instant::now();
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    assert!(
+        start.elapsed() < Duration::from_millis(250),
+        "initialize waits for nobody"
+    );
+    client.list("tools").await;
+    assert!(start.elapsed() < AT_ONCE);
+    let again = Instant::now();
+    client.list("tools").await;
+    assert!(
+        again.elapsed() < Duration::from_millis(250),
+        "only the first list waits"
+    );
+    is_served(&gateway, &good).await;
+    assert_eq!(gateway.status("bad").await["state"], "connecting");
+    gateway.stop().await;
+}
+
+/// A start that takes too long is given up and named.
+#[tokio::test]
+async fn a_start_that_takes_too_long() {
+    let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+    bad.on_request(|_| Some(Auto::Nothing));
+    let gateway = TestGateway::new()
+        .server_with("bad", &bad, "startup_timeout = \"1s\"")
+        .launch()
+        .await;
+    let status = gateway
+        .status_until("bad", |s| s["state"] == "failed")
+        .await;
+    assert!(
+        status["reason"]
+            .as_str()
+            .unwrap()
+            .contains("did not start within"),
+        "{status}"
+    );
+    gateway.stop().await;
+}
+
+/// Who calls when the server dies is told at once; the next call finds it up again.
+#[tokio::test]
+async fn a_crash_fails_its_calls_at_once() {
+    for (transport, era) in crate::support::ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        for front in [Front::Streamable, Front::Modern] {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            let start = Instant::now();
+            client.call("1", "mcp_x_echo", "1").await;
+            let call = backend.asked("tools/call").await;
+            call.progress(1).await;
+            client.must("notifications/progress").await;
+            call.die().await;
+            let failed = client.answer("1").await.failure();
+            let message = failed["message"].as_str().unwrap();
+            assert!(message.starts_with("server `x`: "), "{message}");
+            assert_eq!(failed["data"]["server"], "x");
+            assert_eq!(
+                failed["data"]["reason"], "lost",
+                "{transport:?} {era:?} {failed}"
+            );
+            assert!(start.elapsed() < AT_ONCE, "{transport:?} {era:?} {front:?}");
+            gateway
+                .status_until("x", |s| s["state"] == "connected")
+                .await;
+            client
+                .ask("2", "tools/call", r#""name":"mcp_x_echo""#)
+                .await;
+            backend.asked("tools/call").await.answer("{}").await;
+            client.answer("2").await;
+        }
+        gateway.stop().await;
+    }
+}
+
+/// Words on stdout that are no messages are counted, not obeyed.
+#[tokio::test]
+async fn junk_on_stdout() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let call = backend.asked("tools/call").await;
+    call.raw("listening on port 3000\n\n{\"not\": \"a message\"}\n[1,2]\n{\"jsonrpc\":\"2.0\",\n")
+        .await;
+    call.raw("\u{1b}[32mready\u{1b}[0m\r\n").await;
+    call.answer("{}").await;
+    client.answer("1").await;
+    let status = gateway.status("x").await;
+    assert_eq!(status["state"], "connected");
+    assert!(status["odd_lines"].as_u64().unwrap() >= 5, "{status}");
+    assert!(status["last_odd_line"].as_str().unwrap().contains("ready"));
+    gateway.stop().await;
+}
+
+/// Ten thousand tools over many pages are listed whole.
+#[tokio::test]
+async fn ten_thousand_tools() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    backend.on_request(|request| {
+        if request.method() != "tools/list" {
+            return None;
+        }
+        let page: u32 = match request.param(&["cursor"]) {
+            Some(cursor) => cursor.trim_matches('"').parse().unwrap(),
+            None => 0,
+        };
+        let mut result = r#"{"tools":["#.to_owned();
+        for at in page * 500..(page + 1) * 500 {
+            let comma = if at % 500 == 0 { "" } else { "," };
+            write!(
+                result,
+                r#"{comma}{{"name":"t{at}","inputSchema":{{"type":"object"}}}}"#
+            )
+            .unwrap();
+        }
+        result.push(']');
+        if page < 19 {
+            write!(result, r#","nextCursor":"{}""#, page + 1).unwrap();
+        }
+        Some(Auto::Result(result + "}"))
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let start = Instant::now();
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    assert_eq!(client.list("tools").await.len(), 10_000);
+    assert!(start.elapsed() < AT_ONCE);
+    assert_eq!(gateway.status("x").await["state"], "connected");
+    gateway.stop().await;
+}
+
+/// Lists without end are given up and named; the other server and the other lists are there.
+#[tokio::test]
+async fn pages_without_end() {
+    for same in [true, false] {
+        let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+        bad.on_request(move |request| {
+            let cursor = request.param(&["cursor"]).unwrap_or_default().len();
+            let next = if same {
+                "again".to_owned()
+            } else {
+                "x".repeat(cursor)
+            };
+            (request.method() == "tools/list")
+                .then(|| Auto::Result(format!(r#"{{"tools":[],"nextCursor":"{next}"}}"#)))
+        });
+        let good = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let gateway = TestGateway::new()
+            .server("bad", &bad)
+            .server("good", &good)
+            .start()
+            .await;
+        is_served(&gateway, &good).await;
+        let status = gateway.status("bad").await;
+        assert_eq!(status["state"], "degraded", "{status}");
+        assert!(
+            status["reason"].as_str().unwrap().contains("does not end"),
+            "{status}"
+        );
+        gateway.stop().await;
+    }
+}
+
+/// Items that cannot be used are left out and named; what can be used is listed and callable.
+#[tokio::test]
+async fn items_that_make_no_sense() {
+    const TOOLS: &str = r##"[
+        {"name":"fine","inputSchema":{"type":"object"}},
+        {"description":"without a name","inputSchema":{"type":"object"}},
+        {"name":"","inputSchema":{"type":"object"}},
+        {"name":7,"inputSchema":{}},
+        {"name":"odd","inputSchema":"a string"},
+        {"name":"none"},
+        "no object", null, 3,
+        {"name":"fine","inputSchema":{"type":"object","title":"doubled"}},
+        {"name":"last","inputSchema":{"type":"object","properties":{"a":{"type":"nonsense","$ref":"#/nowhere"}}}}
+    ]"##;
+    let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+    bad.set_list("tools/list", TOOLS.replace('\n', " "));
+    bad.set_list(
+        "resources/list",
+        r#"[{"name":"no uri"},{"uri":"file:///ok","name":"ok"},{"uri":4}]"#,
+    );
+    bad.set_list("prompts/list", r#"[{},{"name":"ok"}]"#);
+    let good = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server("bad", &bad)
+        .server("good", &good)
+        .start()
+        .await;
+    is_served(&gateway, &good).await;
+    let tools = gateway.tools().await;
+    for name in ["mcp_bad_fine", "mcp_bad_last", "mcp_good_echo"] {
+        assert_eq!(
+            tools.iter().filter(|tool| *tool == name).count(),
+            1,
+            "{name} in {tools:?}"
+        );
+    }
+    let status = gateway.status("bad").await;
+    assert_eq!(status["state"], "connected", "{status}");
+    assert!(
+        !status["problems"].as_array().unwrap().is_empty(),
+        "{status}"
+    );
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    assert_eq!(client.list("resources").await.len(), 2);
+    assert_eq!(client.list("prompts").await.len(), 2);
+    gateway.stop().await;
+}
+
+/// A server that is not there any more keeps its tools for a while; calls fail clearly.
+#[tokio::test]
+async fn a_server_that_went_away_keeps_its_tools() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    backend.on_request(|_| Some(Auto::Die));
+    backend.die();
+    gateway
+        .status_until("x", |s| s["state"] == "disconnected")
+        .await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    assert_eq!(client.list("tools").await.len(), 2);
+    let start = Instant::now();
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let failed = client.answer("1").await.failure();
+    assert!(
+        failed["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("server `x`: "),
+        "{failed}"
+    );
+    assert!(start.elapsed() < AT_ONCE);
+    gateway.stop().await;
+}
+
+/// `/status` is 503 when every enabled server has failed, and says so.
+#[tokio::test]
+async fn when_every_server_failed_the_status_says_so() {
+    let gateway = TestGateway::new()
+        .section("bad", r#"command = "/no/such/program""#)
+        .start()
+        .await;
+    gateway
+        .status_until("bad", |s| s["state"] == "failed")
+        .await;
+    assert_eq!(gateway.http().get("/status", &[]).await.status(), 503);
+    assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    assert_eq!(client.list("tools").await.len(), 0);
+    gateway.stop().await;
+}
+
+/// A network server that nobody runs.
+#[tokio::test]
+async fn a_url_where_nobody_listens() {
+    for (scheme, transport) in [
+        ("http", "http"),
+        ("http", "sse"),
+        ("ws", "websocket"),
+        ("http", "auto"),
+    ] {
+        let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = nobody.local_addr().unwrap();
+        drop(nobody);
+        let section = format!("url = \"{scheme}://{addr}/\"\ntransport = \"{transport}\"");
+        let (gateway, good) = beside_good(&section).await;
+        is_served(&gateway, &good).await;
+        let status = gateway
+            .status_until("bad", |s| s["state"] == "failed")
+            .await;
+        assert!(
+            status["reason"].as_str().unwrap().contains("refused"),
+            "{transport}: {status}"
+        );
+        gateway.stop().await;
+    }
+}

@@ -1,0 +1,260 @@
+//! Lists and resources that change: who follows them is told once, and nobody else is.
+
+use crate::support::{ALL, Backend, Era, Front, TestGateway, Transport, wire};
+
+const THREE: &str = r#"[{"name":"echo","inputSchema":{"type":"object"}},{"name":"other","inputSchema":{"type":"object"}},{"name":"third","inputSchema":{"type":"object"}}]"#;
+const CHANGED: &str = "notifications/tools/list_changed";
+
+/// Opens a listen stream and takes its acknowledgement.
+async fn follow(client: &crate::support::Client, id: &str, filter: &str) -> wire::Envelope {
+    let members = format!(r#""notifications":{filter}"#);
+    client.ask(id, "subscriptions/listen", &members).await;
+    let ack = client
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    assert_eq!(subscription(&ack).as_deref(), Some(id));
+    ack
+}
+
+fn subscription(told: &wire::Envelope) -> Option<String> {
+    told.param(&["_meta", "io.modelcontextprotocol/subscriptionId"])
+}
+
+/// A burst of changes is one notification to every kind of client, after which the list is new.
+#[tokio::test]
+async fn a_changed_list_is_told_once_to_everybody() {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let mut clients = Vec::new();
+        for front in Front::ALL {
+            for path in ["/mcp", "/mcp/servers/x"] {
+                let client = gateway.client(front, path, "{}").await;
+                if front.is_modern() {
+                    follow(&client, r#""sub""#, r#"{"toolsListChanged":true}"#).await;
+                } else {
+                    client.listen().await;
+                }
+                clients.push(client);
+            }
+        }
+        backend.set_list("tools/list", THREE);
+        for _ in 0..5 {
+            backend.list_changed("tools").await;
+        }
+        for client in &clients {
+            let told = client.must(CHANGED).await;
+            if client.front.is_modern() {
+                assert_eq!(subscription(&told).as_deref(), Some(r#""sub""#));
+            }
+            assert_eq!(client.list("tools").await.len(), 3);
+        }
+        for client in &clients {
+            client.is_quiet().await;
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A change that changes nothing in the view of a client is not told.
+#[tokio::test]
+async fn what_did_not_change_is_not_told() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let y = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server("x", &x)
+        .server("y", &y)
+        .start()
+        .await;
+    let on_y = gateway
+        .client(Front::Streamable, "/mcp/servers/y", "{}")
+        .await;
+    let all = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let prompts = gateway.client(Front::Modern, "/mcp", "{}").await;
+    on_y.listen().await;
+    all.listen().await;
+    follow(&prompts, "1", r#"{"promptsListChanged":true}"#).await;
+    // Says that it changed, lists the same.
+    y.list_changed("tools").await;
+    x.set_list("tools/list", THREE);
+    x.list_changed("tools").await;
+    all.must(CHANGED).await;
+    x.set_list("prompts/list", "[]");
+    x.list_changed("prompts").await;
+    all.must("notifications/prompts/list_changed").await;
+    prompts.must("notifications/prompts/list_changed").await;
+    x.set_list("resources/list", "[]");
+    x.list_changed("resources").await;
+    all.must("notifications/resources/list_changed").await;
+    on_y.is_quiet().await;
+    prompts.is_quiet().await;
+    all.is_quiet().await;
+    gateway.stop().await;
+}
+
+/// A client that opens its stream late hears of what it missed.
+#[tokio::test]
+async fn a_late_stream_catches_up() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    backend.set_list("tools/list", THREE);
+    backend.list_changed("tools").await;
+    gateway.tools_until(|tools| tools.len() == 3).await;
+    client.listen().await;
+    client.must(CHANGED).await;
+    client.is_quiet().await;
+    gateway.stop().await;
+}
+
+/// A listen stream is acknowledged with what can be honoured, and ends with a result.
+#[tokio::test]
+async fn a_listen_stream_begins_with_what_is_honoured() {
+    for front in [Front::Modern, Front::StdioModern] {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(front, "/mcp", "{}").await;
+        let filter = r#"{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["x+file:///a.txt"],"inventedListChanged":true}"#;
+        let ack = follow(&client, "5", filter).await;
+        // A legacy server has no stream that could be tied to this one.
+        assert_eq!(
+            ack.param(&["notifications"]).as_deref(),
+            Some(r#"{"toolsListChanged":true}"#)
+        );
+        if front == Front::StdioModern {
+            client.cancel("5").await;
+            client.is_quiet_after_end("5").await;
+        }
+        gateway.stop().await;
+    }
+}
+
+const UPDATED: &str = "notifications/resources/updated";
+
+/// An update reaches the subscriber in its own spelling, and nobody else; after it unsubscribed,
+/// nobody.
+#[tokio::test]
+async fn an_update_reaches_its_subscriber_only() {
+    for transport in [
+        Transport::Stdio,
+        Transport::Http,
+        Transport::Sse,
+        Transport::WebSocket,
+    ] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        for front in Front::LEGACY {
+            let merged = gateway.client(front, "/mcp", "{}").await;
+            let alone = gateway.client(front, "/mcp/servers/x", "{}").await;
+            let stranger = gateway.client(front, "/mcp", "{}").await;
+            for client in [&merged, &alone, &stranger] {
+                client.listen().await;
+            }
+            merged
+                .ask("1", "resources/subscribe", r#""uri":"x+file:///a.txt""#)
+                .await;
+            let asked = backend.asked("resources/subscribe").await;
+            assert_eq!(
+                asked.envelope.param(&["uri"]).as_deref(),
+                Some(r#""file:///a.txt""#)
+            );
+            asked.answer("{}").await;
+            merged.answer("1").await;
+            alone
+                .ask("1", "resources/subscribe", r#""uri":"file:///a.txt""#)
+                .await;
+            backend
+                .asked("resources/subscribe")
+                .await
+                .answer("{}")
+                .await;
+            alone.answer("1").await;
+            backend
+                .speak(UPDATED, r#"{"uri":"file:///a.txt","title":"A"}"#)
+                .await;
+            let told = merged.must(UPDATED).await;
+            assert_eq!(
+                told.params.as_deref(),
+                Some(r#"{"uri":"x+file:///a.txt","title":"A"}"#)
+            );
+            let told = alone.must(UPDATED).await;
+            assert_eq!(
+                told.params.as_deref(),
+                Some(r#"{"uri":"file:///a.txt","title":"A"}"#)
+            );
+            merged
+                .ask("2", "resources/unsubscribe", r#""uri":"x+file:///a.txt""#)
+                .await;
+            backend
+                .asked("resources/unsubscribe")
+                .await
+                .answer("{}")
+                .await;
+            merged.answer("2").await;
+            backend.speak(UPDATED, r#"{"uri":"file:///a.txt"}"#).await;
+            alone.must(UPDATED).await;
+            stranger.is_quiet().await;
+            merged.is_quiet().await;
+            alone
+                .ask("3", "resources/unsubscribe", r#""uri":"file:///a.txt""#)
+                .await;
+            backend
+                .asked("resources/unsubscribe")
+                .await
+                .answer("{}")
+                .await;
+            alone.answer("3").await;
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A server may tell of an update right behind its answer to the subscription.
+#[tokio::test]
+async fn an_update_right_behind_the_subscription_arrives() {
+    for _ in 0..20 {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Stdio, "/mcp/servers/x", "{}").await;
+        client
+            .ask("1", "resources/subscribe", r#""uri":"file:///a.txt""#)
+            .await;
+        let asked = backend.asked("resources/subscribe").await;
+        asked.answer("{}").await;
+        asked.tell(UPDATED, r#"{"uri":"file:///a.txt"}"#).await;
+        let (first, second) = (client.next().await, client.next().await);
+        let methods = [first.method(), second.method()];
+        assert!(methods.contains(&UPDATED), "{methods:?}");
+        gateway.stop().await;
+    }
+}
+
+/// A modern server tells of updates on the listen stream of the one client that wants them.
+#[tokio::test]
+async fn an_update_travels_on_the_listen_stream() {
+    for transport in [Transport::Http, Transport::Stdio, Transport::WebSocket] {
+        for front in [Front::Modern, Front::StdioModern] {
+            let backend = Backend::start(transport, Era::Modern).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(front, "/mcp", "{}").await;
+            let stranger = gateway.client(front, "/mcp", "{}").await;
+            let filter = r#"{"resourceSubscriptions":["x+file:///a.txt"]}"#;
+            let ack = follow(&client, "5", filter).await;
+            assert_eq!(ack.param(&["notifications"]).as_deref(), Some(filter));
+            follow(&stranger, "5", r#"{"toolsListChanged":true}"#).await;
+            let listen = backend.listen("file:///a.txt").await;
+            listen
+                .tell(UPDATED, &listen.tagged(r#""uri":"file:///a.txt","#))
+                .await;
+            let told = client.must(UPDATED).await;
+            assert_eq!(
+                told.param(&["uri"]).as_deref(),
+                Some(r#""x+file:///a.txt""#),
+                "{transport:?} {front:?}"
+            );
+            assert_eq!(subscription(&told).as_deref(), Some("5"));
+            stranger.is_quiet().await;
+            gateway.stop().await;
+        }
+    }
+}

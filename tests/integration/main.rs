@@ -1,0 +1,11 @@
+//! A whole gateway between clients and scripted servers, over every transport and in both eras.
+//!
+//! Each file holds the tests of one promise; `support` holds both ends.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+mod broken;
+mod changes;
+mod order;
+mod parties;

@@ -1,0 +1,289 @@
+//! What comes when: progress before its result, nothing after it, and nothing for who has gone.
+
+use crate::support::{ALL, Auto, Backend, Era, Front, TestGateway, Transport, soon};
+
+const ECHO: &str = r#""name":"mcp_x_echo""#;
+
+/// A burst of progress arrives whole, in order, and before the result.
+#[tokio::test]
+async fn a_burst_of_progress_keeps_its_order() {
+    for (transport, era) in ALL {
+        for front in Front::ALL {
+            let backend = Backend::start(transport, era).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.call("1", "mcp_x_echo", "42").await;
+            let call = backend.asked("tools/call").await;
+            for amount in 1..=200 {
+                call.progress(amount).await;
+            }
+            call.answer("{}").await;
+            for amount in 1..=200 {
+                let told = client.must("notifications/progress").await;
+                assert_eq!(told.param(&["progress"]), Some(amount.to_string()));
+                assert_eq!(told.param(&["progressToken"]).as_deref(), Some("42"));
+            }
+            client.answer("1").await;
+            gateway.stop().await;
+        }
+    }
+}
+
+/// Progress reaches only who asked for it, and not after the result.
+#[tokio::test]
+async fn progress_nobody_asked_for_is_dropped() {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+        client.ask("1", "tools/call", ECHO).await;
+        let call = backend.asked("tools/call").await;
+        assert_eq!(call.token(), None, "no token is invented");
+        let id = call.id();
+        let invented = format!(r#"{{"progressToken":{id},"progress":1}}"#);
+        call.tell("notifications/progress", &invented).await;
+        call.answer("{}").await;
+        client.answer("1").await;
+        client.call("2", "mcp_x_echo", r#""mine""#).await;
+        let call = backend.asked("tools/call").await;
+        call.progress(1).await;
+        let stranger = r#"{"progressToken":"mine","progress":9}"#;
+        call.tell("notifications/progress", stranger).await;
+        call.answer("{}").await;
+        if matches!(
+            transport,
+            Transport::Stdio | Transport::WebSocket | Transport::Sse
+        ) {
+            call.progress(3).await;
+        }
+        assert_eq!(
+            client
+                .must("notifications/progress")
+                .await
+                .param(&["progress"])
+                .as_deref(),
+            Some("1")
+        );
+        client.answer("2").await;
+        // The server's words travel in order, so what came late has been dropped by then.
+        client.ask("3", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("3").await;
+        gateway.stop().await;
+    }
+}
+
+/// A cancellation reaches the server under the id that the server knows; a late answer is dropped.
+#[tokio::test]
+async fn a_cancellation_reaches_the_server() {
+    for (transport, era) in ALL {
+        for front in [
+            Front::Streamable,
+            Front::Sse,
+            Front::Stdio,
+            Front::StdioModern,
+        ] {
+            let backend = Backend::start(transport, era).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.ask(r#""mine""#, "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            client.cancel(r#""mine""#).await;
+            let by_stream = matches!(transport, Transport::Http | Transport::HttpEvents);
+            if by_stream && era == Era::Modern {
+                call.closed().await;
+            } else {
+                let told = backend.told("notifications/cancelled").await;
+                assert_eq!(
+                    told.envelope.param(&["requestId"]).as_deref(),
+                    Some(call.id()),
+                    "{transport:?} {era:?} {front:?}"
+                );
+                if !by_stream {
+                    call.answer(r#"{"late":true}"#).await;
+                }
+            }
+            expect_after_cancel(&client).await;
+            gateway.stop().await;
+        }
+    }
+}
+
+/// A cancelled request may be answered with an error, never with a result; the next call is served.
+async fn expect_after_cancel(client: &crate::support::Client) {
+    client.ask("2", "ping", "").await;
+    loop {
+        let next = client.next().await;
+        match next.id.as_deref() {
+            Some("2") => break,
+            Some(r#""mine""#) => assert!(next.error.is_some(), "{next:?}"),
+            _ => panic!("{next:?}"),
+        }
+    }
+}
+
+/// Closing the stream cancels in 2026-07-28 and does not before.
+#[tokio::test]
+async fn a_disconnect_cancels_in_the_modern_era_only() {
+    for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+        for era in [Era::Legacy, Era::Modern] {
+            let backend = Backend::start(transport, era).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
+            let sent = modern.call("1", "mcp_x_echo", "1").await;
+            let call = backend.asked("tools/call").await;
+            call.progress(1).await;
+            modern.must("notifications/progress").await;
+            sent.disconnect();
+            if transport == Transport::Http && era == Era::Modern {
+                call.closed().await;
+            } else {
+                let told = backend.told("notifications/cancelled").await;
+                assert_eq!(
+                    told.envelope.param(&["requestId"]).as_deref(),
+                    Some(call.id())
+                );
+            }
+            let legacy = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            let sent = legacy.call("1", "mcp_x_echo", "1").await;
+            let call = backend.asked("tools/call").await;
+            call.progress(1).await;
+            legacy.must("notifications/progress").await;
+            sent.disconnect();
+            legacy.is_quiet().await;
+            legacy.ask("2", "tools/call", ECHO).await;
+            let second = backend.asked("tools/call").await;
+            assert!(backend.was_told().await.is_none(), "{transport:?} {era:?}");
+            call.answer("{}").await;
+            second.answer("{}").await;
+            legacy.answer("2").await;
+            gateway.stop().await;
+        }
+    }
+}
+
+/// A disconnect before anything was answered counts too.
+#[tokio::test]
+async fn a_disconnect_before_the_first_byte_cancels() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
+    let sent = modern.ask("1", "tools/call", ECHO).await;
+    let call = backend.asked("tools/call").await;
+    sent.disconnect();
+    let told = backend.told("notifications/cancelled").await;
+    assert_eq!(
+        told.envelope.param(&["requestId"]).as_deref(),
+        Some(call.id())
+    );
+    gateway.stop().await;
+}
+
+/// A call that times out fails clearly, is cancelled at the server, and its late answer is lost.
+#[tokio::test]
+async fn a_call_times_out_without_progress_only() {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new()
+            .server_with(
+                "x",
+                &backend,
+                "timeout = \"300ms\"\nmax_total_timeout = \"5s\"",
+            )
+            .start()
+            .await;
+        let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+        client.call("1", "mcp_x_echo", "1").await;
+        let call = backend.asked("tools/call").await;
+        let failed = client.answer("1").await;
+        let message = failed.failure()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("no answer within 300ms"), "{message}");
+        let by_stream = matches!(transport, Transport::Http | Transport::HttpEvents);
+        if by_stream && era == Era::Modern {
+            call.closed().await;
+        } else {
+            backend.told("notifications/cancelled").await;
+        }
+        if !by_stream {
+            call.answer(r#"{"late":true}"#).await;
+        }
+        client.ask("2", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("2").await;
+        gateway.stop().await;
+    }
+}
+
+/// Signs of life keep a call going beyond its timeout.
+#[tokio::test]
+async fn progress_keeps_a_call_alive() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server_with(
+            "x",
+            &backend,
+            "timeout = \"400ms\"\nmax_total_timeout = \"10s\"",
+        )
+        .start()
+        .await;
+    let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+    client.call("1", "mcp_x_echo", "1").await;
+    let call = backend.asked("tools/call").await;
+    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(100));
+    for amount in 1..=8 {
+        ticks.tick().await;
+        call.progress(amount).await;
+        client.must("notifications/progress").await;
+    }
+    call.answer("{}").await;
+    client.answer("1").await;
+    gateway.stop().await;
+}
+
+/// One slow call never blocks another on the same connection.
+#[tokio::test]
+async fn answers_come_in_any_order() {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+        let mut calls = Vec::new();
+        for id in 0..20 {
+            client.ask(&id.to_string(), "tools/call", ECHO).await;
+            calls.push(backend.asked("tools/call").await);
+        }
+        for (id, call) in calls.iter().enumerate().rev() {
+            call.answer(&format!(r#"{{"n":{id}}}"#)).await;
+            let answer = client.answer(&id.to_string()).await;
+            assert_eq!(answer.value()["n"], id, "{transport:?} {era:?}");
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A request id that is still in use is refused, so that answers cannot be mixed.
+#[tokio::test]
+async fn an_id_in_use_is_refused() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    backend.on_request(|request| {
+        (request.param(&["name"]).as_deref() == Some(r#""other""#)).then_some(Auto::Nothing)
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    for front in [
+        Front::Sse,
+        Front::Stdio,
+        Front::StdioModern,
+        Front::Streamable,
+    ] {
+        let client = gateway.client(front, "/mcp", "{}").await;
+        client.ask("1", "tools/call", ECHO).await;
+        let call = backend.asked("tools/call").await;
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_other""#)
+            .await;
+        assert_eq!(client.answer("1").await.code(), -32600, "{front:?}");
+        call.answer(r#"{"n":1}"#).await;
+        assert_eq!(client.answer("1").await.value()["n"], 1);
+    }
+    soon("it stops", gateway.stop()).await;
+}

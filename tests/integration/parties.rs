@@ -1,0 +1,258 @@
+//! What a server says reaches the one client it belongs to, and nobody else.
+
+use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport};
+
+/// Two clients with equal ids and tokens: progress and results stay apart.
+#[tokio::test]
+async fn equal_ids_and_tokens_never_cross() {
+    for (transport, era) in ALL {
+        for front in Front::ALL {
+            let backend = Backend::start(transport, era).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let one = gateway.client(front, "/mcp/servers/x", "{}").await;
+            let two = gateway.client(front, "/mcp", "{}").await;
+            one.call("7", "echo", r#""t""#).await;
+            let first = backend.asked("tools/call").await;
+            two.call("7", "mcp_x_echo", r#""t""#).await;
+            let second = backend.asked("tools/call").await;
+            assert_ne!(
+                first.token(),
+                second.token(),
+                "{transport:?} {era:?} {front:?}"
+            );
+            second.progress(1).await;
+            first.progress(2).await;
+            second.progress(3).await;
+            second.answer(r#"{"content":[],"mine":2}"#).await;
+            first.progress(4).await;
+            first.answer(r#"{"content":[],"mine":1}"#).await;
+            expect_call(&one, &[2, 4], 1).await;
+            expect_call(&two, &[1, 3], 2).await;
+            one.is_quiet().await;
+            two.is_quiet().await;
+            gateway.stop().await;
+        }
+    }
+}
+
+async fn expect_call(client: &Client, progress: &[u64], mine: u64) {
+    for amount in progress {
+        let told = client.must("notifications/progress").await;
+        assert_eq!(told.param(&["progressToken"]).as_deref(), Some(r#""t""#));
+        assert_eq!(told.param(&["progress"]), Some(amount.to_string()));
+    }
+    assert_eq!(client.answer("7").await.value()["mine"], mine);
+}
+
+const ELICITS: &str = r#"{"elicitation":{}}"#;
+const ELICITATION: &str =
+    r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#;
+
+/// Over HTTP a question comes on the stream of its call, so it can be attributed even on a
+/// connection that is shared.
+#[tokio::test]
+async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
+    for front in Front::LEGACY {
+        let backend = Backend::start(Transport::Http, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let one = gateway.client(front, "/mcp", ELICITS).await;
+        let two = gateway.client(front, "/mcp", ELICITS).await;
+        one.call("7", "mcp_x_echo", r#""t""#).await;
+        let first = backend.asked("tools/call").await;
+        two.call("7", "mcp_x_echo", r#""t""#).await;
+        let second = backend.asked("tools/call").await;
+        second.ask("1", "elicitation/create", ELICITATION).await;
+        let asked = two.must("elicitation/create").await;
+        assert_eq!(asked.params.as_deref(), Some(ELICITATION), "{front:?}");
+        first.ask("2", "elicitation/create", ELICITATION).await;
+        let other = one.must("elicitation/create").await;
+        assert_ne!(asked.id, other.id, "ids are unique over all sessions");
+        two.respond(asked.id.as_deref().unwrap(), r#"{"action":"decline"}"#)
+            .await;
+        let answered = backend.answered().await;
+        assert_eq!(answered.id.as_deref(), Some("1"));
+        assert_eq!(answered.result.as_deref(), Some(r#"{"action":"decline"}"#));
+        one.respond(
+            other.id.as_deref().unwrap(),
+            r#"{"action":"accept", "content":{"n":1e3}}"#,
+        )
+        .await;
+        let answered = backend.answered().await;
+        assert_eq!(answered.id.as_deref(), Some("2"));
+        assert_eq!(
+            answered.result.as_deref(),
+            Some(r#"{"action":"accept", "content":{"n":1e3}}"#)
+        );
+        first.answer("{}").await;
+        second.answer("{}").await;
+        one.answer("7").await;
+        two.answer("7").await;
+        one.is_quiet().await;
+        two.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+/// On one pipe for several clients a question has no owner while two calls run: it is refused.
+#[tokio::test]
+async fn a_question_without_an_owner_is_refused() {
+    for transport in [Transport::Stdio, Transport::Sse, Transport::WebSocket] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
+        let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
+        one.ask("1", "tools/call", ECHO).await;
+        let first = backend.asked("tools/call").await;
+        first.ask("10", "elicitation/create", ELICITATION).await;
+        let asked = one.must("elicitation/create").await;
+        one.respond(asked.id.as_deref().unwrap(), "{}").await;
+        assert_eq!(
+            backend.answered().await.result.as_deref(),
+            Some("{}"),
+            "the only call is its owner"
+        );
+        two.ask("1", "tools/call", ECHO).await;
+        let second = backend.asked("tools/call").await;
+        assert_eq!(
+            first.conn.id, second.conn.id,
+            "{transport:?}: one connection"
+        );
+        second.ask("11", "elicitation/create", ELICITATION).await;
+        let refused = backend.answered().await;
+        assert_eq!(refused.id.as_deref(), Some("11"));
+        assert!(
+            refused.failure()["message"]
+                .as_str()
+                .unwrap()
+                .contains("isolation"),
+            "{refused:?}"
+        );
+        first.answer("{}").await;
+        second.answer("{}").await;
+        one.answer("1").await;
+        two.answer("1").await;
+        one.is_quiet().await;
+        two.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+/// `isolation = "session"` gives each client a connection of its own, so every question has one.
+#[tokio::test]
+async fn with_a_connection_each_every_question_has_an_owner() {
+    for transport in [
+        Transport::Stdio,
+        Transport::Sse,
+        Transport::WebSocket,
+        Transport::Http,
+    ] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new()
+            .server_with("x", &backend, r#"isolation = "session""#)
+            .start()
+            .await;
+        let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
+        let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
+        one.ask("1", "tools/call", ECHO).await;
+        let first = backend.asked("tools/call").await;
+        two.ask("1", "tools/call", ECHO).await;
+        let second = backend.asked("tools/call").await;
+        assert_ne!(first.conn.id, second.conn.id, "{transport:?}");
+        second.ask("11", "elicitation/create", ELICITATION).await;
+        let asked = two.must("elicitation/create").await;
+        two.respond(asked.id.as_deref().unwrap(), "{}").await;
+        assert_eq!(backend.answered().await.result.as_deref(), Some("{}"));
+        first.answer(r#"{"for":1}"#).await;
+        second.answer(r#"{"for":2}"#).await;
+        assert_eq!(one.answer("1").await.value()["for"], 1);
+        assert_eq!(two.answer("1").await.value()["for"], 2);
+        one.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+/// Only the client that was asked can answer: another's answer to the same id is refused.
+#[tokio::test]
+async fn a_stranger_cannot_answer() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let one = gateway.client(Front::Sse, "/mcp", ELICITS).await;
+    let stranger = gateway.client(Front::Sse, "/mcp", ELICITS).await;
+    one.ask("1", "tools/call", ECHO).await;
+    let call = backend.asked("tools/call").await;
+    call.ask("5", "elicitation/create", ELICITATION).await;
+    let asked = one.must("elicitation/create").await;
+    let id = asked.id.as_deref().unwrap();
+    stranger.respond(id, r#"{"from":"stranger"}"#).await;
+    one.respond(id, r#"{"from":"one"}"#).await;
+    assert_eq!(
+        backend.answered().await.result.as_deref(),
+        Some(r#"{"from":"one"}"#)
+    );
+    call.answer("{}").await;
+    one.answer("1").await;
+    gateway.stop().await;
+}
+
+/// A server that withdraws its question is heard by the client that was asked.
+#[tokio::test]
+async fn a_withdrawn_question_is_withdrawn_from_its_client() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
+        one.ask("1", "tools/call", ECHO).await;
+        let call = backend.asked("tools/call").await;
+        call.ask(r#""q""#, "elicitation/create", ELICITATION).await;
+        let asked = one.must("elicitation/create").await;
+        call.tell(
+            "notifications/cancelled",
+            r#"{"requestId":"q","reason":"late"}"#,
+        )
+        .await;
+        let cancelled = one.must("notifications/cancelled").await;
+        assert_eq!(cancelled.param(&["requestId"]), asked.id, "{transport:?}");
+        call.answer("{}").await;
+        one.answer("1").await;
+        gateway.stop().await;
+    }
+}
+
+/// Log messages follow their call; with two calls on one pipe nobody can tell whose they are.
+#[tokio::test]
+async fn log_messages_reach_their_call_only() {
+    const LOG: &str = r#"{"level":"info","data":"x"}"#;
+    for transport in [
+        Transport::Http,
+        Transport::Stdio,
+        Transport::WebSocket,
+        Transport::Sse,
+    ] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let one = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let two = gateway.client(Front::Sse, "/mcp", "{}").await;
+        one.ask("1", "tools/call", ECHO).await;
+        let first = backend.asked("tools/call").await;
+        first.tell("notifications/message", LOG).await;
+        assert_eq!(
+            one.must("notifications/message").await.params.as_deref(),
+            Some(LOG)
+        );
+        two.ask("1", "tools/call", ECHO).await;
+        let second = backend.asked("tools/call").await;
+        first.tell("notifications/message", LOG).await;
+        if transport == Transport::Http {
+            one.must("notifications/message").await;
+        }
+        second.answer("{}").await;
+        two.answer("1").await;
+        first.answer("{}").await;
+        one.answer("1").await;
+        two.is_quiet().await;
+        one.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+const ECHO: &str = r#""name":"mcp_x_echo""#;

@@ -1,0 +1,12 @@
+//! What the tests drive a whole gateway with: clients in front of it, scripted servers behind it.
+
+pub(crate) mod backend;
+pub(crate) mod client;
+pub(crate) mod gateway;
+pub(crate) mod http;
+pub(crate) mod wire;
+
+pub(crate) use backend::{ALL, Auto, Backend, Era, Transport};
+pub(crate) use client::{Client, Front};
+pub(crate) use gateway::{Gateway, TestGateway};
+pub(crate) use wire::{soon, value};

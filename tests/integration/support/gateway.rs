@@ -1,0 +1,193 @@
+//! A whole gateway on a port of its own.
+
+use std::{fmt::Write, net::SocketAddr, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tollbridge::{
+    app::{self, Running, Surroundings},
+    config::{self, Config, Environment, Format, Source},
+    names::{Scope, ServerName},
+};
+
+use super::{
+    backend::Backend,
+    client::{Client, Front},
+    http::Http,
+    wire::{PATIENCE, soon, value},
+};
+
+/// The config of a gateway to be.
+pub(crate) struct TestGateway {
+    top: String,
+    servers: String,
+}
+
+impl TestGateway {
+    /// A gateway without servers.
+    pub(crate) fn new() -> Self {
+        Self {
+            top: "listen = \"127.0.0.1:0\"\ndrain_timeout = \"0s\"\n".to_owned(),
+            servers: String::new(),
+        }
+    }
+
+    /// Adds lines to the top of the config.
+    pub(crate) fn setting(mut self, lines: &str) -> Self {
+        self.top.push_str(lines);
+        self.top.push('\n');
+        self
+    }
+
+    /// Adds a scripted server.
+    pub(crate) fn server(self, name: &str, backend: &Backend) -> Self {
+        self.server_with(name, backend, "")
+    }
+
+    /// Adds a scripted server with further keys.
+    pub(crate) fn server_with(self, name: &str, backend: &Backend, keys: &str) -> Self {
+        self.section(name, &format!("{}{keys}\n", backend.config()))
+    }
+
+    /// Adds a server by its keys alone.
+    pub(crate) fn section(mut self, name: &str, keys: &str) -> Self {
+        write!(
+            self.servers,
+            "[servers.{name}]\n{keys}\n{}\n",
+            if keys.contains("retry") { "" } else { RETRY }
+        )
+        .unwrap();
+        self
+    }
+
+    /// The text of the config.
+    pub(crate) fn text(&self) -> String {
+        format!("{}{}", self.top, self.servers)
+    }
+
+    fn config(&self) -> Config {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: self.text(),
+            directory: ".".into(),
+        };
+        match config::parse([source], &Environment::default()) {
+            Ok(loaded) => loaded.config,
+            Err(mistakes) => panic!("{mistakes}\n{}", self.text()),
+        }
+    }
+
+    /// Starts it; its servers may still be connecting.
+    pub(crate) async fn launch(&self) -> Gateway {
+        let config = self.config();
+        let surroundings = Surroundings {
+            guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
+        };
+        let running = app::start(&config, surroundings).await.unwrap();
+        Gateway { running, config }
+    }
+
+    /// Starts it and waits until every server is listed or has failed.
+    pub(crate) async fn start(&self) -> Gateway {
+        let gateway = self.launch().await;
+        gateway.settled().await;
+        gateway
+    }
+}
+
+/// Soon enough for a test that waits for a reconnection.
+const RETRY: &str = "retry = { base = \"20ms\", max = \"200ms\", jitter = 0.0 }";
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    pub(crate) running: Running,
+    pub(crate) config: Config,
+}
+
+impl Gateway {
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.running.addr
+    }
+
+    /// Waits until every server is listed or has failed.
+    pub(crate) async fn settled(&self) {
+        let board = self.running.core().proxy.board();
+        let settled = board.settled(&Scope::All, PATIENCE);
+        soon("the catalog settles", settled).await;
+        assert!(board.is_settled());
+    }
+
+    /// Waits until `listed` holds of the exposed names of the merged tool list.
+    pub(crate) async fn tools_until(&self, listed: impl Fn(&[String]) -> bool) {
+        let mut changes = self.running.core().proxy.board().changes();
+        let wait = async {
+            loop {
+                changes.mark_unchanged();
+                if listed(&self.tools().await) {
+                    return;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        soon("the tools are listed", wait).await;
+    }
+
+    /// The exposed names of the merged tool list.
+    pub(crate) async fn tools(&self) -> Vec<String> {
+        let answer = self
+            .http()
+            .post("/mcp", r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#)
+            .await;
+        let answer = value(&answer.text().await);
+        let tools = answer["result"]["tools"].as_array().unwrap();
+        let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
+        tools.iter().map(name).collect()
+    }
+
+    /// What `/status` says of one server.
+    pub(crate) async fn status(&self, server: &str) -> Value {
+        let answer = self.http().get("/status", &[]).await;
+        let status = value(&answer.text().await);
+        let servers = status["servers"].as_array().unwrap();
+        let found = servers.iter().find(|found| found["name"] == server);
+        found.unwrap_or_else(|| panic!("{status}")).clone()
+    }
+
+    /// Waits until `reached` holds of what `/status` says of one server.
+    pub(crate) async fn status_until(
+        &self,
+        server: &str,
+        reached: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let name = ServerName::parse(server).unwrap();
+        let backend = Arc::clone(self.running.core().proxy.backends().get(&name).unwrap());
+        let mut standing = backend.standing();
+        let wait = async {
+            loop {
+                let status = self.status(server).await;
+                if reached(&status) {
+                    return status;
+                }
+                // What a status says beside the state has no event of its own.
+                drop(tokio::time::timeout(LOOK, standing.changed()).await);
+            }
+        };
+        soon(&format!("the status of {server}"), wait).await
+    }
+
+    pub(crate) fn http(&self) -> Http {
+        Http::new(self.addr())
+    }
+
+    /// A client on the route `path`, past its handshake, that declares `capabilities`.
+    pub(crate) async fn client(&self, front: Front, path: &str, capabilities: &str) -> Client {
+        Client::open(self, front, path, capabilities).await
+    }
+
+    pub(crate) async fn stop(self) {
+        soon("the gateway stops", self.running.stop()).await;
+    }
+}
+
+/// Pause between looks at what has no event of its own.
+const LOOK: Duration = Duration::from_millis(20);

@@ -324,8 +324,13 @@ impl Maker {
         let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
         // A link is greeted once.
-        drop(link.mux.spoken.set(hello.revision));
-        Ok(Arc::new(Connection { link, hello, pid, level: Mutex::default() }))
+        link.mux.spoken.set(hello.revision).ok();
+        Ok(Arc::new(Connection {
+            link,
+            hello,
+            pid,
+            level: Mutex::default(),
+        }))
     }
 
     fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {

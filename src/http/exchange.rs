@@ -43,7 +43,7 @@ pub(super) struct Asked {
 }
 
 /// The future of an answer, which survives its connection.
-pub(super) type Answer = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
+pub(super) type Answer = Detached<Outcome>;
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
@@ -76,10 +76,7 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
         let _running = running;
         proxy.answer(call).await
     };
-    (
-        Box::pin(Detached::new(future, gone, edge.tasks.clone())),
-        receiver,
-    )
+    (Detached::new(future, gone, edge.tasks.clone()), receiver)
 }
 
 /// Answers over streamable HTTP.

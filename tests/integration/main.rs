@@ -10,3 +10,5 @@ mod changes;
 mod eras;
 mod order;
 mod parties;
+mod sessions;
+mod upstream;

@@ -231,7 +231,7 @@ async fn statuses_without_an_answer_are_named() {
     }
 }
 
-/// Answers larger than `limits.response` fail their call alone.
+/// Answers larger than `limits.response` fail their call, and the server is used again.
 #[tokio::test]
 async fn oversized_answers_fail_their_call() {
     for (transport, era) in crate::support::ALL {
@@ -241,18 +241,28 @@ async fn oversized_answers_fail_their_call() {
             .start()
             .await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
-        client.ask("1", "tools/call", ECHO).await;
-        let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(5000));
-        backend.asked("tools/call").await.answer(&large).await;
-        let failed = client.answer("1").await.failure();
-        println!("{transport:?} {era:?} {failed}");
-        gateway
-            .status_until("x", |s| s["state"] == "connected")
-            .await;
-        client.ask("2", "tools/call", ECHO).await;
-        let fits = format!(r#"{{"text":"{}"}}"#, "x".repeat(3000));
-        backend.asked("tools/call").await.answer(&fits).await;
-        assert_eq!(client.answer("2").await.result, Some(fits));
+        for (length, fits) in [(4000, true), (200_000, false), (4000, true)] {
+            client.ask("1", "tools/call", ECHO).await;
+            let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(length));
+            backend.asked("tools/call").await.answer(&text).await;
+            let answer = client.answer("1").await;
+            if fits {
+                assert_eq!(answer.result, Some(text), "{transport:?} {era:?}");
+                continue;
+            }
+            let failed = answer.failure();
+            assert_eq!(
+                failed["data"]["server"], "x",
+                "{transport:?} {era:?} {failed}"
+            );
+            let message = failed["message"].as_str().unwrap();
+            assert!(
+                message.contains("limits.response"),
+                "{transport:?} {era:?} {failed}"
+            );
+            let up = |s: &serde_json::Value| s["state"] == "connected";
+            gateway.status_until("x", up).await;
+        }
         gateway.stop().await;
     }
 }

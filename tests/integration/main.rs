@@ -8,6 +8,7 @@ mod support;
 mod broken;
 mod changes;
 mod eras;
+mod fidelity;
 mod order;
 mod parties;
 mod sessions;

@@ -330,6 +330,11 @@ impl Client {
         .await
     }
 
+    /// A message that has come already.
+    pub(crate) async fn pending(&self) -> Option<Envelope> {
+        self.inbox.lock().await.try_recv().ok()
+    }
+
     /// The next message, which must be the answer to `id`.
     pub(crate) async fn answer(&self, id: &str) -> Envelope {
         let next = self.next().await;

@@ -45,6 +45,7 @@ impl Core {
     /// Outside a tokio runtime.
     pub fn start(config: &Config, surroundings: Surroundings) -> Self {
         let tasks = Tasks::new();
+        tasks.tick();
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
         let proxy = Arc::new(Proxy::new(config, backends, &tasks));
         let draining = CancellationToken::new();
@@ -104,8 +105,12 @@ pub async fn start(
     let bound = http::bind(config).await?;
     let (addr, url) = (bound.addr, bound.url());
     let core = Core::start(config, surroundings);
+    let config = Config {
+        listen: addr,
+        ..config.clone()
+    };
     let edge = Edge::new(
-        config,
+        &config,
         Arc::clone(&core.proxy),
         Arc::clone(&core.status),
         &core.tasks,

@@ -6,6 +6,7 @@
 
 mod client;
 mod control;
+mod failure;
 pub mod guard;
 mod handshake;
 mod http;
@@ -28,7 +29,6 @@ use std::{
     time::Duration,
 };
 
-use ::http::StatusCode;
 use indexmap::IndexMap;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -38,12 +38,13 @@ use crate::{
     catalog::HeaderParam,
     config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
-    mcp::{Era, Outcome, Raw, Revision, RpcError, error},
+    mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
     names::ServerName,
-    session::{Client, bridge},
+    session::{Client, Session, bridge},
     task::Tasks,
 };
 pub use control::{Control, Following, List, ListChanges, Standing};
+pub use failure::Failure;
 use guard::Guard;
 pub use handshake::Hello;
 use link::{Caller, Deadlines, Exchange};
@@ -59,175 +60,6 @@ pub const PAGES_MAX: usize = 64;
 pub const ITEMS_MAX: usize = 10_000;
 /// Updates of resources that may wait to be passed on.
 const UPDATES_MAX: usize = 1024;
-
-/// Why a server gave no answer.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The client no longer wants the answer.
-    #[error("the client cancelled the request")]
-    Cancelled,
-    /// No network connection. The operator checks URL and network.
-    #[error("no connection: {reason}")]
-    Connect {
-        /// What the network said.
-        reason: String,
-    },
-    /// The server is switched off in the config.
-    #[error("it is disabled in the config")]
-    Disabled,
-    /// The server does not speak the era that is wanted.
-    #[error("it does not speak the {era} era")]
-    Era {
-        /// The era that was tried.
-        era: Era,
-    },
-    /// The server broke the protocol.
-    #[error("it broke the protocol: {what}")]
-    Garbled {
-        /// How.
-        what: String,
-    },
-    /// A configured header cannot be sent. The operator mends the config.
-    #[error("the configured header `{name}` has an impossible name or value")]
-    Header {
-        /// Its name.
-        name: String,
-    },
-    /// An HTTP status that answers no request.
-    #[error("it answered HTTP {status}{}", display_body(body))]
-    Http {
-        /// The status.
-        status: StatusCode,
-        /// The start of the body.
-        body: String,
-    },
-    /// The connection ended before the answer came.
-    #[error("the connection was lost: {reason}")]
-    Lost {
-        /// Why.
-        reason: String,
-    },
-    /// The handshake was refused.
-    #[error("it refused the handshake: {}", error.as_str())]
-    Refused {
-        /// The error object.
-        error: Raw,
-    },
-    /// The request is larger than `limits.request`.
-    #[error("the request has {bytes} bytes, limits.request allows {limit}")]
-    RequestTooLarge {
-        /// Its size.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The answer is larger than `limits.response`.
-    #[error("the answer is larger than limits.response ({limit} bytes)")]
-    ResponseTooLarge {
-        /// The limit.
-        limit: usize,
-    },
-    /// No revision in common.
-    #[error("it speaks none of our revisions, but {offered}")]
-    Revision {
-        /// What it speaks.
-        offered: String,
-    },
-    /// The server no longer knows our session; it had not begun the request.
-    #[error("it no longer knows the session")]
-    SessionGone,
-    /// The program could not be started. The operator mends `command`.
-    #[error("`{program}` cannot be started: {error}")]
-    Spawn {
-        /// The program.
-        program: String,
-        /// What the system said.
-        error: String,
-    },
-    /// The start took too long.
-    #[error("it did not start within {after:?}")]
-    Startup {
-        /// The limit.
-        after: Duration,
-    },
-    /// No answer in time.
-    #[error("no answer within {after:?}")]
-    Timeout {
-        /// The limit.
-        after: Duration,
-    },
-    /// TLS could not be set up.
-    #[error("TLS: {reason}")]
-    Tls {
-        /// Why.
-        reason: String,
-    },
-    /// 401 or 403: the operator renews the credential.
-    #[error("it answered HTTP {status}: the credential for it is missing, wrong or expired")]
-    Unauthorized {
-        /// The status.
-        status: StatusCode,
-    },
-    /// There is no such server.
-    #[error("there is no such server")]
-    Unknown,
-}
-
-fn display_body(body: &str) -> String {
-    if body.trim().is_empty() {
-        String::new()
-    } else {
-        format!(": {}", body.trim())
-    }
-}
-
-impl Failure {
-    /// What the client is told.
-    pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let kind = match self {
-            Self::Cancelled => "cancelled",
-            Self::Connect { .. } | Self::Spawn { .. } | Self::Startup { .. } | Self::Tls { .. } => {
-                "unavailable"
-            }
-            Self::Disabled => "disabled",
-            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => "incompatible",
-            Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
-            Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
-            Self::Lost { .. } | Self::SessionGone => "lost",
-            Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => "too_large",
-            Self::Timeout { .. } => "timeout",
-            Self::Unknown => "unknown_server",
-        };
-        RpcError::new(error::INTERNAL, format!("server `{server}`: {self}"))
-            .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
-    }
-
-    /// Whether the server refuses the era itself, rather than being out of order.
-    fn refuses_era(&self) -> bool {
-        match self {
-            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => true,
-            Self::Http { status, .. } => {
-                status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
-            }
-            Self::Cancelled
-            | Self::Connect { .. }
-            | Self::Disabled
-            | Self::Garbled { .. }
-            | Self::Header { .. }
-            | Self::Lost { .. }
-            | Self::RequestTooLarge { .. }
-            | Self::ResponseTooLarge { .. }
-            | Self::SessionGone
-            | Self::Spawn { .. }
-            | Self::Startup { .. }
-            | Self::Timeout { .. }
-            | Self::Tls { .. }
-            | Self::Unauthorized { .. }
-            | Self::Unknown => false,
-        }
-    }
-}
 
 /// A resource of a server was updated.
 #[derive(Clone, Debug)]
@@ -300,6 +132,13 @@ impl Backends {
         backend.call(&admitted).await
     }
 
+    /// Tells the servers whose connection belongs to `session` alone that its roots changed.
+    pub fn roots_changed(&self, session: &Session) {
+        for backend in self.by_name.values() {
+            backend.roots_changed(session);
+        }
+    }
+
     /// The same as a future of its own, for a stream that outlives the caller's borrow.
     pub fn forward_detached(
         &self,
@@ -342,7 +181,7 @@ struct Key {
     owner: Owner,
     era: Era,
     /// The capabilities declared to a legacy server.
-    profile: String,
+    profile: Arc<str>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -358,6 +197,8 @@ pub(crate) struct Shared {
     server: ServerName,
     eras: [AtomicU8; 2],
     restarts: AtomicU64,
+    /// Whether it was seen to ask for the roots of a client.
+    asks_roots: AtomicBool,
     changes: watch::Sender<u64>,
     updates: mpsc::Sender<Update>,
 }
@@ -378,6 +219,13 @@ impl Shared {
         self.era(era).store(SPOKEN, Ordering::Relaxed);
     }
 
+    /// Holds no verdict any longer: the server may have been replaced by a newer one.
+    pub(crate) fn unlearn(&self) {
+        for verdict in &self.eras {
+            verdict.store(UNKNOWN, Ordering::Relaxed);
+        }
+    }
+
     fn refuse(&self, era: Era) {
         self.era(era).store(REFUSED, Ordering::Relaxed);
     }
@@ -392,6 +240,7 @@ impl Shared {
 
     pub(crate) fn signal(&self, signal: Signal) {
         match signal {
+            Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
             Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
             Signal::ResourceUpdated(params) => {
                 let Some(params) = params else { return };
@@ -446,6 +295,7 @@ impl Backend {
             server: name.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
+            asks_roots: AtomicBool::new(false),
             changes,
             updates: updates.clone(),
         });
@@ -509,14 +359,6 @@ impl Backend {
         }
     }
 
-    /// Whether a log level can be set on it.
-    pub fn speaks_legacy_logging(&self) -> bool {
-        self.maker.shared.knows(Era::Legacy) != REFUSED
-            && self
-                .capabilities()
-                .is_some_and(|(own, _)| own.member("logging").is_some())
-    }
-
     fn listed(&self) -> MutexGuard<'_, Listed> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -545,6 +387,7 @@ impl Backend {
             () = call.cancel.cancelled() => return Err(Failure::Cancelled),
             () = tokio::time::sleep(limits.idle) => return Err(Failure::Timeout { after: limits.idle }),
         };
+        self.raise_level(&connection, &call.client).await;
         let mut outcome = self.exchange(admitted, &connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, so it cannot have begun the request.
@@ -557,6 +400,25 @@ impl Backend {
             &call.client,
             connection.hello.revision,
         ))
+    }
+
+    /// Asks a legacy server for log messages as its client wants them, when it does not send them
+    /// yet. What others did not ask for is filtered on the way to them.
+    async fn raise_level(&self, connection: &Connection, client: &Client) {
+        let Some(session) = &client.session else {
+            return;
+        };
+        let Logs::From(level) = session.logs() else {
+            return;
+        };
+        if connection.era() == Era::Modern || !connection.raise_level(level) {
+            return;
+        }
+        let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
+        let request = handshake::control(Method::SetLevel, Some(params));
+        let limit = self.config.timeout;
+        let answer = tokio::time::timeout(limit, connection.link.request(request)).await;
+        tracing::debug!(server = %self.name, ?answer, "log level set");
     }
 
     async fn exchange(
@@ -585,6 +447,7 @@ impl Backend {
             events: call.events.clone(),
             logs: call.logs,
             progress_token: call.progress_token.clone(),
+            uris: routed.uris.clone(),
         };
         let exchange = Exchange {
             method: call.method.clone(),
@@ -595,6 +458,15 @@ impl Backend {
             cancel: call.cancel.clone(),
         };
         connection.link.request(exchange).await
+    }
+
+    fn roots_changed(&self, session: &Session) {
+        let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
+        for (_, instance) in self.lock().iter().filter(|(key, _)| own(key)) {
+            if let Phase::Ready(connection) = instance.phase() {
+                connection.link.try_notify(notice::ROOTS_CHANGED, None);
+            }
+        }
     }
 
     fn deadlines(&self, tool: Option<Duration>) -> Deadlines {
@@ -706,9 +578,9 @@ impl Backend {
     fn key(&self, client: &Client, era: Era) -> Key {
         let legacy_pair = era == Era::Legacy && client.era() == Era::Legacy;
         let profile = if legacy_pair {
-            profile(&client.capabilities)
+            Arc::clone(&client.profile)
         } else {
-            String::new()
+            Arc::default()
         };
         let agent = Owner::Agent(client.agent.id);
         let session = || {
@@ -719,11 +591,10 @@ impl Backend {
         };
         let owner = match (self.config.isolation, era) {
             (Isolation::Session, _) => session().unwrap_or(agent),
-            (Isolation::Agent, _) => agent,
             (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
                 session().unwrap_or(agent)
             }
-            (Isolation::Auto, Era::Legacy) => agent,
+            (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
             (Isolation::Auto, Era::Modern) | (Isolation::Shared, _) => Owner::Shared,
         };
         Key {
@@ -735,13 +606,9 @@ impl Backend {
 
     /// A server that asks for roots sees those of one client only.
     fn splits_by_roots(&self, profile: &str) -> bool {
-        let asks = || {
-            self.lock().values().any(|instance| match instance.phase() {
-                Phase::Ready(connection) => connection.link.mux.asks_roots(),
-                Phase::Connecting | Phase::Down { .. } => false,
-            })
-        };
-        self.config.roots.is_none() && profile.contains("\"roots\"") && asks()
+        self.config.roots.is_none()
+            && profile.contains("\"roots\"")
+            && self.maker.shared.asks_roots.load(Ordering::Relaxed)
     }
 
     /// Whether the catalog's own connection serves the callers of `key`.
@@ -782,15 +649,6 @@ fn make_room(instances: &mut HashMap<Key, Arc<Instance>>) {
         && let Some(instance) = instances.remove(&key)
     {
         instance.stop.cancel();
-    }
-}
-
-/// The capabilities in a canonical spelling; empty when there are none.
-fn profile(capabilities: &Raw) -> String {
-    match capabilities.read::<serde_json::Value>() {
-        Ok(serde_json::Value::Object(object)) if object.is_empty() => String::new(),
-        Ok(value) => value.to_string(),
-        Err(_) => String::new(),
     }
 }
 

@@ -1,29 +1,35 @@
 //! The command line: one file for each subcommand; tables for people and `--json` from one value.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 a drain that had to be cut short.
+//! stdout carries what was asked for, stderr everything else. Exit codes: 0 done, 1 failed, 2 wrong
+//! usage or config, 3 a drain that had to be cut short, 130 interrupted.
 
+mod args;
+mod call;
+mod check;
+mod completions;
+mod gateway;
+mod list;
+mod nearest;
+mod output;
 mod serve;
 mod stdio;
+mod survey;
+mod table;
+mod target;
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::{
-    app::Surroundings,
-    backend::guard,
-    config::{self, Config, Environment, Loaded},
-    telemetry,
-};
+use crate::{app::Surroundings, backend::guard, config};
+use output::{print, say};
 
 /// Wrong usage or config.
 const EXIT_CONFIG: u8 = 2;
 /// A drain that had to be cut short.
 const EXIT_CUT_SHORT: u8 = 3;
+/// Ended by Ctrl-C or SIGTERM, in the shell's own way of counting.
+const EXIT_INTERRUPTED: u8 = 130;
 
 /// One URL in front of every MCP server.
 #[derive(Debug, Parser)]
@@ -35,6 +41,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Call a tool
+    Call(call::Call),
+    /// Check the config, and with --connect the servers
+    Check(check::Check),
+    /// Print the completions of a shell
+    Completions(completions::Completions),
+    /// List servers, tools, resources or prompts
+    List(list::List),
     /// Print the JSON Schema of the config
     Schema,
     /// Serve clients over HTTP
@@ -49,31 +63,14 @@ enum Command {
     },
 }
 
-/// Where the config is.
-#[derive(Args, Clone, Debug)]
-struct ConfigArgs {
-    /// Config file (TOML, YAML or JSON); several are merged, later ones win. Without it,
-    /// `tollbridge.{toml,yaml,json}` is looked for here and in your config directory
-    #[arg(long, short, value_name = "FILE")]
-    config: Vec<PathBuf>,
-    /// What is logged, such as `info` or `tollbridge=debug`; `RUST_LOG` comes first
-    #[arg(long, value_name = "FILTER", global = true)]
-    log_level: Option<String>,
-    /// Shape of log lines: human or json
-    #[arg(long, value_name = "FORMAT", global = true)]
-    log_format: Option<LogFormat>,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum LogFormat {
-    Human,
-    Json,
-}
-
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
+        Command::Call(call) => call.run(),
+        Command::Check(check) => check.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::List(list) => list.run(),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Serve(serve) => serve.run(),
         Command::Stdio(stdio) => stdio.run(),
@@ -84,51 +81,10 @@ pub fn run() -> ExitCode {
     }
 }
 
-impl ConfigArgs {
-    /// Reads the config and starts logging; what is wrong goes to stderr.
-    fn load(&self) -> Result<Config, ExitCode> {
-        let files = if self.config.is_empty() {
-            config::find_default().into_iter().collect()
-        } else {
-            self.config.clone()
-        };
-        if files.is_empty() {
-            say("no config: give one with --config FILE, or put tollbridge.toml here\n");
-            return Err(ExitCode::from(EXIT_CONFIG));
-        }
-        let environment = Environment::of_process();
-        match config::load(&files, &environment) {
-            Ok(Loaded {
-                mut config,
-                warnings,
-            }) => {
-                for warning in &warnings {
-                    say(&format!("{warning}\n"));
-                }
-                self.start_log(&mut config, environment.get("RUST_LOG"))?;
-                Ok(config)
-            }
-            Err(mistakes) => {
-                say(&format!("{mistakes}\n"));
-                Err(ExitCode::from(EXIT_CONFIG))
-            }
-        }
-    }
-
-    fn start_log(&self, config: &mut Config, rust_log: Option<&str>) -> Result<(), ExitCode> {
-        if let Some(level) = rust_log.or(self.log_level.as_deref()) {
-            level.clone_into(&mut config.log.level);
-        }
-        match self.log_format {
-            Some(LogFormat::Human) => config.log.format = config::LogFormat::Human,
-            Some(LogFormat::Json) => config.log.format = config::LogFormat::Json,
-            None => {}
-        }
-        telemetry::start(&config.log).map_err(|invalid| {
-            say(&format!("{invalid}\n"));
-            ExitCode::from(EXIT_CONFIG)
-        })
-    }
+/// Says what is wrong with the command line or the config.
+fn wrong_usage(message: &str) -> ExitCode {
+    say(&format!("{message}\n"));
+    ExitCode::from(EXIT_CONFIG)
 }
 
 /// This program, to be run as the guard of its children.
@@ -138,17 +94,13 @@ fn surroundings() -> Surroundings {
     }
 }
 
-/// A runtime with `workers` threads.
-fn runtime(workers: usize) -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Runs `work` on a runtime of its own with `workers` threads.
+fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .enable_all()
-        .build()
-}
-
-/// Runs `work` on a runtime of its own.
-fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
-    match runtime(workers) {
+        .build();
+    match runtime {
         Ok(runtime) => runtime.block_on(work),
         Err(error) => {
             say(&format!("no runtime: {error}\n"));
@@ -173,17 +125,4 @@ async fn interrupted() {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
-}
-
-/// Writes to stdout; a closed pipe is a quiet failure.
-fn print(text: &str) -> ExitCode {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-/// Writes to stderr.
-fn say(text: &str) {
-    drop(io::stderr().lock().write_all(text.as_bytes()));
 }

@@ -7,6 +7,9 @@
 //! programs into our shape (`foreign`), all trees into one (`node`), overrides from the environment
 //! (`environment`), variables (`variables`), keys and types (`shape`), the types as written
 //! (`file`), the types here (`resolve`). Every stage reports all it finds and goes on.
+//!
+//! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
+//! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -17,14 +20,17 @@ use serde::{Deserialize, Serialize};
 use crate::names::ServerName;
 
 pub use child_env::child_environment;
+pub use display::Shown;
 pub use environment::Environment;
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 
 mod child_env;
 mod decode;
+mod display;
 mod environment;
 mod file;
+mod foreign;
 mod hint;
 mod json;
 mod known;
@@ -345,7 +351,7 @@ pub struct ItemRules {
 pub enum Isolation {
     /// One for each agent.
     Agent,
-    /// `Shared` for modern servers, `Agent` for legacy ones.
+    /// `shared` for modern servers, `agent` for legacy ones.
     Auto,
     /// One for each client session.
     Session,

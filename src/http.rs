@@ -47,7 +47,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Joins the parts.
+    /// Joins the parts; `config.listen` is the address of the bound listener.
     pub fn new(
         config: &Config,
         proxy: Arc<Proxy>,

@@ -20,7 +20,7 @@ use crate::{
     discovery::Board,
     governance::{Governance, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
-    names::{Scope, ServerName},
+    names::Scope,
     router::{self, Routed},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     task::Tasks,
@@ -109,7 +109,7 @@ impl Proxy {
             | Method::Complete
             | Method::Other(_) => self.call(call).await,
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(call).await,
-            Method::SetLevel => self.set_level(call).await,
+            Method::SetLevel => Self::set_level(&call),
             Method::Listen => self.listen(call).await,
             Method::Discover => Ok(modern::discover_result(
                 &self.introduce(&call.scope, Era::Modern),
@@ -158,8 +158,8 @@ impl Proxy {
         }
     }
 
-    /// Notes the level of a session's log messages; on the route of one server it hears of it too.
-    async fn set_level(&self, call: Call) -> Outcome {
+    /// Notes the level of a session's log messages; a server hears of it before the next call.
+    fn set_level(call: &Call) -> Outcome {
         let level = call.params.as_ref().and_then(|params| params.get("level"));
         let level = level
             .as_ref()
@@ -173,38 +173,7 @@ impl Proxy {
         if let Some(session) = &call.client.session {
             session.set_level(level);
         }
-        for server in self.logging_servers(&call.scope) {
-            self.aside(&call, &server).await;
-        }
         Ok(Raw::from_static("{}"))
-    }
-
-    fn logging_servers(&self, scope: &Scope) -> Vec<ServerName> {
-        let logs = |server: &ServerName| {
-            self.backends
-                .get(server)
-                .is_some_and(|backend| backend.speaks_legacy_logging())
-        };
-        match scope {
-            Scope::All => self
-                .backends
-                .all()
-                .map(|b| b.name.clone())
-                .filter(|s| logs(s))
-                .collect(),
-            Scope::Server(server) => Some(server.clone())
-                .filter(|s| logs(s))
-                .into_iter()
-                .collect(),
-        }
-    }
-
-    /// Passes a request on to one server, for its effect; failures are only logged.
-    async fn aside(&self, call: &Call, server: &ServerName) {
-        let copy = call.copy_for(Scope::Server(server.clone()));
-        if let Err(refusal) = Box::pin(self.call(copy)).await {
-            tracing::debug!(%server, refusal = refusal.as_str(), "the server did not take it");
-        }
     }
 
     /// How we introduce ourselves on the route of `scope`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::{
-    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap, rewrite},
+    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap},
     mcp::{Method, Raw, RpcError, error, json::Patch},
     names::{Scope, ServerName},
     session::Call,
@@ -98,7 +98,7 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
         )
         .with(json!({ "code": "TOOL_NOT_FOUND" }))
     })?;
-    let params = name.replaced(&tool.original);
+    let params = Some(name.replaced(&tool.original));
     Ok(Target {
         server: tool.server.clone(),
         params,
@@ -114,7 +114,7 @@ fn prompt(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
             format!("Unknown prompt: {}", name.text),
         )
     })?;
-    let params = name.replaced(&prompt.original);
+    let params = Some(name.replaced(&prompt.original));
     Ok(Target {
         server: prompt.server.clone(),
         params,
@@ -127,7 +127,7 @@ fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     let (server, original) = find_resource(call, catalog, &uri.text)?;
     Ok(Target {
         server,
-        params: uri.replaced(&original),
+        params: Some(uri.replaced(&original)),
         tool: None,
     })
 }
@@ -137,7 +137,7 @@ fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
         let (server, original) = find_resource(call, catalog, &uri.text)?;
         return Ok(Target {
             server,
-            params: uri.replaced(&original),
+            params: Some(uri.replaced(&original)),
             tool: None,
         });
     }
@@ -148,7 +148,7 @@ fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
             format!("Unknown prompt: {}", name.text),
         )
     })?;
-    let params = name.replaced(&prompt.original);
+    let params = Some(name.replaced(&prompt.original));
     Ok(Target {
         server: prompt.server.clone(),
         params,
@@ -240,20 +240,12 @@ impl<'a> Named<'a> {
     }
 
     /// The params with `original` in the string's place.
-    fn replaced(&self, original: &str) -> Option<Raw> {
+    fn replaced(&self, original: &str) -> Raw {
         if original == self.text {
-            return Some(self.params.clone());
+            return self.params.clone();
         }
         let mut patch = Patch::new(self.params.as_bytes());
         patch.replace(self.span.clone(), Raw::string(original).as_bytes().to_vec());
-        Some(patch.finish())
-    }
-}
-
-/// What comes back, in exposed URIs.
-pub fn expose(method: &Method, result: Raw, uris: Option<&UriMap>) -> Raw {
-    match uris {
-        Some(uris) => rewrite::result(method.as_str(), &result, uris),
-        None => result,
+        patch.finish()
     }
 }

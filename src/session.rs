@@ -37,6 +37,9 @@ pub struct Client {
     pub info: Option<Raw>,
     /// What it can do for servers: an object.
     pub capabilities: Raw,
+    /// The capabilities in a canonical spelling; empty when there are none, or when they come with
+    /// each request.
+    pub profile: Arc<str>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
 }
@@ -74,6 +77,7 @@ pub struct Call {
 impl Call {
     /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
     /// answer.
+    #[must_use]
     pub fn copy_for(&self, scope: Scope) -> Self {
         let (events, _) = mpsc::channel(1);
         Self {

@@ -124,7 +124,7 @@ impl Edge {
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.ask(request),
             Ok(Message::Notification(notification)) => {
-                crate::http::told(&self.session, &notification);
+                crate::http::told(&self.proxy, &self.session, &notification);
                 self.proxy.tell_session(&self.session);
             }
             Ok(Message::Response(response)) => {
@@ -191,6 +191,7 @@ impl Edge {
             revision: opening.revision,
             info: opening.info.clone(),
             capabilities: opening.capabilities.clone(),
+            profile: Arc::clone(&opening.profile),
             session: Some(Arc::clone(&self.session)),
         };
         let params = request.params.as_ref();
@@ -209,6 +210,7 @@ impl Edge {
             revision: envelope.revision,
             info: envelope.info,
             capabilities: envelope.capabilities,
+            profile: Arc::default(),
             session: None,
         };
         self.start(request, client, envelope.logs, envelope.progress_token)

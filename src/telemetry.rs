@@ -1,30 +1,47 @@
 //! Logging and the latencies shown in `/status`.
 
 use std::{
+    io::{self, IsTerminal},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt};
 
 use crate::config::{Log, LogFormat};
 
-/// Starts logging to stderr; `filter` is `RUST_LOG` or the configured level.
+/// Starts logging to stderr, with colours on a terminal. A level alone is that of our own lines;
+/// those of libraries are shown from warnings on.
 ///
 /// # Errors
-/// When `filter` cannot be read, or logging was started before.
+/// When `log.level` cannot be read, or logging was started before.
 pub fn start(log: &Log) -> Result<(), InvalidLog> {
     let invalid = |reason: String| InvalidLog {
         level: log.level.clone(),
         reason,
     };
-    let filter = EnvFilter::try_new(&log.level).map_err(|error| invalid(error.to_string()))?;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter = filter(&log.level);
+    let filter = EnvFilter::try_new(filter).map_err(|error| invalid(error.to_string()))?;
+    let builder = fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
     let started = match log.format {
         LogFormat::Human => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
     started.map_err(|error| invalid(error.to_string()))
+}
+
+/// The filter that `level`, a filter or a level alone, stands for.
+fn filter(level: &str) -> String {
+    match level.trim().parse::<LevelFilter>() {
+        Ok(own) => {
+            let others = own.min(LevelFilter::WARN);
+            format!("{others},{}={own}", env!("CARGO_CRATE_NAME"))
+        }
+        Err(_) => level.to_owned(),
+    }
 }
 
 /// The log settings cannot be used; the operator mends `log.level`.
@@ -114,6 +131,18 @@ fn upper(index: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_alone_is_that_of_our_own_lines() {
+        let check = |level: &str, expect: &str| assert_eq!(filter(level), expect, "{level}");
+        check("info", "warn,tollbridge=info");
+        check("TRACE", "warn,tollbridge=trace");
+        check("error", "error,tollbridge=error");
+        check("off", "off,tollbridge=off");
+        check("info,hyper=debug", "info,hyper=debug");
+        check("hyper=debug", "hyper=debug");
+        check("", "error,tollbridge=error");
+    }
 
     #[test]
     fn percentiles_are_near_the_truth() {

@@ -77,7 +77,7 @@ impl Following {
     /// Completes at the next change.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -103,7 +103,7 @@ impl ListChanges {
     /// Completes when something changed and then nothing for `quiet`.
     pub async fn changed_and_quiet(&mut self, quiet: std::time::Duration) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         while timeout(quiet, self.0.changed())
             .await

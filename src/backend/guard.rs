@@ -142,10 +142,11 @@ fn pause() {
 
 fn end_all(groups: &HashSet<Pid>, marker: &str, signal: Signal) {
     for group in groups {
-        drop(kill_process_group(*group, signal));
+        // An error means that the group is gone already.
+        kill_process_group(*group, signal).ok();
     }
     for process in marked(marker) {
-        drop(kill_process(process, signal));
+        kill_process(process, signal).ok();
     }
 }
 

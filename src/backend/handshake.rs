@@ -118,7 +118,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
 async fn settle(link: &Link, outcome: Outcome) -> Result<Verdict, Failure> {
     match verdict(outcome) {
         Verdict::Again => Ok(verdict(discover(link).await?)),
-        settled => Ok(settled),
+        settled @ (Verdict::Legacy | Verdict::Modern(_) | Verdict::Stranger(_)) => Ok(settled),
     }
 }
 

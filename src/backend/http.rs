@@ -135,7 +135,7 @@ impl HttpLink {
         let request = self.request(Verb::POST, bytes, |headers, talk| {
             name_headers(exchange, talk, headers);
         });
-        let response = self.send(request?).await?;
+        let response = self.send(request).await?;
         if exchange.method == Method::Initialize {
             self.talk().session = response.headers().get(header::SESSION_ID).cloned();
         }
@@ -270,7 +270,7 @@ impl HttpLink {
                 headers.insert(header::LAST_EVENT_ID, last);
             }
         });
-        let response = self.send(request.ok()?).await.ok()?;
+        let response = self.send(request).await.ok()?;
         matches!(content_type(&response), Content::Events).then(|| response.into_body())
     }
 
@@ -319,7 +319,7 @@ impl HttpLink {
                 headers.insert(header::METHOD, value);
             }
         });
-        let response = self.send(request?).await?;
+        let response = self.send(request).await?;
         self.check(&response)?;
         let status = response.status();
         if status.is_success() {
@@ -345,9 +345,8 @@ impl HttpLink {
         if self.talk().session.is_none() {
             return;
         }
-        if let Ok(request) = self.request(Verb::DELETE, Bytes::new(), |_, _| {}) {
-            drop(tokio::time::timeout(DELETE_PATIENCE, self.send(request)).await);
-        }
+        let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
+        drop(tokio::time::timeout(DELETE_PATIENCE, self.send(request)).await);
     }
 
     fn request(
@@ -355,7 +354,7 @@ impl HttpLink {
         verb: Verb,
         body: Bytes,
         add: impl FnOnce(&mut HeaderMap, &Talk),
-    ) -> Result<HttpRequest<Full<Bytes>>, Failure> {
+    ) -> HttpRequest<Full<Bytes>> {
         let talk = self.talk().clone();
         let mut request = HttpRequest::new(Full::new(body));
         *request.uri_mut() = self.remote.url.clone();
@@ -381,7 +380,7 @@ impl HttpLink {
         }
         add(headers, &talk);
         *request.method_mut() = verb;
-        Ok(request)
+        request
     }
 
     async fn send(&self, request: HttpRequest<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -523,7 +522,9 @@ async fn odd(response: Response<Incoming>) -> Failure {
     let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
         .collect()
         .await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
     let failure = garbled_or_http(status, &body);
     tracing::debug!(%failure, ?allow, "no answer to a message");
     failure

@@ -16,6 +16,7 @@ use super::{
     mux::{Mux, Pending, Waiting},
 };
 use crate::{
+    catalog::{UriMap, rewrite},
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
@@ -57,6 +58,8 @@ pub(crate) struct Caller {
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) logs: Logs,
     pub(crate) progress_token: Option<Raw>,
+    /// How URIs in what precedes the answer become exposed ones.
+    pub(crate) uris: Option<Arc<UriMap>>,
 }
 
 /// How long an exchange may take.
@@ -196,8 +199,10 @@ impl Link {
                 answer,
                 withdrawn,
                 activity,
+                method,
+                uris,
             } = waiting;
-            let outcome = tokio::select! {
+            let mut outcome = tokio::select! {
                 answer = answer => answer.unwrap_or_else(|_| Err(nobody_answers())),
                 () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
                 () = link.mux.closed.cancelled() => return,
@@ -205,6 +210,9 @@ impl Link {
             };
             if let Some(activity) = activity {
                 activity.resume();
+            }
+            if let (Ok(result), Some(uris)) = (&outcome, &uris) {
+                outcome = Ok(rewrite::answer(method.as_str(), result, uris));
             }
             link.mux.forget_asked(&id);
             link.send_response(id, outcome).await;

@@ -24,6 +24,7 @@ use super::{
     link::{Caller, Deadlines},
 };
 use crate::{
+    catalog::{UriMap, rewrite},
     config::Root,
     mcp::{
         Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
@@ -72,7 +73,6 @@ pub(crate) struct Mux {
     reason: Mutex<Option<String>>,
     /// The session whose call ended last, and when.
     latest: Mutex<Option<(Instant, Arc<Session>)>>,
-    asks_roots: AtomicBool,
     forgotten: AtomicBool,
     unattributed: AtomicU64,
     late: AtomicU64,
@@ -81,6 +81,8 @@ pub(crate) struct Mux {
 /// Something a server said that concerns the gateway rather than one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Signal {
+    /// It asked for the roots of a client.
+    AsksRoots,
     /// A list changed; ask again.
     ListChanged,
     /// A resource was updated; the params name it.
@@ -108,6 +110,9 @@ pub(super) struct Waiting {
     pub(super) withdrawn: CancellationToken,
     /// The exchange that is held up meanwhile.
     pub(super) activity: Option<Arc<Activity>>,
+    pub(super) method: Method,
+    /// How URIs of the server become exposed ones on the client's route.
+    pub(super) uris: Option<Arc<UriMap>>,
 }
 
 /// The one party a message belongs to.
@@ -124,6 +129,13 @@ impl Recipient {
     fn client(&self) -> Option<&Client> {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
+            Self::Session(_) => None,
+        }
+    }
+
+    fn uris(&self) -> Option<Arc<UriMap>> {
+        match self {
+            Self::Call { caller, .. } => caller.uris.clone(),
             Self::Session(_) => None,
         }
     }
@@ -155,7 +167,6 @@ impl Mux {
             asked: Mutex::default(),
             reason: Mutex::default(),
             latest: Mutex::default(),
-            asks_roots: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -227,11 +238,6 @@ impl Mux {
             .values()
             .filter(|entry| entry.caller.is_some())
             .count()
-    }
-
-    /// Whether the server asked for roots that nobody could be named for.
-    pub(crate) fn asks_roots(&self) -> bool {
-        self.asks_roots.load(Ordering::Relaxed)
     }
 
     pub(super) fn answered(&self, response: Response) {
@@ -316,6 +322,10 @@ impl Mux {
             Recipient::Session(session) => session.logs(),
         };
         if !log || wanted.want(params.as_ref()) {
+            let params = match (params, recipient.uris()) {
+                (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
+                (params, _) => params,
+            };
             recipient.send(Event::Notification { method, params });
         }
     }
@@ -396,7 +406,7 @@ impl Mux {
         origin: Option<u64>,
     ) -> Result<Waiting, RpcError> {
         if matches!(&method, Method::Other(name) if &**name == "roots/list") {
-            self.asks_roots.store(true, Ordering::Relaxed);
+            drop(self.signals.try_send(Signal::AsksRoots));
         }
         let recipient = self
             .recipient(origin)
@@ -431,9 +441,14 @@ impl Mux {
         if let Some(activity) = &activity {
             activity.suspend();
         }
+        let uris = recipient.uris();
+        let params = match (params, &uris) {
+            (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
+            (params, _) => params,
+        };
         let request = ServerRequest {
             key,
-            method,
+            method: method.clone(),
             params,
             answer: tell,
         };
@@ -448,6 +463,8 @@ impl Mux {
             answer,
             withdrawn,
             activity,
+            method,
+            uris,
         })
     }
 

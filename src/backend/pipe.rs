@@ -30,7 +30,7 @@ const ID_SEARCH_BYTES: usize = 4096;
 pub(crate) fn over_lines<R, W>(
     reader: R,
     writer: W,
-    mux: Arc<Mux>,
+    mux: &Arc<Mux>,
     odd: impl Fn(&str) + Send + Sync + 'static,
 ) -> Arc<Link>
 where
@@ -39,8 +39,8 @@ where
 {
     let (send, queue) = mpsc::channel(QUEUE_MAX);
     let tasks = mux.tasks.clone();
-    let link = Arc::new(Link::pipe(Arc::clone(&mux), send));
-    tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(&mux)));
+    let link = Arc::new(Link::pipe(Arc::clone(mux), send));
+    tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(mux)));
     tasks.spawn("pipe reader", read_lines(reader, Arc::clone(&link), odd));
     link
 }
@@ -118,15 +118,15 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
     }
     match Message::parse(line) {
         Ok(message) => link.incoming(message, None),
-        Err(malformed) => match envelope::split_batch(line) {
+        Err(malformed) => {
             // Servers of 2025-03-26 may answer in arrays.
-            Ok(parts) => parts.iter().for_each(|part| take(part, link, odd)),
-            Err(_) => {
-                let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
-                tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
-                odd(&text);
+            if let Ok(parts) = envelope::split_batch(line) {
+                return parts.iter().for_each(|part| take(part, link, odd));
             }
-        },
+            let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
+            tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
+            odd(&text);
+        }
     }
 }
 

@@ -68,7 +68,7 @@ impl StderrTail {
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) fn open(
     command: &Command,
-    mux: Arc<Mux>,
+    mux: &Arc<Mux>,
     stderr: StderrTail,
     guard: &Guard,
     odd: impl Fn(&str) + Send + Sync + 'static,
@@ -97,7 +97,7 @@ pub(crate) fn open(
         stderr,
         stderr_read,
     };
-    tasks.spawn("child", keep(kept, Arc::clone(&mux), guard.clone()));
+    tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
 }
 
@@ -190,6 +190,6 @@ fn signal_group(pid: u32, signal: Signal) {
     let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
         // An error means that the group is gone already.
-        drop(kill_process_group(group, signal));
+        kill_process_group(group, signal).ok();
     }
 }

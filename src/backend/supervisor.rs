@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Retry, Server, Transport},
-    mcp::{Era, Raw},
+    mcp::{Era, Level, Raw},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) hello: Hello,
     /// Process id of a child.
     pub(crate) pid: Option<u32>,
+    /// The least severe log message asked for, when one was.
+    level: Mutex<Option<Level>>,
 }
 
 impl Connection {
@@ -60,6 +62,19 @@ impl Connection {
 
     pub(crate) fn closed(&self) -> &CancellationToken {
         &self.link.mux.closed
+    }
+
+    /// Notes that log messages from `level` on are wanted; whether the server does not know yet.
+    pub(crate) fn raise_level(&self, level: Level) -> bool {
+        if self.hello.capabilities.member("logging").is_none() {
+            return false;
+        }
+        let mut known = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = known.is_none_or(|known| level < known);
+        if news {
+            *known = Some(level);
+        }
+        news
     }
 
     /// Ends the connection, politely where the transport allows it.
@@ -235,7 +250,7 @@ impl Maker {
                     }
                 });
                 let (reader, writer) = tokio::io::split(ours);
-                let link = pipe::over_lines(reader, writer, mux, |_| {});
+                let link = pipe::over_lines(reader, writer, &mux, |_| {});
                 self.greet(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.over_stdio(command, wanted, signals).await {
@@ -265,7 +280,7 @@ impl Maker {
             odd.last = Some(line.to_owned());
         };
         let mux = self.mux(wanted, signals);
-        let (link, pid) = stdio::open(command, mux, self.stderr.clone(), &self.guard, note)?;
+        let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
         self.greet(link, wanted, Some(pid)).await
     }
 
@@ -309,8 +324,13 @@ impl Maker {
         let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
         // A link is greeted once.
-        drop(link.mux.spoken.set(hello.revision));
-        Ok(Arc::new(Connection { link, hello, pid }))
+        link.mux.spoken.set(hello.revision).ok();
+        Ok(Arc::new(Connection {
+            link,
+            hello,
+            pid,
+            level: Mutex::default(),
+        }))
     }
 
     fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
@@ -332,11 +352,10 @@ impl Maker {
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let mut backoff = Backoff::new(self.config.retry);
-        let mut pin = self.config.era;
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
             let wanted = Wanted {
-                era: pin,
+                era: self.config.era,
                 capabilities: Raw::from_static("{}"),
                 home: None,
             };
@@ -346,10 +365,14 @@ impl Maker {
             };
             let failure = match attempt {
                 Ok((connection, signals)) => {
+                    self.shared.unlearn();
                     self.shared.learn(connection.era());
                     let up = Instant::now();
                     let mux = Arc::clone(&connection.link.mux);
                     self.serve(&instance, connection, signals).await;
+                    if instance.stop.is_cancelled() {
+                        return;
+                    }
                     backoff.after_uptime(up.elapsed());
                     self.shared.count_restart();
                     let failure = mux.lost();
@@ -364,10 +387,6 @@ impl Maker {
                     failure
                 }
                 Err(failure) => {
-                    // A verdict that is contradicted is no longer held.
-                    if matches!(failure, Failure::Refused { .. } | Failure::Era { .. }) {
-                        pin = self.config.era;
-                    }
                     instance.set(Phase::Down {
                         failure: failure.clone(),
                     });

@@ -33,15 +33,17 @@ pub(crate) async fn open(
     mux: Arc<Mux>,
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
-    let failed = |error: &tungstenite::Error| match error {
-        tungstenite::Error::Http(response) if matches!(response.status().as_u16(), 401 | 403) => {
-            Failure::Unauthorized {
+    let failed = |error: &tungstenite::Error| {
+        if let tungstenite::Error::Http(response) = error
+            && matches!(response.status().as_u16(), 401 | 403)
+        {
+            return Failure::Unauthorized {
                 status: response.status(),
-            }
+            };
         }
-        other => Failure::Connect {
-            reason: other.to_string(),
-        },
+        Failure::Connect {
+            reason: error.to_string(),
+        }
     };
     let mut request = remote
         .url

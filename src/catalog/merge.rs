@@ -68,7 +68,7 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
             }
         };
         placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
-        merged.fill(kind, placed, &parts, |at| &parts[at].uris);
+        merged.fill(kind, &placed, &parts, |at| &parts[at].uris);
         merged.shelves[kind].freshness = merged_freshness(kind, &parts);
     }
     merged.instructions = instructions::merge(offers, &mut problems);
@@ -314,7 +314,7 @@ fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
             item,
             exposed: item.name.clone(),
         });
-        tables.fill(kind, placed.collect(), parts, |_| IDENTITY);
+        tables.fill(kind, &placed.collect::<Vec<_>>(), parts, |_| IDENTITY);
         let page = listing.pages[kind].as_ref();
         tables.shelves[kind].freshness = freshness(page);
         tables.shelves[kind].rest = page.and_then(|page| page.rest.clone());
@@ -326,7 +326,7 @@ impl Tables {
     fn fill<'a>(
         &mut self,
         kind: Kind,
-        placed: Vec<Placed<'_>>,
+        placed: &[Placed<'_>],
         parts: &[Part<'_>],
         uris: impl Fn(usize) -> &'a UriMap,
     ) {
@@ -344,7 +344,7 @@ impl Tables {
             },
         );
         let shelf = Shelf::join(entries.collect());
-        for (entry, Placed { item, .. }) in shelf.entries().iter().zip(&placed) {
+        for (entry, Placed { item, .. }) in shelf.entries().iter().zip(placed) {
             match kind {
                 Kind::Tools => {
                     self.tools

@@ -325,7 +325,7 @@ fn odd_items_cost_only_themselves() {
     let own = catalog.list(&server("s"), Kind::Tools);
     assert_eq!(
         own.array().as_str(),
-        r#"[{"name":"good"},{"name":"twice","v":1}]"#
+        r#"[{"name":"twice","v":1},{"name":"good"}]"#
     );
     let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(problems.join("\n"), @r"
@@ -398,7 +398,7 @@ fn broken_header_annotations_follow_the_transport() {
     let mut offer = listed("s", tools([good, bad]));
     let catalog = Catalog::build(&naming(), std::slice::from_ref(&offer));
     let own = catalog.list(&server("s"), Kind::Tools);
-    assert_eq!(own.array().as_str(), format!("[{stripped},{good}]"));
+    assert_eq!(own.array().as_str(), format!("[{good},{stripped}]"));
     let headers = &catalog.tool(&Scope::All, "mcp_s_bad").unwrap().headers;
     assert_eq!(
         headers

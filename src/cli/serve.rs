@@ -4,7 +4,13 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use clap::Args;
 
-use super::{ConfigArgs, EXIT_CUT_SHORT, block_on, interrupted, print, say, surroundings};
+use super::{
+    EXIT_CUT_SHORT,
+    args::ConfigArgs,
+    block_on, interrupted,
+    output::{print, say},
+    surroundings, wrong_usage,
+};
 use crate::{app, config::Config};
 
 /// Serve clients over HTTP
@@ -27,11 +33,10 @@ impl Serve {
             config.listen = listen;
         }
         if !config.listen.ip().is_loopback() && !config.danger_listen_without_auth {
-            say(
+            return wrong_usage(
                 "refusing to listen beyond this machine without authentication; see \
-                 `danger_listen_without_auth`\n",
+                 `danger_listen_without_auth`",
             );
-            return ExitCode::from(super::EXIT_CONFIG);
         }
         block_on(config.workers, serve(&config))
     }

@@ -4,13 +4,12 @@ use std::{process::ExitCode, sync::Arc};
 
 use clap::Args;
 
-use super::{ConfigArgs, EXIT_CUT_SHORT, block_on, interrupted, say, surroundings};
-use crate::{
-    app::Core,
-    config::Config,
-    names::{Scope, ServerName},
-    stdio::Edge,
+use super::{
+    EXIT_CUT_SHORT,
+    args::{self, ConfigArgs},
+    block_on, interrupted, surroundings,
 };
+use crate::{app::Core, config::Config, names::Scope, stdio::Edge};
 
 /// Serve one client on stdin and stdout
 #[derive(Args, Debug)]
@@ -28,17 +27,14 @@ impl Stdio {
             Ok(config) => config,
             Err(code) => return code,
         };
-        let scope = match self.server.as_deref().map(ServerName::parse) {
+        let scope = match self
+            .server
+            .as_deref()
+            .map(|name| args::server(name, &config))
+        {
             None => Scope::All,
-            Some(Ok(name)) if config.servers.contains_key(&name) => Scope::Server(name),
-            Some(_) => {
-                let known: Vec<_> = config.servers.keys().map(ServerName::as_str).collect();
-                say(&format!(
-                    "there is no such server; these are: {}\n",
-                    known.join(", ")
-                ));
-                return ExitCode::from(super::EXIT_CONFIG);
-            }
+            Some(Ok(server)) => Scope::Server(server),
+            Some(Err(code)) => return code,
         };
         block_on(config.workers, serve(&config, scope))
     }

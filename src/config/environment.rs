@@ -40,6 +40,14 @@ impl Environment {
             .collect()
     }
 
+    /// The same variables, and `name` set to `value`: how options of the command line override
+    /// keys and pass the same checks.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
     /// The value of the variable `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
@@ -224,8 +232,10 @@ fn nested(path: &[String], text: &str, spans: Spans) -> Node {
 /// The list or table written in the value of a variable, as in `["a", "b"]` or `{a = "b"}`; `None`
 /// when it is neither.
 pub(super) fn compound(text: &str, span: Span) -> Option<Node> {
-    // The parser of figment recurses without a limit of its own.
-    if text.chars().filter(|c| matches!(c, '[' | '{')).count() > DEPTH_MAX {
+    // The parser of figment recurses without a limit of its own, and 0.10.19 takes bytes for
+    // characters when it meets an escape.
+    let depth = text.chars().filter(|c| matches!(c, '[' | '{')).count();
+    if depth > DEPTH_MAX || (text.contains('\\') && !text.is_ascii()) {
         return None;
     }
     let Ok(value) = text.parse::<FigmentValue>();
@@ -238,10 +248,12 @@ fn from_figment(value: FigmentValue, span: Span) -> Node {
         FigmentValue::String(_, text) => Value::Text(text),
         FigmentValue::Char(_, c) => Value::Text(c.to_string()),
         FigmentValue::Bool(_, value) => Value::Bool(value),
-        FigmentValue::Num(_, number) => match number.to_i128().and_then(|n| n.try_into().ok()) {
-            Some(integer) => Value::Integer(integer),
-            None => Value::Float(number.to_f64().unwrap_or(f64::NAN)),
-        },
+        FigmentValue::Num(_, number) => {
+            let signed = number.to_i128().and_then(|n| i64::try_from(n).ok());
+            let integer = signed.or_else(|| number.to_u128().and_then(|n| i64::try_from(n).ok()));
+            let float = || Value::Float(number.to_f64().unwrap_or(f64::NAN));
+            integer.map_or_else(float, Value::Integer)
+        }
         FigmentValue::Empty(..) => Value::Null,
         FigmentValue::Dict(_, entries) => {
             let entry = |node| Entry {

@@ -33,14 +33,14 @@ pub(super) fn listed<T: AsRef<str>>(names: &[T]) -> String {
         .iter()
         .map(|name| format!("`{}`", name.as_ref()))
         .collect();
-    bare(&quoted)
+    joined(&quoted, "and")
 }
 
-/// `a, b and c`
-pub(super) fn bare(names: &[String]) -> String {
+/// `a, b and c`, with `word` before the last.
+pub(super) fn joined(names: &[String], word: &str) -> String {
     match names {
         [] => "none".to_owned(),
         [only] => only.clone(),
-        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+        [most @ .., last] => format!("{} {word} {last}", most.join(", ")),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 
 use super::{
-    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, json,
+    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, foreign, json,
     mask::Hidden,
     node::Node,
     report::{Finding, Findings, Sources},
@@ -79,7 +79,10 @@ pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mist
     for file in files {
         match source(file) {
             Ok(source) => sources.push(source),
-            Err(finding) => loading.findings.add(finding),
+            Err(finding) => {
+                loading.findings.add(finding);
+                loading.is_incomplete = true;
+            }
         }
     }
     loading.run(sources, environment, Path::is_file)
@@ -156,6 +159,9 @@ fn source(file: &Path) -> Result<Source, Finding> {
 struct Loading {
     sources: Sources,
     findings: Findings,
+    /// Whether a file could not be read: nothing is said to be missing then, since it may stand in
+    /// that file.
+    is_incomplete: bool,
 }
 
 impl Loading {
@@ -167,13 +173,20 @@ impl Loading {
     ) -> Result<Loaded, Mistakes> {
         let mut tree = Node::empty();
         for source in sources {
-            if let Some(node) = self.read(source) {
-                tree.merge(node);
+            match self.read(source) {
+                Some(node) => tree.merge(node),
+                None => self.is_incomplete = true,
             }
         }
         let used = variables::names(&tree);
-        let Self { sources, findings } = &mut self;
-        environment::override_keys(&mut tree, environment, &used, sources, findings);
+        let Self {
+            sources,
+            findings,
+            is_incomplete,
+        } = &mut self;
+        if !*is_incomplete {
+            environment::override_keys(&mut tree, environment, &used, sources, findings);
+        }
         variables::expand(&mut tree, environment, sources, findings);
         let config = self.config(&tree, is_file);
         self.finish(config)
@@ -203,7 +216,12 @@ impl Loading {
         for node in self.findings.take_dropped() {
             self.sources.hide_values(&node);
         }
-        read
+        let mut node = read?;
+        let Self {
+            sources, findings, ..
+        } = self;
+        foreign::translate(&mut node, number, source.format, sources, findings);
+        Some(node)
     }
 
     fn config(&mut self, tree: &Node, is_file: fn(&Path) -> bool) -> Option<Config> {
@@ -219,6 +237,7 @@ impl Loading {
                 let surroundings = Surroundings {
                     sources: &self.sources,
                     is_file,
+                    is_incomplete: self.is_incomplete,
                 };
                 Some(resolve::config(
                     file,
@@ -247,6 +266,38 @@ impl Loading {
                 warnings: notices,
             }),
             _ => Err(Mistakes { notices }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_name_in_a_directory_is_found() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(find_in(directory.path()), None);
+        for name in ["tollbridge.json", "tollbridge.yaml", "tollbridge.toml"] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, "").expect("written");
+            assert_eq!(find_in(directory.path()), Some(path));
+        }
+    }
+
+    #[test]
+    fn the_name_tells_the_format() {
+        let rows = [
+            ("a.toml", Some(Format::Toml)),
+            ("a.YAML", Some(Format::Yaml)),
+            ("a.b.yml", Some(Format::Yaml)),
+            (".mcp.json", Some(Format::Json)),
+            ("a.jsonc", Some(Format::Json)),
+            ("toml", None),
+            ("a.ini", None),
+        ];
+        for (name, format) in rows {
+            assert_eq!(Format::of(Path::new(name)), format, "{name}");
         }
     }
 }

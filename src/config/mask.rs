@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{node::Node, report::SourceText};
+use super::node::Node;
 
 /// Stretches of a text that must not be shown.
 #[derive(Debug, Default)]
@@ -22,8 +22,17 @@ impl Hidden {
         {
             self.add_url(node.span.range(), text);
         }
-        for item in node.as_list().into_iter().flatten() {
-            self.add_secrets(item, text);
+        let items = node.as_list().into_iter().flatten();
+        let words: Vec<&str> = items
+            .clone()
+            .map(|item| item.as_text().unwrap_or_default())
+            .collect();
+        for (item, is_secret) in items.zip(secret_words(&words)) {
+            if is_secret {
+                self.add_values(item, text);
+            } else {
+                self.add_secrets(item, text);
+            }
         }
         for (key, entry) in node.as_table().into_iter().flatten() {
             match secrecy(key) {
@@ -130,13 +139,24 @@ impl Hidden {
     }
 }
 
-/// Where the value of a line may begin: behind the first `=` or `:`, or at once when the line has
-/// neither and is no table header.
+/// Where the value of a line may begin: behind the `=` or `:` after a key, or at once when the line
+/// has no key and is no table header.
 fn value_start(line: &str) -> usize {
     if line.trim_start().starts_with('[') && !line.contains(['=', ':', '"', '\'']) {
         return line.len();
     }
-    line.find(['=', ':']).map_or(0, |at| at + 1)
+    let Some(end) = line.find(['=', ':']) else {
+        return 0;
+    };
+    let key = line[..end]
+        .trim()
+        .trim_start_matches(['-', '{', '[', ',', ' ']);
+    let quote = key.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let is_key = match quote {
+        Some(quote) => key.len() > 1 && key.ends_with(quote) && key.matches(quote).count() == 2,
+        None => !key.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')),
+    };
+    if is_key { end + 1 } else { 0 }
 }
 
 /// The length of `${TOKEN}`, or of `${TOKEN:` without the default, at the start of `text`: it
@@ -150,6 +170,35 @@ fn reference(text: &str) -> Option<usize> {
     let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')))?;
     let ended = name[end..].starts_with(['}', ':']);
     ended.then(|| text.len() - name.len() + end + 1)
+}
+
+/// Which words of a command line are most likely secret: what follows `--token`, `--token=...`
+/// itself, and headers with a credential.
+pub(super) fn secret_words(words: &[&str]) -> Vec<bool> {
+    let is_secret_flag =
+        |word: &str| word.starts_with('-') && matches!(secrecy(word), Secrecy::Whole);
+    let is_secret = |(index, word): (usize, &&str)| {
+        let (flag, value) = word.split_once('=').unwrap_or((word, ""));
+        let lower = word.to_lowercase();
+        let follows_flag = index > 0
+            && is_secret_flag(words[index - 1])
+            && !words[index - 1].contains('=')
+            && !word.starts_with('-');
+        follows_flag
+            || (!value.is_empty() && is_secret_flag(flag))
+            || lower.contains("authorization:")
+            || lower.contains("bearer ")
+    };
+    words.iter().enumerate().map(is_secret).collect()
+}
+
+/// `text` without what is secret in a URL: user, password and query.
+pub(super) fn without_secrets(text: &str) -> String {
+    let mut hidden = Hidden::default();
+    if text.contains("://") {
+        hidden.add_url(0..text.len(), text);
+    }
+    Masked::new("", text, &hidden).text
 }
 
 /// How secret the values below a key are.
@@ -199,15 +248,14 @@ pub(super) struct Masked {
 }
 
 impl Masked {
-    pub(super) fn new(source: &SourceText) -> Self {
-        let original = &source.text;
+    pub(super) fn new(name: &str, original: &str, hidden: &Hidden) -> Self {
         let mut masked = Self {
-            name: source.name.clone(),
+            name: name.to_owned(),
             text: String::new(),
             moves: Vec::new(),
         };
         let mut at = 0;
-        for range in joined(&source.hidden.ranges) {
+        for range in joined(&hidden.ranges) {
             masked.text.push_str(&original[at..range.start]);
             let start = masked.text.len();
             masked.text.push_str("***");

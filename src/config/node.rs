@@ -167,8 +167,8 @@ impl Node {
 
     /// Lays `other` over this: tables merge key by key, everything else is replaced.
     ///
-    /// A null removes the key, so that the default holds again. Tables whose keys depend on each
-    /// other (`auth`, with its `type`) are replaced whole.
+    /// A null removes the key, so that the default holds again. An `auth` that says with `type` what
+    /// it is replaces the other, whose keys need not be its own.
     pub(super) fn merge(&mut self, other: Self) {
         match (&mut self.value, other.value) {
             (Value::Table(below), Value::Table(above)) => merge_tables(below, above),
@@ -181,16 +181,15 @@ impl Node {
     }
 }
 
-const REPLACED_WHOLE: [&str; 1] = ["auth"];
-
 fn merge_tables(below: &mut Table, above: Table) {
     for (name, entry) in above {
         if matches!(entry.node.value, Value::Null) {
             below.shift_remove(&name);
             continue;
         }
+        let replaces = name == "auth" && entry.node.get("type").is_some();
         match below.get_mut(&name) {
-            Some(old) if !REPLACED_WHOLE.contains(&name.as_str()) => {
+            Some(old) if !replaces => {
                 old.key = entry.key;
                 old.node.merge(entry.node);
             }
@@ -242,6 +241,14 @@ impl<'t> Place<'t> {
     pub(super) fn is_written(&self) -> bool {
         self.node
             .is_some_and(|node| !matches!(node.value, Value::Null))
+    }
+
+    /// Whether the value is written, and no empty list or table.
+    pub(super) fn has_content(&self) -> bool {
+        self.is_written()
+            && self
+                .node
+                .is_some_and(|node| node.is_leaf() || node.children().next().is_some())
     }
 
     /// Whether the text may be shown in a message.

@@ -18,6 +18,9 @@ use super::{
 /// is most likely not a config at all.
 const SHOWN_MAX: usize = 100;
 
+/// Longest sentence of a notice; longer ones quote something that is no word.
+const MESSAGE_CHARS_MAX: usize = 600;
+
 /// Everything that is wrong with a config, and the warnings beside it, in the order of the files.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct Mistakes {
@@ -68,6 +71,8 @@ pub struct Notice {
     pub severity: Severity,
     /// What is wrong, in one sentence without a full stop.
     pub message: String,
+    /// What is wrong at the place that is marked.
+    pub label: Option<String>,
     /// What to do about it.
     pub suggestion: Option<String>,
     /// The file, as it was named, or `environment`.
@@ -220,6 +225,16 @@ impl Sources {
         &self.list[source]
     }
 
+    /// Notes that `source` is another program's config.
+    pub(super) fn mark_foreign(&mut self, source: usize) {
+        self.list[source].foreign = true;
+    }
+
+    /// Notes an input that `source` declares.
+    pub(super) fn add_input(&mut self, source: usize, id: String, default: Option<String>) {
+        self.list[source].inputs.insert(id, default);
+    }
+
     /// Changes what is hidden of the source `source`, given its text.
     pub(super) fn hide(&mut self, source: usize, change: impl FnOnce(&mut Hidden, &str)) {
         let SourceText { hidden, text, .. } = &mut self.list[source];
@@ -257,17 +272,17 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn mistake(message: impl Into<String>) -> Self {
-        Self::new(Severity::Mistake, message.into())
+        Self::new(Severity::Mistake, &message.into())
     }
 
     pub(super) fn warning(message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, message.into())
+        Self::new(Severity::Warning, &message.into())
     }
 
-    fn new(severity: Severity, message: String) -> Self {
+    fn new(severity: Severity, message: &str) -> Self {
         Self {
             severity,
-            message,
+            message: printable(message),
             marks: Vec::new(),
             help: None,
             file: None,
@@ -277,7 +292,7 @@ impl Finding {
     /// Marks `span`; the first mark is where the notice points.
     pub(super) fn at(mut self, span: Option<Span>, label: impl Into<String>) -> Self {
         if let Some(span) = span {
-            self.marks.push((span, label.into()));
+            self.marks.push((span, printable(&label.into())));
         }
         self
     }
@@ -289,7 +304,7 @@ impl Finding {
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(printable(&help.into()));
         self
     }
 
@@ -338,7 +353,7 @@ impl Findings {
         let masked: Vec<_> = sources
             .list
             .iter()
-            .map(|s| Arc::new(Masked::new(s)))
+            .map(|source| Arc::new(Masked::new(&source.name, &source.text, &source.hidden)))
             .collect();
         self.list
             .into_iter()
@@ -362,6 +377,7 @@ fn notice(finding: Finding, sources: &Sources, masked: &[Arc<Masked>]) -> Notice
     Notice {
         severity: finding.severity,
         message: finding.message,
+        label: finding.marks.first().map(|(_, label)| label.clone()),
         suggestion: finding.help,
         file: first
             .map(|span| sources.get(span.source).name.clone())
@@ -370,6 +386,23 @@ fn notice(finding: Finding, sources: &Sources, masked: &[Arc<Masked>]) -> Notice
         column: first.map(|span| at(span).1),
         marks: finding.marks.into_iter().map(mark).collect(),
     }
+}
+
+/// `text` on one line of sensible length: it may quote whatever a file holds.
+fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == MESSAGE_CHARS_MAX {
+            printable.push_str("...");
+            break;
+        }
+        if c.is_control() {
+            printable.extend(c.escape_debug());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable
 }
 
 /// Line and column of the byte `at`, both from 1, the column in characters.

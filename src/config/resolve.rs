@@ -44,6 +44,8 @@ pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
     /// Whether a file is there; a test or a dry run has its own answer.
     pub(super) is_file: fn(&Path) -> bool,
+    /// Whether a file could not be read, so that what is missing may stand there.
+    pub(super) is_incomplete: bool,
 }
 
 /// Resolves `file`, whose places stand in `tree`.
@@ -224,10 +226,9 @@ impl Resolver<'_> {
             self.findings.add(
                 Finding::mistake(format!("`{}` begins with `~`", at.path()))
                     .at(at.span(), "no shell expands this")
-                    .help(format!(
-                        "write \"${{HOME}}{}\"",
-                        written.trim_start_matches('~')
-                    )),
+                    .help_if(at.is_quotable().then(|| {
+                        format!("write \"${{HOME}}{}\"", written.trim_start_matches('~'))
+                    })),
             );
         }
         let source = at
@@ -322,7 +323,7 @@ impl Resolver<'_> {
 
     /// Reports a value that its key does not allow.
     fn wrong(&mut self, at: &Place<'_>, label: &str) {
-        let finding = Finding::mistake(format!("`{}` has a value out of range", at.path()));
+        let finding = Finding::mistake(format!("`{}` is out of range", at.path()));
         self.findings.add(finding.at(at.span(), label));
     }
 }

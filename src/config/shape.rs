@@ -91,7 +91,10 @@ impl<'s> Check<'s, '_> {
         }
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
-            return self.wrong_type(node, "a table", None, path);
+            let keys = section.keys();
+            let help = (!keys.is_empty()).then(|| format!("its keys are {}", hint::listed(&keys)));
+            self.report_type(node, "a table", help, path);
+            return false;
         };
         let required = section.required();
         let mut missing = required.clone();
@@ -117,8 +120,9 @@ impl<'s> Check<'s, '_> {
         }
         for name in &missing {
             let finding = Finding::mistake(format!("`{path}` needs `{name}`"));
+            let finding = finding.at(Some(span), format!("`{name}` is missing"));
             self.findings
-                .add(finding.at(Some(span), format!("`{name}` is missing")));
+                .add(finding.help(format!("write {name} = \"...\"")));
         }
         complete && missing.is_empty()
     }
@@ -126,26 +130,27 @@ impl<'s> Check<'s, '_> {
     fn unknown_key(&mut self, key: &str, entry: &Entry, section: Section<'_>, path: &str) {
         self.sources.hide_values(&entry.node);
         let message = format!("unknown key `{}`", join(path, key));
+        if known::is_later(section.name, key) {
+            // A key that promises protection must not be ignored, whoever's document it stands in.
+            let finding = Finding::mistake(message);
+            let finding = finding.at(Some(entry.key), "not supported by this version");
+            self.findings.add(finding.help("remove it"));
+            return;
+        }
+        let keys = section.keys();
+        let close = hint::closest(key, keys.iter().copied());
+        let meant = known::in_place_of(section.name, key).map(str::to_owned);
+        let meant = meant.or_else(|| close.map(|close| format!("did you mean `{close}`?")));
         let finding = if self.sources.get(entry.key.source).foreign {
             Finding::warning(message)
+                .at(Some(entry.key), "ignored")
+                .help_if(meant)
         } else {
-            Finding::mistake(message)
+            let all = || format!("the keys here are {}", hint::listed(&keys));
+            let finding = Finding::mistake(message).at(Some(entry.key), "no such key");
+            finding.help(meant.unwrap_or_else(all))
         };
-        let keys = section.keys();
-        let (label, help) = if known::is_later(section.name, key) {
-            ("not supported by this version", "remove it".to_owned())
-        } else if let Some(help) = known::in_place_of(section.name, key) {
-            ("not a key of ours", help.to_owned())
-        } else if let Some(close) = hint::closest(key, keys.iter().copied()) {
-            ("no such key", format!("did you mean `{close}`?"))
-        } else {
-            (
-                "no such key",
-                format!("the keys here are {}", hint::listed(&keys)),
-            )
-        };
-        self.findings
-            .add(finding.at(Some(entry.key), label).help(help));
+        self.findings.add(finding);
     }
 
     fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
@@ -157,7 +162,13 @@ impl<'s> Check<'s, '_> {
             *node = compound;
         }
         let Value::List(items) = &mut node.value else {
-            return self.wrong_type(node, "a list", Some("[\"...\"]"), path);
+            let written = self
+                .quotable(node)
+                .filter(|text| !text.is_empty())
+                .unwrap_or("...");
+            let help = format!("write [\"{}\"]", written.escape_debug());
+            self.report_type(node, "a list", Some(help), path);
+            return false;
         };
         let mut kept = Vec::new();
         for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
@@ -202,11 +213,11 @@ impl<'s> Check<'s, '_> {
         let tags: Vec<&str> = options.iter().filter_map(tag).collect();
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
-            return self.wrong_type(node, "a table", None, path);
+            return self.wrong_type(node, "a table", path);
         };
         let Some(entry) = table.get_mut(TAG) else {
             let finding = Finding::mistake(format!("`{path}` needs `{TAG}`"));
-            let help = format!("write {}", hint::bare(&quoted(&tags, "type = ")));
+            let help = format!("write {}", hint::joined(&quoted(&tags, "type = "), "or"));
             self.findings
                 .add(finding.at(Some(span), "`type` is missing").help(help));
             return false;
@@ -232,7 +243,10 @@ impl<'s> Check<'s, '_> {
 
     fn word(&mut self, node: &mut Node, words: &[&str], path: &str) -> bool {
         let Some(written) = node.as_text() else {
-            let help = format!("the legal values are {}", hint::bare(&quoted(words, "")));
+            let help = format!(
+                "the legal values are {}",
+                hint::joined(&quoted(words, ""), "and")
+            );
             self.report_type(node, "a string", Some(help), path);
             return false;
         };
@@ -250,7 +264,10 @@ impl<'s> Check<'s, '_> {
         } else {
             "no such value".to_owned()
         };
-        let help = format!("the legal values are {}", hint::bare(&quoted(words, "")));
+        let help = format!(
+            "the legal values are {}",
+            hint::joined(&quoted(words, ""), "and")
+        );
         self.findings.add(
             Finding::mistake(message)
                 .at(Some(node.span), label)
@@ -274,7 +291,7 @@ impl<'s> Check<'s, '_> {
                 false
             }
             Value::List(_) | Value::Null | Value::Table(_) => {
-                self.wrong_type(node, "a string", None, path)
+                self.wrong_type(node, "a string", path)
             }
         }
     }
@@ -307,7 +324,7 @@ impl<'s> Check<'s, '_> {
         if let Value::Float(_) | Value::Integer(_) = node.value {
             return true;
         }
-        self.wrong_type(node, "a number", None, path)
+        self.wrong_type(node, "a number", path)
     }
 
     fn integer(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
@@ -317,8 +334,17 @@ impl<'s> Check<'s, '_> {
             node.value = Value::Integer(value);
         }
         let Value::Integer(value) = node.value else {
-            let example = schema.get("default").map(Json::to_string);
-            return self.wrong_type(node, "a whole number", example.as_deref(), path);
+            let help = match node.value {
+                Value::Float(_) => "write it without a fraction",
+                Value::Bool(_)
+                | Value::Integer(_)
+                | Value::List(_)
+                | Value::Null
+                | Value::Table(_)
+                | Value::Text(_) => "write digits, without quotes",
+            };
+            self.report_type(node, "a whole number", Some(help.to_owned()), path);
+            return false;
         };
         let (min, max) = bounds(schema);
         if (min..=max).contains(&value) {
@@ -380,9 +406,8 @@ impl<'s> Check<'s, '_> {
     }
 
     /// Reports that `node` is not `wanted`; false, for the caller to return.
-    fn wrong_type(&mut self, node: &Node, wanted: &str, example: Option<&str>, path: &str) -> bool {
-        let help = example.map(|example| format!("write for example {example}"));
-        self.report_type(node, wanted, help, path);
+    fn wrong_type(&mut self, node: &Node, wanted: &str, path: &str) -> bool {
+        self.report_type(node, wanted, None, path);
         false
     }
 

@@ -118,7 +118,7 @@ impl JsonSchema for Size {
         json_schema!({
             "description": "A number of bytes with a unit: B, KiB, MiB, GiB (or kB, MB, GB).",
             "type": "string",
-            "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[kKmMgG]?[iI]?[bB]?\s*$|\$\{",
+            "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG][iI]?[bB]?|[bB])\s*$|\$\{",
             UNIT_KEYWORD: Self::KEYWORD,
         })
     }

@@ -39,7 +39,7 @@ pub(super) struct Writing {
     /// Written first.
     pub(super) first: Option<Bytes>,
     /// Dropped when the reader is gone.
-    pub(super) guard: Option<DropGuard>,
+    pub(super) _guard: Option<DropGuard>,
 }
 
 /// An answer that follows `stream` from `place` on.

@@ -43,7 +43,7 @@ pub(super) struct Asked {
 }
 
 /// The future of an answer, which survives its connection.
-pub(super) type Answer = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
+pub(super) type Answer = Detached<Outcome>;
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
@@ -76,10 +76,7 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
         let _running = running;
         proxy.answer(call).await
     };
-    (
-        Box::pin(Detached::new(future, gone, edge.tasks.clone())),
-        receiver,
-    )
+    (Detached::new(future, gone, edge.tasks.clone()), receiver)
 }
 
 /// Answers over streamable HTTP.
@@ -102,7 +99,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
         answer,
         events,
     };
-    pump.as_events(edge, first, cancel)
+    pump.into_events(edge, first, cancel)
 }
 
 /// An answer that nothing precedes.
@@ -134,7 +131,7 @@ struct Pump {
 }
 
 impl Pump {
-    fn as_events(
+    fn into_events(
         self,
         edge: &Arc<Edge>,
         first: Option<Event>,
@@ -158,7 +155,7 @@ impl Pump {
             } else {
                 None
             },
-            guard: modern.then(|| cancel.drop_guard()),
+            _guard: modern.then(|| cancel.drop_guard()),
         };
         edge.tasks
             .spawn("stream of a call", self.run(Arc::clone(&stream), first));

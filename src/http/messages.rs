@@ -60,7 +60,7 @@ pub(super) fn open(
         keep_alive: edge.keep_alive,
         ids: false,
         first: Some(Bytes::from(endpoint)),
-        guard: Some(gone.drop_guard()),
+        _guard: Some(gone.drop_guard()),
     };
     body::events(stream, place, writing)
 }
@@ -110,7 +110,7 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
 
 fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
     match message {
-        Message::Notification(notification) => told(session, &notification),
+        Message::Notification(notification) => told(&edge.proxy, session, &notification),
         Message::Response(response) => {
             if let Some(id) = response.id {
                 session.answer(&id, response.outcome);

@@ -16,6 +16,8 @@ pub(super) struct Guard {
     hosts: Vec<String>,
     origins: Vec<String>,
     listen: IpAddr,
+    /// Hosts as nearly all clients write them, so that most requests need one comparison.
+    usual: [String; 2],
 }
 
 impl Guard {
@@ -32,6 +34,10 @@ impl Guard {
                 .map(|o| o.to_ascii_lowercase())
                 .collect(),
             listen: config.listen.ip(),
+            usual: [
+                config.listen.to_string(),
+                format!("localhost:{}", config.listen.port()),
+            ],
         }
     }
 
@@ -73,6 +79,10 @@ impl Guard {
     }
 
     fn host_is_welcome(&self, host: &str) -> bool {
+        let loopback = self.listen.is_loopback();
+        if loopback && self.usual.iter().any(|usual| usual == host) {
+            return true;
+        }
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
         };
@@ -110,6 +120,7 @@ mod tests {
             hosts: vec!["mcp.example.com".to_owned()],
             origins: vec!["https://app.example.com".to_owned()],
             listen: [10, 0, 0, 5].into(),
+            usual: ["10.0.0.5:8080".to_owned(), "localhost:8080".to_owned()],
         };
         let check = |host: &str, origin: Option<&str>, expect: bool| {
             let mut request = Request::get("/mcp").header("host", host);

@@ -24,6 +24,7 @@ use crate::{
         envelope::Malformed, error, header, json as scan, meta::Meta, method::notice,
     },
     names::Scope,
+    proxy::Proxy,
     session::{
         Client, Session, legacy,
         modern::{self, Refusal},
@@ -43,10 +44,10 @@ pub(super) async fn handle(
         return post(edge, scope, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, request.headers());
+        return get(edge, &scope, request.headers());
     }
     if is(&Verb::DELETE, &request) {
-        return delete(edge, request.headers());
+        return delete(edge, &scope, request.headers());
     }
     wrong_verb("GET, POST, DELETE")
 }
@@ -163,6 +164,7 @@ impl Post<'_> {
             revision: envelope.revision,
             info: envelope.info,
             capabilities: envelope.capabilities,
+            profile: Arc::default(),
             session: None,
         };
         let asked = Asked {
@@ -269,6 +271,7 @@ impl Post<'_> {
             revision,
             info: None,
             capabilities: NO_CAPABILITIES,
+            profile: Arc::default(),
             session: None,
         };
         let asked = Asked {
@@ -287,7 +290,7 @@ impl Post<'_> {
     fn notification(&self, notification: &Notification) -> Response<Body> {
         match self.session() {
             Ok(Some(session)) => {
-                told(session.as_ref(), notification);
+                told(&self.edge.proxy, &session, notification);
                 accepted()
             }
             Ok(None) => accepted(),
@@ -348,7 +351,7 @@ impl Post<'_> {
                 Some(envelope::response(Some(&id), &outcome))
             }
             Ok(Message::Notification(notification)) => {
-                told(session, &notification);
+                told(&self.edge.proxy, session, &notification);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -365,7 +368,7 @@ impl Post<'_> {
 
     /// The session that the headers name; `None` when they name none.
     fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, self.headers)
+        find_session(self.edge, &self.scope, self.headers)
     }
 
     fn version(&self) -> Version {
@@ -400,7 +403,12 @@ fn unsupported(id: &Id, asked: &str) -> Response<Body> {
     rpc_error(StatusCode::BAD_REQUEST, Some(id), &error)
 }
 
-fn find_session(edge: &Edge, headers: &HeaderMap) -> Result<Option<Arc<Session>>, Response<Body>> {
+/// The session that the headers name; one of another route is as unknown as one that has ended.
+fn find_session(
+    edge: &Edge,
+    scope: &Scope,
+    headers: &HeaderMap,
+) -> Result<Option<Arc<Session>>, Response<Body>> {
     let Some(id) = headers.get(header::SESSION_ID) else {
         return Ok(None);
     };
@@ -408,16 +416,15 @@ fn find_session(edge: &Edge, headers: &HeaderMap) -> Result<Option<Arc<Session>>
         .to_str()
         .ok()
         .and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
-    match found.filter(|session| session.kind == Kind::Streamable) {
-        Some(session) => Ok(Some(session)),
-        None => {
-            let error = RpcError::new(
-                error::INVALID_REQUEST,
-                "Session not found: initialize again",
-            );
-            Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
-        }
+    let own = |session: &Arc<Session>| session.kind == Kind::Streamable && session.scope == *scope;
+    if let Some(session) = found.filter(own) {
+        return Ok(Some(session));
     }
+    let error = RpcError::new(
+        error::INVALID_REQUEST,
+        "Session not found: initialize again",
+    );
+    Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
@@ -444,6 +451,7 @@ pub(super) fn asked_in(
         revision: opening.revision,
         info: opening.info.clone(),
         capabilities: opening.capabilities.clone(),
+        profile: Arc::clone(&opening.profile),
         session: Some(Arc::clone(session)),
     };
     Ok(Asked {
@@ -466,7 +474,7 @@ fn token_of(request: &Request) -> Option<Raw> {
 }
 
 /// Takes a notification of a session's client.
-pub(crate) fn told(session: &Session, notification: &Notification) {
+pub(crate) fn told(proxy: &Proxy, session: &Session, notification: &Notification) {
     match notification.method.as_ref() {
         notice::INITIALIZED => session.set_initialized(),
         notice::CANCELLED => {
@@ -478,21 +486,21 @@ pub(crate) fn told(session: &Session, notification: &Notification) {
                 session.cancel(&id);
             }
         }
-        // Progress and roots of clients, and what is not known, concern no server that could be
-        // named.
+        notice::ROOTS_CHANGED => proxy.backends().roots_changed(session),
+        // Progress of clients and what is not known concern no server that could be named.
         _ => {}
     }
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
-fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
+fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
     if !accepts(headers, &["text/event-stream"]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
             "Accept must list text/event-stream",
         );
     }
-    let session = match find_session(edge, headers) {
+    let session = match find_session(edge, scope, headers) {
         Ok(Some(session)) => session,
         Ok(None) => return wrong_verb("POST"),
         Err(refusal) => return refusal,
@@ -506,18 +514,15 @@ fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
     let resumed = last
         .and_then(body::parse_event_id)
         .and_then(|(stream, seq)| Some((session.stream(stream)?, seq)));
-    let (stream, place) = match resumed {
-        Some((stream, seq)) => {
-            let place = stream.resume(seq);
-            (stream, place)
-        }
-        None => {
-            // A second stream of a session replaces the first at once.
-            let stream = session.open_standing();
-            let place = stream.take_over();
-            edge.proxy.tell_session(&session);
-            (stream, place)
-        }
+    let (stream, place) = if let Some((stream, seq)) = resumed {
+        let place = stream.resume(seq);
+        (stream, place)
+    } else {
+        // A second stream of a session replaces the first at once.
+        let stream = session.open_standing();
+        let place = stream.take_over();
+        edge.proxy.tell_session(&session);
+        (stream, place)
     };
     let first = if priming {
         crate::mcp::sse::priming(&body::event_id(stream.id, place.seq), None)
@@ -528,13 +533,13 @@ fn get(edge: &Arc<Edge>, headers: &HeaderMap) -> Response<Body> {
         keep_alive: edge.keep_alive,
         ids: true,
         first: Some(first),
-        guard: None,
+        _guard: None,
     };
     body::events(stream, place, writing)
 }
 
-fn delete(edge: &Edge, headers: &HeaderMap) -> Response<Body> {
-    match find_session(edge, headers) {
+fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
+    match find_session(edge, scope, headers) {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")

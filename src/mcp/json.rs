@@ -47,6 +47,7 @@ impl Raw {
     }
 
     /// The part of this value at `span`, which must hold one whole value.
+    #[must_use]
     pub fn slice(&self, span: Range<usize>) -> Self {
         Self(self.0.slice(span))
     }

@@ -151,7 +151,7 @@ impl Reader {
                 self.event.id = Some(String::from_utf8_lossy(value).into_owned());
             }
             b"retry" => {
-                self.event.retry = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok())
+                self.event.retry = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
             }
             _ => {}
         }

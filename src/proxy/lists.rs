@@ -31,9 +31,11 @@ impl Proxy {
         let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
         if let Some(next) = page.next {
             let cursor = seal(kind, next, &catalog);
-            members.push_str(&format!(r#","nextCursor":"{cursor}""#));
+            members.push_str(r#","nextCursor":""#);
+            members.push_str(&cursor);
+            members.push('"');
         }
-        Ok(finish(&members, &view, call.client.era()))
+        Ok(finish(&members, view, call.client.era()))
     }
 
     fn offset(&self, cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
@@ -165,7 +167,7 @@ fn stale_cursor() -> Raw {
 }
 
 /// The result around a page, with what the server's own list result carried beside its items.
-fn finish(members: &str, view: &View<'_>, era: Era) -> Raw {
+fn finish(members: &str, view: View<'_>, era: Era) -> Raw {
     let rest = view.rest().map(|rest| {
         let text = rest.as_str().trim();
         text[1..text.len() - 1].to_owned()

@@ -164,6 +164,7 @@ mod tests {
             revision,
             info: Some(Raw::from_static(r#"{"name":"c"}"#)),
             capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
             session: None,
         }
     }

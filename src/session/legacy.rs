@@ -1,5 +1,7 @@
 //! The rules of the legacy era: `initialize`, and the shape of what it answers.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::json;
 
@@ -30,11 +32,23 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
         .filter(|revision| revision.era() == crate::mcp::Era::Legacy)
         .unwrap_or(Revision::LEGACY);
     let object = |key: &str| params.get(key).filter(Raw::is_object);
+    let capabilities = object("capabilities").unwrap_or(Raw::from_static("{}"));
+    let profile = profile(&capabilities);
     Ok(Opening {
         revision,
         info: object("clientInfo"),
-        capabilities: object("capabilities").unwrap_or(Raw::from_static("{}")),
+        capabilities,
+        profile,
     })
+}
+
+/// The capabilities in a canonical spelling; empty when there are none.
+fn profile(capabilities: &Raw) -> Arc<str> {
+    match capabilities.read::<serde_json::Value>() {
+        Ok(serde_json::Value::Object(object)) if object.is_empty() => Arc::default(),
+        Ok(value) => value.to_string().into(),
+        Err(_) => Arc::default(),
+    }
 }
 
 /// The result of `initialize`.

@@ -49,6 +49,8 @@ pub struct Opening {
     pub info: Option<Raw>,
     /// `capabilities`, an object.
     pub capabilities: Raw,
+    /// The capabilities in a canonical spelling; empty when there are none.
+    pub profile: Arc<str>,
 }
 
 /// One legacy session.

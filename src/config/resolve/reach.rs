@@ -71,7 +71,8 @@ impl Resolver<'_> {
             return Some(Transport::Builtin);
         }
         // With a mistyped transport nobody knows what is missing.
-        if at.key("transport").is_written() && server.transport.is_none() {
+        let is_mistyped = at.key("transport").is_written() && server.transport.is_none();
+        if is_mistyped || self.surroundings.is_incomplete {
             return None;
         }
         if !server.enabled {
@@ -105,7 +106,11 @@ impl Resolver<'_> {
 
     /// Warns of keys that are written and that `what` does not read.
     fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
-        for at in keys.iter().map(|key| at.key(key)).filter(Place::is_written) {
+        for at in keys
+            .iter()
+            .map(|key| at.key(key))
+            .filter(Place::has_content)
+        {
             self.findings.add(
                 Finding::warning(format!("`{}` has no effect", at.path()))
                     .at(at.key_span(), format!("{what} does not use it")),
@@ -119,8 +124,8 @@ impl Resolver<'_> {
         kind: Option<TransportKind>,
         at: &Place<'_>,
     ) -> Option<Transport> {
-        if let Some(kind) = kind.filter(|kind| *kind != TransportKind::Stdio) {
-            self.mismatch(kind, "a program is spoken to on stdin and stdout", at);
+        if kind.is_some_and(|kind| kind != TransportKind::Stdio) {
+            self.mismatch("a program is spoken to on stdin and stdout", at);
             return None;
         }
         let program = server.command.as_deref()?;
@@ -148,26 +153,18 @@ impl Resolver<'_> {
         }))
     }
 
-    fn mismatch(&mut self, kind: TransportKind, why: &str, at: &Place<'_>) {
-        let help = match kind {
-            TransportKind::WebSocket => "its URL begins with `ws:` or `wss:`",
-            TransportKind::Auto | TransportKind::Http | TransportKind::Sse => {
-                "its URL begins with `http:` or `https:`"
-            }
-            TransportKind::Builtin => "the toolbox needs neither `command` nor `url`",
-            TransportKind::Stdio => "it needs `command`",
-        };
+    fn mismatch(&mut self, why: &str, at: &Place<'_>) {
         let at = at.key("transport");
         self.findings.add(
             Finding::mistake(format!("`{}` does not fit", at.path()))
                 .at(at.span(), why)
-                .help(format!("leave it out, or mend the other key: {help}")),
+                .help("leave it out, and it follows from `command` or `url`"),
         );
     }
 
     fn program_name(&mut self, program: &str, at: &Place<'_>) {
         if program.trim().is_empty() {
-            self.unusable(at, "is empty");
+            self.unusable(at, "is empty, or blank");
         } else if program.contains('\0') {
             self.unusable(at, "has a NUL character");
         } else if let Some((first, rest)) = program.split_once(char::is_whitespace)
@@ -220,15 +217,24 @@ impl Resolver<'_> {
         self.clear_text(&url, &auth, &headers, at);
         let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
         let remote = Remote { url, headers, auth };
-        match (kind, is_socket) {
-            (None | Some(TransportKind::WebSocket), true) => Some(Transport::WebSocket(remote)),
-            (None | Some(TransportKind::Auto), false) => Some(Transport::Auto(remote)),
-            (Some(TransportKind::Http), false) => Some(Transport::Http(remote)),
-            (Some(TransportKind::Sse), false) => Some(Transport::Sse(remote)),
-            (Some(kind), _) => {
+        let implied = if is_socket {
+            TransportKind::WebSocket
+        } else {
+            TransportKind::Auto
+        };
+        match kind.unwrap_or(implied) {
+            TransportKind::WebSocket if is_socket => Some(Transport::WebSocket(remote)),
+            TransportKind::Auto if !is_socket => Some(Transport::Auto(remote)),
+            TransportKind::Http if !is_socket => Some(Transport::Http(remote)),
+            TransportKind::Sse if !is_socket => Some(Transport::Sse(remote)),
+            TransportKind::Auto
+            | TransportKind::Builtin
+            | TransportKind::Http
+            | TransportKind::Sse
+            | TransportKind::Stdio
+            | TransportKind::WebSocket => {
                 let scheme = remote.url.scheme_str().unwrap_or_default();
                 self.mismatch(
-                    kind,
                     &format!("the URL of this server begins with `{scheme}:`"),
                     at,
                 );
@@ -238,29 +244,26 @@ impl Resolver<'_> {
     }
 
     fn url(&mut self, written: &str, at: &Place<'_>) -> Option<Uri> {
-        let problem = match written.trim().parse::<Uri>() {
-            Err(_) => "not a URL",
+        const EXAMPLE: &str = "write for example \"https://mcp.example.com/mcp\"";
+        let (problem, help) = match written.trim().parse::<Uri>() {
+            Err(_) => ("not a URL", EXAMPLE),
             Ok(url) => match (url.scheme_str(), url.authority()) {
                 (Some("http" | "https" | "ws" | "wss"), Some(authority)) => {
                     if !authority.as_str().contains('@') {
                         return Some(url);
                     }
-                    "a URL with a password ends up in logs"
+                    let help = "write the password in `auth` or `headers`";
+                    ("a URL with a password ends up in logs", help)
                 }
-                (Some(_), _) => "only `http:`, `https:`, `ws:` and `wss:` are understood",
-                (None, _) => "the scheme is missing",
+                (Some(_), _) => (
+                    "only `http:`, `https:`, `ws:` and `wss:` are understood",
+                    EXAMPLE,
+                ),
+                (None, _) => ("the scheme is missing", EXAMPLE),
             },
         };
-        let help = if problem.contains("password") {
-            "write the password in `auth` or `headers`".to_owned()
-        } else {
-            "write for example \"https://mcp.example.com/mcp\"".to_owned()
-        };
-        self.findings.add(
-            Finding::mistake(format!("`{}` is not usable", at.path()))
-                .at(at.span(), problem)
-                .help(help),
-        );
+        let finding = Finding::mistake(format!("`{}` is not usable", at.path()));
+        self.findings.add(finding.at(at.span(), problem).help(help));
         None
     }
 

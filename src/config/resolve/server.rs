@@ -39,7 +39,8 @@ impl Resolver<'_> {
                 }
                 Err(error) => self.findings.add(
                     Finding::mistake("this is not the name of a server")
-                        .at(at.key_span(), error.to_string()),
+                        .at(at.key_span(), error.to_string())
+                        .help("names are part of URLs: write for example `aws-s3`"),
                 ),
             }
         }
@@ -144,7 +145,8 @@ impl Resolver<'_> {
         if let Some(Err(error)) = namespace.as_deref().map(ServerName::parse) {
             self.findings.add(
                 Finding::mistake(format!("`{}` must be a name like a server's", at.path()))
-                    .at(at.span(), error.to_string()),
+                    .at(at.span(), error.to_string())
+                    .help("write for example \"aws-s3\""),
             );
         }
         namespace

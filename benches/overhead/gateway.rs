@@ -1,0 +1,150 @@
+//! The gateway that is measured: the built program, configured as a user would.
+//!
+//! `plan`, `memory` and `startup` start it. Every gateway has a home of its own under the
+//! directory of the run, so nothing of one start or of the user's own config shows in the next.
+
+use std::{
+    fmt::Write,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Fault, WORKERS,
+    call::Era,
+    cell::Target,
+    client::{Client, Tool},
+    echo,
+    process::Process,
+};
+
+/// Longest time until every server is listed.
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Where gateways come from and where they live.
+#[derive(Debug)]
+pub(crate) struct Stable {
+    /// The program.
+    pub(crate) program: PathBuf,
+    /// Holds the home of each.
+    pub(crate) directory: tempfile::TempDir,
+}
+
+/// How a gateway reaches its servers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Transport {
+    Http,
+    Stdio,
+}
+
+impl Transport {
+    pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Stdio];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Stdio => "stdio",
+        }
+    }
+}
+
+/// The servers of one gateway, all of them echo servers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Servers {
+    pub(crate) era: Era,
+    pub(crate) transport: Transport,
+    pub(crate) count: usize,
+    /// The echo server that those on HTTP are paths of.
+    pub(crate) echo: SocketAddr,
+    /// Sessions that one agent may have.
+    pub(crate) sessions: usize,
+}
+
+impl Servers {
+    /// What the report and `--path` call this gateway.
+    pub(crate) fn name(&self) -> String {
+        match self.count {
+            1 => self.transport.name().to_owned(),
+            count => format!("{}-{count}", self.transport.name()),
+        }
+    }
+
+    /// Starts a gateway in front of them; `purpose` names its home.
+    pub(crate) async fn start(&self, stable: &Stable, purpose: &str) -> Result<Process, Fault> {
+        let home = stable.directory.path().join(purpose);
+        Process::gateway(&stable.program, &self.config()?, &home).await
+    }
+
+    /// Waits until `gateway` lists every tool of these servers.
+    pub(crate) async fn ready(&self, gateway: &Process) -> Result<Target, Fault> {
+        let expected: Vec<String> = self
+            .names()
+            .map(|server| format!("mcp_{server}_{}", echo::TOOL))
+            .collect();
+        let deadline = Instant::now() + PATIENCE;
+        let mut client = Client::open(gateway.address(), self.era).await?;
+        loop {
+            let listed = client.tools().await?;
+            if expected.iter().all(|name| listed.contains(name)) {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(format!("lists {listed:?} where {expected:?} should be").into());
+            }
+            sleep(POLL).await;
+        }
+        client.close().await?;
+        let tools = expected
+            .into_iter()
+            .map(|name| Tool::new(name, self.era))
+            .collect();
+        Ok(Target {
+            address: gateway.address(),
+            pid: gateway.pid(),
+            tools,
+        })
+    }
+
+    fn config(&self) -> Result<String, Fault> {
+        let program = std::env::current_exe()?;
+        let program = utf8(&program)?;
+        let era = self.era.name();
+        let sessions = self.sessions;
+        let mut config =
+            format!("workers = {WORKERS}\nlimits = {{ sessions_per_agent = {sessions} }}\n");
+        for name in self.names() {
+            writeln!(config, "\n[servers.{name}]")?;
+            match self.transport {
+                Transport::Http => {
+                    writeln!(config, "url = \"http://{}/{name}\"", self.echo)?;
+                    writeln!(config, "transport = \"http\"")?;
+                }
+                Transport::Stdio => {
+                    writeln!(config, "command = '{program}'")?;
+                    writeln!(config, "args = [\"echo-stdio\", \"--era\", \"{era}\"]")?;
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        let single = self.count == 1;
+        (0..self.count).map(move |index| {
+            if single {
+                "echo".to_owned()
+            } else {
+                format!("echo{index}")
+            }
+        })
+    }
+}
+
+fn utf8(path: &Path) -> Result<&str, Fault> {
+    path.to_str()
+        .ok_or_else(|| format!("no UTF-8: {}", path.display()).into())
+}

@@ -1,0 +1,173 @@
+//! The arguments that several subcommands share: where the config is, and what is logged.
+
+use std::{
+    io::{self, IsTerminal},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::{EXIT_CONFIG, nearest::did_you_mean, output::say, wrong_usage};
+use crate::{
+    config::{self, Config, Environment, Loaded, Mistakes, Notice},
+    names::ServerName,
+    telemetry,
+};
+
+/// The variable that names the config file where no argument does.
+const CONFIG_VARIABLE: &str = "TOLLBRIDGE_CONFIG";
+/// What commands log that end by themselves: they say on their own what a person must know.
+const QUIET: &str = "error";
+
+/// Where the config is.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ConfigArgs {
+    /// Config file (TOML, YAML or JSON); several are merged, later ones win. Without it,
+    /// TOLLBRIDGE_CONFIG names one, else `tollbridge.{toml,yaml,json}` is looked for here and in
+    /// your config directory
+    #[arg(long, short, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// What is logged, such as `info` or `tollbridge=debug`; `RUST_LOG` comes first
+    #[arg(long, value_name = "FILTER", global = true)]
+    log_level: Option<String>,
+    /// Shape of log lines: human or json
+    #[arg(long, value_name = "FORMAT", global = true)]
+    log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Human,
+    Json,
+}
+
+/// Why there is no config to run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    /// It has mistakes. The operator mends them.
+    #[error(transparent)]
+    Mistakes(#[from] Mistakes),
+    /// None was named and none found. The operator names one.
+    #[error("no config: give one with --config FILE, or put tollbridge.toml here")]
+    Missing,
+}
+
+impl Unusable {
+    /// Says on stderr what is wrong.
+    pub(super) fn say(&self) -> ExitCode {
+        wrong_usage(&match self {
+            Self::Mistakes(mistakes) if has_colours() => mistakes.styled(),
+            Self::Mistakes(_) | Self::Missing => self.to_string(),
+        })
+    }
+
+    /// What is wrong, as an array of objects.
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Self::Mistakes(mistakes) => json!(mistakes.notices),
+            Self::Missing => json!([{
+                "severity": "mistake",
+                "message": "no config",
+                "label": null,
+                "suggestion": "give one with --config FILE, or put tollbridge.toml here",
+                "file": null,
+                "line": null,
+                "column": null,
+            }]),
+        }
+    }
+}
+
+impl ConfigArgs {
+    /// Reads the config.
+    pub(super) fn read(&self) -> Result<Loaded, Unusable> {
+        let environment = Environment::of_process();
+        let named = || environment.get(CONFIG_VARIABLE).map(PathBuf::from);
+        let files = if self.config.is_empty() {
+            named().or_else(config::find_default).into_iter().collect()
+        } else {
+            self.config.clone()
+        };
+        if files.is_empty() {
+            return Err(Unusable::Missing);
+        }
+        Ok(config::load(&files, &environment)?)
+    }
+
+    /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
+    pub(super) fn load(&self) -> Result<Config, ExitCode> {
+        let mut config = self.load_silently()?;
+        self.start_log(&mut config)?;
+        Ok(config)
+    }
+
+    /// Reads the config of a command that ends by itself, and starts a log for errors only; what
+    /// is wrong goes to stderr.
+    pub(super) fn load_quietly(&self) -> Result<Config, ExitCode> {
+        let mut config = self.load_silently()?;
+        self.quieten(&mut config)?;
+        Ok(config)
+    }
+
+    /// Starts a log for errors only, unless more was asked for.
+    pub(super) fn quieten(&self, config: &mut Config) -> Result<(), ExitCode> {
+        QUIET.clone_into(&mut config.log.level);
+        self.start_log(config)
+    }
+
+    fn load_silently(&self) -> Result<Config, ExitCode> {
+        let loaded = self.read().map_err(|unusable| unusable.say())?;
+        warn(&loaded.warnings);
+        Ok(loaded.config)
+    }
+
+    fn start_log(&self, config: &mut Config) -> Result<(), ExitCode> {
+        let environment = Environment::of_process();
+        if let Some(level) = environment.get("RUST_LOG").or(self.log_level.as_deref()) {
+            level.clone_into(&mut config.log.level);
+        }
+        match self.log_format {
+            Some(LogFormat::Human) => config.log.format = config::LogFormat::Human,
+            Some(LogFormat::Json) => config.log.format = config::LogFormat::Json,
+            None => {}
+        }
+        telemetry::start(&config.log).map_err(|invalid| wrong_usage(&invalid.to_string()))
+    }
+}
+
+/// Says on stderr what an operator should know of a config that may run.
+pub(super) fn warn(warnings: &[Notice]) {
+    let colours = has_colours();
+    for warning in warnings {
+        let text = if colours {
+            warning.styled()
+        } else {
+            warning.to_string()
+        };
+        say(&format!("{text}\n"));
+    }
+}
+
+/// The server called `name` in `config`; what is wrong goes to stderr.
+pub(super) fn server(name: &str, config: &Config) -> Result<ServerName, ExitCode> {
+    let known = config.servers.keys();
+    if let Some(server) = known.clone().find(|server| server.as_str() == name) {
+        return Ok(server.clone());
+    }
+    let names: Vec<&str> = known.map(ServerName::as_str).collect();
+    let ending = match did_you_mean(name, names.iter().map(|name| [*name])) {
+        nothing if nothing.is_empty() => format!("; these are: {}", names.join(", ")),
+        near => near,
+    };
+    say(&format!("there is no server `{name}`{ending}\n"));
+    Err(ExitCode::from(EXIT_CONFIG))
+}
+
+fn has_colours() -> bool {
+    let refused = Environment::of_process()
+        .get("NO_COLOR")
+        .is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !refused
+}

@@ -1,0 +1,280 @@
+//! `tollbridge call`
+
+mod arguments;
+
+use std::{
+    io::{self, Read},
+    process::ExitCode,
+};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{
+    block_on,
+    gateway::{self, Gateway, patiently},
+    nearest::did_you_mean,
+    output::{harmless, is_shown, print, refused, say},
+    target::TargetArgs,
+    wrong_usage,
+};
+use crate::{
+    catalog::{Kind, Tool},
+    mcp::{Method, Outcome, Raw, method::notice},
+};
+use arguments::Given;
+
+/// Longest arguments that are read from stdin, bytes; more than any server accepts by default.
+const ARGUMENTS_BYTES_MAX: u64 = 64 << 20;
+
+/// Call a tool
+#[derive(Args, Debug)]
+pub(super) struct Call {
+    /// The tool, as `list` names it
+    tool: String,
+    /// Its arguments as a JSON object; `-` reads it from stdin
+    #[arg(value_name = "JSON", conflicts_with = "arg")]
+    arguments: Option<String>,
+    /// One argument, as JSON or as plain text; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    arg: Vec<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Print the result as JSON, as the server gave it
+    #[arg(long)]
+    json: bool,
+}
+
+impl Call {
+    pub(super) fn run(&self) -> ExitCode {
+        let given = match self.given() {
+            Ok(given) => given,
+            Err(invalid) => return wrong_usage(&invalid.to_string()),
+        };
+        let target = match self.target.resolve() {
+            Ok(target) => target,
+            Err(code) => return code,
+        };
+        let work = async |gateway: &Gateway| self.call(&given, gateway).await;
+        block_on(1, gateway::with(target, work))
+    }
+
+    fn given(&self) -> Result<Given, arguments::Invalid> {
+        match self.arguments.as_deref() {
+            None => Given::pairs(&self.arg),
+            Some("-") if self.target.takes_stdin() => Err(arguments::Invalid::Stdin),
+            Some("-") => {
+                let mut text = String::new();
+                let stdin = io::stdin().lock();
+                stdin.take(ARGUMENTS_BYTES_MAX).read_to_string(&mut text)?;
+                Given::object(text)
+            }
+            Some(text) => Given::object(text.to_owned()),
+        }
+    }
+
+    async fn call(&self, given: &Given, gateway: &Gateway) -> ExitCode {
+        let Some(tool) = gateway.tool(&self.tool).await else {
+            return self.unknown(gateway);
+        };
+        let members = format!(
+            r#""name":{},"arguments":{}"#,
+            Raw::string(&self.tool).as_str(),
+            given.for_tool(&tool.item).as_str()
+        );
+        let answer = gateway.ask(Method::ToolsCall, &members, hear);
+        let outcome = patiently(answer, || format!("waiting for {}", tool.server)).await;
+        if self.json {
+            print_raw(&outcome)
+        } else {
+            print_plainly(&outcome, &tool)
+        }
+    }
+
+    /// Without all servers it is not known whether the name is wrong.
+    fn unknown(&self, gateway: &Gateway) -> ExitCode {
+        let catalog = gateway.proxy().board().catalog();
+        let tools = catalog.list(&gateway.scope, Kind::Tools).entries();
+        let names = tools.iter().map(|tool| [&*tool.exposed, &*tool.original]);
+        let ending = did_you_mean(&self.tool, names);
+        let complete = gateway.complain();
+        let code = wrong_usage(&format!("there is no tool `{}`{ending}", self.tool));
+        if complete { code } else { ExitCode::FAILURE }
+    }
+}
+
+/// Shows progress and log messages on stderr.
+fn hear(method: &str, params: Option<Raw>) {
+    let params: Value = params
+        .and_then(|params| params.read().ok())
+        .unwrap_or_default();
+    let line = match method {
+        notice::PROGRESS => progress(&params),
+        notice::MESSAGE => log_message(&params),
+        _ => return,
+    };
+    say(&format!("{}\n", harmless(&line)));
+}
+
+fn progress(params: &Value) -> String {
+    let total = params.get("total").map(|total| format!("/{total}"));
+    let message = params.get("message").and_then(Value::as_str);
+    format!(
+        "progress {}{}{}",
+        params.get("progress").unwrap_or(&Value::Null),
+        total.unwrap_or_default(),
+        message.map_or_else(String::new, |message| format!(": {message}"))
+    )
+}
+
+fn log_message(params: &Value) -> String {
+    let text = |key: &str| params.get(key).and_then(Value::as_str);
+    let logger = text("logger").map(|logger| format!(" {logger}"));
+    let data = match params.get("data") {
+        Some(Value::String(data)) => data.clone(),
+        Some(data) => data.to_string(),
+        None => String::new(),
+    };
+    let level = text("level").unwrap_or("log");
+    format!("{level}{}: {data}", logger.unwrap_or_default())
+}
+
+/// Prints the result, or an object with the `error`, byte for byte.
+fn print_raw(outcome: &Outcome) -> ExitCode {
+    match outcome {
+        Ok(result) => {
+            let printed = print(&format!("{}\n", result.as_str()));
+            match standing(result) {
+                Standing::Done => printed,
+                Standing::Failed | Standing::Unfinished { .. } => ExitCode::FAILURE,
+            }
+        }
+        Err(refusal) => {
+            print(&format!("{{\"error\":{}}}\n", refusal.as_str()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_plainly(outcome: &Outcome, tool: &Tool) -> ExitCode {
+    let result = match outcome {
+        Ok(result) => result,
+        Err(refusal) => {
+            say(&format!("{}\n", refused(refusal)));
+            return ExitCode::FAILURE;
+        }
+    };
+    let text = plain(result);
+    let printed = print(&if is_shown() { harmless(&text) } else { text });
+    match standing(result) {
+        Standing::Done => printed,
+        Standing::Failed => ExitCode::FAILURE,
+        Standing::Unfinished { kind } if kind == "input_required" => {
+            let server = &tool.server;
+            say(&format!(
+                "server `{server}` asks for input, which `call` cannot give\n"
+            ));
+            ExitCode::FAILURE
+        }
+        Standing::Unfinished { kind } => {
+            say(&harmless(&format!(
+                "the result is unfinished ({kind}); see --json\n"
+            )));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How a call ended, as its result says.
+enum Standing {
+    Done,
+    /// `isError`
+    Failed,
+    /// A `resultType` other than `complete`.
+    Unfinished {
+        kind: String,
+    },
+}
+
+fn standing(result: &Raw) -> Standing {
+    let kind = result.get("resultType");
+    match kind.as_ref().and_then(Raw::as_text).as_deref() {
+        None | Some("complete") => {}
+        Some(kind) => {
+            let kind = kind.to_owned();
+            return Standing::Unfinished { kind };
+        }
+    }
+    match result.get("isError") {
+        Some(flag) if flag.as_str() == "true" => Standing::Failed,
+        Some(_) | None => Standing::Done,
+    }
+}
+
+/// The content for people: texts as they are, a line for what is none. Structured content is shown
+/// where there is no other, as it was written.
+fn plain(result: &Raw) -> String {
+    let content = result.get("content");
+    let blocks: Vec<Value> = content
+        .and_then(|content| content.read().ok())
+        .unwrap_or_default();
+    let mut out = String::new();
+    for block in &blocks {
+        out.push_str(&plain_block(block));
+        if !out.ends_with('\n') {
+            out.push('\n');
+        }
+    }
+    match result.get("structuredContent") {
+        Some(structured) if out.is_empty() => format!("{}\n", structured.as_str()),
+        Some(_) | None => out,
+    }
+}
+
+fn plain_block(block: &Value) -> String {
+    let text = |pointer: &str| block.pointer(pointer).and_then(Value::as_str);
+    let kind = text("/type").unwrap_or("content");
+    let known = text("/text").or_else(|| text("/resource/text"));
+    if let Some(known) = known {
+        return known.to_owned();
+    }
+    let details = ["/mimeType", "/uri", "/resource/mimeType", "/resource/uri"];
+    let details = details.iter().filter_map(|pointer| text(pointer));
+    let words: Vec<&str> = std::iter::once(kind).chain(details).collect();
+    format!("[{}]", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_shown_plainly() {
+        let check = |result: &'static str, expect: &str| {
+            assert_eq!(plain(&Raw::from_static(result)), expect, "{result}");
+        };
+        check(r#"{"content":[{"type":"text","text":"a\nb"}]}"#, "a\nb\n");
+        check(
+            r#"{"content":[{"type":"text","text":"a\n"},{"type":"text","text":"b"}]}"#,
+            "a\nb\n",
+        );
+        check(
+            r#"{"content":[{"type":"image","mimeType":"image/png","data":"AA=="}]}"#,
+            "[image image/png]\n",
+        );
+        check(
+            r#"{"content":[{"type":"resource","resource":{"uri":"a:b","text":"t"}}]}"#,
+            "t\n",
+        );
+        check(
+            r#"{"content":[{"type":"resource_link","uri":"a:b","name":"n"}]}"#,
+            "[resource_link a:b]\n",
+        );
+        check(r#"{"content":[{"x":1}]}"#, "[content]\n");
+        check(
+            r#"{"content":[],"structuredContent":{"b" : 1e3,"a":1}}"#,
+            "{\"b\" : 1e3,\"a\":1}\n",
+        );
+        check("{}", "");
+    }
+}

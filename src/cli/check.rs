@@ -1,0 +1,139 @@
+//! `tollbridge check`
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    EXIT_CONFIG,
+    args::{ConfigArgs, warn},
+    block_on,
+    gateway::{self, Gateway},
+    output::{print, print_json},
+    survey::Found,
+    table::Table,
+    target::Target,
+};
+use crate::{
+    backend::State,
+    config::{Loaded, Notice},
+};
+
+/// Pause before a server that failed is tried again: longer than any check, which shows the first
+/// attempt.
+const NEVER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Check the config, and with --connect the servers
+#[derive(Args, Debug)]
+pub(super) struct Check {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Connect to SERVER, or to every enabled server
+    #[arg(long, value_name = "SERVER", num_args = 0..=1)]
+    #[expect(
+        clippy::option_option,
+        reason = "clap's form of an option with an optional value"
+    )]
+    connect: Option<Option<String>>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(super) fn run(&self) -> ExitCode {
+        let loaded = match self.config.read() {
+            Ok(loaded) => loaded,
+            Err(unusable) if self.json => {
+                print_json(&json!({ "ok": false, "notices": unusable.to_json() }));
+                return ExitCode::from(EXIT_CONFIG);
+            }
+            Err(unusable) => return unusable.say(),
+        };
+        if !self.json {
+            warn(&loaded.warnings);
+        }
+        match &self.connect {
+            Some(server) => self.connect(loaded, server.as_deref()),
+            None => self.show(&loaded),
+        }
+    }
+
+    /// Prints what would run.
+    fn show(&self, loaded: &Loaded) -> ExitCode {
+        let shown = loaded.config.to_display();
+        if self.json {
+            print_json(&json!({
+                "ok": true,
+                "notices": loaded.warnings,
+                "config": shown.to_json(),
+            }))
+        } else {
+            print(&shown.to_string())
+        }
+    }
+
+    /// Tries all enabled servers, or the one.
+    fn connect(&self, loaded: Loaded, server: Option<&str>) -> ExitCode {
+        let Loaded {
+            mut config,
+            warnings,
+        } = loaded;
+        if let Err(code) = self.config.quieten(&mut config) {
+            return code;
+        }
+        for server in config.servers.values_mut() {
+            server.retry.base = NEVER;
+            server.retry.max = NEVER;
+        }
+        let target = match server {
+            None => Target::all(config),
+            Some(name) => match Target::one(config, name) {
+                Ok(target) => target,
+                Err(code) => return code,
+            },
+        };
+        let work = async |gateway: &Gateway| self.report(&warnings, gateway).await;
+        block_on(1, gateway::with(target, work))
+    }
+
+    async fn report(&self, warnings: &[Notice], gateway: &Gateway) -> ExitCode {
+        let mut found = gateway.survey().await;
+        found.retain(|server| server.state != State::Disabled);
+        let ok = found.iter().all(Found::is_connected);
+        let printed = if self.json {
+            print_json(&json!({ "ok": ok, "notices": warnings, "servers": found }))
+        } else {
+            table(&found).print()
+        };
+        if ok { printed } else { ExitCode::FAILURE }
+    }
+}
+
+fn table(found: &[Found]) -> Table<8> {
+    let mut table = Table::new([
+        "SERVER",
+        "STATE",
+        "REVISION",
+        "LATENCY",
+        "TOOLS",
+        "RESOURCES",
+        "PROMPTS",
+        "REASON",
+    ]);
+    for server in found {
+        let latency = server.latency_ms.map(|ms| format!("{ms} ms"));
+        table.add([
+            server.server.clone(),
+            server.state().to_owned(),
+            server.revision.unwrap_or_default().to_owned(),
+            latency.unwrap_or_default(),
+            server.count(server.tools),
+            server.count(server.resources + server.templates),
+            server.count(server.prompts),
+            server.explanation(),
+        ]);
+    }
+    table
+}

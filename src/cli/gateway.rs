@@ -1,0 +1,243 @@
+//! A gateway inside this process, for commands that ask something and end.
+//!
+//! What is asked goes through the same [`Proxy`] as the requests of clients, as a request of
+//! 2026-07-28, so it is routed and governed like any other.
+
+use std::{
+    io::{self, IsTerminal},
+    pin::pin,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, interval_at, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    EXIT_INTERRUPTED, interrupted,
+    output::{harmless, say},
+    surroundings,
+    survey::Found,
+    target::Target,
+};
+use crate::{
+    app::Core,
+    auth::Agent,
+    backend::{Backend, Report, State},
+    catalog::{ByKind, Tool},
+    mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision, RpcError, error, meta},
+    names::Scope,
+    proxy::Proxy,
+    session::{Call, Client, EVENTS_MAX, Event, server_info},
+};
+
+/// How long people wait before they are told for what, and how often they are told again.
+const SILENCE: Duration = Duration::from_secs(1);
+const REMINDER: Duration = Duration::from_secs(10);
+/// How long the last words of a child may take to arrive after its end, and how often they are
+/// looked for.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+const LAST_WORDS_LOOK: Duration = Duration::from_millis(10);
+/// The least severe log message that is shown.
+const LOG_LEVEL: Level = Level::Info;
+
+/// A running gateway.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    core: Core,
+    pub(super) scope: Scope,
+    start: Instant,
+    /// How long servers may take to be listed.
+    patience: Duration,
+}
+
+/// Runs `work` with a gateway that asks `target`, and stops it whatever happens.
+pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> ExitCode) -> ExitCode {
+    let gateway = Gateway {
+        core: Core::start(&target.config, surroundings()),
+        scope: target.scope,
+        start: Instant::now(),
+        patience: target.config.first_list_wait,
+    };
+    let code = tokio::select! {
+        code = work(&gateway) => code,
+        () = interrupted() => ExitCode::from(EXIT_INTERRUPTED),
+    };
+    gateway.core.stop().await;
+    code
+}
+
+impl Gateway {
+    pub(super) fn proxy(&self) -> &Proxy {
+        &self.core.proxy
+    }
+
+    /// Waits until every server has been listed or has failed, and says how each does.
+    pub(super) async fn survey(&self) -> Vec<Found> {
+        let catalogs_of = self
+            .proxy()
+            .backends()
+            .all()
+            .map(|backend| self.find(backend));
+        let all = join_all(catalogs_of);
+        patiently(all, || self.waiting()).await
+    }
+
+    async fn find(&self, backend: &Arc<Backend>) -> Found {
+        let board = self.proxy().board();
+        let scope = Scope::Server(backend.name.clone());
+        board.settled(&scope, self.patience).await;
+        let latency = self.start.elapsed();
+        let offers = board.catalog().counts(&backend.name);
+        Found::new(last_report(backend).await, offers, latency)
+    }
+
+    /// The tool `name`, as soon as it is known; `None` when all servers are known and none has it.
+    pub(super) async fn tool(&self, name: &str) -> Option<Arc<Tool>> {
+        let look = async {
+            let board = self.proxy().board();
+            let mut changes = board.changes();
+            loop {
+                let is_settled = board.is_settled() || self.start.elapsed() > self.patience;
+                let found = board.catalog().tool(&self.scope, name).map(Arc::clone);
+                if found.is_some() || is_settled {
+                    return found;
+                }
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    () = board.settled(&Scope::All, self.patience) => {}
+                }
+            }
+        };
+        patiently(look, || self.waiting()).await
+    }
+
+    /// Asks with a request whose params have `members` (`"key":value,...`); `hear` takes what comes
+    /// before the answer.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        members: &str,
+        mut hear: impl FnMut(&str, Option<Raw>),
+    ) -> Outcome {
+        let (events, mut receiver) = mpsc::channel(EVENTS_MAX);
+        let call = self.call(method, members, events);
+        let mut answer = pin!(self.proxy().answer(call));
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                Some(event) = receiver.recv() => take(event, &mut hear),
+                outcome = &mut answer => break outcome,
+            }
+        };
+        while let Ok(event) = receiver.try_recv() {
+            take(event, &mut hear);
+        }
+        outcome
+    }
+
+    fn call(&self, method: Method, members: &str, events: mpsc::Sender<Event>) -> Call {
+        // No capability is declared: nobody is here to answer a server.
+        let capabilities = Raw::from_static("{}");
+        let info = Raw::from_value(&server_info());
+        let token = Raw::from_static("1");
+        let envelope = meta::envelope(Some(&info), &capabilities, Some(LOG_LEVEL.as_str()));
+        let comma = if members.is_empty() { "" } else { "," };
+        let params = format!(
+            r#"{{{members}{comma}"_meta":{{{envelope},"progressToken":{}}}}}"#,
+            token.as_str()
+        );
+        Call {
+            id: Id::number(1),
+            method,
+            params: Some(Raw::parse(params).expect("joined from valid JSON")),
+            client: Arc::new(Client {
+                agent: Arc::new(Agent::anonymous()),
+                revision: Revision::MODERN,
+                info: Some(info),
+                capabilities,
+                profile: Arc::default(),
+                session: None,
+            }),
+            scope: self.scope.clone(),
+            logs: Logs::From(LOG_LEVEL),
+            progress_token: Some(token),
+            events,
+            cancel: CancellationToken::new(),
+        }
+    }
+
+    /// Says on stderr which servers are not connected, and why; whether all are.
+    pub(super) fn complain(&self) -> bool {
+        let mut complete = true;
+        for backend in self.proxy().backends().all() {
+            let found = Found::new(backend.report(), ByKind::default(), Duration::ZERO);
+            if matches!(found.state, State::Connected | State::Disabled) {
+                continue;
+            }
+            complete = false;
+            let reason = found.explanation();
+            let line = format!("server `{}` is not connected: {reason}", found.server);
+            say(&format!("{}\n", harmless(&line)));
+        }
+        complete
+    }
+
+    fn waiting(&self) -> String {
+        let names: Vec<&str> = self
+            .proxy()
+            .backends()
+            .all()
+            .filter(|backend| backend.report().state == State::Connecting)
+            .map(|backend| backend.name.as_str())
+            .collect();
+        format!("waiting for {}", names.join(", "))
+    }
+}
+
+/// How `backend` does; a child that has just ended may take a moment to say why.
+async fn last_report(backend: &Backend) -> Report {
+    let report = backend.report();
+    if report.state != State::Failed || report.transport != "stdio" {
+        return report;
+    }
+    let said = async {
+        while backend.report().stderr.is_empty() {
+            sleep(LAST_WORDS_LOOK).await;
+        }
+    };
+    drop(timeout(LAST_WORDS, said).await);
+    backend.report()
+}
+
+fn take(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {
+    match event {
+        Event::Notification { method, params } => hear(&method, params),
+        Event::Request(request) => {
+            let message = "nobody is here to answer";
+            let refusal = RpcError::new(error::METHOD_NOT_FOUND, message).to_raw();
+            drop(request.answer.send(Err(refusal)));
+        }
+        Event::Pause { .. } => {}
+    }
+}
+
+/// Does `work`; when it takes long, people are told what for.
+pub(super) async fn patiently<F: Future>(work: F, what_for: impl Fn() -> String) -> F::Output {
+    if !io::stderr().is_terminal() {
+        return work.await;
+    }
+    let mut work = pin!(work);
+    let mut remind = interval_at(Instant::now() + SILENCE, REMINDER);
+    loop {
+        tokio::select! {
+            output = &mut work => return output,
+            _ = remind.tick() => say(&format!("{} ...\n", what_for())),
+        }
+    }
+}

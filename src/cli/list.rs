@@ -1,0 +1,170 @@
+//! `tollbridge list`
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    block_on,
+    gateway::{self, Gateway},
+    output::{print, print_json, refused, say},
+    survey::Found,
+    table::Table,
+    target::TargetArgs,
+};
+use crate::{
+    catalog::{Kind, Lookup},
+    mcp::{Method, Raw, json},
+};
+
+/// List servers, tools, resources or prompts
+#[derive(Args, Debug)]
+pub(super) struct List {
+    /// What to list
+    #[arg(value_enum, default_value = "tools")]
+    what: What,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Print JSON: the items as servers gave them
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    Servers,
+    Tools,
+    /// Templates of resources included
+    Resources,
+    Prompts,
+}
+
+impl List {
+    pub(super) fn run(&self) -> ExitCode {
+        let target = match self.target.resolve() {
+            Ok(target) => target,
+            Err(code) => return code,
+        };
+        block_on(
+            1,
+            gateway::with(target, async |gateway| self.list(gateway).await),
+        )
+    }
+
+    async fn list(&self, gateway: &Gateway) -> ExitCode {
+        let found = gateway.survey().await;
+        match self.what {
+            What::Servers => servers(&found, self.json),
+            What::Tools => self.items(&[Kind::Tools], gateway).await,
+            What::Resources => {
+                self.items(&[Kind::Resources, Kind::Templates], gateway)
+                    .await
+            }
+            What::Prompts => self.items(&[Kind::Prompts], gateway).await,
+        }
+    }
+
+    /// Prints the items of `kinds`; it counts as failed when a server's are missing.
+    async fn items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
+        let complete = gateway.complain();
+        let mut items = Vec::new();
+        for kind in kinds {
+            match fetch(*kind, gateway).await {
+                Ok(listed) => items.extend(listed.into_iter().map(|item| (*kind, item))),
+                Err(refusal) => {
+                    say(&format!("{}: {}\n", kind.method(), refused(&refusal)));
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+        let printed = if self.json {
+            print(&array(&items))
+        } else {
+            table(&items, gateway).print()
+        };
+        if complete { printed } else { ExitCode::FAILURE }
+    }
+}
+
+async fn fetch(kind: Kind, gateway: &Gateway) -> Result<Vec<Raw>, Raw> {
+    let method = Method::parse(kind.method());
+    let result = gateway.ask(method, "", |_, _| {}).await?;
+    let array = result.member(kind.member()).map(|span| span.start);
+    let items = array.map(|at| json::elements(result.as_bytes(), at));
+    Ok(items
+        .into_iter()
+        .flatten()
+        .map(|span| result.slice(span))
+        .collect())
+}
+
+/// One item a line, byte for byte as listed.
+fn array(items: &[(Kind, Raw)]) -> String {
+    let lines: Vec<String> = items
+        .iter()
+        .map(|(_, item)| format!("\n{}", item.as_str()))
+        .collect();
+    if lines.is_empty() {
+        "[]\n".to_owned()
+    } else {
+        format!("[{}\n]\n", lines.join(","))
+    }
+}
+
+fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> Table<3> {
+    let mut table = Table::new(["NAME", "SERVER", "DESCRIPTION"]).fitting();
+    for (kind, item) in items {
+        let member = |key: &str| {
+            let value = item.get(key);
+            value.as_ref().and_then(Raw::as_text).map(String::from)
+        };
+        let name = member(kind.key()).unwrap_or_default();
+        let server = server_of(*kind, &name, gateway).unwrap_or_default();
+        let about = member("description").filter(|text| !text.trim().is_empty());
+        let about = about.or_else(|| member("title")).unwrap_or_default();
+        table.add([name, server, about]);
+    }
+    table
+}
+
+/// The server that has the item called `name`.
+fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
+    let catalog = gateway.proxy().board().catalog();
+    let scope = &gateway.scope;
+    let server = match kind {
+        Kind::Tools => catalog.tool(scope, name)?.server.clone(),
+        Kind::Prompts => catalog.prompt(scope, name)?.server.clone(),
+        Kind::Resources | Kind::Templates => match catalog.resource(scope, name) {
+            Lookup::Found { server, .. } => server,
+            Lookup::Ambiguous { .. } | Lookup::NotFound => return None,
+        },
+    };
+    Some(server.to_string())
+}
+
+fn servers(found: &[Found], json: bool) -> ExitCode {
+    if json {
+        return print_json(&found);
+    }
+    let mut table = Table::new([
+        "SERVER",
+        "STATE",
+        "TRANSPORT",
+        "REVISION",
+        "TOOLS",
+        "RESOURCES",
+        "PROMPTS",
+    ]);
+    for server in found {
+        table.add([
+            server.server.clone(),
+            server.state().to_owned(),
+            server.transport.to_owned(),
+            server.revision.unwrap_or_default().to_owned(),
+            server.count(server.tools),
+            server.count(server.resources + server.templates),
+            server.count(server.prompts),
+        ]);
+    }
+    table.print()
+}

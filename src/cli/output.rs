@@ -1,0 +1,81 @@
+//! What the command line writes: stdout, stderr, and text of servers made safe for a terminal.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
+
+use serde::Serialize;
+
+use crate::mcp::{Raw, error};
+
+/// Writes to stdout; a closed pipe is a quiet failure.
+pub(super) fn print(text: &str) -> ExitCode {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Writes `value` to stdout as indented JSON.
+pub(super) fn print_json(value: &impl Serialize) -> ExitCode {
+    let text = serde_json::to_string_pretty(value).expect("string keys and no failing Serialize");
+    print(&format!("{text}\n"))
+}
+
+/// Writes to stderr.
+pub(super) fn say(text: &str) {
+    drop(io::stderr().lock().write_all(text.as_bytes()));
+}
+
+/// Whether a person reads stdout.
+pub(super) fn is_shown() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// What an error object says, for people.
+pub(super) fn refused(refusal: &Raw) -> String {
+    let message = refusal.get("message");
+    let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
+    let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
+    harmless(&format!("{message}{code}"))
+}
+
+/// `text` without what would steer a terminal: a server must not move the cursor or hide text.
+/// Line ends and tabs stay.
+pub(super) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// The first line of `text` that says anything, as one cell of a table: without tabs and controls.
+pub(super) fn one_line(text: &str) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+    harmless(&words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_cannot_steer_a_terminal() {
+        let check = |given: &str, whole: &str, line: &str| {
+            assert_eq!(harmless(given), whole, "{given:?}");
+            assert_eq!(one_line(given), line, "{given:?}");
+        };
+        check("plain", "plain", "plain");
+        check("\n \n a\tb \nc", "\n \n a\tb \nc", "a b");
+        check("\u{1b}[2Jx", r"\u{1b}[2Jx", r"\u{1b}[2Jx");
+        check("a\rb\u{7}", r"a\rb\u{7}", r"a b\u{7}");
+        check("\u{9b}31m", r"\u{9b}31m", r"\u{9b}31m");
+    }
+}

@@ -1,0 +1,116 @@
+//! How servers do, for `check --connect` and `list servers`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{
+    backend::{Report, State},
+    catalog::ByKind,
+};
+
+/// One server.
+#[derive(Debug, Serialize)]
+pub(super) struct Found {
+    /// Its name.
+    pub(super) server: String,
+    /// As in `/status`.
+    pub(super) state: State,
+    /// How it is reached.
+    pub(super) transport: &'static str,
+    /// The revision it speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revision: Option<&'static str>,
+    /// What it calls itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_info: Option<serde_json::Value>,
+    /// From the start to the end of its lists, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) latency_ms: Option<f64>,
+    /// How many it has.
+    pub(super) tools: usize,
+    /// How many it has.
+    pub(super) resources: usize,
+    /// How many it has.
+    pub(super) templates: usize,
+    /// How many it has.
+    pub(super) prompts: usize,
+    /// Why it is not connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// Its last lines on stderr, when it is not connected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) stderr: Vec<String>,
+}
+
+impl Found {
+    /// From what is known of a server `latency` after its start.
+    pub(super) fn new(report: Report, offers: ByKind<usize>, latency: Duration) -> Self {
+        let connected = report.state == State::Connected;
+        Self {
+            server: report.name,
+            state: report.state,
+            transport: report.transport,
+            revision: report.revision,
+            server_info: report.server_info,
+            latency_ms: connected.then(|| rounded_ms(latency)),
+            tools: offers.tools,
+            resources: offers.resources,
+            templates: offers.templates,
+            prompts: offers.prompts,
+            reason: report.reason,
+            stderr: if connected { Vec::new() } else { report.stderr },
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.state == State::Connected
+    }
+
+    /// The state in a word.
+    pub(super) fn state(&self) -> &'static str {
+        match self.state {
+            State::Connected => "connected",
+            State::Connecting => "connecting",
+            State::Degraded => "degraded",
+            State::Disabled => "disabled",
+            State::Disconnected => "disconnected",
+            State::Failed => "failed",
+            State::NeedsReauth => "needs_reauth",
+        }
+    }
+
+    /// How many `count` are, for people: nothing is known of a server that is not connected.
+    pub(super) fn count(&self, count: usize) -> String {
+        if self.is_connected() {
+            count.to_string()
+        } else {
+            String::new()
+        }
+    }
+
+    /// Why it is not connected, with its last words where they are not part of that.
+    pub(super) fn explanation(&self) -> String {
+        let reason = match &self.reason {
+            Some(reason) => reason.clone(),
+            None if self.state == State::Connecting => "it takes too long".to_owned(),
+            None => String::new(),
+        };
+        let last = self
+            .stderr
+            .iter()
+            .rev()
+            .find(|line| !line.trim().is_empty());
+        match last {
+            Some(line) if !reason.contains(line.as_str()) => {
+                format!("{reason}; last on stderr: {line}")
+            }
+            Some(_) | None => reason,
+        }
+    }
+}
+
+/// Milliseconds with one decimal.
+fn rounded_ms(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e4).round() / 10.0
+}

@@ -1,0 +1,115 @@
+//! Tables: aligned under headings on a terminal, bare and separated by tabs elsewhere.
+
+use std::{io, process::ExitCode};
+
+use super::output::{is_shown, one_line, print};
+
+/// Narrowest last column, characters; on narrower terminals lines wrap.
+const LAST_CHARS_MIN: usize = 20;
+
+/// Rows of cells; cells are made safe for a terminal as they are added.
+#[derive(Debug)]
+pub(super) struct Table<const N: usize> {
+    headings: [&'static str; N],
+    rows: Vec<[String; N]>,
+    /// Whether lines are cut where the terminal ends.
+    fits: bool,
+}
+
+impl<const N: usize> Table<N> {
+    pub(super) fn new(headings: [&'static str; N]) -> Self {
+        Self {
+            headings,
+            rows: Vec::new(),
+            fits: false,
+        }
+    }
+
+    /// Cuts lines where the terminal ends, for a last column of which the beginning will do.
+    pub(super) fn fitting(self) -> Self {
+        Self { fits: true, ..self }
+    }
+
+    pub(super) fn add(&mut self, row: [String; N]) {
+        self.rows.push(row.map(|cell| one_line(&cell)));
+    }
+
+    /// Writes it to stdout.
+    pub(super) fn print(&self) -> ExitCode {
+        if is_shown() {
+            print(&self.aligned(terminal_columns().filter(|_| self.fits)))
+        } else {
+            print(&self.separated())
+        }
+    }
+
+    /// One line a row, cells separated by tabs.
+    fn separated(&self) -> String {
+        self.rows.iter().map(|row| row.join("\t") + "\n").collect()
+    }
+
+    /// Columns under headings, without those that have nothing; the last is cut at `columns`.
+    fn aligned(&self, columns: Option<usize>) -> String {
+        let used: Vec<usize> = (0..N)
+            .filter(|at| self.rows.iter().any(|row| !row[*at].is_empty()))
+            .collect();
+        let width = |at: usize| {
+            let cells = self.rows.iter().map(|row| row[at].chars().count());
+            cells.max().unwrap_or(0).max(self.headings[at].len())
+        };
+        let widths: Vec<usize> = used.iter().map(|at| width(*at)).collect();
+        let before_last: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
+        let last_max =
+            columns.map(|columns| columns.saturating_sub(before_last).max(LAST_CHARS_MIN));
+        let headings = self.headings.map(str::to_owned);
+        let mut out = String::new();
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let cells = used.iter().zip(&widths);
+            let line: Vec<_> = cells
+                .map(|(at, width)| format!("{:width$}", row[*at]))
+                .collect();
+            let line = line.join("  ");
+            out.push_str(&cut(line.trim_end(), last_max.map(|max| before_last + max)));
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// At most `max` characters of `line`.
+fn cut(line: &str, max: Option<usize>) -> String {
+    match max {
+        Some(max) if line.chars().count() > max => {
+            line.chars().take(max - 1).chain(['…']).collect()
+        }
+        Some(_) | None => line.to_owned(),
+    }
+}
+
+/// How wide the terminal on stdout is, when it says.
+fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_the_last_is_cut() {
+        let mut table = Table::new(["NAME", "EMPTY", "DESCRIPTION"]);
+        table.add(["a".into(), String::new(), "x".repeat(40)]);
+        table.add(["longer".into(), String::new(), "é\tb\nc".into()]);
+        insta::assert_snapshot!(table.aligned(Some(30)), @r"
+        NAME    DESCRIPTION
+        a       xxxxxxxxxxxxxxxxxxxxx…
+        longer  é b
+        ");
+        assert_eq!(
+            table.separated(),
+            format!("a\t\t{}\nlonger\t\té b\n", "x".repeat(40))
+        );
+        assert!(table.aligned(None).contains(&"x".repeat(40)));
+    }
+}

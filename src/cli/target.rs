@@ -1,0 +1,222 @@
+//! Whom `list` and `call` ask: the configured servers, one of them, or whatever answers at a URL.
+//!
+//! A URL becomes a config with one server, which is asked through the same gateway in this process
+//! as any other. So every transport and revision works, and items and results arrive as they were
+//! sent.
+
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    args::{self, ConfigArgs, Unusable},
+    wrong_usage,
+};
+use crate::{
+    config::{self, Auth, Config, Environment, Format, Secret, Server, Source, Transport},
+    names::{Scope, ServerName},
+};
+
+/// How a command line names stdin.
+const STDIN: &str = "-";
+/// Longest file that can hold a key, bytes.
+const KEY_BYTES_MAX: u64 = 64 * 1024;
+/// How long a call that was given up may take to end.
+const DRAIN: Duration = Duration::from_secs(1);
+/// What is asked of a server before it counts as listed: one request for each kind of item.
+const LISTS: u32 = 4;
+
+/// Whom to ask.
+#[derive(Args, Debug)]
+pub(super) struct TargetArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Ask the MCP server at this URL, such as that of a running gateway, in place of the config's
+    #[arg(long, conflicts_with = "config")]
+    url: Option<String>,
+    /// File that holds the bearer token for --url; `-` reads it from stdin. (An argument would
+    /// show it to everyone on this machine)
+    #[arg(long, value_name = "FILE", requires = "url")]
+    key_file: Option<PathBuf>,
+    /// Ask this server alone (enabled or not), under its own names
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    server: Option<String>,
+}
+
+/// What to run, and which part of it is asked.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) config: Config,
+    pub(super) scope: Scope,
+}
+
+impl TargetArgs {
+    /// Reads the config; what is wrong goes to stderr.
+    pub(super) fn resolve(&self) -> Result<Target, ExitCode> {
+        if let Some(url) = &self.url {
+            return self.remote(url);
+        }
+        let config = self.config.load_quietly()?;
+        match &self.server {
+            None => Ok(Target::all(config)),
+            Some(name) => Target::one(config, name),
+        }
+    }
+
+    /// Whether the key is read from stdin.
+    pub(super) fn takes_stdin(&self) -> bool {
+        self.key_file.as_deref() == Some(Path::new(STDIN))
+    }
+
+    fn remote(&self, url: &str) -> Result<Target, ExitCode> {
+        let name = name_of(url);
+        let source = Source {
+            name: "--url".to_owned(),
+            format: Format::Json,
+            text: json!({ "servers": { &name: { "url": url } } }).to_string(),
+            directory: PathBuf::new(),
+        };
+        let mut config = config::parse([source], &Environment::default())
+            .map_err(|mistakes| Unusable::from(mistakes).say())?
+            .config;
+        self.config.quieten(&mut config)?;
+        if let Some(file) = &self.key_file {
+            let token = read_key(file).map_err(|invalid| wrong_usage(&invalid.to_string()))?;
+            for server in config.servers.values_mut() {
+                authenticate(server, &token);
+            }
+        }
+        Target::one(config, &name)
+    }
+}
+
+impl Target {
+    /// All servers of `config`.
+    pub(super) fn all(config: Config) -> Self {
+        Self::new(config, Scope::All)
+    }
+
+    /// The server `name` of `config` alone, enabled or not; what is wrong goes to stderr.
+    pub(super) fn one(mut config: Config, name: &str) -> Result<Self, ExitCode> {
+        let server = args::server(name, &config)?;
+        config.servers.retain(|name, _| *name == server);
+        for server in config.servers.values_mut() {
+            server.enabled = true;
+        }
+        Ok(Self::new(config, Scope::Server(server)))
+    }
+
+    /// Lists wait for every server, since this process has no second chance to show them.
+    fn new(mut config: Config, scope: Scope) -> Self {
+        let longest = |server: &Server| server.startup_timeout + server.timeout * LISTS;
+        let patience = config.servers.values().map(longest).max();
+        config.first_list_wait = patience.unwrap_or_default();
+        config.list_page_size = None;
+        config.drain_timeout = DRAIN;
+        Self { config, scope }
+    }
+}
+
+/// The host in `url` as the name of a server.
+fn name_of(url: &str) -> String {
+    let uri: Option<http::Uri> = url.parse().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let name: String = host
+        .trim_matches(['[', ']'])
+        .chars()
+        .map(|c| if c == ':' { '-' } else { c })
+        .take(ServerName::LENGTH_MAX)
+        .collect();
+    match ServerName::parse(&name) {
+        Ok(_) => name,
+        Err(_) => "remote".to_owned(),
+    }
+}
+
+fn authenticate(server: &mut Server, token: &Secret) {
+    match &mut server.transport {
+        Transport::Auto(remote)
+        | Transport::Http(remote)
+        | Transport::Sse(remote)
+        | Transport::WebSocket(remote) => {
+            remote.auth = Auth::Bearer {
+                token: token.clone(),
+            };
+        }
+        Transport::Builtin | Transport::Stdio(_) => {}
+    }
+}
+
+/// Why there is no key; the caller mends the file.
+#[derive(Debug, thiserror::Error)]
+enum InvalidKey {
+    /// Not a token.
+    #[error(
+        "{} holds no token: one line of printable characters is expected",
+        named(path)
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("the key in {}: {error}", named(path))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+fn named(path: &Path) -> std::borrow::Cow<'_, str> {
+    if path == Path::new(STDIN) {
+        "stdin".into()
+    } else {
+        path.to_string_lossy()
+    }
+}
+
+fn read_key(path: &Path) -> Result<Secret, InvalidKey> {
+    let mut text = String::new();
+    let read = if path == Path::new(STDIN) {
+        io::stdin()
+            .lock()
+            .take(KEY_BYTES_MAX)
+            .read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path)
+            .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut text))
+    };
+    read.map_err(|error| InvalidKey::Read {
+        path: path.to_owned(),
+        error,
+    })?;
+    let token = text.trim();
+    if token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
+        let path = path.to_owned();
+        return Err(InvalidKey::Content { path });
+    }
+    Ok(Secret::new(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_its_server() {
+        let check = |url: &str, expect: &str| assert_eq!(name_of(url), expect, "{url}");
+        check("https://docs.example.com/mcp", "docs.example.com");
+        check("http://127.0.0.1:8080/mcp", "127.0.0.1");
+        check("http://[::1]:8080/mcp", "--1");
+        check("/mcp", "remote");
+        check("", "remote");
+    }
+}

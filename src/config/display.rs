@@ -1,0 +1,221 @@
+//! A [`Config`] for people and for scripts: what would run, with secrets hidden.
+//!
+//! It is shown as a config file with every key, so that it can be read like one; where it has no
+//! secrets, loading it again gives the same config.
+
+use std::{fmt, path::Path};
+
+use super::{
+    Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
+    file::{self, File, ItemKind, TransportKind},
+    mask,
+    units::{Size, Time},
+};
+
+/// A config as text (`Display`: TOML) or as JSON; secrets are `***`.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    file: File,
+}
+
+impl Config {
+    /// What would run, secrets hidden.
+    pub fn to_display(&self) -> Shown {
+        Shown { file: file(self) }
+    }
+}
+
+impl Shown {
+    /// The same as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(&self.file).expect("every key is a string and no number is NaN")
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = toml_edit::ser::to_string_pretty(&self.file).map_err(|_| fmt::Error)?;
+        f.write_str(&text)
+    }
+}
+
+fn file(config: &Config) -> File {
+    let servers = config
+        .servers
+        .iter()
+        .map(|(name, s)| (name.as_str().to_owned(), server(s)));
+    File {
+        schema: None,
+        listen: config.listen.to_string(),
+        danger_listen_without_auth: config.danger_listen_without_auth,
+        port_search: config.port_search,
+        allowed_hosts: config.allowed_hosts.clone(),
+        allowed_origins: config.allowed_origins.clone(),
+        workers: Some(config.workers),
+        keep_alive: Time(config.keep_alive),
+        first_list_wait: Time(config.first_list_wait),
+        drain_timeout: Time(config.drain_timeout),
+        list_page_size: config.list_page_size.unwrap_or(0),
+        log: log(&config.log),
+        tls: config.tls.as_ref().map(tls),
+        limits: limits(&config.limits),
+        naming: naming(&config.naming),
+        servers: servers.collect(),
+    }
+}
+
+fn log(log: &Log) -> file::Log {
+    file::Log {
+        level: log.level.clone(),
+        format: log.format,
+    }
+}
+
+fn tls(tls: &Tls) -> file::Tls {
+    file::Tls {
+        cert: path(&tls.cert),
+        key: path(&tls.key),
+    }
+}
+
+fn limits(limits: &Limits) -> file::Limits {
+    file::Limits {
+        body: size(limits.body),
+        headers: size(limits.headers),
+        depth: limits.depth,
+        sessions_per_agent: limits.sessions_per_agent,
+    }
+}
+
+fn naming(naming: &Naming) -> file::Naming {
+    file::Naming {
+        template: naming.template.clone(),
+        charset: naming.charset,
+        max_length: naming.max_length,
+        conflict: naming.conflict,
+        namespace_resources: naming.namespace_resources,
+    }
+}
+
+fn server(server: &Server) -> file::Server {
+    let mut shown = file::Server {
+        era: server.era,
+        enabled: server.enabled,
+        namespace: server.namespace.clone(),
+        expose: expose(server),
+        priority: server.priority,
+        tags: server.tags.clone(),
+        roots: server
+            .roots
+            .as_ref()
+            .map(|roots| roots.iter().map(root).collect()),
+        tools: item_rules(&server.tools),
+        resources: item_rules(&server.resources),
+        prompts: item_rules(&server.prompts),
+        isolation: server.isolation,
+        max_instances: server.max_instances,
+        idle_timeout: Time(server.idle_timeout),
+        startup_timeout: Time(server.startup_timeout),
+        connect_timeout: Time(server.connect_timeout),
+        timeout: Time(server.timeout),
+        max_total_timeout: Some(Time(server.max_total_timeout)),
+        retry: file::Retry {
+            base: Time(server.retry.base),
+            max: Time(server.retry.max),
+            jitter: server.retry.jitter,
+        },
+        limits: file::ServerLimits {
+            request: size(server.limits.request),
+            response: size(server.limits.response),
+        },
+        ..file::Server::default()
+    };
+    reach(&server.transport, &mut shown);
+    shown
+}
+
+fn reach(transport: &Transport, shown: &mut file::Server) {
+    let kind = match transport {
+        Transport::Auto(remote) => show_remote(remote, TransportKind::Auto, shown),
+        Transport::Builtin => TransportKind::Builtin,
+        Transport::Http(remote) => show_remote(remote, TransportKind::Http, shown),
+        Transport::Sse(remote) => show_remote(remote, TransportKind::Sse, shown),
+        Transport::Stdio(command) => show_command(command, shown),
+        Transport::WebSocket(remote) => show_remote(remote, TransportKind::WebSocket, shown),
+    };
+    shown.transport = Some(kind);
+}
+
+fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
+    let words: Vec<&str> = command.args.iter().map(String::as_str).collect();
+    let args = words
+        .iter()
+        .zip(mask::secret_words(&words))
+        .map(|(word, is_secret)| match word.split_once('=') {
+            Some((flag, _)) if is_secret => format!("{flag}=***"),
+            None if is_secret => "***".to_owned(),
+            _ => mask::without_secrets(word),
+        });
+    shown.command = Some(command.program.clone());
+    shown.args = args.collect();
+    shown.env.clone_from(&command.env);
+    shown.cwd = command.cwd.as_deref().map(path);
+    TransportKind::Stdio
+}
+
+fn show_remote(remote: &Remote, kind: TransportKind, shown: &mut file::Server) -> TransportKind {
+    shown.url = Some(mask::without_secrets(&remote.url.to_string()));
+    shown.headers.clone_from(&remote.headers);
+    shown.auth = match &remote.auth {
+        Auth::Bearer { token } => Some(file::Auth::Bearer {
+            token: token.clone(),
+        }),
+        Auth::Header { name, value } => Some(file::Auth::Header {
+            name: name.clone(),
+            value: value.clone(),
+        }),
+        Auth::None => None,
+    };
+    kind
+}
+
+fn expose(server: &Server) -> Vec<ItemKind> {
+    let kinds = [
+        (server.expose.tools, ItemKind::Tools),
+        (server.expose.resources, ItemKind::Resources),
+        (server.expose.prompts, ItemKind::Prompts),
+    ];
+    kinds
+        .into_iter()
+        .filter(|(shown, _)| *shown)
+        .map(|(_, kind)| kind)
+        .collect()
+}
+
+fn root(root: &super::Root) -> file::Root {
+    match &root.name {
+        None => file::Root::Uri(root.uri.clone()),
+        Some(name) => file::Root::Named(file::NamedRoot {
+            uri: root.uri.clone(),
+            name: Some(name.clone()),
+        }),
+    }
+}
+
+fn item_rules(rules: &ItemRules) -> file::ItemRules {
+    let globs = |globs: &[globset::Glob]| globs.iter().map(|g| g.glob().to_owned()).collect();
+    file::ItemRules {
+        allow: rules.allow.as_deref().map(globs),
+        deny: globs(&rules.deny),
+        rename: rules.rename.clone(),
+        describe: rules.describe.clone(),
+    }
+}
+
+fn size(bytes: usize) -> Size {
+    Size(bytes as u64)
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,139 @@
+//! Configs of other programs, as they are: `mcpServers` (Claude Desktop, Cursor, Claude Code and
+//! their kin), `servers` with `inputs` (VS Code), and the `bridge` section of an older gateway.
+//!
+//! Runs on the tree of one source and leaves a tree in our shape: keys are renamed, values keep
+//! their places. Our own keys may stand beside theirs. What has no equivalent gives a warning;
+//! keys that nobody knows do too, later (`shape`), since the source is marked as foreign.
+
+use super::{
+    Format,
+    node::{Entry, Node, Span, Table, Value},
+    report::{Finding, Findings, Sources},
+};
+
+mod bridge;
+mod servers;
+
+/// The keys that a config of VS Code has at the top.
+const VS_CODE_KEYS: [&str; 4] = ["$schema", "inputs", "sandbox", "servers"];
+
+/// Brings `node`, the tree of the source `source`, into our shape.
+pub(super) fn translate(
+    node: &mut Node,
+    source: usize,
+    format: Format,
+    sources: &mut Sources,
+    findings: &mut Findings,
+) {
+    let Some(table) = node.as_table_mut() else {
+        return;
+    };
+    let Some(dialect) = Dialect::of(table, format) else {
+        return;
+    };
+    sources.mark_foreign(source);
+    if let Some(inputs) = table.shift_remove("inputs") {
+        for (id, default) in inputs
+            .node
+            .as_list()
+            .into_iter()
+            .flatten()
+            .filter_map(input)
+        {
+            sources.add_input(source, id, default);
+        }
+    }
+    let section = if dialect == Dialect::VsCode {
+        "servers"
+    } else {
+        "mcpServers"
+    };
+    let Some(theirs) = table.shift_remove(section) else {
+        return;
+    };
+    let servers = servers::translate(theirs.node, dialect, findings);
+    let bridge = table.shift_remove("bridge");
+    let ours = table.shift_remove("servers");
+    let mut servers = Entry {
+        key: theirs.key,
+        node: servers,
+    };
+    if let Some(bridge) = bridge {
+        bridge::translate(bridge, &mut servers.node, table, findings);
+    }
+    if let Some(ours) = ours {
+        add_servers(&mut servers, ours, findings);
+    }
+    table.insert("servers".to_owned(), servers);
+}
+
+/// Whose config it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Dialect {
+    /// `mcpServers`, with keys of the older gateway.
+    Bridge,
+    /// `mcpServers`.
+    McpServers,
+    /// `servers` with `type`, and `inputs`.
+    VsCode,
+}
+
+impl Dialect {
+    /// `None` for a config of our own.
+    fn of(table: &Table, format: Format) -> Option<Self> {
+        if let Some(servers) = table.get("mcpServers") {
+            let has_bridge_keys = table.contains_key("bridge")
+                || servers.node.children().any(|entry| {
+                    bridge::SERVER_KEYS
+                        .iter()
+                        .any(|key| entry.get(key).is_some())
+                });
+            return Some(if has_bridge_keys {
+                Self::Bridge
+            } else {
+                Self::McpServers
+            });
+        }
+        let servers = table.get("servers")?;
+        let is_typed = servers
+            .node
+            .children()
+            .any(|entry| entry.get("type").is_some());
+        let only_theirs = table.keys().all(|key| VS_CODE_KEYS.contains(&key.as_str()));
+        let is_theirs =
+            table.contains_key("inputs") || (format == Format::Json && is_typed && only_theirs);
+        is_theirs.then_some(Self::VsCode)
+    }
+}
+
+/// Id and default of one of the `inputs` of VS Code.
+fn input(node: &Node) -> Option<(String, Option<String>)> {
+    let text = |key: &str| node.get(key).and_then(|entry| entry.node.as_text());
+    Some((text("id")?.to_owned(), text("default").map(str::to_owned)))
+}
+
+/// Adds the servers that the document has in our own section.
+fn add_servers(servers: &mut Entry, ours: Entry, findings: &mut Findings) {
+    match (servers.node.as_table_mut(), ours.node.value) {
+        (Some(table), Value::Table(ours)) => {
+            for (name, entry) in ours {
+                findings.insert_key(table, name, entry);
+            }
+        }
+        // `shape` says what is wrong with it.
+        (_, value) => servers.node.value = value,
+    }
+}
+
+/// An entry that `key` of theirs gives us.
+fn entry(key: Span, span: Span, value: Value) -> Entry {
+    Entry {
+        key,
+        node: Node::new(span, value),
+    }
+}
+
+/// Warns that `key` of another program is not read.
+fn no_equivalent(key: &str, span: Span, why: &str) -> Finding {
+    Finding::warning(format!("`{key}` has no equivalent here")).at(Some(span), why)
+}

@@ -1,0 +1,171 @@
+//! The older gateway: keys of its servers, and its `bridge` section.
+//!
+//! Its units: `timeout` in seconds, `retryDelay` in milliseconds. Its `priority` counts the other
+//! way round (the lowest wins), so that the sign changes.
+
+use super::{
+    super::{
+        node::{Entry, Node, Span, Table, Value},
+        report::Findings,
+    },
+    entry, no_equivalent,
+    servers::{millis, number},
+};
+
+/// Keys that only servers of the older gateway have.
+pub(super) const SERVER_KEYS: [&str; 6] = [
+    "healthCheck",
+    "promptNamespace",
+    "resourceNamespace",
+    "retryAttempts",
+    "retryDelay",
+    "toolNamespace",
+];
+
+/// Our longest delay between attempts, milliseconds, where none is written.
+const RETRY_MAX_MILLIS: f64 = 30_000.0;
+
+/// Puts `key` of a server of the older gateway into `ours`.
+pub(super) fn server_key(key: &str, theirs: Entry, ours: &mut Table, findings: &mut Findings) {
+    match key {
+        "retryAttempts" => findings.add(no_equivalent(
+            key,
+            theirs.key,
+            "servers are reconnected for as long as it takes",
+        )),
+        "healthCheck" => {
+            findings.add(no_equivalent(
+                key,
+                theirs.key,
+                "not supported by this version",
+            ));
+        }
+        "retryDelay" => retry_delay(theirs, ours, findings),
+        "toolNamespace" | "resourceNamespace" | "promptNamespace" => {
+            namespace(key, theirs, ours, findings);
+        }
+        "priority" => {
+            let mut theirs = theirs;
+            if let Value::Integer(priority) = &mut theirs.node.value {
+                *priority = priority.saturating_neg();
+            }
+            findings.insert_key(ours, key.to_owned(), theirs);
+        }
+        _ => findings.insert_key(ours, key.to_owned(), theirs),
+    }
+}
+
+fn retry_delay(theirs: Entry, ours: &mut Table, findings: &mut Findings) {
+    let Entry { key, node } = theirs;
+    let delay = number(&node);
+    let time = |millis_count| entry(key, node.span, Value::Text(millis(millis_count)));
+    let mut retry = Table::new();
+    match delay {
+        Some(delay) => {
+            retry.insert("base".to_owned(), time(delay));
+            if delay > RETRY_MAX_MILLIS {
+                retry.insert("max".to_owned(), time(delay));
+            }
+        }
+        None => {
+            retry.insert(
+                "base".to_owned(),
+                Entry {
+                    key,
+                    node: node.clone(),
+                },
+            );
+        }
+    }
+    findings.insert_key(
+        ours,
+        "retry".to_owned(),
+        entry(key, node.span, Value::Table(retry)),
+    );
+}
+
+/// Theirs has a namespace for each kind of item, ours one for all.
+fn namespace(key: &str, theirs: Entry, ours: &mut Table, findings: &mut Findings) {
+    match ours.get("namespace") {
+        None => {
+            ours.insert("namespace".to_owned(), theirs);
+        }
+        Some(other) if other.node.as_text() == theirs.node.as_text() => {}
+        Some(_) => findings.add(no_equivalent(
+            key,
+            theirs.key,
+            "a server has one namespace for all its items, the first one written",
+        )),
+    }
+}
+
+/// Puts the section `bridge` into `servers` and into the top level `table`.
+pub(super) fn translate(
+    bridge: Entry,
+    servers: &mut Node,
+    table: &mut Table,
+    findings: &mut Findings,
+) {
+    let Value::Table(keys) = bridge.node.value else {
+        table.insert("bridge".to_owned(), bridge);
+        return;
+    };
+    for (key, theirs) in keys {
+        match (key.as_str(), &theirs.node.value) {
+            ("conflictResolution", _) => naming("conflict", theirs, table, findings),
+            ("defaultNamespace", Value::Bool(true)) => {}
+            ("defaultNamespace", Value::Bool(false)) => {
+                let bare = Value::Text("{tool}".to_owned());
+                naming(
+                    "template",
+                    entry(theirs.key, theirs.node.span, bare),
+                    table,
+                    findings,
+                );
+                let off = Value::Bool(false);
+                let off = entry(theirs.key, theirs.node.span, off);
+                naming("namespace_resources", off, table, findings);
+            }
+            ("aggregation", Value::Table(kinds)) => expose(kinds, theirs.node.span, servers),
+            ("failover", _) => findings.add(no_equivalent(
+                "bridge.failover",
+                theirs.key,
+                "not supported by this version",
+            )),
+            _ => findings.add(no_equivalent(
+                &format!("bridge.{key}"),
+                theirs.key,
+                "not a key that is understood",
+            )),
+        }
+    }
+}
+
+/// Sets `key` of our section `naming`, unless the document has it in our own words.
+fn naming(key: &str, value: Entry, table: &mut Table, findings: &mut Findings) {
+    let section = table
+        .entry("naming".to_owned())
+        .or_insert_with(|| entry(value.key, value.node.span, Value::Table(Table::new())));
+    if let Some(naming) = section.node.as_table_mut() {
+        findings.insert_key(naming, key.to_owned(), value);
+    }
+}
+
+/// Lets every server that does not say so itself show the kinds that `kinds` switches on.
+fn expose(kinds: &Table, span: Span, servers: &mut Node) {
+    let is_on = |kind: &&str| {
+        let switch = kinds.get(*kind).map(|entry| &entry.node.value);
+        !matches!(switch, Some(Value::Bool(false)))
+    };
+    let shown: Vec<Node> = ["tools", "resources", "prompts"]
+        .iter()
+        .filter(|kind| is_on(kind))
+        .map(|kind| Node::new(span, Value::Text((*kind).to_owned())))
+        .collect();
+    for (_, server) in servers.as_table_mut().into_iter().flatten() {
+        if let Some(keys) = server.node.as_table_mut() {
+            keys.entry("expose".to_owned())
+                .or_insert_with(|| entry(span, span, Value::List(shown.clone())));
+        }
+    }
+}

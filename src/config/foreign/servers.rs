@@ -1,0 +1,230 @@
+//! One server of another program's config.
+
+use std::time::Duration;
+
+use super::{
+    super::{
+        node::{Entry, Node, Span, Table, Value},
+        report::{Finding, Findings},
+        units::Time,
+    },
+    Dialect, bridge, entry, no_equivalent,
+};
+use crate::names::ServerName;
+
+/// From here on a number is taken for milliseconds: no call takes that many seconds, and several
+/// clients write milliseconds.
+const MILLIS_FROM: f64 = 1000.0;
+
+/// Keys that are ours under another name, with the same values.
+const RENAMED: [(&str, &str); 2] = [("serverUrl", "url"), ("transportType", "type")];
+
+/// Keys that nothing here answers to, and why that is so.
+const NO_EQUIVALENT: [(&str, &str); 12] = [
+    ("alwaysAllow", "clients ask their users themselves"),
+    ("autoApprove", "clients ask their users themselves"),
+    ("description", "only for readers of the file"),
+    ("dev", "only for who writes the server"),
+    ("envFile", "write its variables in `env`"),
+    ("gallery", "only for readers of the file"),
+    ("headersHelper", "write `headers`"),
+    (
+        "oauth",
+        "not supported by this version: write `auth` or `headers`",
+    ),
+    ("sandbox", "not supported by this version"),
+    ("sandboxEnabled", "not supported by this version"),
+    ("trust", "clients ask their users themselves"),
+    ("version", "only for readers of the file"),
+];
+
+/// The servers of `section`, in our shape and with names that we can use.
+pub(super) fn translate(section: Node, dialect: Dialect, findings: &mut Findings) -> Node {
+    let Value::Table(entries) = section.value else {
+        return section;
+    };
+    let mut servers = Table::new();
+    for (name, mut entry) in entries {
+        let name = usable_name(name, &entry, findings);
+        if let Some(table) = entry.node.as_table_mut() {
+            let theirs = std::mem::take(table);
+            *table = Translation {
+                dialect,
+                findings,
+                ours: Table::new(),
+            }
+            .run(theirs);
+        }
+        findings.insert_key(&mut servers, name, entry);
+    }
+    Node {
+        value: Value::Table(servers),
+        ..section
+    }
+}
+
+/// `name`, or what we call a server with a name that we cannot use.
+fn usable_name(name: String, entry: &Entry, findings: &mut Findings) -> String {
+    if ServerName::parse(&name).is_ok() {
+        return name;
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let words: Vec<&str> = name
+        .split(|c| !legal(c))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let usable: String = words
+        .join("-")
+        .chars()
+        .take(ServerName::LENGTH_MAX)
+        .collect();
+    if usable.is_empty() {
+        return name;
+    }
+    findings.add(
+        Finding::warning(format!("this server is called `{usable}` here")).at(
+            Some(entry.key),
+            "names have letters, digits, `_`, `-` and `.`",
+        ),
+    );
+    usable
+}
+
+struct Translation<'f> {
+    dialect: Dialect,
+    findings: &'f mut Findings,
+    ours: Table,
+}
+
+impl Translation<'_> {
+    fn run(mut self, theirs: Table) -> Table {
+        for (key, entry) in theirs {
+            let known = NO_EQUIVALENT.iter().find(|(name, _)| *name == key);
+            if let Some((_, why)) = known {
+                self.findings.add(no_equivalent(&key, entry.key, why));
+                continue;
+            }
+            let renamed = RENAMED.iter().find(|(name, _)| *name == key);
+            self.key(renamed.map_or(key.as_str(), |(_, ours)| ours), entry);
+        }
+        self.ours
+    }
+
+    fn key(&mut self, key: &str, entry: Entry) {
+        match (key, &entry.node.value) {
+            ("disabled", Value::Bool(disabled)) => {
+                let enabled = Value::Bool(!disabled);
+                self.put(
+                    "enabled",
+                    entry.key,
+                    Node {
+                        value: enabled,
+                        ..entry.node
+                    },
+                );
+            }
+            ("httpUrl", _) => {
+                let http = Node::new(entry.key, Value::Text("http".to_owned()));
+                self.put("transport", entry.key, http);
+                self.put("url", entry.key, entry.node);
+            }
+            ("type", Value::Text(word)) => {
+                let ours = transport(word, self.dialect);
+                if let Some(word) = ours {
+                    let value = Value::Text(word.to_owned());
+                    self.put(
+                        "transport",
+                        entry.key,
+                        Node {
+                            value,
+                            ..entry.node
+                        },
+                    );
+                }
+            }
+            ("timeout", Value::Integer(_) | Value::Float(_)) => {
+                self.timeout(entry.key, &entry.node);
+            }
+            ("disabledTools" | "excludeTools", _) => self.tools("deny", entry),
+            ("enabledTools" | "includeTools", _) => self.tools("allow", entry),
+            // Copilot lists the tools it may use, or all of them.
+            ("tools", Value::List(names)) => {
+                if !names.iter().any(|name| name.as_text() == Some("*")) {
+                    self.tools("allow", entry);
+                }
+            }
+            _ if self.dialect == Dialect::Bridge => {
+                bridge::server_key(key, entry, &mut self.ours, self.findings);
+            }
+            _ => self.put(key, entry.key, entry.node),
+        }
+    }
+
+    fn put(&mut self, key: &str, span: Span, node: Node) {
+        self.findings
+            .insert_key(&mut self.ours, key.to_owned(), Entry { key: span, node });
+    }
+
+    /// A bare number is seconds, as the older gateway has it, or milliseconds.
+    fn timeout(&mut self, key: Span, node: &Node) {
+        let seconds = number(node).unwrap_or_default();
+        let is_millis = self.dialect != Dialect::Bridge && seconds >= MILLIS_FROM;
+        let time = if is_millis {
+            millis(seconds)
+        } else {
+            millis(seconds * 1000.0)
+        };
+        if is_millis {
+            self.findings.add(
+                Finding::warning("this timeout is taken for milliseconds")
+                    .at(Some(node.span), format!("read as \"{time}\""))
+                    .help(format!("write \"{time}\" to be sure")),
+            );
+        }
+        self.put("timeout", key, Node::new(node.span, Value::Text(time)));
+    }
+
+    /// A list of tools, as the rule `rule` of ours.
+    fn tools(&mut self, rule: &str, list: Entry) {
+        let Entry { key, node } = list;
+        let span = node.span;
+        let tools = self
+            .ours
+            .entry("tools".to_owned())
+            .or_insert_with(|| entry(key, span, Value::Table(Table::new())));
+        if let Some(rules) = tools.node.as_table_mut() {
+            self.findings
+                .insert_key(rules, rule.to_owned(), Entry { key, node });
+        }
+    }
+}
+
+/// The word of ours for their `type`; `None` where the URL says as much.
+fn transport(word: &str, dialect: Dialect) -> Option<&str> {
+    match word {
+        "local" => Some("stdio"),
+        "remote" => None,
+        // VS Code falls back to the older transport by itself.
+        "http" if dialect == Dialect::VsCode => Some("auto"),
+        "streamable-http" | "streamableHttp" | "streamable_http" => Some("http"),
+        "ws" => Some("websocket"),
+        other => Some(other),
+    }
+}
+
+pub(super) fn number(node: &Node) -> Option<f64> {
+    match node.value {
+        #[expect(clippy::cast_precision_loss, reason = "times are far below 2^52")]
+        Value::Integer(number) => Some(number as f64),
+        Value::Float(number) => Some(number),
+        Value::Bool(_) | Value::List(_) | Value::Null | Value::Table(_) | Value::Text(_) => None,
+    }
+}
+
+/// A time in our notation; what is none is left for the later checks to report.
+pub(super) fn millis(millis: f64) -> String {
+    match Duration::try_from_secs_f64(millis.round() / 1000.0) {
+        Ok(time) => Time(time).to_string(),
+        Err(_) => format!("{millis}ms"),
+    }
+}

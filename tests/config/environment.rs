@@ -1,0 +1,141 @@
+//! Variables of the environment that override keys.
+
+use tollbridge::config::{Auth, Charset, Config, Environment, Transport};
+
+use crate::support::{config_in, server};
+
+const FILE: &str = r#"
+    port_search = 1
+    [servers.aws-s3]
+    command = "a"
+    env = { Token = "t" }
+    [servers.docs]
+    url = "https://example.com"
+    headers = { X-Team = "a" }
+    auth = { type = "bearer", token = "t" }
+"#;
+
+#[test]
+fn every_kind_of_value_is_understood() {
+    check("TOLLBRIDGE_LISTEN", "127.0.0.1:1", |c| c.listen.port() == 1);
+    check("TOLLBRIDGE_PORT_SEARCH", "7", |c| c.port_search == 7);
+    check("TOLLBRIDGE_NAMING__CHARSET", "original", |c| {
+        c.naming.charset == Charset::Original
+    });
+    check("TOLLBRIDGE_NAMING__MAX_LENGTH", " 60 ", |c| {
+        c.naming.max_length == 60
+    });
+    check("TOLLBRIDGE_NAMING__NAMESPACE_RESOURCES", "false", |c| {
+        !c.naming.namespace_resources
+    });
+    check("TOLLBRIDGE_LIMITS__BODY", "1MiB", |c| {
+        c.limits.body == 1 << 20
+    });
+    check("TOLLBRIDGE_KEEP_ALIVE", "3s", |c| {
+        c.keep_alive.as_secs() == 3
+    });
+    check("TOLLBRIDGE_ALLOWED_HOSTS", r#"["a", "b"]"#, |c| {
+        c.allowed_hosts == ["a", "b"]
+    });
+    check("TOLLBRIDGE_NAMING", "{max_length = 60}", |c| {
+        c.naming.max_length == 60
+    });
+    check("TOLLBRIDGE_SERVERS__DOCS__RETRY__JITTER", "0.5", |c| {
+        (server(c, "docs").retry.jitter - 0.5).abs() < 1e-9
+    });
+}
+
+#[test]
+fn names_of_servers_are_found_in_any_case() {
+    check("TOLLBRIDGE_SERVERS__AWS_S3__TIMEOUT", "3s", |c| {
+        server(c, "aws-s3").timeout.as_secs() == 3
+    });
+    check("TOLLBRIDGE_SERVERS__aws_s3__ENABLED", "false", |c| {
+        !server(c, "aws-s3").enabled
+    });
+}
+
+#[test]
+fn keys_that_operators_chose_keep_their_case() {
+    let env = |c: &Config, name: &str| {
+        let Transport::Stdio(command) = &server(c, "aws-s3").transport else {
+            panic!()
+        };
+        command.env.get(name).map(|value| value.expose().to_owned())
+    };
+    check("TOLLBRIDGE_SERVERS__AWS_S3__ENV__TOKEN", "new", |c| {
+        env(c, "Token").as_deref() == Some("new")
+    });
+    check("TOLLBRIDGE_SERVERS__AWS_S3__ENV__Other", "1", |c| {
+        env(c, "Other").as_deref() == Some("1")
+    });
+    check("TOLLBRIDGE_SERVERS__DOCS__HEADERS__X_TEAM", "b", |c| {
+        let Transport::Auto(remote) = &server(c, "docs").transport else {
+            panic!()
+        };
+        remote.headers["X-Team"].expose() == "b"
+    });
+}
+
+#[test]
+fn a_list_with_escapes_is_understood_in_ascii() {
+    check("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"["a\tb"]"#, |c| {
+        server(c, "docs").tags == ["a\tb"]
+    });
+    let environment = [("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"["é\t"]"#)];
+    let report = crate::support::toml_in(&environment, FILE);
+    assert!(
+        report.contains("`servers.docs.tags` must be a list"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_credential_can_come_from_outside() {
+    check("TOLLBRIDGE_SERVERS__DOCS__AUTH__TOKEN", "12345", |c| {
+        let Transport::Auto(remote) = &server(c, "docs").transport else {
+            panic!()
+        };
+        matches!(&remote.auth, Auth::Bearer { token } if token.expose() == "12345")
+    });
+}
+
+#[test]
+fn values_are_not_expanded() {
+    check("TOLLBRIDGE_SERVERS__DOCS__NAMESPACE", "a", |c| {
+        server(c, "docs").namespace.as_deref() == Some("a")
+    });
+    check("TOLLBRIDGE_SERVERS__AWS_S3__COMMAND", "/bin/$$a${b}", |c| {
+        let Transport::Stdio(command) = &server(c, "aws-s3").transport else {
+            panic!()
+        };
+        command.program == "/bin/$$a${b}"
+    });
+}
+
+#[test]
+fn a_variable_that_the_file_uses_is_no_override() {
+    let text = "[servers.a]\ncommand = '${TOLLBRIDGE_COMMAND}'";
+    let environment = [
+        ("TOLLBRIDGE_COMMAND", "npx"),
+        ("TOLLBRIDGE_CONFIG", "a.toml"),
+    ];
+    let config = config_in(&environment, text);
+    let Transport::Stdio(command) = &server(&config, "a").transport else {
+        panic!()
+    };
+    assert_eq!(command.program, "npx");
+}
+
+#[test]
+fn an_environment_shows_no_values() {
+    let environment: Environment = [("TOKEN", "hunter2")].into_iter().collect();
+    assert_eq!(format!("{environment:?}"), r#"{"TOKEN"}"#);
+    assert_eq!(environment.get("TOKEN"), Some("hunter2"));
+    assert!(Environment::of_process().get("PATH").is_some());
+}
+
+fn check(name: &str, value: &str, arrives: impl FnOnce(&Config) -> bool) {
+    let config = config_in(&[(name, value)], FILE);
+    assert!(arrives(&config), "{name}={value} gives {config:#?}");
+}

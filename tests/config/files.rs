@@ -1,0 +1,221 @@
+//! Configs in files.
+
+use std::{fs, path::PathBuf};
+
+use tollbridge::config::{Environment, Mistakes, load};
+
+use crate::support::warnings;
+
+#[test]
+fn files_are_read_in_order() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = write(&directory, "base.toml", "workers = 1\nport_search = 1");
+    let local = write(&directory, "local.yaml", "workers: 2");
+    let loaded = load(&[base, local], &Environment::default()).expect("right");
+    assert_eq!((loaded.config.workers, loaded.config.port_search), (2, 1));
+    assert!(loaded.warnings.is_empty());
+}
+
+#[test]
+fn paths_start_at_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(&directory, "cert.pem", "");
+    write(&directory, "key.pem", "");
+    let text =
+        "tls = { cert = 'cert.pem', key = 'key.pem' }\n[servers.a]\ncommand = 'a'\ncwd = '.'";
+    let file = write(&directory, "tollbridge.toml", text);
+    let config = load(&[file], &Environment::default())
+        .expect("right")
+        .config;
+    assert_eq!(
+        config.tls.expect("written").key,
+        directory.path().join("key.pem")
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_reported_with_the_rest() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ini = write(&directory, "a.ini", "");
+    let wrong = write(
+        &directory,
+        "b.toml",
+        "tls = { cert = 'cert.pem', key = 'key.pem' }\nx = 1",
+    );
+    let binary = directory.path().join("d.json");
+    fs::write(&binary, [0xff, 0xfe, 0x00]).expect("written");
+    let missing = directory.path().join("c.toml");
+    let mistakes = load(&[ini, wrong, missing, binary], &Environment::default()).unwrap_err();
+    insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
+    error: the name does not tell the format
+    --> DIR/a.ini
+     = help: call it `.toml`, `.yaml` or `.json`
+
+    error: cannot read the config: No such file or directory (os error 2)
+    --> DIR/c.toml
+
+    error: cannot read the config: stream did not contain valid UTF-8
+    --> DIR/d.json
+
+    error: the file of `tls.cert` does not exist
+     --> DIR/b.toml:1:16
+      |
+    1 | tls = { cert = 'cert.pem', key = 'key.pem' }
+      |                ^^^^^^^^^^ no such file
+      |
+      = help: looked for DIR/cert.pem
+
+    error: the file of `tls.key` does not exist
+     --> DIR/b.toml:1:34
+      |
+    1 | tls = { cert = 'cert.pem', key = 'key.pem' }
+      |                                  ^^^^^^^^^ no such file
+      |
+      = help: looked for DIR/key.pem
+
+    error: unknown key `x`
+     --> DIR/b.toml:2:1
+      |
+    2 | x = ***
+      | ^ no such key
+      |
+      = help: the keys here are `$schema`, `allowed_hosts`, `allowed_origins`, `danger_listen_without_auth`, `drain_timeout`, `first_list_wait`, `keep_alive`, `limits`, `list_page_size`, `listen`, `log`, `naming`, `port_search`, `servers`, `tls` and `workers`
+
+    6 mistakes
+    "#);
+}
+
+#[test]
+fn what_a_missing_file_may_hold_is_not_missed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let local = write(&directory, "local.toml", "[servers.a]\ntimeout = '5s'");
+    let environment = Environment::default().with("TOLLBRIDGE_SERVERS__B__TIMEOUT", "5s");
+    let base = directory.path().join("base.toml");
+    let mistakes = load(&[base, local], &environment).unwrap_err();
+    assert_eq!(mistakes.notices.len(), 1, "{mistakes}");
+}
+
+#[test]
+fn a_huge_file_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = write(&directory, "a.toml", &"#".repeat((4 << 20) + 1));
+    let mistakes = load(&[file], &Environment::default()).unwrap_err();
+    insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
+    error: cannot read the config: 4194305 bytes are more than 4194304
+    --> DIR/a.toml
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_report_has_parts_for_scripts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = write(&directory, "a.toml", "\n  wrkers = 'hunter2'\nlog = 1\n");
+    let mistakes = load(&[file], &Environment::default()).unwrap_err();
+    let json = serde_json::to_string_pretty(&mistakes.notices).expect("serializes");
+    let json = json.replace(&directory.path().display().to_string(), "DIR");
+    insta::assert_snapshot!(json, @r#"
+    [
+      {
+        "severity": "mistake",
+        "message": "unknown key `wrkers`",
+        "label": "no such key",
+        "suggestion": "did you mean `workers`?",
+        "file": "DIR/a.toml",
+        "line": 2,
+        "column": 3
+      },
+      {
+        "severity": "mistake",
+        "message": "`log` must be a table",
+        "label": "this is a whole number",
+        "suggestion": "its keys are `format` and `level`",
+        "file": "DIR/a.toml",
+        "line": 3,
+        "column": 7
+      }
+    ]
+    "#);
+    assert!(
+        mistakes.styled().contains("\u{1b}["),
+        "a terminal gets colours"
+    );
+}
+
+#[test]
+fn a_report_counts_what_it_does_not_show() {
+    let keys: Vec<String> = (0..150).map(|n| format!("nonsense_{n:03} = 1")).collect();
+    let report = crate::support::toml(&keys.join("\n"));
+    assert!(report.contains("nonsense_099") && !report.contains("nonsense_100"));
+    assert!(
+        report.ends_with("150 mistakes, of which the first 100 are shown"),
+        "{report}"
+    );
+}
+
+#[test]
+fn doubtful_configs_run_with_warnings() {
+    let text = r#"
+        [servers.a]
+        command = "a"
+        headers = { X-A = "1" }
+
+        [servers.b]
+        url = "http://example.com/mcp"
+        auth = { type = "bearer", token = "t" }
+        args = ["x"]
+
+        [servers.c]
+        transport = "builtin"
+        env = { A = "1" }
+
+        [servers.d]
+        enabled = false
+    "#;
+    insta::assert_snapshot!(warnings(&[], &[("tollbridge.toml", text)]), @r#"
+    warning: `servers.a.headers` has no effect
+     --> tollbridge.toml:3:1
+      |
+    3 | headers = { X-A = "***" }
+      | ^^^^^^^ a server with `command` does not use it
+
+    warning: the credential of this server is sent in clear text
+     --> tollbridge.toml:6:7
+      |
+    6 | url = "http://example.com/mcp"
+      |       ^^^^^^^^^^^^^^^^^^^^^^^^ not encrypted
+      |
+      = help: use `https:`, unless the way there is safe
+
+    warning: `servers.b.args` has no effect
+     --> tollbridge.toml:8:1
+      |
+    8 | args = ["x"]
+      | ^^^^ a server with `url` does not use it
+
+    warning: `servers.c.env` has no effect
+      --> tollbridge.toml:12:1
+       |
+    12 | env = { A = "***" }
+       | ^^^ the toolbox does not use it
+
+    warning: `servers.d` is left out
+      --> tollbridge.toml:14:10
+       |
+    14 | [servers.d]
+       |          ^ disabled, and neither `command` nor `url` is given
+    "#);
+}
+
+fn write(directory: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let path = directory.path().join(name);
+    fs::write(&path, text).expect("written");
+    path
+}
+
+fn redacted(mistakes: &Mistakes, directory: &tempfile::TempDir) -> String {
+    mistakes
+        .to_string()
+        .replace(&directory.path().display().to_string(), "DIR")
+}

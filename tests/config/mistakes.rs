@@ -1,0 +1,11 @@
+//! Wrong configs, and all that is said about each: the complete report, as an operator sees it.
+
+mod foreign;
+mod keys;
+mod listener;
+mod names;
+mod servers;
+mod several;
+mod syntax;
+mod values;
+mod variables;

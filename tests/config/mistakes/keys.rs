@@ -1,0 +1,164 @@
+//! Keys that are not ours.
+
+use insta::assert_snapshot;
+
+use crate::support::{json, toml};
+
+#[test]
+fn a_mistyped_key() {
+    let report = toml(
+        r#"
+        listn = "127.0.0.1:8080"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `listn`
+     --> tollbridge.toml:1:1
+      |
+    1 | listn = "***"
+      | ^^^^^ no such key
+      |
+      = help: did you mean `listen`?
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_mistyped_key_of_a_section() {
+    let report = toml(
+        r"
+        [naming]
+        max_lenght = 40
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `naming.max_lenght`
+     --> tollbridge.toml:2:1
+      |
+    2 | max_lenght = ***
+      | ^^^^^^^^^^ no such key
+      |
+      = help: did you mean `max_length`?
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_key_like_no_other() {
+    let report = toml(
+        r"
+        [log]
+        colour = true
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `log.colour`
+     --> tollbridge.toml:2:1
+      |
+    2 | colour = ***
+      | ^^^^^^ no such key
+      |
+      = help: the keys here are `format` and `level`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_section_of_a_later_version() {
+    let report = toml(
+        r#"
+        [governance]
+        price = "0.01"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `governance`
+     --> tollbridge.toml:1:2
+      |
+    1 | [governance]
+      |  ^^^^^^^^^^ not supported by this version
+      |
+      = help: remove it
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_server_key_of_a_later_version() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        price = "0.02"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `servers.a.price`
+     --> tollbridge.toml:3:1
+      |
+    3 | price = "***"
+      | ^^^^^ not supported by this version
+      |
+      = help: remove it
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_key_of_other_programs() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        type = "stdio"
+        disabled = true
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `servers.a.type`
+     --> tollbridge.toml:3:1
+      |
+    3 | type = "***"
+      | ^^^^ no such key
+      |
+      = help: write `transport`
+
+    error: unknown key `servers.a.disabled`
+     --> tollbridge.toml:4:1
+      |
+    4 | disabled = ***
+      | ^^^^^^^^ no such key
+      |
+      = help: write `enabled = false`
+
+    2 mistakes
+    "#);
+}
+
+#[test]
+fn a_key_twice() {
+    let report = json(
+        r#"
+        {
+          "listen": "127.0.0.1:1",
+          "listen": "127.0.0.1:2"
+        }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: the key `listen` occurs twice
+     --> tollbridge.json:3:3
+      |
+    2 |   "listen": "***",
+      |   -------- and here
+    3 |   "listen": "127.0.0.1:2"
+      |   ^^^^^^^^ here
+
+    1 mistake
+    "#);
+}

@@ -1,0 +1,208 @@
+//! Files that are not what their name says.
+
+use insta::assert_snapshot;
+
+use crate::support::{json, toml, yaml};
+
+#[test]
+fn toml_syntax() {
+    let report = toml(
+        r#"
+        listen = "127.0.0.1:8080
+        [naming
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not TOML: unclosed table, expected `]`
+     --> tollbridge.toml:2:8
+      |
+    2 | [naming
+      |        ^ here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn toml_key_twice() {
+    let report = toml(
+        r"
+        workers = 1
+        workers = 2
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not TOML: duplicate key
+     --> tollbridge.toml:2:1
+      |
+    2 | workers = ***
+      | ^^^^^^^ here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_syntax() {
+    let report = yaml(
+        r"
+        servers:
+          a:
+            command: npx
+           env: {}
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not YAML: while parsing a block mapping, did not find expected key
+     --> tollbridge.yaml:4:4
+      |
+    4 |    env: {}
+      |    ^ here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_key_twice() {
+    let report = yaml(
+        r"
+        servers:
+          a: {command: a}
+          b: {command: b}
+          a: {command: c}
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: the key `a` occurs twice
+     --> tollbridge.yaml:4:3
+      |
+    2 |   a: {command: ***}
+      |   - and here
+    3 |   b: {command: b}
+    4 |   a: {command: c}
+      |   ^ here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_with_two_documents() {
+    let report = yaml(
+        r"
+        workers: 1
+        ---
+        workers: 2
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: a config is one YAML document
+     --> tollbridge.yaml:3:1
+      |
+    3 | workers: ***
+      | ^ the second one begins here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_with_a_tag() {
+    let report = yaml(
+        r"
+        listen: !env LISTEN
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: the tag `!env` is not known
+     --> tollbridge.yaml:1:9
+      |
+    1 | listen: !*** ***
+      |         ^^^^^^^^ behind this tag
+      |
+      = help: remove the tag; variables are written `${VAR}`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_of_the_older_kind() {
+    let report = yaml(
+        r"
+        servers:
+          a:
+            command: a
+            enabled: yes
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.enabled` must be `true` or `false`
+     --> tollbridge.yaml:4:14
+      |
+    4 |     enabled: yes
+      |              ^^^ this is a string
+      |
+      = help: write `true`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_that_never_ends() {
+    let report = yaml(
+        r"
+        servers: &a
+          x: *a
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: an alias stands inside what it stands for
+     --> tollbridge.yaml:2:6
+      |
+    2 |   x: ****
+      |      ^^^^ this never ends
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn json_syntax() {
+    let report = json(
+        r#"
+        {
+          "listen" "127.0.0.1:8080"
+        }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not JSON: expected colon after the string or word in object property
+     --> tollbridge.json:2:12
+      |
+    2 |   "***" "***:***"
+      |         ^^^^^^^^^ here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn json_with_nothing_in_it() {
+    let report = json(
+        r"
+        // later
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not JSON: there is no value in it
+     --> tollbridge.json:1:1
+      |
+    1 | *** ***
+      | ^ expected `{`
+
+    1 mistake
+    "#);
+}

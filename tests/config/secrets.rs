@@ -1,0 +1,179 @@
+//! No report shows a secret, however wrong the file is that holds it.
+
+use tollbridge::config::Severity;
+
+use crate::support::{accepted, load};
+
+const SECRET: &str = "hunter2";
+
+/// Files that are wrong and hold the secret.
+const WRONG: [(&str, &str); 28] = [
+    (
+        "a.toml",
+        "[servers.a]\ncommand = 1\nenv = { T = 'hunter2', U = ['hunter2'] }",
+    ),
+    ("a.toml", "[servers.a]\nenv = 'T=hunter2'"),
+    ("a.toml", "[servers.a]\nenvs = { T = 'hunter2' }"),
+    (
+        "a.toml",
+        "[servers.a]\nurl = 1\nheaders = { A = 'Bearer hunter2', B = { c = 'hunter2' } }",
+    ),
+    ("a.toml", "[servers.a]\nurl = 'ftp://me:hunter2@x/'"),
+    ("a.toml", "[servers.a]\nurl = 'ftp://x/?key=hunter2'"),
+    (
+        "a.toml",
+        "[servers.a]\ncommand = 'a b'\nargs = ['--token', 'hunter2', '--key=x', 1]",
+    ),
+    ("a.toml", "[servers.a]\nargs = ['--api-key=hunter2', 1]"),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['-H', 'Authorization: Bearer hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nauth = { type = 'x', token = 'hunter2' }",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nauth = { type = 'bearer', token = \"\"\"\nhunter2\n\"\"\", x = 1 }",
+    ),
+    ("a.toml", "[servers.a]\nauth = 'hunter2'"),
+    ("a.toml", "token = 'hunter2' x"),
+    ("a.toml", "[servers.a]\nenv = { T = 'hunter2"),
+    (
+        "a.toml",
+        "[servers.a]\nenv = { T = 'hunter2', T = 'hunter2' }",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nheaders = { A = '${NONE:hunter2}', a = '${NONE}' }",
+    ),
+    ("a.yaml", "servers: {a: {env: {T: hunter2}, x: 1}}"),
+    (
+        "a.yaml",
+        "servers:\n  a:\n    env:\n      T: |\n        hunter2\n        hunter2\n    x: 1",
+    ),
+    ("a.yaml", "servers:\n  a:\n    env:\n      T: \"hunter2"),
+    (
+        "a.yaml",
+        "servers:\n  a:\n    env:\n      - T=hunter2\n     x: [",
+    ),
+    (
+        "a.yaml",
+        "x-s: &s {T: hunter2}\nservers: {a: {env: *s, x: 1}}",
+    ),
+    (
+        "a.yaml",
+        "servers: {a: {env: {T: hunter2}}, a: {env: {T: hunter2}}}",
+    ),
+    ("a.yaml", "servers: {a: {env: {T: !secret hunter2}}}"),
+    (
+        "a.json",
+        r#"{"servers": {"a": {"env": {"T": "hunter2"}, "x": 1}}}"#,
+    ),
+    (
+        "a.json",
+        r#"{"servers": {"a": {"env": {"T" "hunter2:hunter2"}}}}"#,
+    ),
+    ("a.json", r#"{"servers": {"a": {"env": {"T": "hunter2}}}}"#),
+    (
+        "mcp.json",
+        r#"{"mcpServers": {"a": {"env": {"T": "hunter2"}, "command": [1]}}, "bridge": 1}"#,
+    ),
+    (
+        "mcp.json",
+        r#"{"mcpServers": {"a": {"oauth": {"clientSecret": "hunter2"}, "url": 1}}}"#,
+    ),
+];
+
+#[test]
+fn no_excerpt_shows_a_secret() {
+    for row in WRONG {
+        check(&[], &[row]);
+    }
+}
+
+#[test]
+fn no_message_quotes_a_value_from_a_variable() {
+    let keys = [
+        "listen = '${S}'",
+        "workers = '${S}'",
+        "keep_alive = '${S}'",
+        "limits = { body = '${S}' }",
+        "naming = { charset = '${S}' }",
+        "naming = { template = '${S}' }",
+        "log = { level = '${S}' }",
+        "servers = { a = { command = 'x ${S}' } }",
+        "servers = { a = { command = 'x', roots = ['${S}'] } }",
+        "servers = { a = { command = 'x', tools = { deny = ['[${S}'] } } }",
+        "servers = { a = { command = 'x', tools = { rename = { a = 'x ${S}' } } } }",
+        "servers = { a = { command = 'x', namespace = '${S} ' } }",
+        "servers = { a = { url = '${S}' } }",
+        "servers = { a = { url = 'https://x', headers = { A = '${S}\n' } } }",
+        "allowed_hosts = ['${S}/']",
+        "tls = { cert = '~${S}', key = '${S}' }\nx = 1",
+    ];
+    for key in keys {
+        let key = key
+            .replace('\n', "\\n")
+            .replace('\'', "\"")
+            .replace("\\nx = 1", "\nx = 1");
+        check(&[("S", SECRET)], &[("a.toml", &key)]);
+    }
+}
+
+#[test]
+fn no_override_shows_a_secret() {
+    let file = (
+        "a.toml",
+        "[servers.a]\nurl = 'https://x'\n[servers.b]\ncommand = 'b'",
+    );
+    let names = [
+        "TOLLBRIDGE_SERVERS__A__AUTH__TOKN",
+        "TOLLBRIDGE_SERVERS__A__AUTH",
+        "TOLLBRIDGE_SERVERS__A__HEADERS__A_B__C",
+        "TOLLBRIDGE_SERVERS__NONE__ENV__A",
+        "TOLLBRIDGE_SERVERS__B__ENV",
+        "TOLLBRIDGE_TOKEN",
+    ];
+    for name in names {
+        check(&[(name, SECRET)], &[file]);
+    }
+}
+
+#[test]
+fn nothing_that_is_loaded_shows_a_secret() {
+    let text = "
+        [servers.a]
+        command = 'a'
+        args = ['--token', 'hunter2', '--secret=hunter2', 'postgres://me:hunter2@db/x']
+        env = { T = 'hunter2' }
+        [servers.b]
+        url = 'https://x/mcp?key=hunter2'
+        headers = { A = 'hunter2' }
+        auth = { type = 'bearer', token = 'hunter2' }
+    ";
+    let config = accepted(&[], &[("a.toml", text)]).config;
+    let shown = config.to_display();
+    for text in [
+        shown.to_string(),
+        shown.to_json().to_string(),
+        format!("{shown:?}"),
+    ] {
+        assert!(!text.contains(SECRET), "{text}");
+    }
+}
+
+fn check(environment: &[(&str, &str)], files: &[(&str, &str)]) {
+    let mistakes = load(environment, files).expect_err("the config is wrong");
+    assert!(
+        mistakes
+            .notices
+            .iter()
+            .any(|notice| notice.severity == Severity::Mistake)
+    );
+    let json = serde_json::to_string(&mistakes.notices).expect("serializes");
+    for text in [mistakes.to_string(), mistakes.styled(), json] {
+        assert!(!text.contains(SECRET), "{files:?} gives\n{text}");
+    }
+}

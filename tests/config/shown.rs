@@ -1,0 +1,205 @@
+//! A config shown to people and scripts.
+
+use insta::assert_snapshot;
+
+use crate::support::{accepted, config};
+
+const FULL: &str = r#"
+    workers = 2
+    tls = { cert = "c.pem", key = "k.pem" }
+    list_page_size = 5
+    [naming]
+    conflict = "priority"
+    [servers.github]
+    command = "npx"
+    args = ["-y", "--token", "hunter2", "server"]
+    env = { TOKEN = "hunter2" }
+    roots = ["file:///a", { uri = "file:///b", name = "B" }]
+    tools = { deny = ["x_*"], rename = { a = "b" } }
+    [servers.docs]
+    url = "https://example.com/mcp?key=hunter2"
+    auth = { type = "bearer", token = "hunter2" }
+    enabled = false
+    [servers.toolbox]
+    transport = "builtin"
+"#;
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "what is shown is the test")]
+fn for_people() {
+    assert_snapshot!(config(FULL).to_display(), @r#"
+    listen = "127.0.0.1:8080"
+    danger_listen_without_auth = false
+    port_search = 0
+    allowed_hosts = []
+    allowed_origins = []
+    workers = 2
+    keep_alive = "15s"
+    first_list_wait = "2s"
+    drain_timeout = "10s"
+    list_page_size = 5
+
+    [log]
+    level = "info"
+    format = "human"
+
+    [tls]
+    cert = "/etc/tollbridge/c.pem"
+    key = "/etc/tollbridge/k.pem"
+
+    [limits]
+    body = "4MiB"
+    headers = "64KiB"
+    depth = 128
+    sessions_per_agent = 10000
+
+    [naming]
+    template = "mcp_{server}_{tool}"
+    charset = "strict"
+    max_length = 48
+    conflict = "priority"
+    namespace_resources = true
+
+    [servers.github]
+    command = "npx"
+    args = [
+        "-y",
+        "--token",
+        "***",
+        "server",
+    ]
+    transport = "stdio"
+    era = "auto"
+    enabled = true
+    expose = [
+        "tools",
+        "resources",
+        "prompts",
+    ]
+    priority = 0
+    roots = [
+        "file:///a",
+        { uri = "file:///b", name = "B" },
+    ]
+    isolation = "auto"
+    max_instances = 32
+    idle_timeout = "10m"
+    startup_timeout = "2m"
+    connect_timeout = "30s"
+    timeout = "1m"
+    max_total_timeout = "10m"
+
+    [servers.github.env]
+    TOKEN = "***"
+
+    [servers.github.tools]
+    deny = ["x_*"]
+
+    [servers.github.tools.rename]
+    a = "b"
+
+    [servers.github.retry]
+    base = "500ms"
+    max = "30s"
+    jitter = 0.2
+
+    [servers.github.limits]
+    request = "4MiB"
+    response = "16MiB"
+
+    [servers.docs]
+    url = "https://example.com/mcp?***"
+    transport = "auto"
+    era = "auto"
+    enabled = false
+    expose = [
+        "tools",
+        "resources",
+        "prompts",
+    ]
+    priority = 0
+    isolation = "auto"
+    max_instances = 32
+    idle_timeout = "10m"
+    startup_timeout = "2m"
+    connect_timeout = "30s"
+    timeout = "1m"
+    max_total_timeout = "10m"
+
+    [servers.docs.auth]
+    type = "bearer"
+    token = "***"
+
+    [servers.docs.retry]
+    base = "500ms"
+    max = "30s"
+    jitter = 0.2
+
+    [servers.docs.limits]
+    request = "4MiB"
+    response = "16MiB"
+
+    [servers.toolbox]
+    transport = "builtin"
+    era = "auto"
+    enabled = true
+    expose = [
+        "tools",
+        "resources",
+        "prompts",
+    ]
+    priority = 0
+    isolation = "auto"
+    max_instances = 32
+    idle_timeout = "10m"
+    startup_timeout = "2m"
+    connect_timeout = "30s"
+    timeout = "1m"
+    max_total_timeout = "10m"
+
+    [servers.toolbox.retry]
+    base = "500ms"
+    max = "30s"
+    jitter = 0.2
+
+    [servers.toolbox.limits]
+    request = "4MiB"
+    response = "16MiB"
+    "#);
+}
+
+#[test]
+fn for_scripts() {
+    let shown = config(FULL).to_display().to_json();
+    assert_eq!(shown["servers"]["github"]["env"]["TOKEN"], "***");
+    assert_eq!(shown["servers"]["docs"]["auth"]["token"], "***");
+    assert_eq!(
+        shown["servers"]["docs"]["url"],
+        "https://example.com/mcp?***"
+    );
+    assert_eq!(shown["keep_alive"], "15s");
+}
+
+#[test]
+fn what_is_shown_loads_again() {
+    let without_secrets = FULL
+        .replace(r#"env = { TOKEN = "hunter2" }"#, "")
+        .replace(r#"auth = { type = "bearer", token = "hunter2" }"#, "")
+        .replace(r#""--token", "hunter2", "#, "")
+        .replace("?key=hunter2", "");
+    for text in ["workers = 2", &without_secrets] {
+        let config = config(text);
+        let shown = config.to_display();
+        assert_eq!(
+            accepted(&[], &[("a.toml", &shown.to_string())]).config,
+            config
+        );
+        assert_eq!(
+            accepted(&[], &[("a.json", &shown.to_json().to_string())])
+                .config
+                .servers
+                .len(),
+            config.servers.len()
+        );
+    }
+}

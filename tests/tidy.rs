@@ -1,0 +1,275 @@
+//! The rules of the house that no compiler checks: who may import whom, and how long a file may be.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot read its own tree has nothing to say"
+)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What each module may import of ours. A module stands below those that may import it; `proxy`
+/// and `app` are the only joins.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("app", &["*"]),
+    ("cli", &["*"]),
+    (
+        "http",
+        &[
+            "proxy",
+            "session",
+            "status",
+            "auth",
+            "mcp",
+            "names",
+            "telemetry",
+            "config",
+            "task",
+        ],
+    ),
+    (
+        "stdio",
+        &[
+            "http",
+            "proxy",
+            "session",
+            "backend",
+            "auth",
+            "mcp",
+            "names",
+            "telemetry",
+            "config",
+            "task",
+        ],
+    ),
+    ("status", &["proxy", "backend", "catalog", "names", "clock"]),
+    (
+        "proxy",
+        &[
+            "discovery",
+            "session",
+            "router",
+            "governance",
+            "backend",
+            "catalog",
+            "config",
+            "mcp",
+            "names",
+            "task",
+        ],
+    ),
+    (
+        "discovery",
+        &["backend", "catalog", "config", "names", "task"],
+    ),
+    (
+        "backend",
+        &[
+            "governance",
+            "session",
+            "catalog",
+            "builtin",
+            "auth",
+            "mcp",
+            "config",
+            "telemetry",
+            "names",
+            "task",
+            "clock",
+        ],
+    ),
+    (
+        "governance",
+        &["router", "session", "mcp", "config", "telemetry", "clock"],
+    ),
+    ("router", &["session", "catalog", "mcp", "names"]),
+    ("session", &["auth", "mcp", "config", "names", "clock"]),
+    ("catalog", &["mcp", "config", "names"]),
+    ("builtin", &["clock"]),
+    ("auth", &["config", "names"]),
+    ("config", &["names"]),
+    ("mcp", &["names"]),
+    ("telemetry", &["config"]),
+    ("clock", &[]),
+    ("names", &[]),
+    ("task", &[]),
+];
+
+/// Where the typed model of rmcp may be used: never for messages we relay.
+const RMCP: &[&str] = &["builtin", "cli"];
+
+/// Lines of a source file, inline tests included.
+const LINES_MAX: usize = 900;
+
+#[test]
+fn modules_import_only_what_lies_below_them() {
+    let mut wrong = Vec::new();
+    for (module, files) in modules() {
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else {
+            panic!("src/{module}.rs has no row in LAYERS");
+        };
+        for file in files {
+            for imported in imports(&code(&file)) {
+                let own = imported == module;
+                if !own && !allowed.contains(&"*") && !allowed.contains(&imported.as_str()) {
+                    wrong.push(format!(
+                        "{}: {module} may not import {imported}",
+                        file.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn rmcp_is_kept_out_of_the_data_path() {
+    for (module, files) in modules() {
+        for file in files {
+            let uses = code(&file).contains("rmcp::");
+            assert!(
+                !uses || RMCP.contains(&module.as_str()),
+                "{} uses rmcp",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn files_can_be_read_in_one_sitting() {
+    for file in modules()
+        .into_values()
+        .flatten()
+        .filter(|file| !file.ends_with("tests.rs"))
+    {
+        let lines = fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= LINES_MAX, "{} has {lines} lines", file.display());
+    }
+}
+
+#[test]
+fn the_map_names_every_module() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert!(
+        map.lines().count() < 260,
+        "ARCHITECTURE.md is a map, not a book"
+    );
+    for module in modules().keys() {
+        assert!(
+            map.contains(&format!("`{module}`")),
+            "ARCHITECTURE.md does not name `{module}`"
+        );
+    }
+}
+
+#[test]
+fn the_changelog_has_a_head_for_what_is_coming() {
+    let changelog = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    assert!(changelog.contains("\n## Unreleased\n"));
+}
+
+/// Every module at the root of the crate with its files.
+fn modules() -> BTreeMap<String, Vec<PathBuf>> {
+    let src = root().join("src");
+    let mut modules: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for file in files(&src) {
+        let relative = file.strip_prefix(&src).unwrap();
+        let first = relative
+            .components()
+            .next()
+            .unwrap()
+            .as_os_str()
+            .to_str()
+            .unwrap();
+        let module = first.trim_end_matches(".rs").to_owned();
+        if module != "lib" && module != "main" {
+            modules.entry(module).or_default().push(file);
+        }
+    }
+    modules
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The file without comments and without its inline tests, which may import anything.
+fn code(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    if file
+        .file_name()
+        .is_some_and(|name| name == "tests.rs" || name == "testing.rs")
+    {
+        return String::new();
+    }
+    let product = text
+        .split("\n#[cfg(test)]\nmod ")
+        .next()
+        .unwrap_or_default();
+    let lines = product
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// First segments of paths that begin with `crate::`, those in braces included.
+fn imports(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for part in code.split("crate::").skip(1) {
+        if let Some(group) = part.strip_prefix('{') {
+            found.extend(top_level(group));
+        } else {
+            found.push(word(part));
+        }
+    }
+    found
+}
+
+/// First words of the comma-separated entries of a brace group.
+fn top_level(group: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut entries = vec![String::new()];
+    for character in group.chars() {
+        match character {
+            '}' if depth == 0 => break,
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => entries.push(String::new()),
+            _ => {}
+        }
+        if let Some(last) = entries.last_mut()
+            && character != ','
+        {
+            last.push(character);
+        }
+    }
+    entries
+        .iter()
+        .map(|entry| word(entry.trim()))
+        .filter(|entry| !entry.is_empty())
+        .collect()
+}
+
+fn word(text: &str) -> String {
+    text.chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect()
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}

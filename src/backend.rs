@@ -171,6 +171,8 @@ pub struct Backend {
 struct Listed {
     at: Option<jiff::Timestamp>,
     failure: Option<Failure>,
+    /// The credential was refused when a call was last answered.
+    refusal: Option<Failure>,
 }
 
 /// Which callers share a connection.
@@ -337,6 +339,7 @@ impl Backend {
         *self.listed() = Listed {
             at: Some(crate::clock::now()),
             failure: None,
+            refusal: None,
         };
     }
 
@@ -361,10 +364,23 @@ impl Backend {
     }
 
     async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
+        let running = Running::start(&self.stats);
+        let outcome = self.attempt(admitted).await;
+        match &outcome {
+            Ok(_) => self.listed().refusal = None,
+            Err(refusal @ Failure::Unauthorized { .. }) => {
+                self.listed().refusal = Some(refusal.clone());
+            }
+            Err(_) => {}
+        }
+        running.finish(outcome.is_ok());
+        outcome
+    }
+
+    async fn attempt(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
         let routed = admitted.routed();
         let call = &routed.call;
         let limits = self.deadlines(None);
-        let running = Running::start(&self.stats);
         let connection = tokio::select! {
             biased;
             connection = self.connection(&call.client) => connection?,
@@ -378,7 +394,6 @@ impl Backend {
             let again = self.reconnected(&connection, &call.client).await?;
             outcome = self.exchange(admitted, &again, limits).await;
         }
-        running.finish(outcome.is_ok());
         Ok(bridge::outcome(
             &call.method,
             outcome?,
@@ -465,7 +480,12 @@ impl Backend {
     /// The connection that serves `client`, as soon as there is one.
     async fn connection(&self, client: &Client) -> Result<Arc<Connection>, Failure> {
         let era = self.era_for(client.era()).await?;
-        let attempt = self.instance(client, era).connection().await;
+        let instance = self.instance(client, era);
+        let mut attempt = instance.connection().await;
+        if matches!(attempt, Err(Failure::Lost { .. })) && !Arc::ptr_eq(&instance, &self.catalog) {
+            // It ended before it could be used; another takes its place.
+            attempt = self.instance(client, era).connection().await;
+        }
         match attempt {
             Err(failure) if failure.refuses_era() && self.may_switch(era) => {
                 self.maker.shared.refuse(era);

@@ -96,11 +96,10 @@ impl HttpLink {
         exchange: &Exchange,
         pending: Pending,
     ) -> Result<Outcome, Failure> {
-        let closed = self.mux.closed.clone();
         let failure = tokio::select! {
             biased;
             outcome = self.converse(bytes, exchange, &pending) => return outcome,
-            () = closed.cancelled() => return Err(self.mux.lost()),
+            () = self.broken() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled,
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
         };
@@ -116,6 +115,15 @@ impl HttpLink {
             self.post_aside(bytes, notice::CANCELLED, &self.mux.tasks);
         }
         Err(failure)
+    }
+
+    /// Completes when the link has ended for what is under way too: a request that meets a session
+    /// which the server has forgotten is told so itself.
+    async fn broken(&self) {
+        self.mux.closed.cancelled().await;
+        if self.mux.is_forgotten() {
+            self.mux.tasks.stop_token().cancelled().await;
+        }
     }
 
     async fn converse(
@@ -147,7 +155,7 @@ impl HttpLink {
                 Err(Failure::Unauthorized { status })
             }
             StatusCode::NOT_FOUND if self.talk().session.is_some() => {
-                self.mux.close("it no longer knows the session");
+                self.mux.forget_session();
                 Err(Failure::SessionGone)
             }
             _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {

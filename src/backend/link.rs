@@ -135,7 +135,9 @@ impl Link {
         }
         let failure = tokio::select! {
             biased;
-            answer = &mut pending.answer => return answer.map_err(|_| self.mux.lost()),
+            answer = &mut pending.answer => {
+                return answer.unwrap_or_else(|_| Err(self.mux.lost()));
+            }
             () = closed.cancelled() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled,
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -73,6 +73,7 @@ pub(crate) struct Mux {
     reason: Mutex<Option<String>>,
     /// The session whose call ended last, and when.
     latest: Mutex<Option<(Instant, Arc<Session>)>>,
+    forgotten: AtomicBool,
     unattributed: AtomicU64,
     late: AtomicU64,
 }
@@ -90,7 +91,7 @@ pub(crate) enum Signal {
 
 #[derive(Debug)]
 struct Entry {
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<Result<Outcome, Failure>>,
     caller: Option<Caller>,
     activity: Arc<Activity>,
 }
@@ -166,6 +167,7 @@ impl Mux {
             asked: Mutex::default(),
             reason: Mutex::default(),
             latest: Mutex::default(),
+            forgotten: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })
@@ -207,8 +209,23 @@ impl Mux {
         lock(&self.asked).clear();
     }
 
+    /// Ends the link because the server no longer knows its session. What is under way is left to
+    /// find out for itself: the server may have begun it.
+    pub(crate) fn forget_session(&self) {
+        self.forgotten.store(true, Ordering::Relaxed);
+        self.closed.cancel();
+    }
+
+    /// Whether the link ended because the server no longer knows its session.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
     /// Why the link ended.
     pub(crate) fn lost(&self) -> Failure {
+        if self.is_forgotten() {
+            return Failure::SessionGone;
+        }
         let reason = lock(&self.reason).clone();
         Failure::Lost {
             reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()),
@@ -229,7 +246,14 @@ impl Mux {
             self.late.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        drop(entry.answer.send(response.outcome));
+        drop(entry.answer.send(Ok(response.outcome)));
+    }
+
+    /// Fails the exchange `id`, whose answer came but cannot be used.
+    pub(super) fn failed(&self, id: u64, failure: Failure) {
+        if let Some(entry) = lock(&self.pending).remove(&id) {
+            drop(entry.answer.send(Err(failure)));
+        }
     }
 
     pub(super) fn told(&self, notification: Notification, origin: Option<u64>) {
@@ -481,7 +505,7 @@ impl Mux {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) id: u64,
-    pub(crate) answer: oneshot::Receiver<Outcome>,
+    pub(crate) answer: oneshot::Receiver<Result<Outcome, Failure>>,
     pub(crate) activity: Arc<Activity>,
     /// Kept for a legacy session only, which may hear what comes right after the answer.
     caller: Option<Caller>,

@@ -9,8 +9,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{link::Link, mux::Mux};
-use crate::mcp::{Id, Message, Raw, Response, RpcError, envelope, error};
+use super::{Failure, link::Link, mux::Mux};
+use crate::mcp::{Id, Message, Raw, envelope};
 
 /// Messages that may wait for a server to read them.
 const QUEUE_MAX: usize = 256;
@@ -133,18 +133,15 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
 /// An oversized message fails its own call when its id can be read, else the link.
 fn refuse(start: &[u8], link: &Arc<Link>) {
     let limit = link.mux.settings.response_bytes_max;
-    let message = format!("a message of the server is larger than limits.response ({limit} bytes)");
-    let Some(id) = leading_id(start) else {
-        return link.mux.close(message);
-    };
-    let outcome = Err(RpcError::new(error::INTERNAL, message).to_raw());
-    link.incoming(
-        Message::Response(Response {
-            id: Some(id),
-            outcome,
-        }),
-        None,
-    );
+    match leading_id(start).as_ref().and_then(Id::as_number) {
+        Some(id) => link.mux.failed(id, Failure::ResponseTooLarge { limit }),
+        None => link.mux.close(oversized(limit)),
+    }
+}
+
+/// Why a link ended whose server sent more than it may in one message.
+pub(super) fn oversized(limit: usize) -> String {
+    format!("a message of the server is larger than limits.response ({limit} bytes)")
 }
 
 /// The id of a message of which only the start is known.

@@ -138,7 +138,10 @@ impl Backend {
                 (State::Disconnected, Some(failure.to_string()))
             }
             Phase::Down { failure } => (State::Failed, Some(failure.to_string())),
-            Phase::Ready(_) => match (listed.failure, listed.at) {
+            Phase::Ready(_) => match (listed.refusal.or(listed.failure), listed.at) {
+                (Some(refusal @ Failure::Unauthorized { .. }), _) => {
+                    (State::NeedsReauth, Some(refusal.to_string()))
+                }
                 (Some(failure), _) => (State::Degraded, Some(failure.to_string())),
                 (None, Some(_)) => (State::Connected, None),
                 (None, None) => (

@@ -16,6 +16,7 @@ use super::{
     client::{self, HttpClient},
     link::Link,
     mux::Mux,
+    pipe,
 };
 use crate::{
     config::Remote,
@@ -38,6 +39,7 @@ pub(crate) async fn open(
     let mut stream = Stream {
         body: get(&client, &remote.url, &headers).await?,
         reader: sse::Reader::new(mux.settings.response_bytes_max),
+        is_oversized: false,
     };
     let named = tokio::time::timeout(ENDPOINT_PATIENCE, stream.endpoint());
     let named = named.await.ok().flatten().ok_or_else(|| Failure::Garbled {
@@ -55,6 +57,8 @@ pub(crate) async fn open(
 struct Stream {
     body: Incoming,
     reader: sse::Reader,
+    /// The stream ended because an event was larger than `limits.response`.
+    is_oversized: bool,
 }
 
 impl Stream {
@@ -67,7 +71,10 @@ impl Stream {
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            self.reader.push(&chunk).ok()?;
+            self.is_oversized = self.reader.push(&chunk).is_err();
+            if self.is_oversized {
+                return None;
+            }
         }
     }
 
@@ -143,7 +150,11 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
             () = closed.cancelled() => return,
         };
         let Some(event) = event else {
-            return link.mux.close("it closed its event stream");
+            return link.mux.close(if stream.is_oversized {
+                pipe::oversized(link.mux.settings.response_bytes_max)
+            } else {
+                "it closed its event stream".to_owned()
+            });
         };
         match Message::parse(&event.data) {
             Ok(message) => link.incoming(message, None),

@@ -368,16 +368,23 @@ impl Maker {
                     self.shared.unlearn();
                     self.shared.learn(connection.era());
                     let up = Instant::now();
+                    let mux = Arc::clone(&connection.link.mux);
                     self.serve(&instance, connection, signals).await;
                     if instance.stop.is_cancelled() {
                         return;
                     }
                     backoff.after_uptime(up.elapsed());
                     self.shared.count_restart();
-                    match instance.phase() {
-                        Phase::Down { failure } => failure,
-                        Phase::Connecting | Phase::Ready(_) => return,
-                    }
+                    let failure = mux.lost();
+                    // A server that has only forgotten us is there: callers wait for the greeting.
+                    instance.set(if mux.is_forgotten() {
+                        Phase::Connecting
+                    } else {
+                        Phase::Down {
+                            failure: failure.clone(),
+                        }
+                    });
+                    failure
                 }
                 Err(failure) => {
                     instance.set(Phase::Down {
@@ -437,9 +444,6 @@ impl Maker {
                 Some(signal) = signals.recv() => self.shared.signal(signal),
             }
         }
-        instance.set(Phase::Down {
-            failure: connection.link.mux.lost(),
-        });
     }
 }
 

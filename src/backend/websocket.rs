@@ -17,7 +17,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Failure, client, link::Link, mux::Mux};
+use super::{Failure, client, link::Link, mux::Mux, pipe};
 use crate::{config::Remote, mcp::Message};
 
 /// Messages that may wait for the server to take them.
@@ -82,6 +82,9 @@ async fn run(mut socket: Socket, mut queue: mpsc::Receiver<Bytes>, link: Arc<Lin
                     Some(reason) => break reason,
                     None => continue,
                 },
+                Some(Err(tungstenite::Error::Capacity(_))) => {
+                    break pipe::oversized(mux.settings.response_bytes_max);
+                }
                 Some(Err(error)) => break error.to_string(),
                 None => break "it closed the socket".to_owned(),
             },

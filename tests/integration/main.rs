@@ -8,5 +8,8 @@ mod support;
 mod broken;
 mod changes;
 mod eras;
+mod fidelity;
 mod order;
 mod parties;
+mod sessions;
+mod upstream;

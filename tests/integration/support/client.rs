@@ -232,6 +232,7 @@ impl Client {
             headers = modern_headers(&envelope);
         }
         let (http, path, put) = (self.http.clone(), self.path.clone(), self.put.clone());
+        let session = self.session.clone();
         if envelope.id.is_none() || envelope.is_response() {
             let answer = http.post_with(&path, &borrow(&headers), text).await;
             assert!(answer.status().is_success(), "{answer:?}");
@@ -244,10 +245,30 @@ impl Client {
                 return;
             }
             let mut events = answer.events();
-            while let Some(event) = events.next().await {
-                if let Some(data) = event.data.filter(|data| !data.is_empty()) {
-                    drop(put.send(Envelope::of(&data)).await);
+            let mut last = None;
+            loop {
+                while let Some(event) = events.next().await {
+                    last = event.id.or(last);
+                    let Some(data) = event.data.filter(|data| !data.is_empty()) else {
+                        continue;
+                    };
+                    let message = Envelope::of(&data);
+                    let is_answer = message.is_response();
+                    drop(put.send(message).await);
+                    if is_answer {
+                        return;
+                    }
                 }
+                // 2025-11-25: a stream that ends before its answer is followed again.
+                let (Some(last), Some(session)) = (&last, &session) else {
+                    return;
+                };
+                let headers = [
+                    ("accept", "text/event-stream"),
+                    ("mcp-session-id", session.as_str()),
+                    ("last-event-id", last.as_str()),
+                ];
+                events = http.get(&path, &headers).await.events();
             }
         })))
     }
@@ -307,6 +328,11 @@ impl Client {
             next,
         )
         .await
+    }
+
+    /// A message that has come already.
+    pub(crate) async fn pending(&self) -> Option<Envelope> {
+        self.inbox.lock().await.try_recv().ok()
     }
 
     /// The next message, which must be the answer to `id`.

@@ -1,0 +1,373 @@
+//! What passes through arrives as it was written, but for what must differ on each side.
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+use tokio::runtime::Runtime;
+
+use crate::support::{
+    ALL, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
+    wire::{Envelope, request},
+};
+
+/// Cases on each transport of the server.
+const CASES: u32 = 64;
+
+/// One request and its answer, as text.
+#[derive(Clone, Debug)]
+struct Case {
+    /// Which client makes the call.
+    client: usize,
+    /// Between tokens.
+    space: String,
+    arguments: String,
+    extra: String,
+    token: String,
+    block: String,
+    structured: String,
+    is_error: bool,
+}
+
+fn space() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["", "", "", " ", "\n", "\t", " \n  "]).prop_map(str::to_owned)
+}
+
+fn string() -> impl Strategy<Value = String> {
+    let odd = [
+        r#""""#,
+        r#""\u0040""#,
+        r#""\ud800""#,
+        r#""\udc00\ud800""#,
+        r#""\/\b\f\n\r\t\"\\""#,
+        r#""\u0000""#,
+        r#""\u2028\u00e9""#,
+        "\"é😀\u{2028}\u{7f}\"",
+        r#""data: \n\nevent: x""#,
+        r#""]}""#,
+        r#""x+file:///a""#,
+    ];
+    prop_oneof![
+        prop::sample::select(odd.map(str::to_owned).to_vec()),
+        "[a-z ]{0,8}".prop_map(|text| format!("\"{text}\"")),
+    ]
+}
+
+fn scalar() -> impl Strategy<Value = String> {
+    let odd = [
+        "null",
+        "true",
+        "false",
+        "0",
+        "-0",
+        "-0.0",
+        "0.10",
+        "1e3",
+        "1E400",
+        "1e-400",
+        "12345678901234567890123",
+        "9007199254740993",
+        "3.141592653589793238462643",
+        "{}",
+        "[]",
+        "[ ]",
+        "{ }",
+    ];
+    prop_oneof![
+        prop::sample::select(odd.map(str::to_owned).to_vec()),
+        string()
+    ]
+}
+
+fn key() -> impl Strategy<Value = String> {
+    let odd = [
+        r#""a""#,
+        r#""\u0061""#,
+        r#""""#,
+        r#""\ud800""#,
+        r#""é""#,
+        r#""__proto__""#,
+        r#""uri""#,
+        r#""_meta""#,
+        r#""id""#,
+    ];
+    prop::sample::select(odd.map(str::to_owned).to_vec())
+}
+
+fn object(value: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+    let member = (space(), key(), space(), space(), value, space());
+    prop::collection::vec(member, 0..4).prop_map(|members| {
+        let members: Vec<String> = members
+            .into_iter()
+            .map(|(a, key, b, c, value, d)| format!("{a}{key}{b}:{c}{value}{d}"))
+            .collect();
+        format!("{{{}}}", members.join(","))
+    })
+}
+
+fn json() -> impl Strategy<Value = String> {
+    let shallow = scalar().prop_recursive(4, 24, 4, |inner| {
+        let array =
+            prop::collection::vec((space(), inner.clone(), space()), 0..4).prop_map(|items| {
+                let items: Vec<String> = items
+                    .into_iter()
+                    .map(|(a, item, b)| a + &item + &b)
+                    .collect();
+                format!("[{}]", items.join(","))
+            });
+        prop_oneof![array, object(inner)]
+    });
+    let deep = (1..110usize, scalar())
+        .prop_map(|(depth, inner)| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth)));
+    prop_oneof![8 => shallow, 1 => deep]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let token = prop_oneof![
+        Just("1".to_owned()),
+        Just(r#""\u0040t""#.to_owned()),
+        string()
+    ];
+    let parts = (
+        0..CLIENTS,
+        space(),
+        object(json()),
+        json(),
+        token,
+        json(),
+        json(),
+        any::<bool>(),
+    );
+    parts.prop_map(
+        |(client, space, arguments, extra, token, block, structured, is_error)| Case {
+            client,
+            space,
+            arguments,
+            extra,
+            token,
+            block,
+            structured,
+            is_error,
+        },
+    )
+}
+
+/// Each kind of client, on the merged route and on the server's own.
+const CLIENTS: usize = Front::ALL.len() * 2;
+
+struct Stage {
+    runtime: Runtime,
+    gateway: Gateway,
+    backend: Backend,
+    clients: Vec<Client>,
+    era: Era,
+    transport: Transport,
+}
+
+impl Stage {
+    fn new(transport: Transport, era: Era) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let (gateway, backend, clients) = runtime.block_on(async {
+            let backend = Backend::start(transport, era).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let mut clients = Vec::new();
+            for front in Front::ALL {
+                for path in ["/mcp", "/mcp/servers/x"] {
+                    clients.push(gateway.client(front, path, "{}").await);
+                }
+            }
+            (gateway, backend, clients)
+        });
+        Self {
+            runtime,
+            gateway,
+            backend,
+            clients,
+            era,
+            transport,
+        }
+    }
+
+    async fn check(&self, case: &Case) {
+        let client = &self.clients[case.client];
+        let merged = client.path == "/mcp";
+        let Case {
+            space,
+            arguments,
+            extra,
+            ..
+        } = case;
+        // What a case before this one left behind is not of interest.
+        while self.backend.was_asked().await.is_some() {}
+        while client.pending().await.is_some() {}
+        let members = |name: &str| {
+            format!(
+                r#""name"{space}:{space}"{name}",{space}"arguments":{space}{arguments}{space},"k":{extra}{space}"#
+            )
+        };
+        let meta = |token: &str| format!(r#""progressToken":{token}{space},"x":{extra}"#);
+        let exposed = if merged { "mcp_x_echo" } else { "echo" };
+        let params = client.params(&members(exposed), &meta(&case.token));
+        client.send(request("1", "tools/call", &params)).await;
+        let asked = self.backend.asked("tools/call").await;
+        let meta = meta(&asked.token().unwrap());
+        let expect = match (client.front.is_modern(), self.era) {
+            (_, Era::Legacy) => format!(r#"{{{},"_meta":{{{meta}}}}}"#, members("echo")),
+            (true, Era::Modern) => client.params(&members("echo"), &meta),
+            (false, Era::Modern) => {
+                format!(r#"{{{},"_meta":{{{ENVELOPE},{meta}}}}}"#, members("echo"))
+            }
+        };
+        same(
+            asked.envelope.params.as_deref(),
+            &expect,
+            "the params that the server gets",
+        );
+        if case.is_error {
+            let error = format!(
+                r#"{{"code":{space}-32050,"message":"\u0040","data":{{"x":{}}}}}"#,
+                case.block
+            );
+            asked.refuse(&error).await;
+            same(
+                client.answer("1").await.error.as_deref(),
+                &error,
+                "the error",
+            );
+            return;
+        }
+        let result = |uri: &str| self.result(case, uri);
+        let progress = format!(
+            r#"{{"progressToken":{},"progress":1e0,"x":{}}}"#,
+            asked.token().unwrap(),
+            case.structured
+        );
+        asked.tell("notifications/progress", &progress).await;
+        asked.answer(&result("file:///a.txt")).await;
+        let told = client.must("notifications/progress").await;
+        let expect = format!(
+            r#"{{"progressToken":{},"progress":1e0,"x":{}}}"#,
+            case.token, case.structured
+        );
+        same(told.params.as_deref(), &expect, "the progress");
+        let result = result(if merged {
+            "x+file:///a.txt"
+        } else {
+            "file:///a.txt"
+        });
+        let expect = match (client.front.is_modern(), self.era) {
+            (true, Era::Legacy) => result.replacen('{', r#"{"resultType":"complete","#, 1),
+            (true, Era::Modern) | (false, _) => result,
+        };
+        same(
+            client.answer("1").await.result.as_deref(),
+            &expect,
+            "the result",
+        );
+    }
+
+    fn result(&self, case: &Case, uri: &str) -> String {
+        let Case {
+            space,
+            block,
+            structured,
+            extra,
+            ..
+        } = case;
+        format!(
+            r#"{{"content":{space}[{{"type":"future/type",{space}"x":{block}}},{{"type":"resource_link","uri":{space}"{uri}","name":"n","x":{extra}}}{space}],"structuredContent":{structured}{space},"_meta":{{"x":{block}}},"k":{extra}}}"#
+        )
+    }
+}
+
+const ENVELOPE: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"}"#;
+
+/// Line breaks between tokens may become spaces: stdin and stdout have one message a line.
+#[track_caller]
+fn same(found: Option<&str>, expect: &str, what: &str) {
+    let found = found.unwrap_or("(nothing)").replace('\n', " ");
+    assert_eq!(found, expect.replace('\n', " "), "{what}");
+}
+
+fn check_transport(transport: Transport) {
+    for (_, era) in ALL.into_iter().filter(|(found, _)| *found == transport) {
+        let stage = Stage::new(transport, era);
+        let config = Config {
+            cases: CASES,
+            failure_persistence: None,
+            max_shrink_iters: 200,
+            ..Config::default()
+        };
+        let checked = TestRunner::new(config).run(&case(), |case| {
+            stage.runtime.block_on(stage.check(&case));
+            Ok(())
+        });
+        if let Err(failed) = checked {
+            panic!("{:?} {era:?}: {failed}", stage.transport);
+        }
+        stage.runtime.block_on(stage.gateway.stop());
+    }
+}
+
+#[test]
+fn nothing_changes_over_stdio() {
+    check_transport(Transport::Stdio);
+}
+
+#[test]
+fn nothing_changes_over_http() {
+    check_transport(Transport::Http);
+}
+
+#[test]
+fn nothing_changes_over_http_events() {
+    check_transport(Transport::HttpEvents);
+}
+
+#[test]
+fn nothing_changes_over_sse() {
+    check_transport(Transport::Sse);
+}
+
+#[test]
+fn nothing_changes_over_websocket() {
+    check_transport(Transport::WebSocket);
+}
+
+/// A vendor's own methods pass on the route of its server, notifications of the call included.
+#[tokio::test]
+async fn vendor_methods_pass() {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let front = if era == Era::Modern {
+            Front::Modern
+        } else {
+            Front::Streamable
+        };
+        let client = gateway.client(front, "/mcp/servers/x", "{}").await;
+        let params = client.params(r#""a":1E400"#, "");
+        client.send(request("1", "acme/do", &params)).await;
+        let asked = backend.asked("acme/do").await;
+        assert_eq!(asked.envelope.params.as_deref(), Some(params.as_str()));
+        asked.tell("notifications/acme/step", r#"{"n":0.10}"#).await;
+        asked.answer(r#"{"b":-0}"#).await;
+        let told: Envelope = client.must("notifications/acme/step").await;
+        assert_eq!(
+            told.params.as_deref(),
+            Some(r#"{"n":0.10}"#),
+            "{transport:?} {era:?}"
+        );
+        assert_eq!(
+            client.answer("1").await.result.as_deref(),
+            Some(r#"{"b":-0}"#)
+        );
+        let merged = gateway.client(front, "/mcp", "{}").await;
+        merged.send(request("1", "acme/do", &params)).await;
+        assert_eq!(merged.answer("1").await.code(), -32601);
+        gateway.stop().await;
+    }
+}

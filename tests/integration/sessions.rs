@@ -1,0 +1,558 @@
+//! The HTTP surface itself: sessions, streams, limits, verbs and headers.
+
+use crate::support::{
+    Backend, Era, Front, Gateway, TestGateway, Transport,
+    http::{Answer, JSON},
+    value,
+    wire::{Event, request},
+};
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+
+async fn with_one_server() -> (Gateway, Backend) {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    (gateway, backend)
+}
+
+async fn code(answer: Answer) -> i64 {
+    value(&answer.text().await)["error"]["code"]
+        .as_i64()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_session_lives_until_it_is_deleted() {
+    let (gateway, _backend) = with_one_server().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let session = client.session.clone().unwrap();
+    assert!(
+        session.len() >= 32 && session.bytes().all(|b| b.is_ascii_graphic()),
+        "{session}"
+    );
+    let (http, header) = (gateway.http(), [("mcp-session-id", session.as_str())]);
+    let answer = http.post_with("/mcp", &header, PING).await;
+    assert_eq!(answer.status(), 200);
+    let stranger = [("mcp-session-id", "0123456789abcdef")];
+    let answer = http.post_with("/mcp", &stranger, PING).await;
+    assert_eq!(answer.status(), 404, "an unknown session");
+    let accept = [("accept", "text/event-stream"), stranger[0]];
+    assert_eq!(http.get("/mcp", &accept).await.status(), 404);
+    assert_eq!(
+        http.send("DELETE", "/mcp", &stranger, "").await.status(),
+        404
+    );
+    assert_eq!(http.send("DELETE", "/mcp", &[], "").await.status(), 400);
+    let mut standing = http.get("/mcp", &[accept[0], header[0]]).await.events();
+    assert_eq!(http.send("DELETE", "/mcp", &header, "").await.status(), 200);
+    while crate::support::soon("the stream ends with its session", standing.next())
+        .await
+        .is_some()
+    {}
+    assert_eq!(http.post_with("/mcp", &header, PING).await.status(), 404);
+    assert_eq!(http.send("DELETE", "/mcp", &header, "").await.status(), 404);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_standing_stream_replaces_the_first() {
+    let (gateway, backend) = with_one_server().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let session = client.session.clone().unwrap();
+    let headers = [
+        ("accept", "text/event-stream"),
+        ("mcp-session-id", session.as_str()),
+    ];
+    let mut first = gateway.http().get("/mcp", &headers).await.events();
+    let mut second = gateway.http().get("/mcp", &headers).await.events();
+    let priming = first.must().await;
+    assert!(
+        priming.id.is_some() && priming.data.as_deref() == Some(""),
+        "{priming:?}"
+    );
+    first.ends().await;
+    second.must().await;
+    backend.set_list("tools/list", "[]");
+    backend.list_changed("tools").await;
+    let told = second.message().await;
+    assert!(told.contains("notifications/tools/list_changed"), "{told}");
+    gateway.stop().await;
+}
+
+/// The stream of a call can be followed again from any event, also when the answer is out already.
+#[tokio::test]
+async fn a_broken_stream_is_resumed() {
+    let (gateway, backend) = with_one_server().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let session = client.session.clone().unwrap();
+    let http = gateway.http();
+    let header = [("mcp-session-id", session.as_str())];
+    let params = r#"{"name":"mcp_x_echo","_meta":{"progressToken":1}}"#;
+    let post = async {
+        http.post_with("/mcp", &header, request("1", "tools/call", params))
+            .await
+    };
+    let serve = async {
+        let call = backend.asked("tools/call").await;
+        call.progress(1).await;
+        call
+    };
+    let (answer, call) = tokio::join!(post, serve);
+    let mut events = answer.events();
+    let priming = events.must().await;
+    assert_eq!(
+        priming.data.as_deref(),
+        Some(""),
+        "an event to resume from comes first"
+    );
+    let first = events.must().await;
+    assert!(
+        first
+            .data
+            .as_deref()
+            .unwrap()
+            .contains("notifications/progress")
+    );
+    drop(events);
+    call.progress(2).await;
+    call.answer(r#"{"n":1}"#).await;
+    client.is_quiet().await;
+    for _ in 0..2 {
+        // Twice: what was read once is kept.
+        let (from_start, rest) = (
+            resume(&http, &session, &priming).await,
+            resume(&http, &session, &first).await,
+        );
+        assert_eq!(from_start.len(), 3, "{from_start:?}");
+        assert_eq!(rest.len(), 2, "{rest:?}");
+        assert_eq!(from_start[1..], rest);
+        assert!(rest[1].contains(r#""result":{"n":1}"#), "{rest:?}");
+    }
+    gateway.stop().await;
+}
+
+/// Everything after `last`, up to the end of the stream.
+async fn resume(http: &crate::support::http::Http, session: &str, last: &Event) -> Vec<String> {
+    let headers = [
+        ("accept", "text/event-stream"),
+        ("mcp-session-id", session),
+        ("last-event-id", last.id.as_deref().unwrap()),
+    ];
+    let mut events = http.get("/mcp", &headers).await.events();
+    let mut messages = Vec::new();
+    while let Some(event) = crate::support::soon("the rest of the stream", events.next()).await {
+        messages.extend(event.data.filter(|data| !data.is_empty()));
+    }
+    messages
+}
+
+/// A stranger's session cannot be used to resume a stream.
+#[tokio::test]
+async fn a_stream_is_resumed_in_its_own_session_only() {
+    let (gateway, backend) = with_one_server().await;
+    let one = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let two = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    one.call("1", "mcp_x_echo", "1").await;
+    let call = backend.asked("tools/call").await;
+    call.progress(1).await;
+    one.must("notifications/progress").await;
+    call.answer(r#"{"secret":1}"#).await;
+    one.answer("1").await;
+    for id in ["1-0", "1-1", "2-0"] {
+        let session = two.session.as_deref().unwrap();
+        let headers = [
+            ("accept", "text/event-stream"),
+            ("mcp-session-id", session),
+            ("last-event-id", id),
+        ];
+        let mut events = gateway.http().get("/mcp", &headers).await.events();
+        events.must().await;
+        backend.set_list(
+            "tools/list",
+            format!(r#"[{{"name":"n{id}","inputSchema":{{"type":"object"}}}}]"#),
+        );
+        two.notify("notifications/initialized", "{}").await;
+        backend.list_changed("tools").await;
+        let first = events.message().await;
+        assert!(first.contains("list_changed"), "{first}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn batches_exist_in_one_revision() {
+    let (gateway, backend) = with_one_server().await;
+    let http = gateway.http();
+    let batch = r#" [ {"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},
+        {"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"mcp_x_echo"}},{"nonsense":1}]"#;
+    for (revision, status) in [
+        ("2025-03-26", 200),
+        ("2025-06-18", 400),
+        ("2025-11-25", 400),
+        ("2024-11-05", 400),
+    ] {
+        let session = initialize(&gateway, revision).await;
+        let header = [("mcp-session-id", session.as_str())];
+        let post = http.post_with("/mcp", &header, batch);
+        if status != 200 {
+            assert_eq!(post.await.status(), status, "{revision}");
+            continue;
+        }
+        let serve = async {
+            backend
+                .asked("tools/call")
+                .await
+                .answer(r#"{"n": 1}"#)
+                .await
+        };
+        let (answer, ()) = tokio::join!(post, serve);
+        assert_eq!(answer.status(), 200);
+        let answers = value(&answer.text().await);
+        let answers = answers.as_array().unwrap();
+        assert_eq!(answers.len(), 3, "{answers:?}");
+        assert!(
+            answers
+                .iter()
+                .any(|a| a["id"] == "two" && a["result"]["n"] == 1),
+            "{answers:?}"
+        );
+        assert!(
+            answers.iter().any(|a| a["error"]["code"] == -32600),
+            "{answers:?}"
+        );
+        let told = http
+            .post_with(
+                "/mcp",
+                &header,
+                r#"[{"jsonrpc":"2.0","method":"notifications/x"}]"#,
+            )
+            .await;
+        assert_eq!(told.status(), 202);
+        let initialize = r#"[{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}]"#;
+        let refused = http
+            .post_with("/mcp", &header, initialize)
+            .await
+            .text()
+            .await;
+        assert!(refused.contains("-32600"), "{refused}");
+    }
+    assert_eq!(
+        http.post("/mcp", batch).await.status(),
+        400,
+        "without a session"
+    );
+    gateway.stop().await;
+}
+
+async fn initialize(gateway: &Gateway, revision: &str) -> String {
+    let params = format!(
+        r#"{{"protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"t","version":"1"}}}}"#
+    );
+    let answer = gateway
+        .http()
+        .post("/mcp", request("1", "initialize", &params))
+        .await;
+    let session = answer.header("mcp-session-id").unwrap().to_owned();
+    let result = value(&answer.text().await);
+    assert_eq!(result["result"]["protocolVersion"], revision);
+    session
+}
+
+/// A legacy request without a session is served all the same.
+#[tokio::test]
+async fn a_request_without_a_session_is_served() {
+    let (gateway, backend) = with_one_server().await;
+    let http = gateway.http();
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    for version in [&[][..], &[("mcp-protocol-version", "2025-06-18")]] {
+        let answer = http.post_with("/mcp", version, list).await;
+        assert_eq!(answer.status(), 200);
+        assert!(answer.header("mcp-session-id").is_none());
+        assert_eq!(
+            value(&answer.text().await)["result"]["tools"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
+    }
+    let call = request("7", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+    let serve = async { backend.asked("tools/call").await.answer(r#"{"n":1}"#).await };
+    let (answer, ()) = tokio::join!(http.post("/mcp", call), serve);
+    assert_eq!(
+        answer.text().await,
+        r#"{"jsonrpc":"2.0","id":7,"result":{"n":1}}"#
+    );
+    let unknown = [("mcp-protocol-version", "1999-01-01")];
+    assert_eq!(http.post_with("/mcp", &unknown, list).await.status(), 400);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_from_other_sites_are_refused() {
+    let (gateway, _backend) = with_one_server().await;
+    let http = gateway.http();
+    for path in ["/mcp", "/sse", "/messages/", "/status", "/mcp/servers/x"] {
+        for bad in [
+            ("origin", "http://evil.example.com"),
+            ("host", "evil.example.com"),
+            ("origin", "null"),
+        ] {
+            assert_eq!(
+                http.post_with(path, &[bad], PING).await.status(),
+                403,
+                "{path} {bad:?}"
+            );
+            assert_eq!(http.get(path, &[bad]).await.status(), 403, "{path} {bad:?}");
+        }
+    }
+    let local = [
+        ("origin", "http://localhost:1234"),
+        ("host", "localhost:9999"),
+    ];
+    assert_eq!(http.post_with("/mcp", &local, PING).await.status(), 200);
+    gateway.stop().await;
+}
+
+/// A body may be as large and as deep as the limits say, and no more.
+#[tokio::test]
+async fn bodies_have_limits() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .setting("limits = { body = \"1KiB\", depth = 16 }")
+        .server("x", &backend)
+        .start()
+        .await;
+    let http = gateway.http();
+    let sse = gateway.client(Front::Sse, "/mcp", "{}").await;
+    sse.is_quiet().await;
+    for (bytes, status) in [(1024, 200), (1025, 413), (1024, 200)] {
+        let padding = " ".repeat(bytes - PING.len());
+        assert_eq!(
+            http.post("/mcp", format!("{PING}{padding}")).await.status(),
+            status,
+            "{bytes}"
+        );
+    }
+    for (depth, status) in [(16, 200), (17, 400), (15, 200)] {
+        let nested = "[".repeat(depth - 2) + &"]".repeat(depth - 2);
+        let body = request("1", "ping", &format!(r#"{{"a":{nested}}}"#));
+        let answer = http.post("/mcp", body).await;
+        assert_eq!(answer.status(), status, "{depth}");
+        if status == 400 {
+            assert_eq!(code(answer).await, -32600);
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_types_and_verbs_are_refused() {
+    let (gateway, _backend) = with_one_server().await;
+    let http = gateway.http();
+    let [json, both] = JSON;
+    for (headers, status) in [
+        (&[json, both][..], 200),
+        (&[json], 200),
+        (&[json, ("accept", "*/*")], 200),
+        (&[json, ("accept", "application/*, text/*;q=0.5")], 200),
+        (&[json, ("accept", "application/json")], 406),
+        (&[json, ("accept", "text/event-stream")], 406),
+        (&[json, ("accept", "text/html")], 406),
+        (&[both], 415),
+        (&[("content-type", "text/plain"), both], 415),
+        (
+            &[("content-type", "Application/JSON; charset=utf-8"), both],
+            200,
+        ),
+    ] {
+        let answer = http.send("POST", "/mcp", headers, PING).await;
+        assert_eq!(answer.status(), status, "{headers:?}");
+    }
+    for verb in ["PUT", "PATCH", "OPTIONS", "HEAD"] {
+        let answer = http.send(verb, "/mcp", &JSON, "").await;
+        assert_eq!(answer.status(), 405, "{verb}");
+        assert_eq!(answer.header("allow"), Some("GET, POST, DELETE"));
+    }
+    let events = [("accept", "text/event-stream")];
+    assert_eq!(
+        http.get("/mcp", &events).await.status(),
+        405,
+        "no session to stream for"
+    );
+    assert_eq!(
+        http.get("/mcp", &[("accept", "application/json")])
+            .await
+            .status(),
+        406
+    );
+    assert_eq!(http.send("POST", "/sse", &JSON, PING).await.status(), 405);
+    assert_eq!(http.get("/messages/", &events).await.status(), 405);
+    assert_eq!(
+        http.post("/messages/?session_id=none", PING).await.status(),
+        404
+    );
+    for path in [
+        "/nowhere",
+        "/mcp/servers/none",
+        "/sse/servers/none",
+        "/mcp/servers/",
+    ] {
+        assert_eq!(http.post(path, PING).await.status(), 404, "{path}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_refused() {
+    let (gateway, _backend) = with_one_server().await;
+    for (body, status, expect) in [
+        ("", 400, -32700),
+        ("{", 400, -32700),
+        ("nonsense", 400, -32700),
+        ("1", 400, -32600),
+        ("{}", 400, -32600),
+        (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, 400, -32600),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, 400, -32600),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#,
+            400,
+            -32600,
+        ),
+        (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, 400, -32600),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"no/such"}"#,
+            200,
+            -32601,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none"}}"#,
+            200,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}"#,
+            200,
+            -32602,
+        ),
+    ] {
+        let answer = gateway.http().post("/mcp", body).await;
+        assert_eq!(answer.status(), status, "{body}");
+        assert_eq!(code(answer).await, expect, "{body}");
+    }
+    let unknown = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none"}}"#;
+    let answer = value(&gateway.http().post("/mcp", unknown).await.text().await);
+    assert_eq!(answer["error"]["data"]["code"], "TOOL_NOT_FOUND");
+    gateway.stop().await;
+}
+
+/// The headers of 2026-07-28 must be there, once, and say what the body says.
+#[tokio::test]
+async fn modern_headers_agree_with_the_body() {
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let (gateway, backend) = with_one_server().await;
+    backend.on_request(|request| {
+        (request.method() == "tools/call").then(|| crate::support::Auto::Result("{}".to_owned()))
+    });
+    let http = gateway.http();
+    let version = ("mcp-protocol-version", "2026-07-28");
+    let (list, call) = (("mcp-method", "tools/list"), ("mcp-method", "tools/call"));
+    let name = ("mcp-name", "mcp_x_echo");
+    let list_body = request("1", "tools/list", &format!("{{{META}}}"));
+    let call_body = request(
+        "1",
+        "tools/call",
+        &format!(r#"{{"name":"mcp_x_echo",{META}}}"#),
+    );
+    for (headers, body, status) in [
+        (&[version, list][..], &list_body, 200),
+        (&[version, call, name], &call_body, 200),
+        (
+            &[version, call, ("mcp-name", "=?base64?bWNwX3hfZWNobw==?=")],
+            &call_body,
+            200,
+        ),
+        (
+            &[
+                ("MCP-Protocol-Version", "2026-07-28"),
+                ("MCP-METHOD", "tools/list"),
+            ],
+            &list_body,
+            200,
+        ),
+        (&[list], &list_body, -32020),
+        (&[version], &list_body, -32020),
+        (&[version, ("mcp-method", "Tools/List")], &list_body, -32020),
+        (&[version, list, list], &list_body, -32020),
+        (
+            &[("mcp-protocol-version", "2025-11-25"), list],
+            &list_body,
+            -32020,
+        ),
+        (&[version, call], &call_body, -32020),
+        (
+            &[version, call, ("mcp-name", "mcp_x_other")],
+            &call_body,
+            -32020,
+        ),
+        (
+            &[version, call, ("mcp-name", "=?base64?!?=")],
+            &call_body,
+            -32020,
+        ),
+    ] {
+        let answer = http.post_with("/mcp", headers, body.clone()).await;
+        if status == 200 {
+            assert_eq!(answer.status(), 200, "{headers:?}");
+            assert!(answer.header("mcp-session-id").is_none());
+        } else {
+            assert_eq!(answer.status(), 400, "{headers:?}");
+            assert_eq!(code(answer).await, status, "{headers:?}");
+        }
+    }
+    for (method, meta, status, expect) in [
+        ("ping", META, 404, -32601),
+        ("initialize", META, 404, -32601),
+        ("no/such", META, 404, -32601),
+        (
+            "tools/list",
+            r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#,
+            400,
+            -32602,
+        ),
+    ] {
+        let headers = [version, ("mcp-method", method)];
+        let answer = http
+            .post_with(
+                "/mcp",
+                &headers,
+                request("1", method, &format!("{{{meta}}}")),
+            )
+            .await;
+        assert_eq!(answer.status(), status, "{method}");
+        assert_eq!(code(answer).await, expect, "{method}");
+    }
+    let future = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2031-01-01","io.modelcontextprotocol/clientCapabilities":{}}}"#;
+    let headers = [("mcp-protocol-version", "2031-01-01"), list];
+    let answer = http
+        .post_with("/mcp", &headers, request("1", "tools/list", future))
+        .await;
+    assert_eq!(answer.status(), 400);
+    let error = value(&answer.text().await)["error"].clone();
+    assert_eq!(error["code"], -32022);
+    assert_eq!(error["data"]["requested"], "2031-01-01");
+    assert!(
+        error["data"]["supported"]
+            .to_string()
+            .contains("2026-07-28")
+    );
+    // A session header or a place to resume at means nothing here.
+    let odd = [
+        version,
+        list,
+        ("mcp-session-id", "nowhere"),
+        ("last-event-id", "1-1"),
+    ];
+    assert_eq!(http.post_with("/mcp", &odd, list_body).await.status(), 200);
+    gateway.stop().await;
+}

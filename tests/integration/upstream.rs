@@ -1,0 +1,268 @@
+//! Servers behind HTTP: sessions that end, streams that break, credentials that are refused.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport};
+
+const ECHO: &str = r#""name":"mcp_x_echo""#;
+
+/// A server that has forgotten the session is greeted again and asked again; the caller notices
+/// nothing.
+#[tokio::test]
+async fn a_forgotten_session_is_renewed() {
+    for front in [Front::Streamable, Front::Modern] {
+        for capabilities in ["{}", r#"{"sampling":{}}"#] {
+            let backend = Backend::start(Transport::Http, Era::Legacy).await;
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(front, "/mcp", capabilities).await;
+            for round in 0..2 {
+                client.ask("1", "tools/call", ECHO).await;
+                backend.asked("tools/call").await.answer("{}").await;
+                client.answer("1").await;
+                backend.forget_sessions();
+                client.ask("2", "tools/call", ECHO).await;
+                backend
+                    .asked("tools/call")
+                    .await
+                    .answer(&format!(r#"{{"n":{round}}}"#))
+                    .await;
+                assert_eq!(
+                    client.answer("2").await.value()["n"],
+                    round,
+                    "{front:?} {capabilities}"
+                );
+            }
+            gateway.stop().await;
+        }
+    }
+}
+
+/// Several calls that meet a forgotten session at once are all served.
+#[tokio::test]
+async fn many_calls_survive_a_forgotten_session() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    backend.on_request(|request| {
+        (request.method() == "tools/call").then(|| Auto::Result("{}".to_owned()))
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+    backend.forget_sessions();
+    for id in 0..20 {
+        client.ask(&id.to_string(), "tools/call", ECHO).await;
+    }
+    for _ in 0..20 {
+        let answer = client.next().await;
+        assert!(answer.result.is_some(), "{answer:?}");
+    }
+    gateway.stop().await;
+}
+
+/// A refused credential is shown as such, and nothing else is held up by it.
+#[tokio::test]
+async fn a_refused_credential_needs_a_person() {
+    for (transport, status) in [
+        (Transport::Http, 401),
+        (Transport::Http, 403),
+        (Transport::Sse, 401),
+    ] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let open = Arc::new(AtomicBool::new(false));
+        let gate = Arc::clone(&open);
+        backend.on_http(move |_, _| (!gate.load(Ordering::SeqCst)).then_some(status));
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let found = gateway
+            .status_until("x", |s| s["state"] == "needs_reauth")
+            .await;
+        assert!(
+            found["reason"].as_str().unwrap().contains("credential"),
+            "{found}"
+        );
+        // Once it is accepted, the server comes up by itself.
+        open.store(true, Ordering::SeqCst);
+        gateway
+            .status_until("x", |s| s["state"] == "connected")
+            .await;
+        gateway.stop().await;
+    }
+}
+
+/// A call that is refused later says what is wrong.
+#[tokio::test]
+async fn a_credential_may_be_refused_later() {
+    for era in [Era::Legacy, Era::Modern] {
+        let backend = Backend::start(Transport::Http, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        backend.on_http(|_, _| Some(401));
+        client.ask("1", "tools/call", ECHO).await;
+        let failed = client.answer("1").await.failure();
+        assert_eq!(failed["data"]["reason"], "needs_reauth", "{failed}");
+        gateway
+            .status_until("x", |s| s["state"] == "needs_reauth")
+            .await;
+        gateway.stop().await;
+    }
+}
+
+/// Bearer tokens, keys and further headers go with every request.
+#[tokio::test]
+async fn credentials_are_sent() {
+    for transport in [Transport::Http, Transport::Sse] {
+        for (keys, header, expect) in [
+            (
+                r#"auth = { type = "bearer", token = "secret" }"#,
+                "authorization",
+                "Bearer secret",
+            ),
+            (
+                r#"auth = { type = "header", name = "X-API-Key", value = "k" }"#,
+                "x-api-key",
+                "k",
+            ),
+            (r#"headers = { X-Team = "blue" }"#, "x-team", "blue"),
+        ] {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            backend.on_http(move |_, headers| {
+                let sent = headers.get(header).map(|value| value.to_str().unwrap());
+                (sent != Some(expect)).then_some(401)
+            });
+            let gateway = TestGateway::new()
+                .server_with("x", &backend, keys)
+                .start()
+                .await;
+            gateway
+                .status_until("x", |s| s["state"] == "connected")
+                .await;
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            client.ask("1", "tools/call", ECHO).await;
+            backend.asked("tools/call").await.answer("{}").await;
+            client.answer("1").await;
+            let page = gateway.http().get("/status", &[]).await.text().await;
+            assert!(!page.contains("secret"), "{page}");
+            gateway.stop().await;
+        }
+    }
+}
+
+/// A stream that breaks in the middle of a call is followed from its last event.
+#[tokio::test]
+async fn a_broken_stream_is_followed_again() {
+    for front in [Front::Streamable, Front::Stdio, Front::Modern] {
+        let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(front, "/mcp", "{}").await;
+        client.call("1", "mcp_x_echo", r#""t""#).await;
+        let call = backend.asked("tools/call").await;
+        let token = call.token().unwrap();
+        let progress = |n: u32| {
+            let params = format!(r#"{{"progressToken":{token},"progress":{n}}}"#);
+            crate::support::wire::notification("notifications/progress", &params)
+        };
+        call.raw("id: e0\nretry: 10\ndata: \n\n").await;
+        call.raw(crate::support::wire::event(Some("e1"), &progress(1)))
+            .await;
+        client.must("notifications/progress").await;
+        call.die().await;
+        let resumed = backend.asked("GET").await;
+        assert_eq!(resumed.headers.get("last-event-id").unwrap(), "e1");
+        resumed
+            .raw(crate::support::wire::event(Some("e2"), &progress(2)))
+            .await;
+        assert_eq!(
+            client
+                .must("notifications/progress")
+                .await
+                .param(&["progress"])
+                .as_deref(),
+            Some("2")
+        );
+        resumed.die().await;
+        let resumed = backend.asked("GET").await;
+        assert_eq!(resumed.headers.get("last-event-id").unwrap(), "e2");
+        let answer = crate::support::wire::result(call.id(), r#"{"n":1}"#);
+        resumed
+            .raw(crate::support::wire::event(Some("e3"), &answer))
+            .await;
+        assert_eq!(client.answer("1").await.value()["n"], 1, "{front:?}");
+        client.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+/// A URL is tried as streamable HTTP first, then as HTTP+SSE.
+#[tokio::test]
+async fn an_old_server_is_found_behind_its_url() {
+    for transport in ["", r#"transport = "auto""#] {
+        let backend = Backend::start(Transport::Sse, Era::Legacy).await;
+        let section = format!("url = \"http://{}/sse\"\n{transport}", backend.address());
+        let gateway = TestGateway::new().section("x", &section).start().await;
+        gateway
+            .status_until("x", |s| s["state"] == "connected")
+            .await;
+        let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+        client.ask("1", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("1").await;
+        gateway.stop().await;
+    }
+}
+
+/// Answers that are none: the caller is told what came instead.
+#[tokio::test]
+async fn statuses_without_an_answer_are_named() {
+    for era in [Era::Legacy, Era::Modern] {
+        for status in [400, 405, 429, 500, 502, 503] {
+            let backend = Backend::start(Transport::Http, era).await;
+            backend.on_request(move |request| {
+                (request.method() == "tools/call").then_some(Auto::Status(status))
+            });
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            client.ask("1", "tools/call", ECHO).await;
+            let failed = client.answer("1").await.failure();
+            let message = failed["message"].as_str().unwrap();
+            assert!(message.contains(&format!("HTTP {status}")), "{message}");
+            assert_eq!(gateway.status("x").await["state"], "connected");
+            gateway.stop().await;
+        }
+    }
+}
+
+/// Answers larger than `limits.response` fail their call, and the server is used again.
+#[tokio::test]
+async fn oversized_answers_fail_their_call() {
+    for (transport, era) in crate::support::ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new()
+            .server_with("x", &backend, r#"limits = { response = "4KiB" }"#)
+            .start()
+            .await;
+        let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+        for (length, fits) in [(4000, true), (200_000, false), (4000, true)] {
+            client.ask("1", "tools/call", ECHO).await;
+            let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(length));
+            backend.asked("tools/call").await.answer(&text).await;
+            let answer = client.answer("1").await;
+            if fits {
+                assert_eq!(answer.result, Some(text), "{transport:?} {era:?}");
+                continue;
+            }
+            let failed = answer.failure();
+            assert_eq!(
+                failed["data"]["server"], "x",
+                "{transport:?} {era:?} {failed}"
+            );
+            let message = failed["message"].as_str().unwrap();
+            assert!(
+                message.contains("limits.response"),
+                "{transport:?} {era:?} {failed}"
+            );
+            let up = |s: &serde_json::Value| s["state"] == "connected";
+            gateway.status_until("x", up).await;
+        }
+        gateway.stop().await;
+    }
+}

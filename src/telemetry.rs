@@ -141,7 +141,7 @@ mod tests {
         check("off", "off,tollbridge=off");
         check("info,hyper=debug", "info,hyper=debug");
         check("hyper=debug", "hyper=debug");
-        check("", "");
+        check("", "error,tollbridge=error");
     }
 
     #[test]

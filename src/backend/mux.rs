@@ -7,7 +7,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,7 +27,7 @@ use crate::{
     catalog::{UriMap, rewrite},
     config::Root,
     mcp::{
-        Era, Id, Method, Notification, Outcome, Raw, Response, RpcError, error, json,
+        Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
         meta::{self, Meta},
         method::notice,
     },
@@ -59,6 +59,8 @@ pub(crate) struct Settings {
 pub(crate) struct Mux {
     pub(crate) settings: Settings,
     pub(crate) tasks: Tasks,
+    /// The revision that the handshake settled on.
+    pub(crate) spoken: OnceLock<Revision>,
     /// Cancelled when the link is gone.
     pub(crate) closed: CancellationToken,
     /// The session whose own this link is (`isolation = "session"`).
@@ -154,6 +156,7 @@ impl Mux {
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            spoken: OnceLock::new(),
             closed: tasks.stop_token().child_token(),
             tasks,
             home,
@@ -387,7 +390,7 @@ impl Mux {
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern
         {
-            return Err(cross_era(&method, client));
+            return Err(cross_era(&method, client, self.spoken.get().copied()));
         }
         let (tell, answer) = oneshot::channel();
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
@@ -571,10 +574,11 @@ fn subscription(params: Option<&Raw>) -> Option<u64> {
 }
 
 /// Why a server of one era cannot ask a client of the other.
-pub(crate) fn cross_era(method: &Method, client: &Client) -> RpcError {
+fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcError {
     let message = format!(
-        "`{method}` was asked over a revision with `initialize`, the client speaks {}: a request \
-         to the client cannot cross these revisions",
+        "`{method}` was asked over {}, the client speaks {}: a request to the client cannot cross \
+         these revisions",
+        spoken.map_or("a revision with `initialize`", Revision::as_str),
         client.revision
     );
     RpcError::new(error::METHOD_NOT_FOUND, message)

@@ -323,12 +323,9 @@ impl Maker {
         let closed_early = link.mux.closed.clone().drop_guard();
         let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
-        Ok(Arc::new(Connection {
-            link,
-            hello,
-            pid,
-            level: Mutex::default(),
-        }))
+        // A link is greeted once.
+        drop(link.mux.spoken.set(hello.revision));
+        Ok(Arc::new(Connection { link, hello, pid, level: Mutex::default() }))
     }
 
     fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
@@ -367,6 +364,9 @@ impl Maker {
                     self.shared.learn(connection.era());
                     let up = Instant::now();
                     self.serve(&instance, connection, signals).await;
+                    if instance.stop.is_cancelled() {
+                        return;
+                    }
                     backoff.after_uptime(up.elapsed());
                     self.shared.count_restart();
                     match instance.phase() {

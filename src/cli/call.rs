@@ -24,6 +24,9 @@ use crate::{
 };
 use arguments::Given;
 
+/// Longest arguments that are read from stdin, bytes; more than any server accepts by default.
+const ARGUMENTS_BYTES_MAX: u64 = 64 << 20;
+
 /// Call a tool
 #[derive(Args, Debug)]
 pub(super) struct Call {
@@ -62,7 +65,8 @@ impl Call {
             Some("-") if self.target.takes_stdin() => Err(arguments::Invalid::Stdin),
             Some("-") => {
                 let mut text = String::new();
-                io::stdin().lock().read_to_string(&mut text)?;
+                let stdin = io::stdin().lock();
+                stdin.take(ARGUMENTS_BYTES_MAX).read_to_string(&mut text)?;
                 Given::object(text)
             }
             Some(text) => Given::object(text.to_owned()),
@@ -160,7 +164,7 @@ fn print_plainly(outcome: &Outcome, tool: &Tool) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let text = plain(&result.read().unwrap_or_default());
+    let text = plain(result);
     let printed = print(&if is_shown() { harmless(&text) } else { text });
     match standing(result) {
         Standing::Done => printed,
@@ -208,18 +212,21 @@ fn standing(result: &Raw) -> Standing {
 }
 
 /// The content for people: texts as they are, a line for what is none. Structured content is shown
-/// where there is no other.
-fn plain(result: &Value) -> String {
-    let content = result.get("content").and_then(Value::as_array);
+/// where there is no other, as it was written.
+fn plain(result: &Raw) -> String {
+    let content = result.get("content");
+    let blocks: Vec<Value> = content
+        .and_then(|content| content.read().ok())
+        .unwrap_or_default();
     let mut out = String::new();
-    for block in content.into_iter().flatten() {
+    for block in &blocks {
         out.push_str(&plain_block(block));
         if !out.ends_with('\n') {
             out.push('\n');
         }
     }
     match result.get("structuredContent") {
-        Some(structured) if out.is_empty() => format!("{structured:#}\n"),
+        Some(structured) if out.is_empty() => format!("{}\n", structured.as_str()),
         Some(_) | None => out,
     }
 }
@@ -239,38 +246,35 @@ fn plain_block(block: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn content_is_shown_plainly() {
-        let check = |result: Value, expect: &str| assert_eq!(plain(&result), expect, "{result}");
+        let check = |result: &'static str, expect: &str| {
+            assert_eq!(plain(&Raw::from_static(result)), expect, "{result}");
+        };
+        check(r#"{"content":[{"type":"text","text":"a\nb"}]}"#, "a\nb\n");
         check(
-            json!({ "content": [{ "type": "text", "text": "a\nb" }] }),
+            r#"{"content":[{"type":"text","text":"a\n"},{"type":"text","text":"b"}]}"#,
             "a\nb\n",
         );
         check(
-            json!({ "content": [{ "type": "text", "text": "a\n" }, { "type": "text", "text": "b" }] }),
-            "a\nb\n",
-        );
-        check(
-            json!({ "content": [{ "type": "image", "mimeType": "image/png", "data": "AA==" }] }),
+            r#"{"content":[{"type":"image","mimeType":"image/png","data":"AA=="}]}"#,
             "[image image/png]\n",
         );
         check(
-            json!({ "content": [{ "type": "resource", "resource": { "uri": "a:b", "text": "t" } }] }),
+            r#"{"content":[{"type":"resource","resource":{"uri":"a:b","text":"t"}}]}"#,
             "t\n",
         );
         check(
-            json!({ "content": [{ "type": "resource_link", "uri": "a:b", "name": "n" }] }),
+            r#"{"content":[{"type":"resource_link","uri":"a:b","name":"n"}]}"#,
             "[resource_link a:b]\n",
         );
-        check(json!({ "content": [{ "x": 1 }] }), "[content]\n");
+        check(r#"{"content":[{"x":1}]}"#, "[content]\n");
         check(
-            json!({ "content": [], "structuredContent": { "a": 1 } }),
-            "{\n  \"a\": 1\n}\n",
+            r#"{"content":[],"structuredContent":{"b" : 1e3,"a":1}}"#,
+            "{\"b\" : 1e3,\"a\":1}\n",
         );
-        check(json!({}), "");
+        check("{}", "");
     }
 }

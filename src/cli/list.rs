@@ -112,7 +112,7 @@ fn array(items: &[(Kind, Raw)]) -> String {
 }
 
 fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> Table<3> {
-    let mut table = Table::new(["NAME", "SERVER", "DESCRIPTION"]);
+    let mut table = Table::new(["NAME", "SERVER", "DESCRIPTION"]).fitting();
     for (kind, item) in items {
         let member = |key: &str| {
             let value = item.get(key);

@@ -12,6 +12,8 @@ const LAST_CHARS_MIN: usize = 20;
 pub(super) struct Table<const N: usize> {
     headings: [&'static str; N],
     rows: Vec<[String; N]>,
+    /// Whether lines are cut where the terminal ends.
+    fits: bool,
 }
 
 impl<const N: usize> Table<N> {
@@ -19,7 +21,13 @@ impl<const N: usize> Table<N> {
         Self {
             headings,
             rows: Vec::new(),
+            fits: false,
         }
+    }
+
+    /// Cuts lines where the terminal ends, for a last column of which the beginning will do.
+    pub(super) fn fitting(self) -> Self {
+        Self { fits: true, ..self }
     }
 
     pub(super) fn add(&mut self, row: [String; N]) {
@@ -29,7 +37,7 @@ impl<const N: usize> Table<N> {
     /// Writes it to stdout.
     pub(super) fn print(&self) -> ExitCode {
         if is_shown() {
-            print(&self.aligned(terminal_columns()))
+            print(&self.aligned(terminal_columns().filter(|_| self.fits)))
         } else {
             print(&self.separated())
         }

@@ -23,6 +23,8 @@ use crate::{
     names::{Scope, ServerName},
 };
 
+/// How a command line names stdin.
+const STDIN: &str = "-";
 /// Longest file that can hold a key, bytes.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
 /// How long a call that was given up may take to end.
@@ -69,7 +71,7 @@ impl TargetArgs {
 
     /// Whether the key is read from stdin.
     pub(super) fn takes_stdin(&self) -> bool {
-        self.key_file.as_deref() == Some(Path::new("-"))
+        self.key_file.as_deref() == Some(Path::new(STDIN))
     }
 
     fn remote(&self, url: &str) -> Result<Target, ExitCode> {
@@ -155,13 +157,16 @@ fn authenticate(server: &mut Server, token: &Secret) {
 #[derive(Debug, thiserror::Error)]
 enum InvalidKey {
     /// Not a token.
-    #[error("{} holds no token: one line of printable characters is expected", path.display())]
+    #[error(
+        "{} holds no token: one line of printable characters is expected",
+        named(path)
+    )]
     Content {
         /// The file.
         path: PathBuf,
     },
     /// It cannot be read.
-    #[error("the key in {}: {error}", path.display())]
+    #[error("the key in {}: {error}", named(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -170,9 +175,17 @@ enum InvalidKey {
     },
 }
 
+fn named(path: &Path) -> std::borrow::Cow<'_, str> {
+    if path == Path::new(STDIN) {
+        "stdin".into()
+    } else {
+        path.to_string_lossy()
+    }
+}
+
 fn read_key(path: &Path) -> Result<Secret, InvalidKey> {
     let mut text = String::new();
-    let read = if path == Path::new("-") {
+    let read = if path == Path::new(STDIN) {
         io::stdin()
             .lock()
             .take(KEY_BYTES_MAX)

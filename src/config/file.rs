@@ -87,8 +87,9 @@ impl Default for File {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Log {
-    /// A level (`error`, `warn`, `info`, `debug`, `trace`) or a filter such as
-    /// `info,tollbridge=debug`; the variable `RUST_LOG` overrides it.
+    /// A level (`error`, `warn`, `info`, `debug`, `trace`) of our own lines, those of libraries
+    /// being shown from warnings on; or a filter such as `info,tollbridge=debug`. The variable
+    /// `RUST_LOG` overrides it.
     pub(super) level: String,
     /// Lines for people or for machines.
     pub(super) format: LogFormat,

@@ -34,9 +34,11 @@ impl Proxy {
             }
             return self.call(call).await;
         }
+        // Before the server knows: its first update may be right behind its answer.
+        let new = session.subscribe(&uri);
         let outcome = self.call(call).await;
-        if outcome.is_ok() {
-            session.subscribe(&uri);
+        if outcome.is_err() && new {
+            session.unsubscribe(&uri);
         }
         outcome
     }

@@ -9,6 +9,7 @@ use crate::{
     mcp::{Era, Method, Outcome, Raw, RpcError, error},
     names::{Scope, ServerName},
     router::Routed,
+    session::bridge,
 };
 
 /// Codes of our own refusals, which no server may imitate on a merged route.
@@ -38,7 +39,7 @@ impl WayBack {
     /// The outcome with exposed URIs, and errors that cannot be mistaken for ours.
     pub(super) fn translate(&self, outcome: Outcome) -> Outcome {
         if !self.merged {
-            return outcome;
+            return outcome.map_err(|refusal| self.reserve(refusal));
         }
         let method = self.method.as_str();
         match (outcome, &self.uris) {
@@ -52,6 +53,15 @@ impl WayBack {
                 Err(self.distinguish(refusal))
             }
         }
+    }
+
+    /// On the route of one server its errors pass unchanged, but for the one code that 2026-07-28
+    /// forbids.
+    fn reserve(&self, refusal: Raw) -> Raw {
+        if self.legacy || error::code(&refusal) != Some(error::RESOURCE_NOT_FOUND) {
+            return refusal;
+        }
+        bridge::with_code(&refusal, error::INVALID_PARAMS)
     }
 
     fn distinguish(&self, refusal: Raw) -> Raw {

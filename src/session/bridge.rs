@@ -70,7 +70,7 @@ pub fn outcome(method: &Method, outcome: Outcome, client: &Client, from: Revisio
         (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => outcome,
         (Era::Legacy, Era::Modern) => match outcome {
             Ok(result) => Ok(modern::upgrade(method, &result)),
-            Err(refusal) => Err(to_modern(refusal, client, from)),
+            Err(refusal) => Err(to_modern(method, refusal, client, from)),
         },
         (Era::Modern, Era::Legacy) => match outcome {
             Ok(result) => to_legacy(&result, client, from),
@@ -91,10 +91,12 @@ fn to_legacy(result: &Raw, client: &Client, from: Revision) -> Outcome {
     }
 }
 
-/// -32002 must not reach a modern client, nor -32042, which is a request for input.
-fn to_modern(refusal: Raw, client: &Client, from: Revision) -> Raw {
+/// A missing resource has another code for a modern client; -32042 is a request for input.
+fn to_modern(method: &Method, refusal: Raw, client: &Client, from: Revision) -> Raw {
     match error::code(&refusal) {
-        Some(error::RESOURCE_NOT_FOUND) => with_code(&refusal, error::INVALID_PARAMS),
+        Some(error::RESOURCE_NOT_FOUND) if *method == Method::ResourcesRead => {
+            with_code(&refusal, error::INVALID_PARAMS)
+        }
         Some(URL_ELICITATION) => crossing("it asks for input", client, from).to_raw(),
         Some(_) | None => refusal,
     }
@@ -127,7 +129,8 @@ fn error_to_legacy(method: &Method, refusal: Raw, client: &Client, from: Revisio
     }
 }
 
-fn with_code(refusal: &Raw, code: i64) -> Raw {
+/// The same error under another code.
+pub fn with_code(refusal: &Raw, code: i64) -> Raw {
     let Some(span) = refusal.member("code") else {
         return refusal.clone();
     };

@@ -210,7 +210,7 @@ async fn an_update_reaches_its_subscriber_only() {
 }
 
 /// A server may tell of an update right behind its answer to the subscription.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_right_behind_the_subscription_arrives() {
     for _ in 0..20 {
         let backend = Backend::start(Transport::Stdio, Era::Legacy).await;

@@ -7,5 +7,6 @@ mod support;
 
 mod broken;
 mod changes;
+mod eras;
 mod order;
 mod parties;

@@ -1,7 +1,7 @@
 """A server on standard output that asks its caller back, in either era, on the official Python SDK.
 
-server-everything has such tools as well, but lists them only to clients that can be asked; a catalog
-is filled by a connection that cannot.
+server-everything has such tools as well, but lists them only to clients that can be asked, and a
+catalog is filled by a connection that cannot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A client of a server on standard input and output, with no library: every message as it came.
 
-It takes a command line where the other drivers take a URL. `clients.py` learns from it what the real
+It takes a command line where the other drivers take a URL. `clients.py` learns from it what the
 servers say when nobody is in between; `mcp_remote.py` talks to the bridge of that name through it.
 """
 

@@ -11,9 +11,10 @@ sessions, and with `auto` it asks for the modern one and falls back.
 
 The plan is a JSON file:
 
-    {"answer": "yes", "rounds": [[{"label": "sum", "tool": "get-sum", "arguments": {"a": 1, "b": 2}},
-                                  {"label": "doc", "resource": "demo://resource/static/document/x"},
-                                  {"label": "hi", "prompt": "simple-prompt"}]]}
+    {"answer": "yes",
+     "rounds": [[{"label": "sum", "tool": "get-sum", "arguments": {"a": 1, "b": 2}},
+                 {"label": "document", "resource": "demo://resource/static/document/x"},
+                 {"label": "city", "prompt": "args-prompt", "arguments": {"city": "Oslo"}}]]}
 
 The steps of a round run at the same time, the rounds one after the other. With `answer` the client
 declares that it can be asked, and answers every elicitation and every sampling request with it.
@@ -31,7 +32,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field

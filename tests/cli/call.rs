@@ -1,0 +1,185 @@
+//! `call`: arguments, results, and what comes before them.
+
+use insta::assert_snapshot;
+
+use crate::support::{Place, SCRIPT, TOOLBOX, TWO_SERVERS, gone, pids, send, until};
+
+#[tokio::test]
+async fn the_schema_decides_what_an_argument_is() {
+    let place = Place::new(SCRIPT);
+    let args = [
+        "call",
+        "mcp_script_repeat",
+        "--json",
+        "--arg",
+        "text=5",
+        "--arg",
+        "n=1e3",
+    ];
+    assert_snapshot!(place.run(&args).await.all(), @r#"
+    {"resultType":"complete","content":[],"structuredContent":{"text":"5","n":1e3},"x-vendor":1.0e2}
+    --- stderr
+    progress 1/2: half
+    warning script: careful
+    --- code 0
+    "#);
+}
+
+#[tokio::test]
+async fn arguments_may_be_an_object() {
+    let place = Place::new(SCRIPT);
+    let own = ["call", "repeat", "--server", "script"];
+    let with = |more: &'static str| [own.as_slice(), &[more]].concat();
+    assert_snapshot!(place.run(&with(r#"{"a" : [1e3]}"#)).await.all(), @r#"
+    {"a" : [1e3]}
+    --- stderr
+    progress 1/2: half
+    warning script: careful
+    --- code 0
+    "#);
+    let piped = place.run_with(r#"{"b":1}"#, &with("-")).await;
+    assert_eq!(piped.stdout, "{\"b\":1}\n", "{piped:?}");
+    let none = place.run(&own).await;
+    assert_eq!(none.stdout, "{}\n", "{none:?}");
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_wrong_usage() {
+    let place = Place::new(SCRIPT);
+    let check = async |args: &[&str], expect: &str| {
+        let ran = place.run(&[&["call", "repeat"], args].concat()).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(expect), "{ran:?}");
+        assert_eq!(ran.stdout, "");
+    };
+    check(&["[1]"], "the arguments are no JSON object").await;
+    check(&["{"], "the arguments are not JSON: EOF").await;
+    check(&["--arg", "x"], "--arg x: NAME=VALUE is expected").await;
+    check(&["--arg", "x=1", "--arg", "x=2"], "--arg x is given twice").await;
+    check(&["{}", "--arg", "x=1"], "cannot be used with").await;
+    check(
+        &["-", "--url", "http://127.0.0.1:1", "--key-file", "-"],
+        "cannot both come from stdin",
+    )
+    .await;
+    check(&["--key-file", "x"], "--url").await;
+    check(
+        &["--server", "nobody"],
+        "there is no server `nobody`; these are: script",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn failures_fail() {
+    let place = Place::new(SCRIPT);
+    assert_snapshot!(place.run(&["call", "mcp_script_fail"]).await.all(), @"
+    it went wrong
+    --- stderr
+    --- code 1
+    ");
+    assert_snapshot!(place.run(&["call", "mcp_script_fail", "--json"]).await.all(), @r#"
+    {"resultType":"complete","content":[{"type":"text","text":"it went wrong"}],"isError":true}
+    --- stderr
+    --- code 1
+    "#);
+    assert_snapshot!(place.run(&["call", "mcp_script_refuse"]).await.all(), @"
+    --- stderr
+    not today (-32050)
+    --- code 1
+    ");
+    assert_snapshot!(place.run(&["call", "mcp_script_refuse", "--json"]).await.all(), @r#"
+    {"error":{"code":-32050,"message":"not today","data":{"x":1.0}}}
+    --- stderr
+    --- code 1
+    "#);
+}
+
+#[tokio::test]
+async fn unknown_tools_have_neighbours() {
+    let place = Place::new(TWO_SERVERS);
+    assert_snapshot!(place.run(&["call", "reapet"]).await.all(), @"
+    --- stderr
+    there is no tool `reapet`; did you mean `mcp_script_repeat`?
+    --- code 2
+    ");
+    assert_snapshot!(place.run(&["call", "teleport"]).await.all(), @"
+    --- stderr
+    there is no tool `teleport`
+    --- code 2
+    ");
+}
+
+#[tokio::test]
+async fn a_tool_may_be_that_of_a_server_that_is_down() {
+    let place = Place::new("[servers.missing]\ncommand = \"/nonexistent/server\"\n");
+    assert_snapshot!(place.run(&["call", "mcp_missing_read"]).await.all(), @"
+    --- stderr
+    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    there is no tool `mcp_missing_read`
+    --- code 1
+    ");
+}
+
+#[tokio::test]
+async fn content_is_printed_plainly() {
+    let place = Place::new(TWO_SERVERS);
+    let ran = place.run(&["call", "mcp_script_steer"]).await;
+    assert_eq!(ran.stdout, "\u{1b}[2Jgone\n[image image/png]\n", "{ran:?}");
+    let args = [
+        "call",
+        "mcp_toolbox_hash",
+        "--arg",
+        "text=1",
+        "--server",
+        "toolbox",
+    ];
+    let unknown = place.run(&args).await;
+    assert_eq!(unknown.code, Some(2), "--server has own names: {unknown:?}");
+    let args = ["call", "hash", "--arg", "text=1", "--server", "toolbox"];
+    let hashed = place.run(&args).await;
+    assert_eq!(hashed.code, Some(0), "{hashed:?}");
+    assert!(hashed.stdout.contains("6b86b273ff34"), "{hashed:?}");
+}
+
+#[tokio::test]
+async fn a_url_is_called() {
+    let place = Place::new(TWO_SERVERS);
+    let serving = place.serve().await;
+    let elsewhere = Place::new(TOOLBOX);
+    let url = serving.mcp();
+    let args = [
+        "call",
+        "mcp_script_repeat",
+        "--url",
+        &url,
+        "--json",
+        "--arg",
+        "text=5",
+    ];
+    assert_snapshot!(elsewhere.run(&args).await.all(), @r#"
+    {"resultType":"complete","content":[],"structuredContent":{"text":"5"},"x-vendor":1.0e2}
+    --- stderr
+    progress 1/2: half
+    warning script: careful
+    --- code 0
+    "#);
+}
+
+#[tokio::test]
+async fn an_interrupted_call_leaves_nothing_behind() {
+    let place = Place::new(SCRIPT);
+    let mut child = place
+        .command(&["call", "mcp_script_hang"])
+        .spawn()
+        .expect("it starts");
+    let hanging = place.file("hanging");
+    until(|| hanging.exists().then_some(())).await;
+    let pids = pids(&place).await;
+    send(&child, rustix::process::Signal::INT);
+    let status = crate::support::bounded(child.wait())
+        .await
+        .expect("it ends");
+    assert_eq!(status.code(), Some(130));
+    gone(&pids).await;
+}

@@ -1,0 +1,187 @@
+//! `check`: what would run, what is wrong, and whether the servers can be reached.
+
+use insta::assert_snapshot;
+use serde_json::json;
+
+use crate::support::{Place, TWO_SERVERS};
+
+const MISTAKEN: &str = r#"
+[servers.a]
+command = "sh"
+timeout = "soon"
+"#;
+
+#[tokio::test]
+async fn what_would_run_is_shown_without_secrets() {
+    let place = Place::new(
+        r#"
+        [servers.docs]
+        url = "https://docs.example.com/mcp"
+        auth = { type = "bearer", token = "hunter2" }
+        "#,
+    );
+    let ran = place.run(&["check"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("[servers.docs]"), "{ran:?}");
+    assert!(ran.stdout.contains(r#"first_list_wait = "2s""#), "{ran:?}");
+    assert_eq!(ran.stderr, "");
+    let as_json = place.run(&["check", "--json"]).await;
+    let shown = as_json.json();
+    assert_eq!(shown["ok"], true);
+    assert_eq!(shown["notices"], json!([]));
+    let server = &shown["config"]["servers"]["docs"];
+    assert_eq!(server["url"], "https://docs.example.com/mcp");
+    assert_eq!(server["auth"]["token"], "***");
+    for text in [&ran.stdout, &as_json.stdout] {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn mistakes_are_shown_with_their_place() {
+    let place = Place::new(MISTAKEN);
+    let ran = place.run(&["check"]).await;
+    assert_snapshot!(ran.all(), @r#"
+    --- stderr
+    error: `servers.a.timeout` must be a duration with a unit
+     --> tollbridge.toml:4:11
+      |
+    4 | timeout = "soon"
+      |           ^^^^^^ not understood
+      |
+      = help: write for example "500ms", "30s" or "1m30s"
+
+    1 mistake
+    --- code 2
+    "#);
+    let as_json = place.run(&["check", "--json"]).await;
+    assert_eq!(as_json.code, Some(2));
+    assert_eq!(as_json.stderr, "");
+    let found = as_json.json();
+    assert_eq!(found["ok"], false);
+    let notice = &found["notices"][0];
+    assert_eq!(notice["severity"], "mistake");
+    assert_eq!(notice["file"], "tollbridge.toml");
+    assert_eq!(
+        (&notice["line"], &notice["column"]),
+        (&json!(4), &json!(11))
+    );
+    assert!(notice["message"].is_string() && notice["suggestion"].is_string());
+}
+
+#[tokio::test]
+async fn warnings_go_beside_the_config() {
+    let place = Place::new("");
+    std::fs::write(
+        place.file("foreign.json"),
+        r#"{ "mcpServers": { "a": { "command": "sh", "surprise": 1 } } }"#,
+    )
+    .expect("written");
+    let ran = place.run(&["check", "--config", "foreign.json"]).await;
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stdout.contains("[servers.a]"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("warning:") && ran.stderr.contains("surprise"),
+        "{ran:?}"
+    );
+    let as_json = place.run(&["check", "--json", "-c", "foreign.json"]).await;
+    assert_eq!((as_json.code, as_json.stderr.as_str()), (Some(0), ""));
+    assert_eq!(as_json.json()["notices"][0]["severity"], "warning");
+}
+
+#[tokio::test]
+async fn a_config_is_needed() {
+    let place = Place::new("");
+    std::fs::remove_file(place.file("tollbridge.toml")).expect("removed");
+    assert_snapshot!(place.run(&["check"]).await.all(), @"
+    --- stderr
+    no config: give one with --config FILE, or put tollbridge.toml here
+    --- code 2
+    ");
+    let as_json = place.run(&["check", "--json"]).await;
+    assert_eq!(as_json.code, Some(2));
+    assert_eq!(as_json.json()["notices"][0]["message"], "no config");
+    let named = place.run(&["check", "--config", "gone.toml"]).await;
+    assert_snapshot!(named.all(), @"
+    --- stderr
+    error: cannot read the config: No such file or directory (os error 2)
+    --> gone.toml
+
+    1 mistake
+    --- code 2
+    ");
+}
+
+#[tokio::test]
+async fn a_variable_names_the_config() {
+    let place = Place::new("listen = 1");
+    std::fs::write(place.file("other.toml"), TWO_SERVERS).expect("written");
+    let mut command = place.command(&["check"]);
+    command.env("TOLLBRIDGE_CONFIG", "other.toml");
+    let ran = crate::support::finish(command).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.stdout.contains("[servers.script]"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn servers_are_tried() {
+    let place = Place::new(&format!(
+        r#"{TWO_SERVERS}
+        [servers.missing]
+        command = "/nonexistent/server"
+        [servers.dying]
+        command = "sh"
+        args = ["-c", "echo no licence >&2; exit 3"]
+        [servers.off]
+        enabled = false
+        url = "http://127.0.0.1:1/mcp"
+        "#
+    ));
+    let ran = place.run(&["check", "--connect"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""), "{ran:?}");
+    let rows: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert!(rows[0].starts_with("toolbox\tconnected\t2026-07-28\t"));
+    assert!(rows[1].starts_with("script\tconnected\t2025-11-25\t"));
+    assert!(rows[1].ends_with(" ms\t5\t0\t1\t"), "{rows:?}");
+    assert!(rows[2].starts_with("missing\tfailed\t\t\t\t\t\t`/nonexistent/server` cannot"));
+    assert!(
+        rows[3].starts_with("dying\tfailed") && rows[3].ends_with("no licence"),
+        "{rows:?}"
+    );
+
+    let found = place.run(&["check", "--connect", "--json"]).await;
+    assert_eq!(found.code, Some(1));
+    let found = found.json();
+    assert_eq!(found["ok"], false);
+    let script = &found["servers"][1];
+    assert_eq!(script["server_info"]["name"], "script");
+    assert_eq!(
+        (&script["tools"], &script["prompts"]),
+        (&json!(5), &json!(1))
+    );
+    assert!(script["latency_ms"].as_f64().is_some_and(|ms| ms > 0.0));
+    assert_eq!(found["servers"][3]["stderr"][0], "no licence");
+}
+
+#[tokio::test]
+async fn one_server_is_tried_alone() {
+    let place = Place::new(
+        r#"
+        [servers.toolbox]
+        transport = "builtin"
+        enabled = false
+        [servers.missing]
+        command = "/nonexistent/server"
+        "#,
+    );
+    let ran = place.run(&["check", "--connect", "toolbox"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.stdout.starts_with("toolbox\tconnected"), "{ran:?}");
+    assert_eq!(ran.stdout.lines().count(), 1);
+    assert_snapshot!(place.run(&["check", "--connect", "toolbx"]).await.all(), @"
+    --- stderr
+    there is no server `toolbx`; did you mean `toolbox`?
+    --- code 2
+    ");
+}

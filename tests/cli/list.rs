@@ -1,0 +1,192 @@
+//! `list`: what the configured servers, one of them or a URL offer.
+
+use insta::assert_snapshot;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::support::{Place, SCRIPT, TOOLBOX, TWO_SERVERS};
+
+#[tokio::test]
+async fn tools_are_listed_under_exposed_names() {
+    let place = Place::new(TWO_SERVERS);
+    let ran = place.run(&["list"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let names: Vec<&str> = ran
+        .stdout
+        .lines()
+        .filter_map(|row| row.split('\t').next())
+        .collect();
+    assert!(names.contains(&"mcp_script_repeat"), "{names:?}");
+    assert!(names.contains(&"mcp_toolbox_current_time"), "{names:?}");
+}
+
+#[tokio::test]
+async fn one_server_has_its_own_names() {
+    let place = Place::new(TWO_SERVERS);
+    let ran = place.run(&["list", "tools", "--server", "script"]).await;
+    assert_snapshot!(ran.all(), @r#"
+    hang→script→Never answers.
+    repeat→script→Repeats its arguments.
+    fail→script→
+    refuse→script→
+    steer→script→Moves the \u{1b}[2Jcursor.
+    --- stderr
+    --- code 0
+    "#);
+    assert_snapshot!(place.run(&["list", "prompts", "--server", "script"]).await.all(), @"
+    greet→script→Greeting
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(place.run(&["list", "--server", "scrypt"]).await.all(), @"
+    --- stderr
+    there is no server `scrypt`; did you mean `script`?
+    --- code 2
+    ");
+}
+
+#[tokio::test]
+async fn items_are_printed_as_they_came() {
+    let place = Place::new(SCRIPT);
+    let ran = place.run(&["list", "--json", "--server", "script"]).await;
+    assert_eq!(ran.json()[1]["name"], "repeat");
+    assert!(ran.stdout.contains(r#""x-vendor":1.0e2}"#), "{ran:?}");
+    let none = place.run(&["list", "resources", "--json"]).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), "[]\n"));
+}
+
+#[tokio::test]
+async fn templates_are_resources() {
+    let place = Place::new(TOOLBOX);
+    let ran = place.run(&["list", "resources", "--json"]).await;
+    let items = ran.json();
+    let items = items.as_array().expect("an array");
+    assert!(items.iter().any(|item| item["uri"].is_string()), "{ran:?}");
+    let rows = place.run(&["list", "resources"]).await.stdout;
+    assert_eq!(rows.lines().count(), items.len());
+    assert!(
+        rows.lines()
+            .all(|row| row.split('\t').nth(1) == Some("toolbox")),
+        "{rows}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_broken_server_has_is_missing() {
+    let place = Place::new(
+        r#"
+        [servers.toolbox]
+        transport = "builtin"
+        [servers.missing]
+        command = "/nonexistent/server"
+        [servers.off]
+        url = "http://127.0.0.1:1/mcp"
+        enabled = false
+        "#,
+    );
+    let ran = place.run(&["list", "prompts"]).await;
+    assert_snapshot!(ran.all(), @"
+    mcp_toolbox_write_regex→toolbox→Write a regular expression and prove it with regex_test.
+    --- stderr
+    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    --- code 1
+    ");
+    assert_snapshot!(place.run(&["list", "servers"]).await.all(), @"
+    toolbox→connected→builtin→2026-07-28→9→2→1
+    missing→failed→stdio→→→→
+    off→disabled→auto→→→→
+    --- stderr
+    --- code 0
+    ");
+    let servers = place.run(&["list", "servers", "--json"]).await.json();
+    assert_eq!(servers[1]["state"], "failed");
+    assert_eq!(servers[2]["state"], "disabled");
+}
+
+#[tokio::test]
+async fn a_url_is_asked() {
+    let place = Place::new(TWO_SERVERS);
+    let serving = place.serve().await;
+    let url = serving.mcp();
+    let elsewhere = Place::new("this is no config");
+    let ran = elsewhere.run(&["list", "--url", &url]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(
+        ran.stdout
+            .contains("mcp_script_repeat\t127.0.0.1\tRepeats its arguments.\n"),
+        "{ran:?}"
+    );
+    let items = elsewhere.run(&["list", "--url", &url, "--json"]).await;
+    assert!(items.stdout.contains(r#""x-vendor":1.0e2}"#), "{items:?}");
+    let servers = elsewhere.run(&["list", "servers", "--url", &url]).await;
+    assert!(
+        servers
+            .stdout
+            .starts_with("127.0.0.1\tconnected\tauto\t2026-07-28\t14\t"),
+        "{servers:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_is_sent_and_not_shown() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+    let seen = async {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut head = Vec::new();
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut head).await.expect("a request"), 0);
+        }
+        let answer = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        stream.write_all(answer).await.expect("it is read");
+        String::from_utf8_lossy(&head).to_lowercase()
+    };
+    let place = Place::new("");
+    let args = ["list", "--url", &url, "--key-file", "-"];
+    let (ran, head) = tokio::join!(place.run_with(" s3cret\n", &args), seen);
+    assert!(
+        head.contains("\r\nauthorization: bearer s3cret\r\n"),
+        "{head}"
+    );
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("it answered HTTP 401"), "{ran:?}");
+    assert!(!ran.all().contains("s3cret"));
+}
+
+#[tokio::test]
+async fn a_key_must_be_one() {
+    let place = Place::new("");
+    let url = ["list", "--url", "http://127.0.0.1:1/mcp", "--key-file"];
+    let with = |file: &'static str| [url.as_slice(), &[file]].concat();
+    assert_snapshot!(place.run_with("a b", &with("-")).await.all(), @"
+    --- stderr
+    stdin holds no token: one line of printable characters is expected
+    --- code 2
+    ");
+    assert_snapshot!(place.run(&with("gone")).await.all(), @"
+    --- stderr
+    the key in gone: No such file or directory (os error 2)
+    --- code 2
+    ");
+    let unreachable = place.run_with("key", &with("-")).await;
+    assert_snapshot!(unreachable.all(), @"
+    --- stderr
+    server `127.0.0.1` is not connected: no connection: Connection refused (os error 111)
+    --- code 1
+    ");
+    assert_snapshot!(place.run(&["list", "--url", "ftp://x/"]).await.all(), @r#"
+    --- stderr
+    error: `servers.x.url` is not usable
+     --> --url:1:24
+      |
+    1 | {"servers":{"x":{"url":"ftp://x/"}}}
+      |                        ^^^^^^^^^^ only `http:`, `https:`, `ws:` and `wss:` are understood
+      |
+      = help: write for example "https://mcp.example.com/mcp"
+
+    1 mistake
+    --- code 2
+    "#);
+}

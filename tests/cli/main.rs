@@ -1,0 +1,9 @@
+//! The command line as its users meet it: the binary, run on configs of its own.
+
+mod call;
+mod check;
+mod list;
+mod processes;
+mod support;
+mod terminal;
+mod usage;

@@ -1,0 +1,276 @@
+//! Runs the binary in a directory of its own, always bounded in time.
+
+use std::{
+    fs::{self, File},
+    future::Future,
+    io::Read,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdout, Command},
+    time::{sleep, timeout},
+};
+
+/// Longer than any of these commands takes, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Pause between two looks at something that announces itself to nobody.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The toolbox, and a server that only this machine's shell is needed for.
+pub(crate) const TWO_SERVERS: &str = r#"
+    [servers.toolbox]
+    transport = "builtin"
+    [servers.script]
+    command = "sh"
+    args = ["server.sh"]
+"#;
+/// The shell's server alone.
+pub(crate) const SCRIPT: &str = r#"
+    [servers.script]
+    command = "sh"
+    args = ["server.sh"]
+"#;
+/// The toolbox alone.
+pub(crate) const TOOLBOX: &str = r#"
+    listen = "127.0.0.1:0"
+    [servers.toolbox]
+    transport = "builtin"
+"#;
+
+/// A working directory with a config in it.
+pub(crate) struct Place(TempDir);
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Place {
+    pub(crate) fn new(config: &str) -> Self {
+        let place = Self(tempfile::tempdir().expect("a directory"));
+        fs::write(place.file("tollbridge.toml"), config).expect("written");
+        fs::write(place.file("server.sh"), include_str!("server.sh")).expect("written");
+        place
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The binary with `args`, in this directory and with nothing else of ours.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollbridge"));
+        command
+            .args(args)
+            .current_dir(self.0.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.0.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    pub(crate) async fn run(&self, args: &[&str]) -> Ran {
+        finish(self.command(args)).await
+    }
+
+    /// Runs with `input` on stdin.
+    pub(crate) async fn run_with(&self, input: &str, args: &[&str]) -> Ran {
+        let mut command = self.command(args);
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("it starts");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        stdin.write_all(input.as_bytes()).await.expect("it is read");
+        drop(stdin);
+        let output = bounded(child.wait_with_output()).await.expect("it ends");
+        Ran::new(output.status, &output.stdout, &output.stderr)
+    }
+
+    /// Starts `serve` and gives its base URL.
+    pub(crate) async fn serve(&self) -> Serving {
+        let mut child = self
+            .command(&["serve", "--listen", "127.0.0.1:0"])
+            .spawn()
+            .expect("it starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        bounded(stdout.read_line(&mut line)).await.expect("a line");
+        let url = line.trim().strip_prefix("listening on ");
+        Serving {
+            url: url.expect("it says where it listens").to_owned(),
+            child,
+            _stdout: stdout,
+        }
+    }
+}
+
+impl Ran {
+    fn new(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Self {
+        Self {
+            code: status.code(),
+            stdout: String::from_utf8_lossy(stdout).into_owned(),
+            stderr: String::from_utf8_lossy(stderr).into_owned(),
+        }
+    }
+
+    /// stdout as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Everything, for a snapshot: tabs can be seen, how long something took is left out.
+    pub(crate) fn all(&self) -> String {
+        let Self {
+            code,
+            stdout,
+            stderr,
+        } = self;
+        let code = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+        let text = format!("{stdout}--- stderr\n{stderr}--- code {code}\n");
+        let times = regex::Regex::new(r"[0-9.]+ ms").expect("a regex");
+        times.replace_all(&text, "N ms").replace('\t', "→")
+    }
+}
+
+/// A gateway that runs.
+pub(crate) struct Serving {
+    pub(crate) url: String,
+    pub(crate) child: Child,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    /// Where clients connect.
+    pub(crate) fn mcp(&self) -> String {
+        format!("{}/mcp", self.url)
+    }
+
+    /// Sends `signal` and waits for the end.
+    pub(crate) async fn end(mut self, signal: Signal) -> Ran {
+        send(&self.child, signal);
+        let mut stderr = self.child.stderr.take().expect("it is piped");
+        let mut said = Vec::new();
+        bounded(stderr.read_to_end(&mut said))
+            .await
+            .expect("it is text");
+        let status = bounded(self.child.wait()).await.expect("it ends");
+        Ran::new(status, &[], &said)
+    }
+}
+
+pub(crate) fn send(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    kill_process(pid.expect("it runs"), signal).expect("it can be sent");
+}
+
+pub(crate) async fn finish(mut command: Command) -> Ran {
+    let output = bounded(command.output()).await.expect("it runs");
+    Ran::new(output.status, &output.stdout, &output.stderr)
+}
+
+pub(crate) async fn bounded<F: Future>(work: F) -> F::Output {
+    timeout(LIMIT, work).await.expect("it ends in time")
+}
+
+/// Waits until `look` finds something.
+pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    bounded(async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            sleep(LOOK).await;
+        }
+    })
+    .await
+}
+
+/// The pids that the shell's server wrote.
+pub(crate) async fn pids(place: &Place) -> Vec<u32> {
+    let file = place.file("pids");
+    until(|| {
+        let text = fs::read_to_string(&file).ok()?;
+        let pids = text.strip_suffix('\n')?.split(' ');
+        Some(pids.map(|pid| pid.parse().expect("a pid")).collect())
+    })
+    .await
+}
+
+/// Waits until none of `pids` runs any more.
+pub(crate) async fn gone(pids: &[u32]) {
+    until(|| (!pids.iter().any(|pid| runs(*pid))).then_some(())).await;
+}
+
+/// Whether the process runs; one that only waits to be reaped does not.
+pub(crate) fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    let state = |stat: &str| {
+        stat.rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next())
+    };
+    stat.is_ok_and(|stat| !matches!(state(&stat), Some('Z' | 'X')))
+}
+
+/// A terminal that is 100 columns wide: our end, and the one for a child.
+pub(crate) struct Terminal {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+impl Terminal {
+    pub(crate) fn new() -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).expect("it is ours");
+        unlockpt(&ours).expect("it is ours");
+        let name = ptsname(&ours, Vec::new()).expect("it has a name");
+        let theirs = File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().expect("it is ASCII"))
+            .expect("it opens");
+        let size = Winsize {
+            ws_row: 40,
+            ws_col: 100,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&theirs, size).expect("it has a size");
+        let theirs = theirs.into();
+        Self { ours, theirs }
+    }
+
+    pub(crate) fn end(&self) -> Stdio {
+        Stdio::from(self.theirs.try_clone().expect("a copy"))
+    }
+
+    /// Everything that was written to it, once nobody can write any more.
+    pub(crate) async fn text(self) -> String {
+        drop(self.theirs);
+        let mut ours = File::from(self.ours);
+        let read = tokio::task::spawn_blocking(move || {
+            let (mut text, mut part) = (Vec::new(), [0; 4096]);
+            // Linux ends a terminal without writers with an error.
+            while let Ok(bytes @ 1..) = ours.read(&mut part) {
+                text.extend_from_slice(&part[..bytes]);
+            }
+            String::from_utf8_lossy(&text).replace("\r\n", "\n")
+        });
+        bounded(read).await.expect("it can be read")
+    }
+}

@@ -1,0 +1,91 @@
+//! What people see: tables under headings, colours, reminders, and nothing that steers the terminal.
+
+use insta::assert_snapshot;
+
+use crate::support::{Place, SCRIPT, TWO_SERVERS, Terminal, bounded};
+
+/// What is shown when stdout is a terminal.
+async fn shown(place: &Place, args: &[&str]) -> String {
+    let terminal = Terminal::new();
+    let mut child = {
+        let mut command = place.command(args);
+        command.stdout(terminal.end());
+        command.spawn().expect("it starts")
+    };
+    let (text, _) = tokio::join!(terminal.text(), bounded(child.wait()));
+    text
+}
+
+/// What is shown when stderr is a terminal.
+async fn said(place: &Place, args: &[&str]) -> String {
+    let terminal = Terminal::new();
+    let mut child = {
+        let mut command = place.command(args);
+        command.stderr(terminal.end());
+        command.spawn().expect("it starts")
+    };
+    let (text, _) = tokio::join!(terminal.text(), bounded(child.wait()));
+    text
+}
+
+#[tokio::test]
+async fn tables_have_headings_and_fit() {
+    let place = Place::new(TWO_SERVERS);
+    assert_snapshot!(shown(&place, &["list", "--server", "script"]).await, @r#"
+    NAME    SERVER  DESCRIPTION
+    hang    script  Never answers.
+    repeat  script  Repeats its arguments.
+    fail    script
+    refuse  script
+    steer   script  Moves the \u{1b}[2Jcursor.
+    "#);
+    assert_snapshot!(shown(&place, &["list", "--server", "toolbox"]).await, @"
+    NAME          SERVER   DESCRIPTION
+    current_time  toolbox  The current date and time in a time zone (UTC unless one is given), with its…
+    convert_time  toolbox  Shows one point in time in another time zone. Takes an RFC 3339 timestamp, a…
+    uuid          toolbox  New UUIDs: version 4 (random), 7 (ordered by time, good for database keys) o…
+    hash          toolbox  The SHA-256, SHA-384 or SHA-512 digest of a text (its UTF-8 bytes) or of byt…
+    encode        toolbox  Writes a text (its UTF-8 bytes), or bytes given as base64, as base64, base64…
+    decode        toolbox  Reads base64, base64url, hex or percent-encoding back. The answer is text wh…
+    json_query    toolbox  Picks values out of a JSON document with a JSONPath (RFC 9535, starts with $…
+    json_diff     toolbox  The difference of two JSON documents as a JSON Patch (RFC 6902) that turns t…
+    regex_test    toolbox  Runs a regular expression over a text and shows each match with its position…
+    ");
+    assert_snapshot!(shown(&place, &["list", "servers"]).await, @"
+    SERVER   STATE      TRANSPORT  REVISION    TOOLS  RESOURCES  PROMPTS
+    toolbox  connected  builtin    2026-07-28  9      2          1
+    script   connected  stdio      2025-11-25  5      0          1
+    ");
+}
+
+#[tokio::test]
+async fn failures_have_reasons() {
+    let place = Place::new("[servers.missing]\ncommand = \"/nonexistent/server\"\n");
+    assert_snapshot!(shown(&place, &["check", "--connect"]).await, @"
+    SERVER   STATE   REASON
+    missing  failed  `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    ");
+}
+
+#[tokio::test]
+async fn text_of_servers_is_harmless() {
+    let place = Place::new(SCRIPT);
+    assert_snapshot!(shown(&place, &["call", "mcp_script_steer"]).await, @r#"
+    \u{1b}[2Jgone
+    [image image/png]
+    "#);
+}
+
+#[tokio::test]
+async fn mistakes_are_coloured() {
+    let place = Place::new("lisen = 1");
+    let text = said(&place, &["check"]).await;
+    assert!(text.contains("\u{1b}["), "{text:?}");
+}
+
+#[tokio::test]
+async fn people_are_told_what_is_waited_for() {
+    let place = Place::new("[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"sleep 1.2\"]\n");
+    let text = said(&place, &["check", "--connect"]).await;
+    assert_eq!(text, "waiting for slow ...\n");
+}

@@ -1,0 +1,103 @@
+//! Wrong usage, completions, and readers that do not read to the end.
+
+use insta::assert_snapshot;
+
+use crate::support::{Place, SCRIPT, TOOLBOX, bounded};
+
+#[tokio::test]
+async fn wrong_usage_is_told_apart_from_failure() {
+    let place = Place::new(TOOLBOX);
+    let check = async |args: &[&str], code: i32, expect: &str| {
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(expect), "{args:?}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{args:?}");
+    };
+    check(&[], 2, "Usage: tollbridge").await;
+    check(&["lst"], 2, "a similar subcommand exists: 'list'").await;
+    check(&["list", "toolz"], 2, "a similar value exists: 'tools'").await;
+    check(
+        &["list", "--url", "http://a/", "--config", "b.toml"],
+        2,
+        "cannot be used with",
+    )
+    .await;
+    check(
+        &["list", "--url", "http://a/", "--server", "b"],
+        2,
+        "cannot be used with",
+    )
+    .await;
+    check(&["call"], 2, "<TOOL>").await;
+    check(&["completions", "dos"], 2, "bash").await;
+    check(&["serve", "--listen", "here"], 2, "invalid socket address").await;
+    check(&["serve", "--listen", "0.0.0.0:0"], 2, "refusing to listen").await;
+    check(
+        &["serve", "--log-level", "loud=very"],
+        2,
+        "log level `loud=very`",
+    )
+    .await;
+    check(
+        &["stdio", "--server", "tolbox"],
+        2,
+        "did you mean `toolbox`?",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn shells_complete() {
+    let place = Place::new("");
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ran = place.run(&["completions", shell]).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+        assert!(ran.stdout.contains("tollbridge"), "{shell}: {ran:?}");
+        assert!(ran.stdout.contains("key-file"), "{shell}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_may_stop_reading() {
+    let place = Place::new(SCRIPT);
+    for args in [
+        &["schema"][..],
+        &["check"],
+        &["check", "--json"],
+        &["list"],
+        &["list", "--json"],
+        &["call", "mcp_script_repeat"],
+        &["completions", "bash"],
+    ] {
+        let mut child = place.command(args).spawn().expect("it starts");
+        drop(child.stdout.take());
+        let output = bounded(child.wait_with_output()).await.expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn help_says_what_there_is() {
+    let place = Place::new("");
+    assert_snapshot!(place.run(&["--help"]).await.stdout, @"
+    One URL in front of every MCP server
+
+    Usage: tollbridge <COMMAND>
+
+    Commands:
+      call         Call a tool
+      check        Check the config, and with --connect the servers
+      completions  Print the completions of a shell
+      list         List servers, tools, resources or prompts
+      schema       Print the JSON Schema of the config
+      serve        Serve clients over HTTP
+      stdio        Serve one client on stdin and stdout
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+    ");
+}

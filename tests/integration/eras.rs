@@ -1,0 +1,338 @@
+//! Clients of one era with servers of the other: plain requests cross, questions fail clearly.
+
+use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport};
+
+/// The four pairings, on each transport of the server and each kind of client.
+async fn each_pair(check: impl AsyncFn(&Client, &Backend, Era)) {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        for front in Front::ALL {
+            for path in ["/mcp", "/mcp/servers/x"] {
+                let client = gateway.client(front, path, r#"{"elicitation":{}}"#).await;
+                check(&client, &backend, era).await;
+            }
+        }
+        gateway.stop().await;
+    }
+}
+
+fn is_merged(client: &Client) -> bool {
+    client.path == "/mcp"
+}
+
+/// What a server must see of a request: the envelope of its own era, and nothing of the other.
+fn expect_envelope(
+    asked: &crate::support::backend::Asked,
+    era: Era,
+    front: Front,
+    name: Option<&str>,
+) {
+    let version = asked
+        .envelope
+        .param(&["_meta", "io.modelcontextprotocol/protocolVersion"]);
+    let capabilities = asked
+        .envelope
+        .param(&["_meta", "io.modelcontextprotocol/clientCapabilities"]);
+    let header = |name: &str| asked.headers.get(name).map(|value| value.to_str().unwrap());
+    let over_http = header("host").is_some();
+    match era {
+        Era::Legacy => {
+            assert_eq!((version, capabilities), (None, None), "{front:?}");
+            assert_eq!(header("mcp-method"), None);
+            assert_eq!(header("mcp-name"), None);
+        }
+        Era::Modern => {
+            assert_eq!(version.as_deref(), Some(r#""2026-07-28""#));
+            let expect = if front.is_modern() {
+                r#"{"elicitation":{}}"#
+            } else {
+                "{}"
+            };
+            assert_eq!(capabilities.as_deref(), Some(expect));
+            if over_http {
+                assert_eq!(header("mcp-protocol-version"), Some("2026-07-28"));
+                assert_eq!(header("mcp-method"), Some(asked.envelope.method()));
+                assert_eq!(header("mcp-name"), name);
+                assert_eq!(header("mcp-session-id"), None);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_cross() {
+    each_pair(async |client, backend, era| {
+        let tool = if is_merged(client) {
+            "mcp_x_echo"
+        } else {
+            "echo"
+        };
+        let members = format!(r#""name":"{tool}","arguments":{{"a":1e3}}"#);
+        client.ask("1", "tools/call", &members).await;
+        let asked = backend.asked("tools/call").await;
+        assert_eq!(
+            asked.envelope.param(&["name"]).as_deref(),
+            Some(r#""echo""#)
+        );
+        assert_eq!(
+            asked.envelope.param(&["arguments"]).as_deref(),
+            Some(r#"{"a":1e3}"#)
+        );
+        expect_envelope(&asked, era, client.front, Some("echo"));
+        let marker = if era == Era::Modern {
+            r#","resultType":"complete""#
+        } else {
+            ""
+        };
+        asked
+            .answer(&format!(r#"{{"content":[],"_meta":{{"k":1e3}}{marker}}}"#))
+            .await;
+        let result = client.answer("1").await.result.unwrap();
+        let expect = match (client.front.is_modern(), era) {
+            (false, _) => r#"{"content":[],"_meta":{"k":1e3}}"#,
+            (true, Era::Legacy) => r#"{"resultType":"complete","content":[],"_meta":{"k":1e3}}"#,
+            (true, Era::Modern) => r#"{"content":[],"_meta":{"k":1e3},"resultType":"complete"}"#,
+        };
+        assert_eq!(result, expect, "{:?}", client.front);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn prompts_cross() {
+    each_pair(async |client, backend, era| {
+        let prompt = if is_merged(client) {
+            "mcp_x_greet"
+        } else {
+            "greet"
+        };
+        let members = format!(r#""name":"{prompt}","arguments":{{"who":"y"}}"#);
+        client.ask("1", "prompts/get", &members).await;
+        let asked = backend.asked("prompts/get").await;
+        assert_eq!(
+            asked.envelope.param(&["name"]).as_deref(),
+            Some(r#""greet""#)
+        );
+        expect_envelope(&asked, era, client.front, Some("greet"));
+        asked.answer(r#"{"messages":[]}"#).await;
+        assert_eq!(
+            client.answer("1").await.value()["messages"],
+            serde_json::json!([])
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn completions_cross() {
+    each_pair(async |client, backend, era| {
+        let prompt = if is_merged(client) { "mcp_x_greet" } else { "greet" };
+        let members = format!(
+            r#""ref":{{"type":"ref/prompt","name":"{prompt}"}},"argument":{{"name":"who","value":"a"}}"#
+        );
+        client.ask("1", "completion/complete", &members).await;
+        let asked = backend.asked("completion/complete").await;
+        assert_eq!(asked.envelope.param(&["ref", "name"]).as_deref(), Some(r#""greet""#));
+        expect_envelope(&asked, era, client.front, None);
+        asked.answer(r#"{"completion":{"values":["abc"]}}"#).await;
+        assert_eq!(client.answer("1").await.value()["completion"]["values"][0], "abc");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reads_cross() {
+    each_pair(async |client, backend, era| {
+        let uri = if is_merged(client) {
+            "x+file:///a.txt"
+        } else {
+            "file:///a.txt"
+        };
+        client
+            .ask("1", "resources/read", &format!(r#""uri":"{uri}""#))
+            .await;
+        let asked = backend.asked("resources/read").await;
+        assert_eq!(
+            asked.envelope.param(&["uri"]).as_deref(),
+            Some(r#""file:///a.txt""#)
+        );
+        expect_envelope(&asked, era, client.front, Some("file:///a.txt"));
+        asked
+            .answer(r#"{"contents":[{"uri":"file:///a.txt","text":"hi"}]}"#)
+            .await;
+        let result = client.answer("1").await.value();
+        assert_eq!(
+            result["contents"][0]["uri"], uri,
+            "{:?} {}",
+            client.front, client.path
+        );
+        assert_eq!(
+            result.get("resultType").is_some(),
+            client.front.is_modern() && era == Era::Legacy,
+            "{result}"
+        );
+        assert_eq!(
+            result.get("ttlMs").is_some(),
+            client.front.is_modern() && era == Era::Legacy,
+            "{result}"
+        );
+    })
+    .await;
+}
+
+/// A resource that is not found has the code of the client's era, whoever finds out.
+#[tokio::test]
+async fn missing_resources_have_the_code_of_the_era() {
+    each_pair(async |client, backend, era| {
+        let code = if client.front.is_modern() {
+            -32602
+        } else {
+            -32002
+        };
+        if is_merged(client) {
+            client
+                .ask("1", "resources/read", r#""uri":"nowhere:a""#)
+                .await;
+            assert_eq!(client.answer("1").await.code(), code, "{:?}", client.front);
+        }
+        let uri = if is_merged(client) {
+            "x+file:///gone"
+        } else {
+            "file:///gone"
+        };
+        client
+            .ask("2", "resources/read", &format!(r#""uri":"{uri}""#))
+            .await;
+        let theirs = if era == Era::Modern { -32602 } else { -32002 };
+        let refusal =
+            format!(r#"{{"code":{theirs},"message":"no","data":{{"uri":"file:///gone"}}}}"#);
+        backend.asked("resources/read").await.refuse(&refusal).await;
+        let failed = client.answer("2").await.failure();
+        assert_eq!(failed["code"], code, "{:?} {era:?} {failed}", client.front);
+        assert_eq!(failed["data"]["uri"], uri);
+    })
+    .await;
+}
+
+/// A question cannot cross: the call fails with an error that names both revisions.
+#[tokio::test]
+async fn questions_do_not_cross() {
+    each_pair(async |client, backend, era| {
+        let tool = if is_merged(client) { "mcp_x_echo" } else { "echo" };
+        let (front, members) = (client.front, format!(r#""name":"{tool}""#));
+        match (front.is_modern(), era) {
+            // The call goes on when the server can do without.
+            (true, Era::Legacy) => {
+                client.ask("1", "tools/call", &members).await;
+                let asked = backend.asked("tools/call").await;
+                asked.ask("9", "elicitation/create", r#"{"message":"?"}"#).await;
+                let refused = backend.answered().await.failure();
+                let message = refused["message"].as_str().unwrap();
+                assert!(message.contains("2026-07-28"), "{message}");
+                assert!(message.contains("2025-11-25"), "{message}");
+                asked.answer("{}").await;
+                client.answer("1").await;
+            }
+            (false, Era::Modern) => {
+                client.ask("1", "tools/call", &members).await;
+                let asked = backend.asked("tools/call").await;
+                asked.answer(r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{"message":"?"}}}}"#).await;
+                let failed = client.answer("1").await.failure();
+                let message = failed["message"].as_str().unwrap();
+                assert!(message.contains("2026-07-28") && message.contains("2025-11-25"), "{message}");
+                client.ask("2", "tools/call", &members).await;
+                let asked = backend.asked("tools/call").await;
+                asked.refuse(r#"{"code":-32021,"message":"no","data":{"requiredCapabilities":{"elicitation":{}}}}"#).await;
+                let failed = client.answer("2").await.failure();
+                let message = failed["message"].as_str().unwrap();
+                assert!(message.contains("2026-07-28") && message.contains("2025-11-25"), "{message}");
+            }
+            (true, Era::Modern) => {
+                client.ask("1", "tools/call", &members).await;
+                let asked = backend.asked("tools/call").await;
+                let result = r#"{"resultType":"input_required","requestState":"s","inputRequests":{"a":{"method":"elicitation/create","params":{"message":"?"}}}}"#;
+                asked.answer(result).await;
+                assert_eq!(client.answer("1").await.result.as_deref(), Some(result));
+                let again = format!(r#"{members},"inputResponses":{{"a":{{"action":"decline"}}}},"requestState":"s""#);
+                client.ask("2", "tools/call", &again).await;
+                let asked = backend.asked("tools/call").await;
+                assert_eq!(asked.envelope.param(&["requestState"]).as_deref(), Some(r#""s""#));
+                assert_eq!(asked.envelope.param(&["inputResponses"]).as_deref(), Some(r#"{"a":{"action":"decline"}}"#));
+                asked.answer(r#"{"resultType":"complete"}"#).await;
+                client.answer("2").await;
+            }
+            (false, Era::Legacy) => {}
+        }
+    })
+    .await;
+}
+
+/// Errors of a server that look like refusals of ours are marked as the server's on merged routes,
+/// and pass unchanged on its own.
+#[tokio::test]
+async fn errors_of_servers_are_no_refusals_of_ours() {
+    each_pair(async |client, backend, _| {
+        for code in [-32001, -32002, -32003, -32004, -32000, -32603, 42] {
+            let tool = if is_merged(client) {
+                "mcp_x_echo"
+            } else {
+                "echo"
+            };
+            client
+                .ask("1", "tools/call", &format!(r#""name":"{tool}""#))
+                .await;
+            let error = format!(r#"{{"code":{code},"message":"theirs", "data":{{"k":1e3}}}}"#);
+            backend.asked("tools/call").await.refuse(&error).await;
+            let answer = client.answer("1").await;
+            if is_merged(client) && (-32004..=-32001).contains(&code) {
+                let failed = answer.failure();
+                assert_eq!(failed["code"], -32603);
+                assert_eq!(failed["data"]["server"], "x");
+                assert_eq!(failed["data"]["upstream"]["message"], "theirs");
+            } else if !(client.front.is_modern() && code == -32002) {
+                assert_eq!(
+                    answer.error.as_deref(),
+                    Some(error.as_str()),
+                    "{:?}",
+                    client.front
+                );
+            }
+        }
+    })
+    .await;
+}
+
+/// Log messages of a modern call come only when it names a level, and only from there up.
+#[tokio::test]
+async fn modern_calls_name_their_log_level() {
+    for era in [Era::Legacy, Era::Modern] {
+        let backend = Backend::start(Transport::Http, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+        for (meta, expect) in [
+            ("", &[][..]),
+            (
+                r#""io.modelcontextprotocol/logLevel":"warning""#,
+                &["warning", "error"],
+            ),
+        ] {
+            let params = client.params(r#""name":"mcp_x_echo""#, meta);
+            client
+                .send(crate::support::wire::request("1", "tools/call", &params))
+                .await;
+            let asked = backend.asked("tools/call").await;
+            for level in ["debug", "info", "warning", "error"] {
+                let params = format!(r#"{{"level":"{level}","data":1}}"#);
+                asked.tell("notifications/message", &params).await;
+            }
+            asked.answer("{}").await;
+            for level in expect {
+                let told = client.must("notifications/message").await;
+                assert_eq!(told.param(&["level"]), Some(format!("\"{level}\"")));
+            }
+            client.answer("1").await;
+        }
+        gateway.stop().await;
+    }
+}

@@ -29,7 +29,7 @@ pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
 pub use problem::{Cause, Outcome, Problem};
 pub use resources::Lookup;
-pub use uri::{UriMap, prefix as uri_prefix};
+pub use uri::UriMap;
 pub use view::{Entry, Freshness, Page, View};
 
 pub use crate::names::Scope;

@@ -70,3 +70,28 @@ pub enum Scope {
     /// One server, under its own names.
     Server(ServerName),
 }
+
+/// Schemes that hosts dispatch on; they stay in front and the prefix becomes the first segment.
+pub const HOST_SCHEMES: [&str; 2] = ["ui", "skill"];
+
+/// The prefix that `name` has in URIs: lower case, `-` for what a scheme cannot carry, `s-` in front
+/// of what no scheme begins with and of the schemes that keep their meaning for hosts.
+pub fn uri_prefix(name: &str) -> String {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
+    let mapped: String = name
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if legal(c) { c } else { '-' })
+        .collect();
+    let letter_first = mapped.starts_with(|c: char| c.is_ascii_lowercase());
+    if letter_first && !HOST_SCHEMES.contains(&mapped.as_str()) {
+        mapped
+    } else {
+        format!("s-{mapped}")
+    }
+}
+
+/// What stands for `c` in names of the strict charset: itself when it is a letter, digit or `_`.
+pub fn strict(c: char) -> char {
+    if c.is_ascii_alphanumeric() { c } else { '_' }
+}

@@ -42,7 +42,7 @@ impl Routed {
 pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
-        Method::PromptsGet => prompt(&call, catalog),
+        Method::PromptsGet => prompt(&["name"], &call, catalog),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
             resource(&call, catalog)
         }
@@ -106,8 +106,8 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     })
 }
 
-fn prompt(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
-    let name = Named::of(call, &["name"])?;
+fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+    let name = Named::of(call, path)?;
     let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
         RpcError::new(
             error::INVALID_PARAMS,
@@ -141,19 +141,7 @@ fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
             tool: None,
         });
     }
-    let name = Named::of(call, &["ref", "name"])?;
-    let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
-        RpcError::new(
-            error::INVALID_PARAMS,
-            format!("Unknown prompt: {}", name.text),
-        )
-    })?;
-    let params = Some(name.replaced(&prompt.original));
-    Ok(Target {
-        server: prompt.server.clone(),
-        params,
-        tool: None,
-    })
+    prompt(&["ref", "name"], call, catalog)
 }
 
 fn find_resource(

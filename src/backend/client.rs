@@ -15,8 +15,9 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use super::Failure;
 use crate::config::{Auth, Remote};
 
-/// How long an idle connection is kept.
-const POOL_IDLE: Duration = Duration::from_secs(90);
+/// How long an idle connection is kept. Many servers close theirs after 5 s; a request that meets
+/// the closing is lost, and only its sender can know whether it may be repeated.
+const POOL_IDLE: Duration = Duration::from_secs(4);
 
 /// A pooling HTTP client.
 pub(crate) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;

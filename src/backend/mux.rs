@@ -361,7 +361,8 @@ impl Mux {
         *lock(&self.latest) = alone.then(|| (Instant::now(), Arc::clone(session)));
     }
 
-    /// The call `origin`; else the session that owns the link; else the only call under way.
+    /// The call `origin`; else, when all calls under way are of one client, the latest of them;
+    /// else, when there are none, the session that owns the link.
     fn recipient(&self, origin: Option<u64>) -> Option<Recipient> {
         let pending = lock(&self.pending);
         let of = |entry: &Entry| {
@@ -374,10 +375,27 @@ impl Mux {
         if let Some(id) = origin {
             return pending.get(&id).and_then(of);
         }
-        let mut calls = pending.values().filter(|entry| entry.caller.is_some());
-        match (calls.next(), calls.next()) {
-            (Some(only), None) => of(only),
-            (Some(_), Some(_)) | (None, _) => self.home.clone().map(Recipient::Session),
+        let mut latest: Option<(u64, &Entry)> = None;
+        for (id, entry) in pending.iter() {
+            let Some(caller) = &entry.caller else {
+                continue;
+            };
+            let same = latest.is_none_or(|(_, other)| {
+                other
+                    .caller
+                    .as_ref()
+                    .is_some_and(|other| is_same_client(other, caller))
+            });
+            if !same {
+                return None;
+            }
+            if latest.is_none_or(|(best, _)| best < *id) {
+                latest = Some((*id, entry));
+            }
+        }
+        match latest {
+            Some((_, entry)) => of(entry),
+            None => self.home.clone().map(Recipient::Session),
         }
     }
 
@@ -606,6 +624,14 @@ fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcE
         client.revision
     );
     RpcError::new(error::METHOD_NOT_FOUND, message)
+}
+
+/// Whether two calls are of one session; without sessions nobody can tell.
+fn is_same_client(one: &Caller, other: &Caller) -> bool {
+    match (&one.client.session, &other.client.session) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, _) | (_, None) => false,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,11 +13,11 @@ use super::{
     naming::{self, Claim, Template, Verdict},
     pattern::Pattern,
     resources::{Routes, Site},
-    uri::{self, UriMap},
+    uri::UriMap,
     view::Shelf,
 };
 use crate::config::Naming;
-use crate::names::ServerName;
+use crate::names::{ServerName, uri_prefix};
 
 /// One offer, read.
 struct Part<'a> {
@@ -88,7 +88,7 @@ fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
         offer,
         items: ByKind::from_fn(|kind| item::read(offer, kind, &filters[kind], problems)),
         filter: std::mem::take(&mut filters.resources),
-        prefix: uri::prefix(offer.namespace()),
+        prefix: uri_prefix(offer.namespace()),
         uris: Arc::new(UriMap::identity()),
     }
 }

@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::HashMap, fmt::Write as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::{Charset, Conflict, Naming};
-use crate::names::ServerName;
+use crate::names::{ServerName, strict};
 
 /// Hex digits after the last `_` of a distinguished name.
 pub(super) const HASH_DIGITS: usize = 8;
@@ -76,10 +76,6 @@ fn first_placeholder(text: &str) -> Option<(usize, usize, Part)> {
         (Some(_), Some(tool)) => Some(tool),
         (server, tool) => server.or(tool),
     }
-}
-
-fn strict(c: char) -> char {
-    if c.is_ascii_alphanumeric() { c } else { '_' }
 }
 
 /// One item that wants a name.

@@ -7,29 +7,11 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
-/// Schemes that hosts dispatch on; they stay in front and the prefix becomes the first segment.
-const HOST_SCHEMES: [&str; 2] = ["ui", "skill"];
+use crate::names::HOST_SCHEMES;
 
 /// How often a server's own prefix may stand before a shared URI and still be seen. A bound, since
 /// each level costs a copy of what may be a long text from a stranger.
 const NESTED_PREFIXES_MAX: usize = 8;
-
-/// The prefix that `name` has in URIs: lower case, `-` for what a scheme cannot carry, `s-` in front
-/// of what no scheme begins with and of the schemes that keep their meaning for hosts.
-pub fn prefix(name: &str) -> String {
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
-    let mapped: String = name
-        .chars()
-        .map(|c| c.to_ascii_lowercase())
-        .map(|c| if legal(c) { c } else { '-' })
-        .collect();
-    let letter_first = mapped.starts_with(|c: char| c.is_ascii_lowercase());
-    if letter_first && !HOST_SCHEMES.contains(&mapped.as_str()) {
-        mapped
-    } else {
-        format!("s-{mapped}")
-    }
-}
 
 /// How the URIs of one server look on one route.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -15,7 +15,10 @@ use super::{
     text, wrong_verb,
 };
 use crate::{
-    mcp::{Era, Message, Method, Outcome, Request, RpcError, envelope, envelope::Malformed, error},
+    mcp::{
+        Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
+        error,
+    },
     names::Scope,
     session::{
         Event, Session, legacy, modern,
@@ -128,9 +131,12 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
         stream.push(Item::Message(envelope::response(Some(&id), &outcome)));
     };
     if modern::claims_modern(request.params.as_ref()) {
-        // Modern requests do not exist on this transport.
-        let refusal = modern::unsupported(crate::mcp::Revision::MODERN.as_str());
-        return at_once(Err(refusal.error.to_raw()));
+        // Modern requests do not exist on this transport: offering their revision would invite
+        // them again.
+        let modern = Revision::MODERN.as_str();
+        let is_legacy = |revision: &Revision| revision.era() == Era::Legacy;
+        let legacy: Vec<_> = Revision::ALL.into_iter().filter(is_legacy).collect();
+        return at_once(Err(modern::refuse_version(modern, &legacy).error.to_raw()));
     }
     if request.method == Method::Initialize {
         return at_once(initialize(edge, session, &request));

@@ -114,12 +114,17 @@ fn parse_level(level: &Raw) -> Result<Level, Refusal> {
 }
 
 /// The refusal of a revision that is not spoken here, or not without a session.
-pub fn unsupported(requested: &str) -> Refusal {
+fn unsupported(requested: &str) -> Refusal {
+    refuse_version(requested, &Revision::ALL)
+}
+
+/// The refusal of a revision where only `supported` ones are spoken.
+pub fn refuse_version(requested: &str, supported: &[Revision]) -> Refusal {
     let error = RpcError::new(
         error::UNSUPPORTED_VERSION,
         format!("protocol version {requested} is not supported"),
     );
-    let supported = Revision::ALL.map(Revision::as_str);
+    let supported: Vec<_> = supported.iter().map(|revision| revision.as_str()).collect();
     Refusal {
         status: StatusCode::BAD_REQUEST,
         error: error.with(json!({ "supported": supported, "requested": requested })),

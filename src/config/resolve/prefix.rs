@@ -8,7 +8,7 @@ use crate::{
         node::Place,
         report::{Finding, Findings},
     },
-    names::ServerName,
+    names::{ServerName, strict, uri_prefix},
 };
 
 /// Reports servers whose names or URIs nobody could tell apart.
@@ -56,24 +56,6 @@ fn shown_name<'s>(name: &'s ServerName, server: &'s Server) -> &'s str {
 fn name_prefix(name: &str, charset: Charset) -> String {
     match charset {
         Charset::Original => name.to_owned(),
-        Charset::Strict => name
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-            .collect(),
-    }
-}
-
-/// A server's part of resource URIs: a legal scheme.
-fn uri_prefix(name: &str) -> String {
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
-    let plain: String = name
-        .to_lowercase()
-        .chars()
-        .map(|c| if legal(c) { c } else { '-' })
-        .collect();
-    if plain.starts_with(|c: char| c.is_ascii_lowercase()) {
-        plain
-    } else {
-        format!("s-{plain}")
+        Charset::Strict => name.chars().map(strict).collect(),
     }
 }

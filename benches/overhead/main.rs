@@ -86,7 +86,7 @@ struct Options {
 /// What is run, and how much of it.
 #[derive(Clone, clap::Args, Debug)]
 pub(crate) struct Choice {
-    /// A tenth of the work, in seconds: does everything run without an error?
+    /// A small part of the work, in seconds: is every call answered rightly?
     #[arg(long)]
     pub(crate) smoke: bool,
 

@@ -48,7 +48,7 @@ impl Extent {
             let settle = Duration::from_millis(100);
             Self {
                 rounds: 1,
-                calls: 400,
+                calls: 200,
                 sessions: 200,
                 starts: 1,
                 settle,
@@ -111,6 +111,9 @@ pub(crate) async fn run(choice: &Choice) -> Result<Figures, Fault> {
     }
     if !choice.only_calls {
         figures.facts = measure_rest(extent, &stable).await?;
+    }
+    if choice.smoke {
+        figures.forget_targets();
     }
     Ok(figures)
 }

@@ -14,7 +14,7 @@ use std::{
 use futures_util::future::join_all;
 use tokio::{
     sync::mpsc,
-    time::{Instant, interval_at, sleep, timeout},
+    time::{Instant, interval_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     app::Core,
     auth::Agent,
-    backend::{Backend, Report, State},
+    backend::{Backend, State},
     catalog::{ByKind, Tool},
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision, RpcError, error, meta},
     names::Scope,
@@ -39,10 +39,6 @@ use crate::{
 /// How long people wait before they are told for what, and how often they are told again.
 const SILENCE: Duration = Duration::from_secs(1);
 const REMINDER: Duration = Duration::from_secs(10);
-/// How long the last words of a child may take to arrive after its end, and how often they are
-/// looked for.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-const LAST_WORDS_LOOK: Duration = Duration::from_millis(10);
 /// The least severe log message that is shown.
 const LOG_LEVEL: Level = Level::Info;
 
@@ -94,7 +90,7 @@ impl Gateway {
         board.settled(&scope, self.patience).await;
         let latency = self.start.elapsed();
         let offers = board.catalog().counts(&backend.name);
-        Found::new(last_report(backend).await, offers, latency)
+        Found::new(backend.report(), offers, latency)
     }
 
     /// The tool `name`, as soon as it is known; `None` when all servers are known and none has it.
@@ -198,21 +194,6 @@ impl Gateway {
             .collect();
         format!("waiting for {}", names.join(", "))
     }
-}
-
-/// How `backend` does; a child that has just ended may take a moment to say why.
-async fn last_report(backend: &Backend) -> Report {
-    let report = backend.report();
-    if report.state != State::Failed || report.transport != "stdio" {
-        return report;
-    }
-    let said = async {
-        while backend.report().stderr.is_empty() {
-            sleep(LAST_WORDS_LOOK).await;
-        }
-    };
-    drop(timeout(LAST_WORDS, said).await);
-    backend.report()
 }
 
 fn take(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {

@@ -567,17 +567,8 @@ fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
 
 /// Whether the client names events before JSON: who lists both as equal gets the first.
 fn prefers_events(headers: &HeaderMap) -> bool {
-    let value = headers
-        .get(ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    match (
-        value.find("text/event-stream"),
-        value.find("application/json"),
-    ) {
-        (Some(events), Some(json)) => events < json,
-        (Some(_) | None, _) => false,
-    }
+    let value = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
+    value.starts_with(b"text/event-stream") && memchr::memmem::find(value, b"json").is_some()
 }
 
 /// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.

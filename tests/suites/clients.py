@@ -49,6 +49,7 @@ from servers import (
     JOBS,
     SERVERS,
     STARTUP_SECONDS,
+    Alone,
     Json,
     Rounds,
     Server,
@@ -159,22 +160,41 @@ def judge_in_parallel(drivers: list[Driver], world: World) -> list[list[str]]:
 
 def judge(driver: Driver, slot: int, world: World) -> list[str]:
     """Where the client gets something else through Tollbridge than it should."""
-    path = "/sse" if driver.transport == "sse" else "/mcp"
+    url = world.gateway + ("/sse" if driver.transport == "sse" else "/mcp")
     token = uuid.uuid4().hex
     servers = [server for server in SERVERS if server.kind != "notes"]
     servers.append(Server(f"notes-{slot}", "notes"))
     plan = {"rounds": together(servers, driver.brief, token, world)}
-    through = run_driver(driver, f"{world.gateway}{path}", plan, "through")
+    merged = run_driver(driver, url, plan, "merged")
+    problems = list(merged["errors"])
+    if is_refused(merged):
+        return problems
+    if driver.protocol is not None and merged["protocol"] != driver.protocol:
+        problems.append(f"agreed on {merged['protocol']} instead of {driver.protocol}")
+    problems += judge_lists(merged, world)
+    problems += judge_calls(driver, merged, servers, token, world)
 
-    problems = list(through["errors"])
-    if driver.protocol is not None and through["protocol"] != driver.protocol:
-        problems.append(f"agreed on {through['protocol']} instead of {driver.protocol}")
-    problems += judge_lists(through, world)
-    problems += judge_calls(driver, through, servers, token, world)
-    problems += judge_against_direct(driver, through, token, world)
+    same = Server(EVERYTHING[driver.transport], "everything")
+    alone = Alone(same.name, same.kind)
+    plan = {"rounds": together([alone], driver.brief, token, world)}
+    direct = run_driver(driver, world.direct[driver.transport], plan, "direct")
+    problems += [f"without Tollbridge: {error}" for error in direct["errors"]]
+    problems += judge_against(direct, driver, merged, same, token, world)
+    if not driver.brief:
+        route = run_driver(driver, f"{url}/servers/{same.name}", plan, "route")
+        problems += [f"alone: {error}" for error in route["errors"]]
+        problems += judge_calls(driver, route, [alone], token, world)
+        problems += judge_against(direct, driver, route, alone, token, world)
     if driver.answers:
-        problems += judge_answers(driver, f"{world.gateway}{path}")
+        problems += judge_answers(driver, url)
     return problems
+
+
+def is_refused(report: Json) -> bool:
+    """Whether the client did not even connect; everything else is missing then as well."""
+    return not report["tools"] and any(
+        error.startswith("connection:") for error in report["errors"]
+    )
 
 
 def together(servers: list[Server], brief: bool, token: str, world: World) -> Rounds:
@@ -244,20 +264,19 @@ def heard(driver: Driver, wanted: list[Any], got: list[Any]) -> bool:
             return got == []
 
 
-def judge_against_direct(driver: Driver, through: Json, token: str, world: World) -> list[str]:
+def judge_against(
+    direct: Json, driver: Driver, through: Json, server: Server, token: str, world: World
+) -> list[str]:
     """Compares with what the same client gets from server-everything without Tollbridge.
 
     Here the items of lists are compared as a whole: nothing that the client shows may be missing.
     """
-    rounds = rounds_for("everything", token, world.home, driver.brief)
-    direct = run_driver(driver, world.direct[driver.transport], {"rounds": rounds}, "direct")
-    problems = [f"without Tollbridge: {error}" for error in direct["errors"]]
-    server = Server(EVERYTHING[driver.transport], "everything")
+    problems = []
     for label, result in direct["calls"].items():
-        got = through["calls"].get(f"{server.name} {label}")
-        if got is not None:
+        if label in through["calls"]:
             wanted = server.exposed_result(neutral(result, token))
-            problems += difference(f"direct {label}", wanted, neutral(got, token))
+            got = neutral(through["calls"][label], token)
+            problems += difference(f"direct: {label}", wanted, got)
     for list_name, key in (("tools", "name"), ("prompts", "name"), ("resources", "uri")):
         rename = server.exposed if key == "name" else server.exposed_uri
         listed = {item[key]: item for item in through[list_name]}

@@ -63,6 +63,8 @@ def all_drivers() -> list[Driver]:
             Driver(name, command, "http", **options),
             Driver(name, command, "http", "auto", MODERN, **options),
             Driver(name, command, "sse", **options),
+            # That transport belongs to the legacy era, so this falls back; the rest is as above.
+            Driver(name, command, "sse", "auto", **options | {"answers": False, "brief": True}),
         ]
 
     # It never shows a revision, but in the modern era it takes no other. Each request is a process.

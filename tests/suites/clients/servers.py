@@ -55,10 +55,13 @@ class Server:
     def exposed_uri(self, original: str) -> str:
         return f"{self.name}+{original}"
 
+    def label(self, step: str) -> str:
+        return f"{self.name} {step}"
+
     def exposed_step(self, step: Json) -> Json:
         names = {"tool": self.exposed, "prompt": self.exposed, "resource": self.exposed_uri}
         changed = {key: rename(step[key]) for key, rename in names.items() if key in step}
-        return step | changed | {"label": f"{self.name} {step['label']}"}
+        return step | changed | {"label": self.label(step["label"])}
 
     def exposed_result(self, result: Any) -> Any:
         """A result with its URIs as clients see them; one within a text stays what it is."""
@@ -72,6 +75,16 @@ class Server:
                 return [self.exposed_result(item) for item in result]
             case _:
                 return result
+
+
+class Alone(Server):
+    """The same on a route of its own, where nothing is renamed."""
+
+    def exposed(self, original: str) -> str:
+        return original
+
+    def exposed_uri(self, original: str) -> str:
+        return original
 
 
 # Three times server-everything, by transport; the names are so long that some of the tools' get too

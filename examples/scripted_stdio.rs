@@ -23,7 +23,7 @@ fn main() -> io::Result<()> {
         drop(to_test.shutdown(Shutdown::Write));
     });
     let mut out = io::stdout().lock();
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = io::Read::read(&mut from_test, &mut buffer)?;
         if count == 0 {

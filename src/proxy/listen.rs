@@ -43,11 +43,22 @@ impl Proxy {
         outcome
     }
 
-    /// Whether any session is subscribed to `uri` on a route like `scope`.
+    /// Whether any session is subscribed to what `uri` names on the route of `scope`; another route
+    /// may spell it otherwise.
     fn is_wanted(&self, uri: &str, scope: &Scope) -> bool {
+        let catalog = self.board.catalog();
+        let resource = |scope: &Scope, uri: &str| match catalog.resource(scope, uri) {
+            Lookup::Found { server, original } => Some((server, original)),
+            Lookup::Ambiguous { .. } | Lookup::NotFound => None,
+        };
+        let Some(target) = resource(scope, uri) else {
+            return false;
+        };
         let mut wanted = false;
         self.sessions.each(|session| {
-            wanted |= session.scope == *scope && session.subscriptions().iter().any(|u| u == uri);
+            let mut subscribed = session.subscriptions().into_iter();
+            wanted |=
+                subscribed.any(|uri| resource(&session.scope, &uri).as_ref() == Some(&target));
         });
         wanted
     }

@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::support::{
     ALL, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
+    backend::Asked,
     wire::{Envelope, request},
 };
 
@@ -27,6 +28,22 @@ struct Case {
     block: String,
     structured: String,
     is_error: bool,
+}
+
+impl Case {
+    /// The result that names `uri` in a link.
+    fn result(&self, uri: &str) -> String {
+        let Case {
+            space,
+            block,
+            structured,
+            extra,
+            ..
+        } = self;
+        format!(
+            r#"{{"content":{space}[{{"type":"future/type",{space}"x":{block}}},{{"type":"resource_link","uri":{space}"{uri}","name":"n","x":{extra}}}{space}],"structuredContent":{structured}{space},"_meta":{{"x":{block}}},"k":{extra}}}"#
+        )
+    }
 }
 
 fn space() -> impl Strategy<Value = String> {
@@ -226,6 +243,13 @@ impl Stage {
             &expect,
             "the params that the server gets",
         );
+        self.check_answer(case, client, &asked).await;
+    }
+
+    /// The way back: an error, or progress and a result.
+    async fn check_answer(&self, case: &Case, client: &Client, asked: &Asked) {
+        let merged = client.path == "/mcp";
+        let space = &case.space;
         if case.is_error {
             let error = format!(
                 r#"{{"code":{space}-32050,"message":"\u0040","data":{{"x":{}}}}}"#,
@@ -239,7 +263,7 @@ impl Stage {
             );
             return;
         }
-        let result = |uri: &str| self.result(case, uri);
+        let result = |uri: &str| case.result(uri);
         let progress = format!(
             r#"{{"progressToken":{},"progress":1e0,"x":{}}}"#,
             asked.token().unwrap(),
@@ -267,19 +291,6 @@ impl Stage {
             &expect,
             "the result",
         );
-    }
-
-    fn result(&self, case: &Case, uri: &str) -> String {
-        let Case {
-            space,
-            block,
-            structured,
-            extra,
-            ..
-        } = case;
-        format!(
-            r#"{{"content":{space}[{{"type":"future/type",{space}"x":{block}}},{{"type":"resource_link","uri":{space}"{uri}","name":"n","x":{extra}}}{space}],"structuredContent":{structured}{space},"_meta":{{"x":{block}}},"k":{extra}}}"#
-        )
     }
 }
 

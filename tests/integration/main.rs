@@ -7,6 +7,7 @@ mod support;
 
 mod broken;
 mod changes;
+mod command;
 mod eras;
 mod fidelity;
 mod order;

@@ -99,6 +99,8 @@ async fn a_cancellation_reaches_the_server() {
                     Some(call.id()),
                     "{transport:?} {era:?} {front:?}"
                 );
+                let session = |headers: &http::HeaderMap| headers.get("mcp-session-id").cloned();
+                assert_eq!(session(&told.headers), session(&call.headers));
                 if !by_stream {
                     call.answer(r#"{"late":true}"#).await;
                 }

@@ -256,3 +256,26 @@ async fn log_messages_reach_their_call_only() {
 }
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
+
+/// Clients that declare the same share one connection, greeted once; nobody pays a handshake.
+#[tokio::test]
+async fn equal_clients_share_a_connection() {
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        backend.set_capabilities(r#"{"tools":{}}"#);
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let front = match era {
+            Era::Legacy => Front::Streamable,
+            Era::Modern => Front::Modern,
+        };
+        for _ in 0..5 {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.ask("1", "tools/call", ECHO).await;
+            backend.asked("tools/call").await.answer("{}").await;
+            client.answer("1").await;
+            assert!(client.list("prompts").await.is_empty(), "none are declared");
+        }
+        assert_eq!(backend.greeted(), 1, "{transport:?} {era:?}");
+        gateway.stop().await;
+    }
+}

@@ -203,7 +203,7 @@ async fn batches_exist_in_one_revision() {
                 .asked("tools/call")
                 .await
                 .answer(r#"{"n": 1}"#)
-                .await
+                .await;
         };
         let (answer, ()) = tokio::join!(post, serve);
         assert_eq!(answer.status(), 200);
@@ -449,7 +449,6 @@ async fn what_is_no_message_is_refused() {
 /// The headers of 2026-07-28 must be there, once, and say what the body says.
 #[tokio::test]
 async fn modern_headers_agree_with_the_body() {
-    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let (gateway, backend) = with_one_server().await;
     backend.on_request(|request| {
         (request.method() == "tools/call").then(|| crate::support::Auto::Result("{}".to_owned()))
@@ -510,6 +509,24 @@ async fn modern_headers_agree_with_the_body() {
             assert_eq!(code(answer).await, status, "{headers:?}");
         }
     }
+    // A session header or a place to resume at means nothing here.
+    let odd = [
+        version,
+        list,
+        ("mcp-session-id", "nowhere"),
+        ("last-event-id", "1-1"),
+    ];
+    assert_eq!(http.post_with("/mcp", &odd, list_body).await.status(), 200);
+    gateway.stop().await;
+}
+
+/// What is no request of 2026-07-28 has the status and the code that it prescribes.
+#[tokio::test]
+async fn modern_requests_are_refused_as_prescribed() {
+    let (gateway, _backend) = with_one_server().await;
+    let http = gateway.http();
+    let version = ("mcp-protocol-version", "2026-07-28");
+    let list = ("mcp-method", "tools/list");
     for (method, meta, status, expect) in [
         ("ping", META, 404, -32601),
         ("initialize", META, 404, -32601),
@@ -546,13 +563,7 @@ async fn modern_headers_agree_with_the_body() {
             .to_string()
             .contains("2026-07-28")
     );
-    // A session header or a place to resume at means nothing here.
-    let odd = [
-        version,
-        list,
-        ("mcp-session-id", "nowhere"),
-        ("last-event-id", "1-1"),
-    ];
-    assert_eq!(http.post_with("/mcp", &odd, list_body).await.status(), 200);
     gateway.stop().await;
 }
+
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::{
@@ -87,10 +87,6 @@ pub(crate) struct Answer(Response<Incoming>);
 impl Answer {
     pub(crate) fn status(&self) -> StatusCode {
         self.0.status()
-    }
-
-    pub(crate) fn headers(&self) -> &HeaderMap {
-        self.0.headers()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {

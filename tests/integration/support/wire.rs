@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("it did not happen within {PATIENCE:?}: {what}"),
+        Err(elapsed) => panic!("it did not happen within {PATIENCE:?}: {what} ({elapsed})"),
     }
 }
 

@@ -155,12 +155,13 @@ async fn respond(mut out: mpsc::Receiver<Out>) -> io::Result<Response<Body>> {
 fn stream(first: String, out: mpsc::Receiver<Out>, broken: CancellationToken) -> Response<Body> {
     let state = (Some(first), out, broken);
     let chunks = futures_util::stream::unfold(state, |(first, mut out, broken)| async move {
-        let next = match first {
-            Some(first) => Out::Raw(first),
-            None => tokio::select! {
+        let next = if let Some(first) = first {
+            Out::Raw(first)
+        } else {
+            tokio::select! {
                 next = out.recv() => next?,
                 () = broken.cancelled() => Out::Break,
-            },
+            }
         };
         let frame = match next {
             Out::Message(message) => Ok(wire::event(None, &message)),

@@ -92,7 +92,7 @@ async fn take(script: &Arc<Script>, text: &str, conn: &Arc<Conn>) {
 }
 
 #[expect(
-    clippy::result_large_err,
+    clippy::unnecessary_wraps,
     reason = "the callback's type is the library's"
 )]
 fn agree(_: &Request, mut response: Response) -> Result<Response, ErrorResponse> {

@@ -1,0 +1,74 @@
+//! `tollbridge stdio` as a client launches it: a process of its own, spoken to over its pipes.
+
+use std::process::Stdio;
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+};
+
+use crate::support::{
+    Backend, Era, TestGateway, Transport, soon,
+    wire::{Envelope, notification, request},
+};
+
+/// A whole conversation, with nothing but messages on stdout, and an end when the input ends.
+#[tokio::test]
+async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("tollbridge.toml");
+    std::fs::write(&config, TestGateway::new().server("x", &backend).text()).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollbridge"))
+        .arg("stdio")
+        .arg("--config")
+        .arg(&config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let params = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+    for message in [
+        request("1", "initialize", params),
+        notification("notifications/initialized", "{}"),
+        request(
+            "2",
+            "tools/call",
+            r#"{"name":"mcp_x_echo","arguments":{"n":1e3}}"#,
+        ),
+    ] {
+        input
+            .write_all(format!("{message}\n").as_bytes())
+            .await
+            .unwrap();
+    }
+    let greeting = soon("it greets", lines.next_line()).await.unwrap().unwrap();
+    assert_eq!(
+        Envelope::of(&greeting).value()["protocolVersion"],
+        "2025-06-18"
+    );
+    let asked = backend.asked("tools/call").await;
+    let arguments = asked.envelope.param(&["arguments"]);
+    assert_eq!(arguments.as_deref(), Some(r#"{"n":1e3}"#));
+    drop(input);
+    asked.answer(r#"{"n": 1e3}"#).await;
+    let answer = loop {
+        let line = soon("what was asked is answered", lines.next_line()).await;
+        let line = line.unwrap().unwrap();
+        // The server was listed after the greeting, which is told too.
+        if Envelope::of(&line).is_response() {
+            break line;
+        }
+    };
+    assert_eq!(answer, r#"{"jsonrpc":"2.0","id":2,"result":{"n": 1e3}}"#);
+    assert_eq!(
+        soon("its output ends", lines.next_line()).await.unwrap(),
+        None
+    );
+    assert!(soon("it ends", child.wait()).await.unwrap().success());
+    soon("its server ends with it", asked.conn.closed.cancelled()).await;
+}

@@ -325,7 +325,12 @@ impl Maker {
         closed_early.disarm();
         // A link is greeted once.
         drop(link.mux.spoken.set(hello.revision));
-        Ok(Arc::new(Connection { link, hello, pid, level: Mutex::default() }))
+        Ok(Arc::new(Connection {
+            link,
+            hello,
+            pid,
+            level: Mutex::default(),
+        }))
     }
 
     fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {

@@ -220,6 +220,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::names::uri_prefix as prefix;
 
     #[test]
     fn prefixes_are_schemes() {

@@ -4,6 +4,7 @@
 //! the gateway's own control traffic. Which connection serves a caller is decided here; how it
 //! lives is `supervisor`'s business, how it talks `link`'s.
 
+mod aftermath;
 mod client;
 mod control;
 mod failure;
@@ -40,7 +41,7 @@ use crate::{
     governance::Admitted,
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
     names::ServerName,
-    session::{Client, Session, bridge},
+    session::{Call, Client, Session, bridge},
     task::Tasks,
 };
 pub use control::{Control, Following, List, ListChanges, Standing};
@@ -70,6 +71,8 @@ pub struct Update {
     pub uri: String,
     /// The params of the notification.
     pub params: Raw,
+    /// The connection on which it came.
+    pub(crate) instance: u64,
 }
 
 /// All backends.
@@ -158,8 +161,6 @@ pub struct Backend {
     pub config: Arc<Server>,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
-    /// Whether the stream of list changes is open.
-    follows: Arc<AtomicBool>,
     listed: Mutex<Listed>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Calls that ended, and how.
@@ -238,7 +239,8 @@ impl Shared {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Passes on what a server said on the connection of `instance`.
+    pub(crate) fn signal(&self, signal: Signal, instance: u64) {
         match signal {
             Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
             Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
@@ -249,10 +251,12 @@ impl Shared {
                     return;
                 };
                 let uri = uri.into_owned();
+                let server = self.server.clone();
                 let update = Update {
-                    server: self.server.clone(),
+                    server,
                     uri,
                     params,
+                    instance,
                 };
                 if self.updates.try_send(update).is_err() {
                     tracing::warn!(server = %self.server, "an update of a resource was lost: too many at once");
@@ -319,7 +323,6 @@ impl Backend {
             config,
             maker,
             catalog,
-            follows: Arc::default(),
             listed: Mutex::default(),
             instances: Mutex::default(),
             stats: Stats::default(),
@@ -364,6 +367,10 @@ impl Backend {
     }
 
     async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
+        // A listen stream is no call that a stop should wait for.
+        if admitted.routed().call.method == Method::Listen {
+            return self.attempt(admitted).await;
+        }
         let running = Running::start(&self.stats);
         let outcome = self.attempt(admitted).await;
         match &outcome {
@@ -378,28 +385,47 @@ impl Backend {
     }
 
     async fn attempt(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
-        let routed = admitted.routed();
-        let call = &routed.call;
-        let limits = self.deadlines(None);
-        let connection = tokio::select! {
-            biased;
-            connection = self.connection(&call.client) => connection?,
-            () = call.cancel.cancelled() => return Err(Failure::Cancelled),
-            () = tokio::time::sleep(limits.idle) => return Err(Failure::Timeout { after: limits.idle }),
+        let call = &admitted.routed().call;
+        let limits = if call.method == Method::Listen {
+            handshake::UNBOUNDED
+        } else {
+            self.deadlines()
         };
-        self.raise_level(&connection, &call.client).await;
-        let mut outcome = self.exchange(admitted, &connection, limits).await;
+        let mut served = self.in_time(call, self.connection(&call.client)).await?;
+        self.raise_level(&served.connection, &call.client).await;
+        let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
-            // The server had forgotten the session, so it cannot have begun the request.
-            let again = self.reconnected(&connection, &call.client).await?;
-            outcome = self.exchange(admitted, &again, limits).await;
+            // The server had forgotten the session, or the connection was gone before anything
+            // was sent: it cannot have begun the request.
+            let again = self.reconnected(&served.connection, &call.client);
+            served = self.in_time(call, again).await?;
+            outcome = self.exchange(admitted, &served.connection, limits).await;
         }
+        served.instance.touch();
+        let outcome = outcome?;
+        note_subscription(admitted, &outcome, &served.instance);
+        let revision = served.connection.hello.revision;
         Ok(bridge::outcome(
             &call.method,
-            outcome?,
+            outcome,
             &call.client,
-            connection.hello.revision,
+            revision,
         ))
+    }
+
+    /// Waits for a connection while the client does, and no longer than for an answer.
+    async fn in_time(
+        &self,
+        call: &Call,
+        connection: impl Future<Output = Result<Served, Failure>>,
+    ) -> Result<Served, Failure> {
+        let after = self.config.timeout;
+        tokio::select! {
+            biased;
+            connection = connection => connection,
+            () = call.cancel.cancelled() => Err(Failure::Cancelled),
+            () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
+        }
     }
 
     /// Asks a legacy server for log messages as its client wants them, when it does not send them
@@ -416,8 +442,8 @@ impl Backend {
         }
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
         let request = handshake::control(Method::SetLevel, Some(params));
-        let limit = self.config.timeout;
-        let answer = tokio::time::timeout(limit, connection.link.request(request)).await;
+        let answer = connection.link.request(request);
+        let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
         tracing::debug!(server = %self.name, ?answer, "log level set");
     }
 
@@ -469,8 +495,8 @@ impl Backend {
         }
     }
 
-    fn deadlines(&self, tool: Option<Duration>) -> Deadlines {
-        let idle = tool.unwrap_or(self.config.timeout);
+    fn deadlines(&self) -> Deadlines {
+        let idle = self.config.timeout;
         Deadlines {
             idle,
             total: self.config.max_total_timeout.max(idle),
@@ -478,39 +504,64 @@ impl Backend {
     }
 
     /// The connection that serves `client`, as soon as there is one.
-    async fn connection(&self, client: &Client) -> Result<Arc<Connection>, Failure> {
+    async fn connection(&self, client: &Client) -> Result<Served, Failure> {
         let era = self.era_for(client.era()).await?;
-        let instance = self.instance(client, era);
-        let mut attempt = instance.connection().await;
-        if matches!(attempt, Err(Failure::Lost { .. })) && !Arc::ptr_eq(&instance, &self.catalog) {
+        match self.served(client, era).await {
             // It ended before it could be used; another takes its place.
-            attempt = self.instance(client, era).connection().await;
-        }
-        match attempt {
+            Err(Failure::Lost { .. } | Failure::SessionGone) => self.served(client, era).await,
             Err(failure) if failure.refuses_era() && self.may_switch(era) => {
                 self.maker.shared.refuse(era);
-                self.instance(client, other(era)).connection().await
+                self.served(client, other(era)).await
             }
             attempt => attempt,
         }
     }
 
+    async fn served(&self, client: &Client, era: Era) -> Result<Served, Failure> {
+        let instance = self.instance(client, era)?;
+        let connection = instance.connection().await?;
+        Ok(Served {
+            connection,
+            instance,
+        })
+    }
+
     /// A connection other than `old`, which has ended.
-    async fn reconnected(
-        &self,
-        old: &Arc<Connection>,
-        client: &Client,
-    ) -> Result<Arc<Connection>, Failure> {
+    async fn reconnected(&self, old: &Arc<Connection>, client: &Client) -> Result<Served, Failure> {
         let mut fresh = self.connection(client).await;
         // The supervisor may not have noticed yet, or wait before it connects again.
         for _ in 0..RECONNECT_CHECKS {
             match &fresh {
-                Ok(connection) if !Arc::ptr_eq(connection, old) => break,
+                Ok(served) if !Arc::ptr_eq(&served.connection, old) => break,
                 Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
             }
             fresh = self.connection(client).await;
         }
         fresh
+    }
+
+    /// Whether the calls of `session` go to the connection `instance`.
+    pub(crate) fn serves(&self, session: &Arc<Session>, instance: u64) -> bool {
+        let Some(opening) = session.opening() else {
+            return false;
+        };
+        let client = Client {
+            agent: Arc::clone(&session.agent),
+            revision: opening.revision,
+            info: None,
+            capabilities: Raw::from_static("{}"),
+            profile: Arc::clone(&opening.profile),
+            session: Some(Arc::clone(session)),
+        };
+        [Era::Legacy, Era::Modern].into_iter().any(|era| {
+            let key = self.key(&client, era);
+            if self.is_catalogs(&key) {
+                return self.catalog.id == instance;
+            }
+            self.lock()
+                .get(&key)
+                .is_some_and(|known| known.id == instance)
+        })
     }
 
     /// The era to speak for a client: its own wherever the server does.
@@ -540,21 +591,24 @@ impl Backend {
         self.config.era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
     }
 
-    fn instance(&self, client: &Client, era: Era) -> Arc<Instance> {
+    fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, Failure> {
         let key = self.key(client, era);
         if self.is_catalogs(&key) {
-            return Arc::clone(&self.catalog);
+            return Ok(Arc::clone(&self.catalog));
         }
         let mut instances = self.lock();
-        if let Some(instance) = instances.get(&key)
-            && !matches!(instance.phase(), Phase::Down { .. })
-        {
-            return Arc::clone(instance);
-        }
-        if instances.len() >= self.config.max_instances {
-            make_room(&mut instances);
+        let mut failures = 0;
+        if let Some(known) = instances.get(&key) {
+            // One that failed just now is not replaced at once: a crash loop must cost nothing.
+            if !matches!(known.phase(), Phase::Down { .. }) || known.must_wait() {
+                return Ok(Arc::clone(known));
+            }
+            failures = known.failures();
+        } else if instances.len() >= self.config.max_instances {
+            make_room(&mut instances, self.config.max_instances)?;
         }
         let instance = Instance::new(&self.maker.tasks);
+        instance.set_failures(failures);
         let wanted = Wanted {
             era: match era {
                 Era::Legacy => EraPin::Legacy,
@@ -572,7 +626,7 @@ impl Backend {
         let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
         self.maker.tasks.spawn("connection", keep);
         instances.insert(key, Arc::clone(&instance));
-        instance
+        Ok(instance)
     }
 
     fn key(&self, client: &Client, era: Era) -> Key {
@@ -630,6 +684,8 @@ impl Backend {
     }
 }
 
+/// How long the first call waits for a server to take its client's log level.
+const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between looks for a new connection, and how many looks there are.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 const RECONNECT_CHECKS: usize = 40;
@@ -641,14 +697,51 @@ fn other(era: Era) -> Era {
     }
 }
 
-/// Ends the instance that was unused for longest.
-fn make_room(instances: &mut HashMap<Key, Arc<Instance>>) {
-    instances.retain(|_, instance| !matches!(instance.phase(), Phase::Down { .. }));
-    let oldest = instances.iter().max_by_key(|(_, instance)| instance.idle());
-    if let Some(key) = oldest.map(|(key, _)| key.clone())
-        && let Some(instance) = instances.remove(&key)
-    {
+/// Makes room for one more: those that are down go first, then the one that was unused for longest.
+fn make_room(
+    instances: &mut HashMap<Key, Arc<Instance>>,
+    instances_max: usize,
+) -> Result<(), Failure> {
+    instances.retain(|_, instance| {
+        !matches!(instance.phase(), Phase::Down { .. }) || instance.must_wait()
+    });
+    if instances.len() < instances_max {
+        return Ok(());
+    }
+    let unused = instances.iter().filter(|(_, instance)| !instance.is_busy());
+    let oldest = unused
+        .max_by_key(|(_, instance)| instance.idle())
+        .map(|(key, _)| key.clone());
+    let oldest = oldest.ok_or(Failure::InstancesBusy {
+        limit: instances_max,
+    })?;
+    if let Some(instance) = instances.remove(&oldest) {
         instance.stop.cancel();
+    }
+    Ok(())
+}
+
+/// A connection, and the instance it is one of.
+struct Served {
+    connection: Arc<Connection>,
+    instance: Arc<Instance>,
+}
+
+/// Notes what the server of a legacy connection has been subscribed to, or not any longer.
+fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance) {
+    let routed = admitted.routed();
+    let subscribes = routed.call.method == Method::ResourcesSubscribe;
+    if !subscribes && routed.call.method != Method::ResourcesUnsubscribe {
+        return;
+    }
+    let uri = routed.params.as_ref().and_then(|params| params.get("uri"));
+    let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
+        return;
+    };
+    if subscribes && outcome.is_ok() {
+        instance.subscribed(uri.into_owned());
+    } else {
+        instance.unsubscribed(&uri);
     }
 }
 

@@ -144,12 +144,14 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     let mut standing = backend.standing();
     let mut lists = backend.list_changes();
     let mut gone: Option<Instant> = None;
+    let mut listed = false;
     loop {
         let now = standing.now();
         let mut relist = None;
         match &now {
             Standing::Up(control) => {
                 gone = None;
+                listed = true;
                 lists.mark_unchanged();
                 relist = refresh(&backend, control, &board).await;
             }
@@ -161,15 +163,14 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let withdraw = gone
-            .map(|since| since + GRACE)
-            .filter(|at| *at > Instant::now());
+        let withdraw = gone.map(|since| since + GRACE).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
                 board.withdraw(&backend.name);
+                listed = false;
             }
             () = tasks.stop_token().cancelled() => return,
         }

@@ -105,10 +105,14 @@ impl ListChanges {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
-        while timeout(quiet, self.0.changed())
-            .await
-            .is_ok_and(|told| told.is_ok())
-        {}
+        for _ in 0..QUIET_ROUNDS_MAX {
+            if !timeout(quiet, self.0.changed())
+                .await
+                .is_ok_and(|told| told.is_ok())
+            {
+                return;
+            }
+        }
     }
 }
 
@@ -219,10 +223,7 @@ impl Backend {
         .filter(|(capability, _)| control.announces(capability))
         .map(|(_, flag)| flag)
         .collect();
-        let first = !self
-            .follows
-            .swap(true, std::sync::atomic::Ordering::Relaxed);
-        if control.0.era() == Era::Legacy || announced.is_empty() || !first {
+        if control.0.era() == Era::Legacy || announced.is_empty() || control.0.is_followed() {
             return;
         }
         let flags: Vec<_> = announced
@@ -235,7 +236,7 @@ impl Backend {
             flags.join(",")
         );
         let params = Raw::parse(params).expect("members of ours are JSON");
-        let (connection, follows) = (Arc::clone(&control.0), Arc::clone(&self.follows));
+        let connection = Arc::clone(&control.0);
         let changes = self.maker.shared.changes.clone();
         self.maker.tasks.spawn("list changes", async move {
             while !connection.closed().is_cancelled() {
@@ -249,10 +250,12 @@ impl Backend {
                 // What happened in the gap is not told again.
                 changes.send_modify(|count| *count += 1);
             }
-            follows.store(false, std::sync::atomic::Ordering::Relaxed);
         });
     }
 }
+
+/// Changes that are waited out at most: a server that never falls quiet is listed all the same.
+const QUIET_ROUNDS_MAX: usize = 10;
 
 /// Pause before a stream of list changes that ended is opened again.
 const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);

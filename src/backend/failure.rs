@@ -94,6 +94,12 @@ pub enum Failure {
         /// What the system said.
         error: String,
     },
+    /// All connections that `max_instances` allows are in use.
+    #[error("all {limit} connections to it are in use (max_instances)")]
+    InstancesBusy {
+        /// The limit.
+        limit: usize,
+    },
     /// The start took too long.
     #[error("it did not start within {after:?}")]
     Startup {
@@ -140,6 +146,7 @@ impl Failure {
                 "unavailable"
             }
             Self::Disabled => "disabled",
+            Self::InstancesBusy { .. } => "busy",
             Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => "incompatible",
             Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
             Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
@@ -164,6 +171,7 @@ impl Failure {
             | Self::Disabled
             | Self::Garbled { .. }
             | Self::Header { .. }
+            | Self::InstancesBusy { .. }
             | Self::Lost { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }

@@ -247,13 +247,16 @@ pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
         params,
         caller: None,
         header_params: Vec::new(),
-        limits: Deadlines {
-            idle: UNBOUNDED,
-            total: UNBOUNDED,
-        },
+        limits: UNBOUNDED,
         cancel: CancellationToken::new(),
     }
 }
 
 /// Longer than any process lives, short enough for the arithmetic of timers.
-const UNBOUNDED: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// No deadline, for what the caller bounds itself and for streams.
+pub(super) const UNBOUNDED: Deadlines = Deadlines {
+    idle: EVER,
+    total: EVER,
+};

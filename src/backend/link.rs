@@ -96,7 +96,7 @@ impl Link {
 
     /// Sends a request and waits for its answer.
     pub(crate) async fn request(&self, exchange: Exchange) -> Result<Outcome, Failure> {
-        let pending = self.mux.begin(exchange.caller.as_ref())?;
+        let mut pending = self.mux.begin(exchange.caller.as_ref())?;
         let params = exchange
             .params
             .as_ref()
@@ -105,6 +105,7 @@ impl Link {
         let bytes = envelope::request(&id, exchange.method.as_str(), params.as_ref());
         if bytes.len() > self.mux.settings.request_bytes_max {
             let limit = self.mux.settings.request_bytes_max;
+            pending.never_sent();
             return Err(Failure::RequestTooLarge {
                 bytes: bytes.len(),
                 limit,
@@ -198,7 +199,7 @@ impl Link {
             let Waiting {
                 answer,
                 withdrawn,
-                activity,
+                _held,
                 method,
                 uris,
             } = waiting;
@@ -208,9 +209,6 @@ impl Link {
                 () = link.mux.closed.cancelled() => return,
                 () = tokio::time::sleep(link.mux.settings.ask_timeout) => Err(nobody_answers()),
             };
-            if let Some(activity) = activity {
-                activity.resume();
-            }
             if let (Ok(result), Some(uris)) = (&outcome, &uris) {
                 outcome = Ok(rewrite::answer(method.as_str(), result, uris));
             }

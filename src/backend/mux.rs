@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
+    aftermath::Aftermath,
     link::{Caller, Deadlines},
 };
 use crate::{
@@ -37,9 +38,6 @@ use crate::{
 
 /// Requests of one server that may wait for answers of clients at a time.
 const ASKED_MAX: usize = 256;
-
-/// How long after the end of a call what a server says without an origin is taken for its echo.
-const AFTERMATH: Duration = Duration::from_millis(500);
 
 /// Ids of server requests towards clients: unique in this process, so in every session.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
@@ -71,8 +69,7 @@ pub(crate) struct Mux {
     pending: Mutex<HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
     reason: Mutex<Option<String>>,
-    /// The session whose call ended last, and when.
-    latest: Mutex<Option<(Instant, Arc<Session>)>>,
+    aftermath: Aftermath,
     forgotten: AtomicBool,
     unattributed: AtomicU64,
     late: AtomicU64,
@@ -108,8 +105,8 @@ pub(super) struct Waiting {
     pub(super) answer: oneshot::Receiver<Outcome>,
     /// Cancelled when the server no longer wants the answer.
     pub(super) withdrawn: CancellationToken,
-    /// The exchange that is held up meanwhile.
-    pub(super) activity: Option<Arc<Activity>>,
+    /// Keeps the deadline of the exchange that waits for it from passing.
+    pub(super) _held: Option<Suspended>,
     pub(super) method: Method,
     /// How URIs of the server become exposed ones on the client's route.
     pub(super) uris: Option<Arc<UriMap>>,
@@ -155,8 +152,10 @@ impl Mux {
         signals: mpsc::Sender<Signal>,
         tasks: Tasks,
     ) -> Arc<Self> {
+        let aftermath = Aftermath::new(settings.ask_timeout);
         Arc::new(Self {
             settings,
+            aftermath,
             spoken: OnceLock::new(),
             closed: tasks.stop_token().child_token(),
             tasks,
@@ -166,7 +165,6 @@ impl Mux {
             pending: Mutex::default(),
             asked: Mutex::default(),
             reason: Mutex::default(),
-            latest: Mutex::default(),
             forgotten: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -176,7 +174,8 @@ impl Mux {
     /// Registers an exchange.
     pub(super) fn begin(self: &Arc<Self>, caller: Option<&Caller>) -> Result<Pending, Failure> {
         if self.closed.is_cancelled() {
-            return Err(self.lost());
+            // Nothing was sent: whoever asked may ask again.
+            return Err(Failure::SessionGone);
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
@@ -188,14 +187,14 @@ impl Mux {
         };
         lock(&self.pending).insert(id, entry);
         let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
-        let caller = caller
-            .filter(|caller| caller.client.session.is_some())
-            .cloned();
+        let party = caller.map_or(Party::Ourselves, |caller| {
+            Party::Client(caller.client.session.clone())
+        });
         Ok(Pending {
             id,
             answer,
             activity,
-            caller,
+            party,
             has_token,
             mux: Arc::clone(self),
         })
@@ -244,6 +243,9 @@ impl Mux {
         let id = response.id.as_ref().and_then(Id::as_number);
         let Some(entry) = id.and_then(|id| lock(&self.pending).remove(&id)) else {
             self.late.fetch_add(1, Ordering::Relaxed);
+            if let Some(id) = id {
+                self.aftermath.laid_to_rest(id);
+            }
             return;
         };
         drop(entry.answer.send(Ok(response.outcome)));
@@ -335,30 +337,11 @@ impl Mux {
     /// messages on a stream of their own lose the race against the answer.
     fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
         let found = self.recipient(origin);
-        if found.is_some() || origin.is_some() || !lock(&self.pending).is_empty() {
+        if found.is_some() || origin.is_some() || self.in_flight() > 0 {
             return found;
         }
-        let latest = lock(&self.latest);
-        let (at, session) = latest.as_ref()?;
-        (at.elapsed() < AFTERMATH).then(|| Recipient::Session(Arc::clone(session)))
-    }
-
-    /// Notes which session's call has just ended, while no call of another is under way.
-    fn note_end(&self, caller: &Caller) {
-        let Some(session) = &caller.client.session else {
-            return;
-        };
-        let alone = lock(&self.pending)
-            .values()
-            .all(|entry| match &entry.caller {
-                Some(other) => other
-                    .client
-                    .session
-                    .as_ref()
-                    .is_some_and(|other| Arc::ptr_eq(other, session)),
-                None => true,
-            });
-        *lock(&self.latest) = alone.then(|| (Instant::now(), Arc::clone(session)));
+        let session = self.aftermath.echo()?;
+        (!self.aftermath.concerns_others(Some(&session))).then_some(Recipient::Session(session))
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;
@@ -393,10 +376,17 @@ impl Mux {
                 latest = Some((*id, entry));
             }
         }
-        match latest {
-            Some((_, entry)) => of(entry),
-            None => self.home.clone().map(Recipient::Session),
+        let Some((_, entry)) = latest else {
+            return self.home.clone().map(Recipient::Session);
+        };
+        let session = entry
+            .caller
+            .as_ref()
+            .and_then(|caller| caller.client.session.as_ref());
+        if self.aftermath.concerns_others(session) {
+            return None;
         }
+        of(entry)
     }
 
     pub(super) fn answer_locally(&self, method: &Method) -> Option<Outcome> {
@@ -445,6 +435,10 @@ impl Mux {
                     "too many requests wait for clients",
                 ));
             }
+            if asked.contains_key(id) {
+                let message = "a request with this id still waits for its answer";
+                return Err(RpcError::new(error::INVALID_REQUEST, message));
+            }
             let entry = Asked {
                 key,
                 recipient: recipient.clone(),
@@ -452,13 +446,10 @@ impl Mux {
             };
             asked.insert(id.clone(), entry);
         }
-        let activity = match &recipient {
-            Recipient::Call { activity, .. } => Some(Arc::clone(activity)),
+        let held = match &recipient {
+            Recipient::Call { activity, .. } => Some(Suspended::new(activity)),
             Recipient::Session(_) => None,
         };
-        if let Some(activity) = &activity {
-            activity.suspend();
-        }
         let uris = recipient.uris();
         let params = match (params, &uris) {
             (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
@@ -480,7 +471,7 @@ impl Mux {
         Ok(Waiting {
             answer,
             withdrawn,
-            activity,
+            _held: held,
             method,
             uris,
         })
@@ -525,13 +516,26 @@ pub(crate) struct Pending {
     pub(crate) id: u64,
     pub(crate) answer: oneshot::Receiver<Result<Outcome, Failure>>,
     pub(crate) activity: Arc<Activity>,
-    /// Kept for a legacy session only, which may hear what comes right after the answer.
-    caller: Option<Caller>,
+    party: Party,
     has_token: bool,
     mux: Arc<Mux>,
 }
 
+/// Who is behind an exchange.
+#[derive(Debug)]
+enum Party {
+    /// A client, and its session if it has one.
+    Client(Option<Arc<Session>>),
+    /// Nobody but us.
+    Ourselves,
+}
+
 impl Pending {
+    /// Notes that the server has not heard of it.
+    pub(super) fn never_sent(&mut self) {
+        self.party = Party::Ourselves;
+    }
+
     /// `params` with our token in place of the client's.
     pub(super) fn with_token(&self, params: &Raw) -> Raw {
         if !self.has_token {
@@ -548,9 +552,11 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        lock(&self.mux.pending).remove(&self.id);
-        if let Some(caller) = self.caller.take() {
-            self.mux.note_end(&caller);
+        let answered = lock(&self.mux.pending).remove(&self.id).is_none();
+        if let Party::Client(session) = &self.party {
+            self.mux
+                .aftermath
+                .ended(self.id, session.as_ref(), answered);
         }
     }
 }
@@ -576,15 +582,6 @@ impl Activity {
     pub(crate) fn touch(&self) {
         let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(elapsed, Ordering::Relaxed);
-    }
-
-    fn suspend(&self) {
-        self.suspended.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn resume(&self) {
-        self.touch();
-        self.suspended.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Completes when the exchange was silent, or lasted, for too long; says how long.
@@ -624,6 +621,24 @@ fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcE
         client.revision
     );
     RpcError::new(error::METHOD_NOT_FOUND, message)
+}
+
+/// Stops the idle deadline of an exchange until dropped: people take their time.
+#[derive(Debug)]
+pub(super) struct Suspended(Arc<Activity>);
+
+impl Suspended {
+    fn new(activity: &Arc<Activity>) -> Self {
+        activity.suspended.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.suspended.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Whether two calls are of one session; without sessions nobody can tell.

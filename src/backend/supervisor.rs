@@ -4,9 +4,10 @@
 //! instance is kept up for ever; others start on the first call and end when idle.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Retry, Server, Transport},
-    mcp::{Era, Level, Raw},
+    mcp::{Era, Level, Method, Raw},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -38,6 +39,8 @@ use crate::{
 
 /// Signals of one connection that may wait for the gateway.
 const SIGNALS_MAX: usize = 64;
+static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(1);
+
 /// How long a server may take to open the stream for messages that belong to no call; some send
 /// no headers before the first message.
 const STANDING_PATIENCE: Duration = Duration::from_secs(1);
@@ -53,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) pid: Option<u32>,
     /// The least severe log message asked for, when one was.
     level: Mutex<Option<Level>>,
+    /// Whether its stream of list changes was opened.
+    followed: AtomicBool,
 }
 
 impl Connection {
@@ -75,6 +80,11 @@ impl Connection {
             *known = Some(level);
         }
         news
+    }
+
+    /// Whether the stream of list changes was opened before; from now on it counts as open.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.followed.swap(true, Ordering::Relaxed)
     }
 
     /// Ends the connection, politely where the transport allows it.
@@ -103,6 +113,12 @@ pub(crate) struct Instance {
     phase: watch::Sender<Phase>,
     used_ms: AtomicU64,
     born: Instant,
+    /// Unique in this process.
+    pub(crate) id: u64,
+    /// Failures in a row before and with this one, and when the next attempt may be made.
+    backoff: Mutex<(u32, Option<Instant>)>,
+    /// Resources that clients subscribed to through it, in the server's spelling.
+    subscriptions: Mutex<BTreeSet<String>>,
     /// Ends the instance.
     pub(crate) stop: CancellationToken,
 }
@@ -115,6 +131,9 @@ impl Instance {
             phase,
             used_ms: AtomicU64::new(0),
             born: Instant::now(),
+            id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
+            backoff: Mutex::default(),
+            subscriptions: Mutex::default(),
             stop,
         })
     }
@@ -129,8 +148,7 @@ impl Instance {
 
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.used_ms.store(now, Ordering::Relaxed);
+        self.touch();
         if let Phase::Ready(connection) = &*self.phase.borrow()
             && !connection.closed().is_cancelled()
         {
@@ -153,6 +171,60 @@ impl Instance {
         }
     }
 
+    /// Counts as used just now.
+    pub(crate) fn touch(&self) {
+        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.used_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether another connection in its place has to wait, since this one failed just now.
+    pub(crate) fn must_wait(&self) -> bool {
+        let retry_at = locked(&self.backoff).1;
+        retry_at.is_some_and(|at| Instant::now() < at)
+    }
+
+    /// Failures in a row that a successor goes on counting from.
+    pub(crate) fn failures(&self) -> u32 {
+        locked(&self.backoff).0
+    }
+
+    pub(crate) fn set_failures(&self, failures: u32) {
+        locked(&self.backoff).0 = failures;
+    }
+
+    /// Completes when the next attempt may be made.
+    async fn retry_time(&self) {
+        let retry_at = locked(&self.backoff).1;
+        if let Some(at) = retry_at {
+            tokio::time::sleep_until(at).await;
+        }
+    }
+
+    fn note_failure(&self, retry: Retry, up: Duration) {
+        let mut backoff = locked(&self.backoff);
+        let mut delays = Backoff {
+            retry,
+            failures: backoff.0,
+        };
+        delays.after_uptime(up);
+        let delay = delays.next_delay();
+        *backoff = (delays.failures, Some(Instant::now() + delay));
+    }
+
+    /// Notes a subscription to a resource: it keeps the connection, and outlives it.
+    pub(crate) fn subscribed(&self, uri: String) {
+        locked(&self.subscriptions).insert(uri);
+    }
+
+    /// Notes the end of a subscription.
+    pub(crate) fn unsubscribed(&self, uri: &str) {
+        locked(&self.subscriptions).remove(uri);
+    }
+
+    fn subscriptions(&self) -> Vec<String> {
+        locked(&self.subscriptions).iter().cloned().collect()
+    }
+
     /// How long ago it was last used.
     pub(crate) fn idle(&self) -> Duration {
         let used = Duration::from_millis(self.used_ms.load(Ordering::Relaxed));
@@ -163,7 +235,12 @@ impl Instance {
         self.phase.send_replace(phase);
     }
 
-    fn is_busy(&self) -> bool {
+    /// Whether calls are under way, or clients are subscribed to its resources.
+    pub(crate) fn is_busy(&self) -> bool {
+        if !locked(&self.subscriptions).is_empty() {
+            return true;
+        }
+
         matches!(&*self.phase.borrow(), Phase::Ready(connection) if connection.link.mux.in_flight() > 0)
     }
 }
@@ -330,6 +407,7 @@ impl Maker {
             hello,
             pid,
             level: Mutex::default(),
+            followed: AtomicBool::new(false),
         }))
     }
 
@@ -351,6 +429,7 @@ impl Maker {
 
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
+        let _down = DownAtTheEnd(&instance);
         let mut backoff = Backoff::new(self.config.retry);
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
@@ -369,6 +448,7 @@ impl Maker {
                     self.shared.learn(connection.era());
                     let up = Instant::now();
                     let mux = Arc::clone(&connection.link.mux);
+                    self.renew_subscriptions(&instance, &connection);
                     self.serve(&instance, connection, signals).await;
                     if instance.stop.is_cancelled() {
                         return;
@@ -404,26 +484,69 @@ impl Maker {
 
     /// Keeps an instance beside the catalog's until it fails, ends, or is idle for long enough.
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
+        let _down = DownAtTheEnd(&instance);
         let home_ended = wanted.home.as_ref().map(|session| session.ended.clone());
-        let attempt = tokio::select! {
-            attempt = self.connect(&wanted) => attempt,
-            () = instance.stop.cancelled() => return,
-        };
-        match attempt {
-            Ok((connection, signals)) => {
-                self.shared.learn(connection.era());
-                let watch = idle_watch(&instance, self.config.idle_timeout, home_ended);
-                tokio::select! {
-                    () = self.serve(&instance, Arc::clone(&connection), signals) => {}
-                    () = watch => connection.end("it was idle").await,
+        loop {
+            let attempt = tokio::select! {
+                attempt = self.connect(&wanted) => attempt,
+                () = instance.stop.cancelled() => return,
+            };
+            let (connection, signals) = match attempt {
+                Ok(connected) => connected,
+                Err(failure) => {
+                    instance.note_failure(self.config.retry, Duration::ZERO);
+                    return instance.set(Phase::Down { failure });
                 }
-                let reason = "the connection ended".to_owned();
-                instance.set(Phase::Down {
-                    failure: Failure::Lost { reason },
-                });
+            };
+            self.shared.learn(connection.era());
+            self.renew_subscriptions(&instance, &connection);
+            let up = Instant::now();
+            let idle = idle_watch(&instance, self.config.idle_timeout, home_ended.clone());
+            tokio::select! {
+                () = self.serve(&instance, Arc::clone(&connection), signals) => {}
+                () = idle => {
+                    // New callers find another connection while this one says goodbye.
+                    instance.set(Phase::Down { failure: Failure::SessionGone });
+                    return connection.end("it was idle").await;
+                }
             }
-            Err(failure) => instance.set(Phase::Down { failure }),
+            let failure = connection.link.mux.lost();
+            let forgotten = connection.link.mux.is_forgotten();
+            if !forgotten {
+                instance.note_failure(self.config.retry, up.elapsed());
+            }
+            if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
+                return instance.set(Phase::Down { failure });
+            }
+            // A server that has only forgotten us is there; a lost one is waited for, since
+            // clients are subscribed to what it has.
+            instance.set(if forgotten {
+                Phase::Connecting
+            } else {
+                Phase::Down { failure }
+            });
+            tokio::select! {
+                () = instance.retry_time() => {}
+                () = instance.stop.cancelled() => return,
+            }
         }
+    }
+
+    /// Subscribes again to what clients subscribed to on an earlier connection.
+    fn renew_subscriptions(&self, instance: &Instance, connection: &Arc<Connection>) {
+        let uris = instance.subscriptions();
+        if uris.is_empty() || connection.era() == Era::Modern {
+            return;
+        }
+        let (connection, limit) = (Arc::clone(connection), self.config.timeout);
+        self.tasks.spawn("renewed subscriptions", async move {
+            for uri in uris {
+                let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
+                let request = handshake::control(Method::ResourcesSubscribe, Some(params));
+                let answer = timeout(limit, connection.link.request(request)).await;
+                tracing::debug!(uri, ?answer, "subscribed again");
+            }
+        });
     }
 
     async fn serve(
@@ -433,6 +556,7 @@ impl Maker {
         mut signals: mpsc::Receiver<Signal>,
     ) {
         instance.set(Phase::Ready(Arc::clone(&connection)));
+        let id = instance.id;
         loop {
             tokio::select! {
                 biased;
@@ -441,10 +565,28 @@ impl Maker {
                     break;
                 }
                 () = connection.closed().cancelled() => break,
-                Some(signal) = signals.recv() => self.shared.signal(signal),
+                Some(signal) = signals.recv() => self.shared.signal(signal, id),
             }
         }
     }
+}
+
+/// Whoever waits for an instance that is no longer kept is told so.
+struct DownAtTheEnd<'a>(&'a Instance);
+
+impl Drop for DownAtTheEnd<'_> {
+    fn drop(&mut self) {
+        if !matches!(self.0.phase(), Phase::Down { .. }) {
+            let reason = "it is being stopped".to_owned();
+            self.0.set(Phase::Down {
+                failure: Failure::Lost { reason },
+            });
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<CancellationToken>) {

@@ -52,6 +52,12 @@ impl Raw {
         Self(self.0.slice(span))
     }
 
+    /// The same text in memory of its own: a slice keeps the whole message alive that it is of.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Bytes::copy_from_slice(&self.0))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked when it was parsed")

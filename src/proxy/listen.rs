@@ -14,6 +14,9 @@ use crate::{
     session::{Call, EVENTS_MAX, Event, modern},
 };
 
+/// Resources a session may be subscribed to.
+const SUBSCRIPTIONS_MAX: usize = 1024;
+
 impl Proxy {
     /// Subscribes or unsubscribes a session; the server hears of the last to leave only.
     pub(super) async fn subscribe(&self, call: Call) -> Outcome {
@@ -33,6 +36,10 @@ impl Proxy {
                 return Ok(Raw::from_static("{}"));
             }
             return self.call(call).await;
+        }
+        if session.subscriptions().len() >= SUBSCRIPTIONS_MAX {
+            let message = format!("a session has at most {SUBSCRIPTIONS_MAX} subscriptions");
+            return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
         }
         // Before the server knows: its first update may be right behind its answer.
         let new = session.subscribe(&uri);
@@ -92,6 +99,8 @@ impl Proxy {
                 biased;
                 () = call.cancel.cancelled() => break,
                 () = self.tasks.stop_token().cancelled() => break,
+                // A server's stream has ended: the client listens again, and loses nothing unseen.
+                () = stop.cancelled() => break,
                 Some(event) = upstream.recv() => drop(call.events.try_send(event)),
                 told = changes.changed() => {
                     if told.is_err() {
@@ -172,14 +181,18 @@ impl Proxy {
             let uris = self.board.catalog().uri_map(&call.scope, server);
             let relay = relay(inner, send.clone(), call.id.raw().clone(), uris);
             self.tasks.spawn("listen relay", relay);
-            let ask = self.ask_upstream(copy);
+            let ask = self.ask_upstream(copy, stop.clone());
             self.tasks.spawn("listen upstream", ask);
         }
         receive
     }
 
     /// The governed request behind an upstream listen stream, as a task of its own.
-    fn ask_upstream(&self, call: Call) -> impl Future<Output = ()> + Send + 'static + use<> {
+    fn ask_upstream(
+        &self,
+        call: Call,
+        ended: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut ticket = self.governance.open(&call);
         let admitted = crate::router::route(call, &self.board.catalog())
             .map_err(|(_, refusal)| refusal)
@@ -194,6 +207,7 @@ impl Proxy {
                 }
                 Err(refusal) => tracing::debug!(?refusal, "no upstream listen stream"),
             }
+            ended.cancel();
         }
     }
 }

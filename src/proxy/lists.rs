@@ -100,7 +100,7 @@ impl Proxy {
     }
 
     /// Passes an update to `session` when it subscribed to the resource or to one that contains it.
-    pub fn tell_update(&self, session: &crate::session::Session, update: &Update) {
+    pub fn tell_update(&self, session: &Arc<crate::session::Session>, update: &Update) {
         let catalog = self.board.catalog();
         let uris = catalog.uris(&session.scope, &update.server);
         let serves = match &session.scope {
@@ -111,6 +111,9 @@ impl Proxy {
         let subscribed = |known: &String| {
             *known == exposed || *known == update.uri || is_within(&exposed, known)
         };
+        // Another connection to the same server tells its own clients.
+        let backend = self.backends.get(&update.server);
+        let serves = serves && backend.is_some_and(|b| b.serves(session, update.instance));
         if !serves || !session.subscriptions().iter().any(subscribed) {
             return;
         }

@@ -31,7 +31,12 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
     let revision = Revision::parse(&asked.protocol_version)
         .filter(|revision| revision.era() == crate::mcp::Era::Legacy)
         .unwrap_or(Revision::LEGACY);
-    let object = |key: &str| params.get(key).filter(Raw::is_object);
+    let object = |key: &str| {
+        params
+            .get(key)
+            .filter(Raw::is_object)
+            .map(|raw| raw.detached())
+    };
     let capabilities = object("capabilities").unwrap_or(Raw::from_static("{}"));
     let profile = profile(&capabilities);
     Ok(Opening {

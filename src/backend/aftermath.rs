@@ -1,0 +1,171 @@
+//! What is remembered of calls that have ended, so that what a server says afterwards reaches
+//! nobody but the client it is about.
+//!
+//! A server may go on with a call whose client gave up, and then ask or tell something without
+//! naming the call. As long as such a ghost may be at work, only its own client can be meant.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::session::Session;
+
+/// How long after the end of a call what a server says without an origin is taken for its echo.
+const ECHO: Duration = Duration::from_millis(500);
+/// Unanswered calls that are remembered; with more, nothing is attributed for a while.
+const GHOSTS_MAX: usize = 256;
+
+/// Calls of one link that have ended.
+#[derive(Debug)]
+pub(super) struct Aftermath {
+    /// How long a server may go on with a call that nobody waits for.
+    haunting: Duration,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    latest: Option<(Instant, Weak<Session>)>,
+    /// Until then calls of several clients may echo.
+    mixed_until: Option<Instant>,
+    ghosts: HashMap<u64, Ghost>,
+    crowded_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Ghost {
+    /// Dangling for a call without a session.
+    session: Weak<Session>,
+    until: Instant,
+}
+
+impl Aftermath {
+    pub(super) fn new(haunting: Duration) -> Self {
+        Self {
+            haunting,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Notes the end of call `id`; `answered` says whether the server is through with it.
+    pub(super) fn ended(&self, id: u64, session: Option<&Arc<Session>>, answered: bool) {
+        let now = Instant::now();
+        let session = session.map_or_else(Weak::new, Arc::downgrade);
+        let mut inner = self.lock();
+        if !answered {
+            inner.haunt(id, session.clone(), now + self.haunting);
+        }
+        let other = |(at, latest): &(Instant, Weak<Session>)| {
+            now.duration_since(*at) < ECHO && !Weak::ptr_eq(latest, &session)
+        };
+        if session.strong_count() == 0 || inner.latest.as_ref().is_some_and(other) {
+            inner.mixed_until = Some(now + ECHO);
+        }
+        inner.latest = Some((now, session));
+    }
+
+    /// The server has answered call `id` after all.
+    pub(super) fn laid_to_rest(&self, id: u64) {
+        self.lock().ghosts.remove(&id);
+    }
+
+    /// The session that a message right after the end of all calls can only be about.
+    pub(super) fn echo(&self) -> Option<Arc<Session>> {
+        let inner = self.lock();
+        let now = Instant::now();
+        if inner.mixed_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let (at, session) = inner.latest.as_ref()?;
+        session.upgrade().filter(|_| now.duration_since(*at) < ECHO)
+    }
+
+    /// Whether a message that names no call may be about a client other than that of `session`.
+    pub(super) fn concerns_others(&self, session: Option<&Arc<Session>>) -> bool {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        if inner.ghosts.is_empty() {
+            return inner.crowded_until.is_some_and(|until| now < until);
+        }
+        inner.ghosts.retain(|_, ghost| now < ghost.until);
+        let own = |ghost: &Ghost| {
+            session
+                .is_some_and(|session| std::ptr::eq(ghost.session.as_ptr(), Arc::as_ptr(session)))
+        };
+        inner.crowded_until.is_some_and(|until| now < until) || !inner.ghosts.values().all(own)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn haunt(&mut self, id: u64, session: Weak<Session>, until: Instant) {
+        if self.ghosts.len() < GHOSTS_MAX {
+            self.ghosts.insert(id, Ghost { session, until });
+        } else {
+            self.crowded_until = Some(until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{auth::Agent, names::Scope, session::registry::Kind};
+
+    fn session() -> Arc<Session> {
+        Arc::new(Session::new(
+            Kind::Stdio,
+            Arc::new(Agent::anonymous()),
+            Scope::All,
+        ))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_echo_belongs_to_the_one_client_that_called() {
+        let (one, other) = (session(), session());
+        let aftermath = Aftermath::new(Duration::from_secs(60));
+        aftermath.ended(1, Some(&one), true);
+        assert!(Arc::ptr_eq(&aftermath.echo().unwrap(), &one));
+        aftermath.ended(2, Some(&other), true);
+        assert!(aftermath.echo().is_none(), "it may be either's");
+        tokio::time::advance(ECHO).await;
+        assert!(aftermath.echo().is_none(), "too long ago");
+        aftermath.ended(3, None, true);
+        aftermath.ended(4, Some(&one), true);
+        assert!(
+            aftermath.echo().is_none(),
+            "one without a session ended just before"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ghost_keeps_others_from_being_meant() {
+        let (one, other) = (session(), session());
+        let aftermath = Aftermath::new(Duration::from_secs(60));
+        aftermath.ended(1, Some(&one), false);
+        assert!(!aftermath.concerns_others(Some(&one)));
+        assert!(aftermath.concerns_others(Some(&other)));
+        assert!(aftermath.concerns_others(None));
+        aftermath.laid_to_rest(1);
+        assert!(!aftermath.concerns_others(Some(&other)));
+        for id in 0..=GHOSTS_MAX as u64 {
+            aftermath.ended(id, Some(&one), false);
+        }
+        assert!(
+            aftermath.concerns_others(Some(&one)),
+            "past the limit nobody is meant"
+        );
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(
+            !aftermath.concerns_others(Some(&other)),
+            "in the end it is over"
+        );
+    }
+}

@@ -74,10 +74,21 @@ pub(crate) async fn deny() {
     check(|_| "deny = []".to_owned(), &["drop", "keep"]).await;
 }
 
+/// A resource keeps its URI, which is what it is called by, and has another name for people.
 #[tokio::test]
 pub(crate) async fn rename() {
-    let rule = |before: &str| format!("rename = {{ \"{before}drop\" = \"{before}fall\" }}");
-    check(rule, &["fall", "keep"]).await;
+    for (kind, before) in KINDS {
+        let (new, expect) = match kind {
+            "resources" => ("Fall of man", ["Fall of man", "k"]),
+            _ => ("fall", ["mcp_one_fall", "mcp_one_keep"]),
+        };
+        let backend = backend().await;
+        let keys = format!("{kind}.rename = {{ \"{before}drop\" = \"{new}\" }}");
+        let gateway = with_one(&backend, "", &keys).await;
+        let found = items(&gateway, "/mcp", kind).await;
+        let found: Vec<&Value> = found.iter().map(|item| &item["name"]).collect();
+        assert_eq!(found, expect, "{keys}");
+    }
 }
 
 #[tokio::test]

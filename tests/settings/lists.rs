@@ -43,6 +43,7 @@ pub(crate) async fn list_page_size() {
     assert_eq!(answer["tools"].as_array().unwrap().len(), 2);
     assert!(answer.get("nextCursor").is_none());
 
+    let backend = http_backend().await;
     let paged = with_one(&backend, "list_page_size = 1", "").await;
     let first = ask(&paged, "/mcp", "tools/list", "{}").await.value();
     assert_eq!(first["tools"].as_array().unwrap().len(), 1);

@@ -126,7 +126,7 @@ pub(crate) async fn timeout() {
         (gateway, backend, client, asked)
     };
     let (_patient, _slow, waits, asked) = start("10m").await;
-    let (_hasty, _backend, gives_up, _) = start("200ms").await;
+    let (_hasty, _backend, gives_up, _asked) = start("200ms").await;
     let failure = gives_up.answer("1").await.failure();
     assert_eq!(failure["data"]["reason"], "timeout");
     assert!(

@@ -130,7 +130,7 @@ fn caught(kind: SignalKind) -> impl Future<Output = ()> {
             Ok(mut signals) => signals.recv().await.unwrap_or_default(),
             Err(error) => {
                 tracing::warn!(%error, ?kind, "a signal is not handled");
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -1,10 +1,14 @@
 //! Sizes, depths and counts: at each limit, past it, and back under it.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper_util::{client::legacy, rt::TokioExecutor};
 use serde_json::Value;
 
 use crate::{
     harness::{Raw, ask, http_backend, launch, try_launch, with_one},
-    support::{Backend, Client, Front, Gateway, wire},
+    support::{Backend, Client, Front, Gateway, soon, wire},
 };
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -58,8 +62,23 @@ pub(crate) async fn headers() {
             let request = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\npad: {pad}\r\n\r\n");
             let status = Raw::send(gateway.addr(), &request).await.status().await;
             assert_eq!(status, expect, "{bytes} bytes, limits.headers = {setting}");
+            let status = over_http2(&gateway, bytes).await;
+            assert_eq!(status, expect, "{bytes} bytes over HTTP/2");
         }
     }
+}
+
+/// The status of a request over HTTP/2 with headers of so many `bytes`.
+async fn over_http2(gateway: &Gateway, bytes: usize) -> u16 {
+    let client = legacy::Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http();
+    let request = Request::get(format!("{}/healthz", gateway.running.url))
+        .header("pad", "x".repeat(bytes - "pad".len()))
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    let answer = soon("an answer", client.request(request)).await;
+    answer.unwrap().status().as_u16()
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ async fn threads(config: &str, least: usize) -> usize {
     let tasks = format!("/proc/{}/task", serving.child.id().unwrap());
     let count = until(|| {
         let count = fs::read_dir(Path::new(&tasks)).unwrap().count();
-        (count >= least + 1).then_some(count)
+        (count > least).then_some(count)
     });
     let count = count.await;
     serving.end(Signal::TERM).await;

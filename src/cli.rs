@@ -20,6 +20,7 @@ mod target;
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{app::Surroundings, backend::guard, config};
 use output::{print, say};
@@ -109,20 +110,28 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// Completes on Ctrl-C or SIGTERM.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let mut terminate = match signal(SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM is not handled");
-            drop(tokio::signal::ctrl_c().await);
-            return;
+/// Completes on Ctrl-C or SIGTERM; from this call on neither ends the process by itself.
+fn interrupted() -> impl Future<Output = ()> {
+    let interrupt = caught(SignalKind::interrupt());
+    let terminate = caught(SignalKind::terminate());
+    async move {
+        tokio::select! {
+            () = interrupt => {}
+            () = terminate => {}
         }
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Completes on a signal of `kind`; never when the system does not let us catch it.
+fn caught(kind: SignalKind) -> impl Future<Output = ()> {
+    let caught = signal(kind);
+    async move {
+        match caught {
+            Ok(mut signals) => signals.recv().await.unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(%error, ?kind, "a signal is not handled");
+                std::future::pending::<()>().await;
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ mod streamable;
 use std::{sync::Arc, time::Duration};
 
 use ::http::{
-    HeaderValue, Method as Verb, Request, Response, StatusCode,
+    HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE},
 };
 use hyper::body::Incoming;
@@ -69,6 +69,11 @@ impl Edge {
     pub(crate) async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         if let Err(refusal) = self.guard.check(&request) {
             return text(StatusCode::FORBIDDEN, &refusal);
+        }
+        let limit = self.limits.headers;
+        if bytes_of(request.headers()) > limit {
+            let message = format!("the headers are larger than limits.headers ({limit} bytes)");
+            return text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
         let path = request.uri().path();
         let Some(route) = Route::parse(path) else {
@@ -128,6 +133,14 @@ impl Route {
             Self::Health | Self::Messages | Self::Ready | Self::Status => None,
         }
     }
+}
+
+/// Bytes of all names and values.
+fn bytes_of(headers: &HeaderMap) -> usize {
+    let sizes = headers.iter();
+    sizes
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum()
 }
 
 /// A short answer for people.

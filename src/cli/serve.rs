@@ -50,13 +50,15 @@ async fn serve(config: &Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Who reads the next line may send a signal at once.
+    let interruption = interrupted();
     let url = &running.url;
     print(&format!("listening on {url}\n"));
     tracing::info!(
         servers = config.servers.len(),
         "clients connect to {url}/mcp, people to {url}/status"
     );
-    interrupted().await;
+    interruption.await;
     tracing::info!(
         "stopping; running calls may finish within {:?}",
         config.drain_timeout

@@ -359,7 +359,7 @@ pub(super) struct ItemRules {
     /// Globs; items that match one are left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) deny: Vec<String>,
-    /// Name -> the name used in its place.
+    /// Name -> the name used in its place; a resource keeps its URI and is shown under the name.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) rename: IndexMap<String, String>,
     /// Name -> the description shown in place of the server's.

@@ -191,16 +191,18 @@ impl Connection {
             let edge = Arc::clone(&edge);
             async move { Ok::<_, Infallible>(edge.handle(request).await) }
         });
+        // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
+        let head_max = self.headers_max.saturating_add(REQUEST_LINE_BYTES);
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(HANDSHAKE_PATIENCE)
-            .max_buf_size(self.headers_max.max(MIN_BUFFER));
+            .max_buf_size(head_max);
         builder
             .http2()
             .timer(TokioTimer::new())
-            .max_header_list_size(u32::try_from(self.headers_max).unwrap_or(u32::MAX));
+            .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
@@ -216,5 +218,6 @@ impl Connection {
     }
 }
 
-/// hyper refuses smaller read buffers.
-const MIN_BUFFER: usize = 8192;
+/// Room for the request line and what stands between headers, bytes; hyper wants no less for its
+/// read buffer.
+const REQUEST_LINE_BYTES: usize = 8192;

@@ -59,14 +59,16 @@ impl Resolver<'_> {
                     Finding::mistake(format!("{} cannot be a name", quote(new, &entry)))
                         .at(entry.span(), "not a legal name")
                         .help(match kind {
-                            ItemKind::Resources => "write a URI without spaces",
+                            ItemKind::Resources => "write a name for people, on one line",
                             ItemKind::Prompts | ItemKind::Tools => {
                                 "names have 1 to 128 letters, digits, `_`, `-`, `.` and `/`"
                             }
                         }),
                 );
             }
-            if let Some(other) = taken.insert(new, original) {
+            if kind != ItemKind::Resources
+                && let Some(other) = taken.insert(new, original)
+            {
                 self.findings.add(
                     Finding::mistake(format!("two names in `{}` become the same", at.path()))
                         .at(entry.span(), format!("`{original}` gets this name"))
@@ -82,9 +84,8 @@ impl Resolver<'_> {
 
 fn is_item_name(name: &str, kind: ItemKind) -> bool {
     match kind {
-        ItemKind::Resources => {
-            !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control())
-        }
+        // The URI stays: this is the name that people see.
+        ItemKind::Resources => !name.trim().is_empty() && !name.contains(char::is_control),
         ItemKind::Prompts | ItemKind::Tools => {
             (1..=NAME_LENGTH_MAX).contains(&name.len()) && name.chars().all(is_name_char)
         }

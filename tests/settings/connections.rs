@@ -1,0 +1,145 @@
+//! Who shares a connection, how long it lives, and which roots it offers.
+
+use serde_json::json;
+
+use crate::{
+    harness::{http_backend, with_one},
+    support::{Backend, Client, Era, Front, Gateway, Transport, soon, value},
+};
+
+const CALL: &str = r#""name":"mcp_one_echo""#;
+const DONE: &str = r#"{"content":[]}"#;
+
+/// Makes a call; the number of the connection that it took.
+async fn conn_of_call(client: &Client, backend: &Backend, id: &str) -> usize {
+    client.ask(id, "tools/call", CALL).await;
+    let asked = backend.asked("tools/call").await;
+    asked.answer(DONE).await;
+    client.answer(id).await;
+    asked.conn.id
+}
+
+/// Makes a call during which the server asks for roots; the connection that it took.
+async fn conn_of_curious_call(client: &Client, backend: &Backend, id: &str) -> usize {
+    client.ask(id, "tools/call", CALL).await;
+    let asked = backend.asked("tools/call").await;
+    asked.ask("7", "roots/list", "{}").await;
+    let roots = client.must("roots/list").await;
+    client
+        .respond(roots.id.as_deref().unwrap(), r#"{"roots":[]}"#)
+        .await;
+    backend.answered().await;
+    asked.answer(DONE).await;
+    client.answer(id).await;
+    asked.conn.id
+}
+
+async fn session(gateway: &Gateway, capabilities: &str) -> Client {
+    gateway
+        .client(Front::Streamable, "/mcp", capabilities)
+        .await
+}
+
+/// As long as everybody is the same agent, `agent` and `shared` do the same; `auto` differs from
+/// them where a server asks for roots, which are those of one client.
+#[tokio::test]
+pub(crate) async fn isolation() {
+    for (value, split) in [
+        ("agent", false),
+        ("auto", false),
+        ("session", true),
+        ("shared", false),
+    ] {
+        let backend = http_backend().await;
+        let gateway = with_one(&backend, "", &format!("isolation = \"{value}\"")).await;
+        let (a, b) = (session(&gateway, "{}").await, session(&gateway, "{}").await);
+        let first = conn_of_call(&a, &backend, "1").await;
+        let second = conn_of_call(&b, &backend, "1").await;
+        assert_eq!(first != second, split, "{value}");
+        assert_eq!(conn_of_call(&a, &backend, "2").await, first, "{value}");
+        let greetings = if split { 3 } else { 1 };
+        assert_eq!(backend.greeted(), greetings, "{value}");
+    }
+    for (value, split) in [("agent", false), ("auto", true), ("shared", false)] {
+        assert_eq!(splits_by_roots(value).await, split, "{value}");
+    }
+}
+
+/// Whether sessions have connections of their own after the server asked one for its roots.
+async fn splits_by_roots(isolation: &str) -> bool {
+    let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+    let gateway = with_one(&backend, "", &format!("isolation = \"{isolation}\"")).await;
+    let roots = r#"{"roots":{}}"#;
+    let (a, b) = (
+        session(&gateway, roots).await,
+        session(&gateway, roots).await,
+    );
+    conn_of_curious_call(&a, &backend, "1").await;
+    conn_of_call(&a, &backend, "2").await != conn_of_call(&b, &backend, "2").await
+}
+
+#[tokio::test]
+pub(crate) async fn max_instances() {
+    for (limit, kept) in [(1, false), (2, true)] {
+        let backend = http_backend().await;
+        let keys = format!("isolation = \"session\"\nmax_instances = {limit}");
+        let gateway = with_one(&backend, "", &keys).await;
+        let (a, b) = (session(&gateway, "{}").await, session(&gateway, "{}").await);
+        let first = conn_of_call(&a, &backend, "1").await;
+        conn_of_call(&b, &backend, "1").await;
+        let again = conn_of_call(&a, &backend, "2").await;
+        assert_eq!(first == again, kept, "max_instances = {limit}");
+        let instances = gateway.status("one").await["instances"].clone();
+        assert_eq!(instances, limit);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn idle_timeout() {
+    let start = async |timeout: &str| {
+        let backend = Backend::start(Transport::WebSocket, Era::Legacy).await;
+        let keys = format!("isolation = \"session\"\nidle_timeout = \"{timeout}\"");
+        let gateway = with_one(&backend, "", &keys).await;
+        let client = session(&gateway, "{}").await;
+        client.ask("1", "tools/call", CALL).await;
+        let asked = backend.asked("tools/call").await;
+        asked.answer(DONE).await;
+        client.answer("1").await;
+        (gateway, backend, client, asked)
+    };
+    let (_long, _keeper, _idler, kept) = start("10m").await;
+    let (_short, _backend, _client, left) = start("100ms").await;
+    soon("the idle connection ends", left.conn.closed.cancelled()).await;
+    assert!(!kept.conn.closed.is_cancelled());
+}
+
+#[tokio::test]
+pub(crate) async fn roots() {
+    let keys = r#"roots = ["file:///srv/data", { uri = "file:///srv/work", name = "Work" }]"#;
+    let configured = json!([
+        {"uri": "file:///srv/data"},
+        {"uri": "file:///srv/work", "name": "Work"},
+    ]);
+    for (keys, expect) in [
+        (keys, configured),
+        ("roots = []", json!([])),
+        ("", json!([{"uri": "file:///client"}])),
+    ] {
+        let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+        let gateway = with_one(&backend, "", keys).await;
+        let client = session(&gateway, r#"{"roots":{}}"#).await;
+        client.ask("1", "tools/call", CALL).await;
+        let asked = backend.asked("tools/call").await;
+        asked.ask("7", "roots/list", "{}").await;
+        if keys.is_empty() {
+            let question = client.must("roots/list").await;
+            let roots = r#"{"roots":[{"uri":"file:///client"}]}"#;
+            client.respond(question.id.as_deref().unwrap(), roots).await;
+        }
+        let answer = backend.answered().await;
+        let answer = value(answer.result.as_deref().unwrap());
+        assert_eq!(answer["roots"], expect, "{keys}");
+        asked.answer(DONE).await;
+        client.answer("1").await;
+    }
+}

@@ -1,0 +1,143 @@
+//! Gateways from a few lines of config, and questions to them.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tollbridge::{
+    app::{self, Surroundings},
+    config::{self, Config, Environment, Format, Source},
+};
+
+use crate::support::{
+    Auto, Backend, Era, Gateway, TestGateway, Transport, soon,
+    wire::{Envelope, request},
+};
+
+/// The config of `text`, or what is wrong with it.
+pub(crate) fn parse(text: &str) -> Result<Config, String> {
+    let source = Source {
+        name: "test.toml".to_owned(),
+        format: Format::Toml,
+        text: text.to_owned(),
+        directory: ".".into(),
+    };
+    let loaded = config::parse([source], &Environment::default());
+    loaded
+        .map(|loaded| loaded.config)
+        .map_err(|mistakes| mistakes.to_string())
+}
+
+/// A gateway of exactly this config, or why there is none.
+pub(crate) async fn try_launch(text: &str) -> Result<Gateway, String> {
+    let config = parse(text)?;
+    let surroundings = Surroundings {
+        guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
+    };
+    let running = app::start(&config, surroundings)
+        .await
+        .map_err(|invalid| invalid.to_string())?;
+    Ok(Gateway { running, config })
+}
+
+/// A gateway of exactly this config.
+pub(crate) async fn launch(text: &str) -> Gateway {
+    let launched = try_launch(text).await;
+    launched.unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// A legacy server over streamable HTTP.
+pub(crate) async fn http_backend() -> Backend {
+    Backend::start(Transport::Http, Era::Legacy).await
+}
+
+/// A gateway with `backend` as its server `one`, which has `keys` beside how it is reached.
+pub(crate) async fn with_one(backend: &Backend, top: &str, keys: &str) -> Gateway {
+    let gateway = TestGateway::new().setting(top);
+    gateway.server_with("one", backend, keys).start().await
+}
+
+/// Lets the server answer every call with its `name`.
+pub(crate) fn answer_with(backend: &Backend, name: &'static str) {
+    backend.on_request(move |envelope| {
+        let result = format!(r#"{{"content":[],"structuredContent":{{"name":"{name}"}}}}"#);
+        (envelope.method() == "tools/call").then_some(Auto::Result(result))
+    });
+}
+
+/// Sends a request without a session.
+pub(crate) async fn ask(gateway: &Gateway, path: &str, method: &str, params: &str) -> Envelope {
+    let http = gateway.http();
+    let answer = http.post(path, request("1", method, params)).await;
+    Envelope::of(&answer.text().await)
+}
+
+/// Calls a tool on the merged route and gives its structured content.
+pub(crate) async fn call(gateway: &Gateway, tool: &str) -> Value {
+    let params = format!(r#"{{"name":"{tool}"}}"#);
+    let answer = ask(gateway, "/mcp", "tools/call", &params).await;
+    answer.value()["structuredContent"].clone()
+}
+
+/// The items of a list, such as `tools`.
+pub(crate) async fn items(gateway: &Gateway, path: &str, kind: &str) -> Vec<Value> {
+    let answer = ask(gateway, path, &format!("{kind}/list"), "{}").await;
+    answer.value()[kind].as_array().unwrap().clone()
+}
+
+/// The names of a list, or the URIs where there are some.
+pub(crate) async fn names(gateway: &Gateway, path: &str, kind: &str) -> Vec<String> {
+    let key = if kind == "resources" { "uri" } else { "name" };
+    let items = items(gateway, path, kind).await;
+    let name = |item: &Value| item[key].as_str().unwrap().to_owned();
+    items.iter().map(name).collect()
+}
+
+/// A connection on which bytes go out and come in as they are.
+pub(crate) struct Raw {
+    stream: TcpStream,
+    read: String,
+}
+
+impl Raw {
+    pub(crate) async fn send(addr: SocketAddr, text: &str) -> Self {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let sent = soon("the gateway reads", stream.write_all(text.as_bytes()));
+        // Who is refused early may be cut off while it still writes.
+        drop(sent.await);
+        let read = String::new();
+        Self { stream, read }
+    }
+
+    /// Reads until `needle` has come `times` times; gives everything read so far.
+    pub(crate) async fn until(&mut self, needle: &str, times: usize) -> &str {
+        while self.read.matches(needle).count() < times {
+            let mut part = [0; 4096];
+            let what = format!("{needle:?} comes {times} times after {:?}", self.read);
+            let count = soon(&what, self.stream.read(&mut part)).await.unwrap();
+            assert!(count > 0, "the end comes before {what}");
+            self.read
+                .push_str(std::str::from_utf8(&part[..count]).unwrap());
+        }
+        &self.read
+    }
+
+    /// Everything that has come by now.
+    pub(crate) fn so_far(&mut self) -> &str {
+        let mut part = [0; 4096];
+        while let Ok(count @ 1..) = self.stream.try_read(&mut part) {
+            self.read
+                .push_str(std::str::from_utf8(&part[..count]).unwrap());
+        }
+        &self.read
+    }
+
+    /// The status of the first answer.
+    pub(crate) async fn status(&mut self) -> u16 {
+        let head = self.until("\r\n", 1).await;
+        head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}

@@ -1,0 +1,160 @@
+//! The list of all keys, each with the test that shows its effect.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+use tollbridge::config::schema;
+
+use crate::{
+    connections, harness::parse, items, limits, listener, lists, naming, process, reach, times,
+};
+
+/// A key, with `*` for the name of a server, and its test.
+const TESTS: &[(&str, fn())] = &[
+    ("$schema", schema_key),
+    ("allowed_hosts", listener::allowed_hosts),
+    ("allowed_origins", listener::allowed_origins),
+    (
+        "danger_listen_without_auth",
+        process::danger_listen_without_auth,
+    ),
+    ("drain_timeout", times::drain_timeout),
+    ("first_list_wait", lists::first_list_wait),
+    ("keep_alive", times::keep_alive),
+    ("limits.body", limits::body),
+    ("limits.depth", limits::depth),
+    ("limits.headers", limits::headers),
+    ("limits.sessions_per_agent", limits::sessions_per_agent),
+    ("list_page_size", lists::list_page_size),
+    ("listen", listener::listen),
+    ("log.format", process::log_format),
+    ("log.level", process::log_level),
+    ("naming.charset", naming::charset),
+    ("naming.conflict", naming::conflict),
+    ("naming.max_length", naming::max_length),
+    ("naming.namespace_resources", naming::namespace_resources),
+    ("naming.template", naming::template),
+    ("port_search", listener::port_search),
+    ("servers.*.args", reach::args),
+    ("servers.*.auth.name", reach::auth_header),
+    ("servers.*.auth.token", reach::auth_bearer),
+    ("servers.*.auth.type", reach::auth_header),
+    ("servers.*.auth.value", reach::auth_header),
+    ("servers.*.command", reach::command),
+    ("servers.*.connect_timeout", times::connect_timeout),
+    ("servers.*.cwd", reach::cwd),
+    ("servers.*.enabled", reach::enabled),
+    ("servers.*.env.*", reach::env),
+    ("servers.*.era", reach::era),
+    ("servers.*.expose", items::expose),
+    ("servers.*.headers.*", reach::headers),
+    ("servers.*.idle_timeout", connections::idle_timeout),
+    ("servers.*.isolation", connections::isolation),
+    ("servers.*.limits.request", limits::server_request),
+    ("servers.*.limits.response", limits::server_response),
+    ("servers.*.max_instances", connections::max_instances),
+    ("servers.*.max_total_timeout", times::max_total_timeout),
+    ("servers.*.namespace", naming::namespace),
+    ("servers.*.priority", naming::priority),
+    ("servers.*.prompts.allow", items::allow),
+    ("servers.*.prompts.deny", items::deny),
+    ("servers.*.prompts.describe.*", items::describe),
+    ("servers.*.prompts.rename.*", items::rename),
+    ("servers.*.resources.allow", items::allow),
+    ("servers.*.resources.deny", items::deny),
+    ("servers.*.resources.describe.*", items::describe),
+    ("servers.*.resources.rename.*", items::rename),
+    ("servers.*.retry.base", times::retry_base),
+    ("servers.*.retry.jitter", times::retry_jitter),
+    ("servers.*.retry.max", times::retry_max),
+    ("servers.*.roots", connections::roots),
+    ("servers.*.roots.name", connections::roots),
+    ("servers.*.roots.uri", connections::roots),
+    ("servers.*.startup_timeout", times::startup_timeout),
+    ("servers.*.tags", items::tags),
+    ("servers.*.timeout", times::timeout),
+    ("servers.*.tools.allow", items::allow),
+    ("servers.*.tools.deny", items::deny),
+    ("servers.*.tools.describe.*", items::describe),
+    ("servers.*.tools.rename.*", items::rename),
+    ("servers.*.transport", reach::transport),
+    ("servers.*.url", reach::url),
+    ("tls.cert", listener::tls_cert),
+    ("tls.key", listener::tls_key),
+    ("workers", process::workers),
+];
+
+/// Every key of the schema has a test, and every test a key.
+#[test]
+fn every_key_has_a_test() {
+    let schema = schema();
+    let mut keys = BTreeSet::new();
+    collect(&schema, &schema, "", &mut keys);
+    let tested: BTreeSet<String> = TESTS.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let missing: Vec<_> = keys.difference(&tested).collect();
+    let gone: Vec<_> = tested.difference(&keys).collect();
+    assert!(missing.is_empty(), "keys without a test: {missing:#?}");
+    assert!(gone.is_empty(), "tests of keys that are gone: {gone:#?}");
+    assert_eq!(tested.len(), TESTS.len(), "a key is there twice");
+}
+
+/// `$schema` is for editors alone: other names like it, and other keys than `x-`, are mistakes.
+#[test]
+fn schema_key() {
+    let parses = |text: &str| parse(text).is_ok();
+    assert!(parses("\"$schema\" = \"schemas/config.schema.json\""));
+    assert!(!parses("\"$other\" = \"schemas/config.schema.json\""));
+    assert!(parses("x-shared = 1"));
+    assert!(!parses("y-shared = 1"));
+}
+
+/// Collects the paths of what `node` says may be written.
+fn collect(node: &Value, root: &Value, path: &str, keys: &mut BTreeSet<String>) {
+    let node = resolved(node, root);
+    let join = |key: &str| match path {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    };
+    let mut has_keys = false;
+    if let Some(Value::Object(properties)) = node.get("properties") {
+        has_keys = true;
+        for (key, value) in properties {
+            collect(value, root, &join(key), keys);
+        }
+    }
+    if let Some(values @ Value::Object(_)) = node.get("additionalProperties") {
+        has_keys = true;
+        collect(values, root, &join("*"), keys);
+    }
+    for one in ["oneOf", "anyOf"] {
+        for choice in node
+            .get(one)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let is_object = resolved(choice, root).get("properties").is_some();
+            has_keys |= is_object && one == "oneOf";
+            collect(choice, root, path, keys);
+        }
+    }
+    if let Some(items) = node.get("items") {
+        collect(items, root, path, keys);
+    }
+    if has_keys {
+        keys.remove(path);
+    } else {
+        keys.insert(path.to_owned());
+    }
+}
+
+fn resolved<'a>(node: &'a Value, root: &'a Value) -> &'a Map<String, Value> {
+    let object = node.as_object().unwrap();
+    match object.get("$ref") {
+        Some(target) => {
+            let pointer = target.as_str().unwrap().trim_start_matches('#');
+            root.pointer(pointer).unwrap().as_object().unwrap()
+        }
+        None => object,
+    }
+}

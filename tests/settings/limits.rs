@@ -1,0 +1,185 @@
+//! Sizes, depths and counts: at each limit, past it, and back under it.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper_util::{client::legacy, rt::TokioExecutor};
+use serde_json::Value;
+
+use crate::{
+    harness::{Raw, ask, http_backend, launch, try_launch, with_one},
+    support::{Backend, Client, Front, Gateway, soon, wire},
+};
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+
+async fn launch_with(setting: &str) -> Gateway {
+    launch(&format!("listen = \"127.0.0.1:0\"\n{setting}")).await
+}
+
+async fn posted(gateway: &Gateway, body: String) -> u16 {
+    gateway.http().post("/mcp", body).await.status().as_u16()
+}
+
+#[tokio::test]
+pub(crate) async fn body() {
+    let small = launch_with("limits.body = \"2KiB\"").await;
+    let padded = |bytes: usize| format!("{PING}{}", " ".repeat(bytes - PING.len()));
+    for (bytes, expect) in [(2048, 200), (2049, 413), (2047, 200)] {
+        assert_eq!(posted(&small, padded(bytes)).await, expect, "{bytes} bytes");
+    }
+    let large = launch_with("limits.body = \"3KiB\"").await;
+    assert_eq!(posted(&large, padded(2049)).await, 200);
+}
+
+#[tokio::test]
+pub(crate) async fn depth() {
+    let shallow = launch_with("limits.depth = 8").await;
+    let nested = |depth: usize| {
+        let (open, close) = ("[".repeat(depth - 2), "]".repeat(depth - 2));
+        let params = format!(r#"{{"x":{open}{close}}}"#);
+        wire::request("1", "ping", &params)
+    };
+    for (depth, expect) in [(8, 200), (9, 400), (7, 200)] {
+        assert_eq!(
+            posted(&shallow, nested(depth)).await,
+            expect,
+            "{depth} deep"
+        );
+    }
+    let deep = launch_with("limits.depth = 9").await;
+    assert_eq!(posted(&deep, nested(9)).await, 200);
+    assert!(try_launch("limits.depth = 129").await.is_err());
+}
+
+#[tokio::test]
+pub(crate) async fn headers() {
+    for (setting, max) in [("1KiB", 1024), ("16KiB", 16 * 1024)] {
+        let gateway = launch_with(&format!("limits.headers = \"{setting}\"")).await;
+        for (bytes, expect) in [(max, 200), (max + 1, 431), (max - 1, 200)] {
+            let host = gateway.addr().to_string();
+            let pad = "x".repeat(bytes - "host".len() - host.len() - "pad".len());
+            let request = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\npad: {pad}\r\n\r\n");
+            let status = Raw::send(gateway.addr(), &request).await.status().await;
+            assert_eq!(status, expect, "{bytes} bytes, limits.headers = {setting}");
+            let status = over_http2(&gateway, bytes).await;
+            assert_eq!(status, expect, "{bytes} bytes over HTTP/2");
+        }
+    }
+}
+
+/// The status of a request over HTTP/2 with headers of so many `bytes`.
+async fn over_http2(gateway: &Gateway, bytes: usize) -> u16 {
+    let client = legacy::Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http();
+    let request = Request::get(format!("{}/healthz", gateway.running.url))
+        .header("pad", "x".repeat(bytes - "pad".len()))
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    let answer = soon("an answer", client.request(request)).await;
+    answer.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+pub(crate) async fn sessions_per_agent() {
+    for (limit, expect) in [(2, [404, 200, 200]), (3, [200, 200, 200])] {
+        let gateway = launch_with(&format!("limits.sessions_per_agent = {limit}")).await;
+        let mut sessions = Vec::new();
+        for _ in 0..3 {
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            sessions.push(client.session.clone().unwrap());
+        }
+        let mut statuses = Vec::new();
+        for session in &sessions {
+            let header = [("mcp-session-id", session.as_str())];
+            let answer = gateway.http().post_with("/mcp", &header, PING).await;
+            statuses.push(answer.status().as_u16());
+        }
+        assert_eq!(statuses, expect, "{limit} sessions");
+    }
+}
+
+/// Calls with `pad` bytes more than nothing; the bytes that reached the server, or the reason why
+/// none did.
+async fn call_padded(
+    client: &Client,
+    backend: &Backend,
+    id: &str,
+    pad: usize,
+) -> Result<usize, String> {
+    let pad = "x".repeat(pad);
+    let members = format!(r#""name":"mcp_one_echo","arguments":{{"pad":"{pad}"}}"#);
+    client.ask(id, "tools/call", &members).await;
+    tokio::select! {
+        asked = backend.asked("tools/call") => {
+            asked.answer(r#"{"content":[]}"#).await;
+            client.answer(id).await;
+            Ok(asked.headers["content-length"].to_str().unwrap().parse().unwrap())
+        }
+        answer = client.answer(id) => Err(reason(&answer.failure())),
+    }
+}
+
+fn reason(failure: &Value) -> String {
+    failure["data"]["reason"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+pub(crate) async fn server_request() {
+    let backend = http_backend().await;
+    let gateway = with_one(&backend, "", "limits.request = \"1KiB\"").await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    // Ids of two digits on both sides keep their length from here on.
+    let mut overhead = 0;
+    for id in 10..20 {
+        overhead = call_padded(&client, &backend, &id.to_string(), 0)
+            .await
+            .unwrap();
+    }
+    let fits = 1024 - overhead;
+    let too_large = Err("too_large".to_owned());
+    for (id, pad, expect) in [
+        ("20", fits, Ok(1024)),
+        ("21", fits + 1, too_large),
+        ("22", fits - 1, Ok(1023)),
+    ] {
+        assert_eq!(call_padded(&client, &backend, id, pad).await, expect);
+    }
+    let other = http_backend().await;
+    let gateway = with_one(&other, "", "limits.request = \"2KiB\"").await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    assert!(call_padded(&client, &other, "20", fits + 1).await.is_ok());
+}
+
+#[tokio::test]
+pub(crate) async fn server_response() {
+    let backend = http_backend().await;
+    let gateway = with_one(&backend, "", "limits.response = \"1KiB\"").await;
+    for (bytes, fits) in [(1024, true), (1025, false), (1023, true)] {
+        assert_eq!(
+            answered(&gateway, &backend, bytes).await,
+            fits,
+            "{bytes} bytes"
+        );
+    }
+    let other = http_backend().await;
+    let gateway = with_one(&other, "", "limits.response = \"2KiB\"").await;
+    assert!(answered(&gateway, &other, 1025).await);
+}
+
+/// Whether an answer of `bytes` comes through.
+async fn answered(gateway: &Gateway, backend: &Backend, bytes: usize) -> bool {
+    let answer = async {
+        let asked = backend.asked("tools/call").await;
+        let result = |pad: &str| format!(r#"{{"content":[],"pad":"{pad}"}}"#);
+        let empty = wire::result(asked.id(), &result("")).len();
+        asked.answer(&result(&"x".repeat(bytes - empty))).await;
+    };
+    let params = r#"{"name":"mcp_one_echo"}"#;
+    let (answer, ()) = tokio::join!(ask(gateway, "/mcp", "tools/call", params), answer);
+    if answer.error.is_some() {
+        assert_eq!(reason(&answer.failure()), "too_large");
+    }
+    answer.result.is_some()
+}

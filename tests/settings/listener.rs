@@ -1,0 +1,158 @@
+//! Where the gateway listens, and to whom.
+
+use std::{net::SocketAddr, path::Path};
+
+use bytes::Bytes;
+use http::{Request, Version};
+use http_body_util::Full;
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+use tokio::net::TcpListener;
+
+use crate::{
+    harness::{launch, try_launch},
+    support::{Gateway, soon},
+};
+
+#[tokio::test]
+pub(crate) async fn listen() {
+    for host in ["127.0.0.1", "127.0.0.2"] {
+        let gateway = launch(&format!("listen = \"{host}:0\"")).await;
+        assert_eq!(gateway.addr().ip().to_string(), host);
+        assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn port_search() {
+    let mut taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    while taken.local_addr().unwrap().port() > u16::MAX - 100 {
+        taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    }
+    let addr = taken.local_addr().unwrap();
+    let with =
+        |search: u16| try_launch_owned(format!("listen = \"{addr}\"\nport_search = {search}"));
+    let refused = with(0).await.err().unwrap();
+    assert!(refused.contains("port_search"), "{refused}");
+    let found = with(100).await.unwrap().addr().port();
+    assert!((addr.port() + 1..=addr.port() + 100).contains(&found));
+}
+
+async fn try_launch_owned(text: String) -> Result<Gateway, String> {
+    try_launch(&text).await
+}
+
+#[tokio::test]
+pub(crate) async fn allowed_hosts() {
+    let header = ("host", "gateway.example.com");
+    check_header("allowed_hosts = []", header, 403).await;
+    check_header("allowed_hosts = [\"gateway.example.com\"]", header, 200).await;
+}
+
+#[tokio::test]
+pub(crate) async fn allowed_origins() {
+    let header = ("origin", "https://app.example.com");
+    check_header("allowed_origins = []", header, 403).await;
+    check_header(
+        "allowed_origins = [\"https://app.example.com\"]",
+        header,
+        200,
+    )
+    .await;
+    check_header("allowed_origins = [\"*\"]", header, 200).await;
+}
+
+async fn check_header(setting: &str, header: (&str, &str), expect: u16) {
+    let gateway = launch(&format!("listen = \"127.0.0.1:0\"\n{setting}")).await;
+    let answer = gateway.http().get("/healthz", &[header]).await;
+    assert_eq!(answer.status(), expect, "{setting}");
+}
+
+/// Files of a certificate for 127.0.0.1 and its key.
+fn write_certificate(directory: &Path, name: &str) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(directory.join(format!("{name}.pem")), made.cert.pem()).unwrap();
+    let key = made.signing_key.serialize_pem();
+    std::fs::write(directory.join(format!("{name}.key")), key).unwrap();
+    made.cert.der().clone()
+}
+
+async fn launch_tls(directory: &Path, cert: &str, key: &str) -> Result<Gateway, String> {
+    let path = |name: String| directory.join(name).display().to_string();
+    let (cert, key) = (path(format!("{cert}.pem")), path(format!("{key}.key")));
+    let tls = format!("tls = {{ cert = \"{cert}\", key = \"{key}\" }}");
+    try_launch(&format!("listen = \"127.0.0.1:0\"\n{tls}")).await
+}
+
+/// The version of HTTP that was agreed on, by a client that trusts `root` alone.
+async fn https(
+    addr: SocketAddr,
+    root: &CertificateDer<'static>,
+    is_http2: bool,
+) -> Option<Version> {
+    let mut roots = RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_only();
+    let connector = if is_http2 {
+        connector.enable_http2().build()
+    } else {
+        connector.enable_http1().build()
+    };
+    let client = Client::builder(TokioExecutor::new()).build(connector);
+    let request = Request::get(format!("https://{addr}/healthz"));
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let response = soon("an answer over TLS", client.request(request)).await;
+    let response = response.ok()?;
+    assert_eq!(response.status(), 200);
+    Some(response.version())
+}
+
+#[tokio::test]
+pub(crate) async fn tls_cert() {
+    let place = tempfile::tempdir().unwrap();
+    let one = write_certificate(place.path(), "one");
+    write_certificate(place.path(), "two");
+    let gateway = launch_tls(place.path(), "one", "one").await.unwrap();
+    assert!(gateway.running.url.starts_with("https://"));
+    for (is_http2, expect) in [(false, Version::HTTP_11), (true, Version::HTTP_2)] {
+        let found = https(gateway.addr(), &one, is_http2).await;
+        assert_eq!(found, Some(expect));
+    }
+    let other = launch_tls(place.path(), "two", "two").await.unwrap();
+    assert_eq!(https(other.addr(), &one, false).await, None, "not trusted");
+}
+
+#[tokio::test]
+pub(crate) async fn tls_key() {
+    let place = tempfile::tempdir().unwrap();
+    let one = write_certificate(place.path(), "one");
+    write_certificate(place.path(), "two");
+    let refused = launch_tls(place.path(), "one", "two").await.err().unwrap();
+    assert!(refused.starts_with("tls: "), "{refused}");
+    let gateway = launch_tls(place.path(), "one", "one").await.unwrap();
+    assert!(https(gateway.addr(), &one, false).await.is_some());
+}
+
+/// Without `tls` the listener speaks HTTP/2 to those who know that it does.
+#[tokio::test]
+async fn no_tls() {
+    let gateway = launch("listen = \"127.0.0.1:0\"").await;
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Full<Bytes>>();
+    let uri = format!("{}/healthz", gateway.running.url);
+    let answer = soon("an answer", client.get(uri.parse().unwrap())).await;
+    let answer = answer.unwrap();
+    assert_eq!(
+        (answer.version(), answer.status().as_u16()),
+        (Version::HTTP_2, 200)
+    );
+}

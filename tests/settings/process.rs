@@ -1,0 +1,89 @@
+//! Keys about the whole process, seen at the binary.
+
+use std::{fs, path::Path};
+
+use rustix::process::Signal;
+
+use crate::{
+    binary::{Place, Serving, until},
+    harness::parse,
+};
+
+async fn serve(config: &str) -> (Place, Serving) {
+    let place = Place::new(config);
+    let serving = place.serve().await;
+    (place, serving)
+}
+
+/// What a run from start to stop says on stderr.
+async fn log(config: &str) -> String {
+    let (_place, serving) = serve(config).await;
+    serving.end(Signal::TERM).await.stderr
+}
+
+#[tokio::test]
+pub(crate) async fn workers() {
+    let two = threads("workers = 2", 2).await;
+    let six = threads("workers = 6", 6).await;
+    assert_eq!(six - two, 4);
+}
+
+/// Threads of a gateway, as soon as there are `least`.
+async fn threads(config: &str, least: usize) -> usize {
+    let (_place, serving) = serve(config).await;
+    let tasks = format!("/proc/{}/task", serving.child.id().unwrap());
+    let count = until(|| {
+        let count = fs::read_dir(Path::new(&tasks)).unwrap().count();
+        (count > least).then_some(count)
+    });
+    let count = count.await;
+    serving.end(Signal::TERM).await;
+    count
+}
+
+#[tokio::test]
+pub(crate) async fn log_level() {
+    let info = log("log.level = \"info\"").await;
+    assert!(info.contains("clients connect to"), "{info}");
+    let warn = log("log.level = \"warn\"").await;
+    assert_eq!(warn, "");
+}
+
+#[tokio::test]
+pub(crate) async fn log_format() {
+    let are_json = |text: &str| {
+        let is_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        assert_ne!(text, "");
+        text.lines().all(is_json)
+    };
+    assert!(!are_json(&log("log.format = \"human\"").await));
+    assert!(are_json(&log("log.format = \"json\"").await));
+}
+
+/// The flag is stronger than the key.
+#[tokio::test]
+async fn listen_flag() {
+    let (_place, serving) = serve("listen = \"127.0.0.2:0\"").await;
+    assert!(
+        serving.url.starts_with("http://127.0.0.1:"),
+        "{}",
+        serving.url
+    );
+    serving.end(Signal::TERM).await;
+}
+
+/// The address is nobody's (RFC 5737), so that nothing is opened where the key allows it.
+#[tokio::test]
+pub(crate) async fn danger_listen_without_auth() {
+    let args = ["serve", "--listen", "192.0.2.1:0"];
+    let check = async |danger: bool, code: i32, expect: &str| {
+        let key = format!("danger_listen_without_auth = {danger}");
+        let ran = Place::new(&key).run(&args).await;
+        assert!(ran.stderr.contains(expect), "{ran:?}");
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let config = format!("listen = \"192.0.2.1:0\"\n{key}");
+        assert_eq!(parse(&config).is_ok(), danger);
+    };
+    check(false, 2, "refusing to listen").await;
+    check(true, 1, "cannot listen on 192.0.2.1").await;
+}

@@ -1,0 +1,262 @@
+//! How long things may take. Where a key makes something happen, a gateway with a longer time
+//! beside it shows that it has not happened there by then.
+
+use std::time::Duration;
+
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::mpsc,
+    time::{Instant, interval},
+};
+
+use crate::{
+    harness::{Raw, http_backend, launch, with_one},
+    support::{
+        Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, wire::spawn,
+    },
+};
+
+const CALL: &str = r#""name":"mcp_one_echo""#;
+const DONE: &str = r#"{"content":[]}"#;
+
+#[tokio::test]
+pub(crate) async fn keep_alive() {
+    let comment = ": keep-alive\n\n";
+    let (_quiet, mut silent) = standing_stream("1h").await;
+    let (_chatty, mut lively) = standing_stream("1s").await;
+    lively.until(comment, 2).await;
+    assert!(!silent.so_far().contains(comment));
+}
+
+async fn standing_stream(keep_alive: &str) -> (Gateway, Raw) {
+    let config = format!("listen = \"127.0.0.1:0\"\nkeep_alive = \"{keep_alive}\"");
+    let gateway = launch(&config).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let session = client.session.as_deref().unwrap();
+    let request = format!(
+        "GET /mcp HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\nmcp-session-id: {session}\r\n\r\n"
+    );
+    let mut stream = Raw::send(gateway.addr(), &request).await;
+    stream.until("id: ", 1).await;
+    (gateway, stream)
+}
+
+#[tokio::test]
+pub(crate) async fn drain_timeout() {
+    let (gateway, _backend, _client) = with_running_call("0s").await;
+    let drained = soon("the stop", gateway.running.stop()).await;
+    assert!(!drained, "the call was cut off");
+
+    let (gateway, backend, client) = with_running_call("1m").await;
+    let asked = backend.asked("tools/call").await;
+    let addr = gateway.addr();
+    let stop = spawn(gateway.running.stop());
+    let refused = async { while TcpStream::connect(addr).await.is_ok() {} };
+    soon("the listener closes", refused).await;
+    asked.answer(DONE).await;
+    assert!(client.answer("1").await.result.is_some());
+    assert!(soon("the stop", stop).await.unwrap(), "the call finished");
+}
+
+async fn with_running_call(drain: &str) -> (Gateway, Backend, Client) {
+    let backend = http_backend().await;
+    let server = backend.config();
+    let config =
+        format!("listen = \"127.0.0.1:0\"\ndrain_timeout = \"{drain}\"\n[servers.one]\n{server}");
+    let gateway = launch(&config).await;
+    gateway.settled().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client.ask("1", "tools/call", CALL).await;
+    gateway
+        .status_until("one", |status| status["in_flight"] == 1)
+        .await;
+    (gateway, backend, client)
+}
+
+/// Starts a gateway with `patient` keys and one with `hasty` keys for its server `one`; waits
+/// until the second gives up for `reason`, and then checks that the first has not.
+async fn check_start(url: &str, patient: &str, hasty: &str, reason: &str) {
+    let start = async |keys: &str| {
+        let keys = format!("{url}\n{keys}");
+        TestGateway::new().section("one", &keys).launch().await
+    };
+    let waits = start(patient).await;
+    let gives_up = start(hasty).await;
+    let gave_up = |status: &serde_json::Value| status["state"] == "failed";
+    let status = gives_up.status_until("one", gave_up).await;
+    let found = status["reason"].as_str().unwrap();
+    assert!(found.starts_with(reason), "{found}");
+    assert_eq!(waits.status("one").await["state"], "connecting");
+}
+
+#[tokio::test]
+pub(crate) async fn startup_timeout() {
+    let backend = http_backend().await;
+    backend.on_request(|_| Some(Auto::Nothing));
+    check_start(
+        &backend.config(),
+        "startup_timeout = \"10m\"",
+        "startup_timeout = \"200ms\"",
+        "it did not start within 200ms",
+    )
+    .await;
+}
+
+#[tokio::test]
+pub(crate) async fn connect_timeout() {
+    let (hasty, patient) = ("connect_timeout = \"200ms\"", "connect_timeout = \"10m\"");
+    // It takes connections and never answers the handshake of WebSocket.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("url = \"ws://{}/\"", mute.local_addr().unwrap());
+    check_start(&url, patient, hasty, "it did not start within 200ms").await;
+
+    let (full, _waiting) = full_listener().await;
+    let url = format!("url = \"http://{}/\"", full.local_addr().unwrap());
+    check_start(&url, patient, hasty, "no connection: ").await;
+}
+
+/// A listener at which no connection opens, since too many already wait to be accepted.
+async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let opening = TcpStream::connect(addr);
+        match tokio::time::timeout(Duration::from_millis(200), opening).await {
+            Ok(opened) => waiting.push(opened.unwrap()),
+            Err(_) => return (listener, waiting),
+        }
+    }
+    panic!("the queue of the listener has no end");
+}
+
+#[tokio::test]
+pub(crate) async fn timeout() {
+    let start = async |timeout: &str| {
+        let backend = http_backend().await;
+        let gateway = with_one(&backend, "", &format!("timeout = \"{timeout}\"")).await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        client.ask("1", "tools/call", CALL).await;
+        let asked = backend.asked("tools/call").await;
+        (gateway, backend, client, asked)
+    };
+    let (_patient, _slow, waits, asked) = start("10m").await;
+    let (_hasty, _backend, gives_up, _asked) = start("200ms").await;
+    let failure = gives_up.answer("1").await.failure();
+    assert_eq!(failure["data"]["reason"], "timeout");
+    assert!(
+        failure["message"].as_str().unwrap().contains("200ms"),
+        "{failure}"
+    );
+    assert!(waits.pending().await.is_none());
+    asked.answer(DONE).await;
+    assert!(waits.answer("1").await.result.is_some());
+}
+
+#[tokio::test]
+pub(crate) async fn max_total_timeout() {
+    let ended = call_with_progress("timeout = \"1s\"\nmax_total_timeout = \"2500ms\"").await;
+    let failure = ended.unwrap_err();
+    assert!(failure.contains("2.5s"), "{failure}");
+    let ended = call_with_progress("timeout = \"1s\"\nmax_total_timeout = \"10m\"").await;
+    assert_eq!(
+        ended,
+        Ok(()),
+        "progress kept it running beyond both other times"
+    );
+}
+
+/// Makes a call that reports progress for three seconds before it is answered.
+async fn call_with_progress(keys: &str) -> Result<(), String> {
+    let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+    let gateway = with_one(&backend, "", keys).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client.call("1", "mcp_one_echo", "\"t\"").await;
+    let asked = backend.asked("tools/call").await;
+    let report = async {
+        let mut ticks = interval(Duration::from_millis(100));
+        for tick in 1..=30 {
+            ticks.tick().await;
+            asked.progress(tick).await;
+        }
+        asked.answer(DONE).await;
+        std::future::pending::<()>().await;
+    };
+    let answer = async {
+        loop {
+            let message = client.next().await;
+            if message.is_response() {
+                return message;
+            }
+        }
+    };
+    let answer = tokio::select! {
+        answer = answer => answer,
+        () = report => unreachable!("it goes on for ever"),
+    };
+    match answer.error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// The pauses between attempts to reach a server that is out of order, until there are `count`
+/// or `enough` says so of the last one.
+async fn pauses(retry: &str, count: usize, enough: impl Fn(Duration) -> bool) -> Vec<Duration> {
+    let backend = http_backend().await;
+    let (attempt, mut attempts) = mpsc::channel(64);
+    backend.on_http(move |_, _| {
+        attempt.try_send(Instant::now()).unwrap_or_default();
+        Some(500)
+    });
+    let keys = format!("era = \"legacy\"\nretry = {{ {retry} }}");
+    let gateway = TestGateway::new().server_with("one", &backend, &keys);
+    let _gateway = gateway.launch().await;
+    let mut last = soon("an attempt", attempts.recv()).await.unwrap();
+    let mut pauses = Vec::new();
+    while pauses.len() < count {
+        let next = soon("another attempt", attempts.recv()).await.unwrap();
+        pauses.push(next - last);
+        last = next;
+        if enough(pauses[pauses.len() - 1]) {
+            break;
+        }
+    }
+    pauses
+}
+
+#[tokio::test]
+pub(crate) async fn retry_base() {
+    let long = pauses("base = \"2s\", max = \"2s\", jitter = 0.0", 1, |_| false).await;
+    assert!(long[0] >= Duration::from_secs(2), "{long:?}");
+    let short = pauses("base = \"10ms\", max = \"2s\", jitter = 0.0", 1, |_| false).await;
+    assert!(short[0] < Duration::from_secs(2), "{short:?}");
+}
+
+/// Six pauses that double from 50 ms on take 3.15 s in all.
+#[tokio::test]
+pub(crate) async fn retry_max() {
+    let doubled = Duration::from_millis(50 * (1 + 2 + 4 + 8 + 16 + 32));
+    let sum = async |max: &str| {
+        let retry = format!("base = \"50ms\", max = \"{max}\", jitter = 0.0");
+        pauses(&retry, 6, |_| false).await.iter().sum::<Duration>()
+    };
+    assert!(sum("1m").await >= doubled);
+    assert!(sum("50ms").await < doubled);
+}
+
+/// Jitter takes a random part away; that twenty such parts are all small does not happen.
+#[tokio::test]
+pub(crate) async fn retry_jitter() {
+    let base = Duration::from_millis(400);
+    let steady = pauses("base = \"400ms\", max = \"400ms\", jitter = 0.0", 3, |_| {
+        false
+    })
+    .await;
+    assert!(steady.iter().all(|pause| *pause >= base), "{steady:?}");
+    let early = |pause| pause < base / 4 * 3;
+    let random = pauses("base = \"400ms\", max = \"400ms\", jitter = 1.0", 20, early).await;
+    assert!(random.into_iter().any(early));
+}

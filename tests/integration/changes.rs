@@ -244,3 +244,42 @@ async fn an_update_travels_on_the_listen_stream() {
         }
     }
 }
+
+/// Clients of different capabilities have connections of their own to a legacy server, which tells
+/// each connection that subscribed; each client hears of an update once.
+#[tokio::test]
+async fn an_update_over_two_connections_is_told_once() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    backend.on_request(|request| {
+        let subscribes = request.method() == "resources/subscribe";
+        subscribes.then(|| Auto::Result("{}".to_owned()))
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let mut clients = Vec::new();
+    for capabilities in ["{}", r#"{"roots":{}}"#] {
+        let client = gateway
+            .client(Front::Stdio, "/mcp/servers/x", capabilities)
+            .await;
+        client
+            .ask("1", "resources/subscribe", r#""uri":"file:///a.txt""#)
+            .await;
+        client.answer("1").await;
+        client.ask("2", "tools/call", r#""name":"echo""#).await;
+        clients.push((client, backend.asked("tools/call").await));
+    }
+    assert_ne!(clients[0].1.conn.id, clients[1].1.conn.id);
+    for (_, call) in &clients {
+        call.tell(UPDATED, r#"{"uri":"file:///a.txt"}"#).await;
+    }
+    for (client, _) in &clients {
+        client.must(UPDATED).await;
+    }
+    for (client, call) in &clients {
+        call.answer("{}").await;
+        client.answer("2").await;
+    }
+    for (client, _) in &clients {
+        client.is_quiet().await;
+    }
+    gateway.stop().await;
+}

@@ -1,6 +1,6 @@
 //! Lists and resources that change: who follows them is told once, and nobody else is.
 
-use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport, wire};
+use crate::support::{ALL, Auto, Backend, Client, Era, Front, TestGateway, Transport, wire};
 
 const THREE: &str = r#"[{"name":"echo","inputSchema":{"type":"object"}},{"name":"other","inputSchema":{"type":"object"}},{"name":"third","inputSchema":{"type":"object"}}]"#;
 const CHANGED: &str = "notifications/tools/list_changed";

@@ -42,7 +42,7 @@ pub(super) struct Item<'a> {
     /// URIs that `_meta` names; servers need not list them.
     pub(super) linked: Vec<Arc<str>>,
     spans: Spans,
-    label: Option<&'a str>,
+    pub(super) label: Option<&'a str>,
     description: Option<&'a str>,
     faults: Vec<usize>,
 }
@@ -62,14 +62,15 @@ struct Spans {
 }
 
 impl Item<'_> {
-    /// The item's text with `key` as its name or URI.
-    pub(super) fn render(&self, key: &str, uris: &UriMap) -> Raw {
+    /// The item's text with `key` as its name or URI, and with `label` as a resource's name for
+    /// people.
+    pub(super) fn render(&self, key: &str, label: Option<&str>, uris: &UriMap) -> Raw {
         let json = self.source.as_bytes();
         let mut patch = Patch::new(json);
         if *key != *self.original {
             put(&mut patch, &self.spans.key, key);
         }
-        if let Some(label) = self.label {
+        if let Some(label) = label {
             put(&mut patch, &self.spans.name, label);
             if self.spans.name.is_empty() {
                 insert(&mut patch, "name", label);

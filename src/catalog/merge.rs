@@ -34,6 +34,8 @@ struct Placed<'a> {
     part: usize,
     item: &'a Item<'a>,
     exposed: Arc<str>,
+    /// The name that the operator gave a resource, for people.
+    label: Option<&'a str>,
 }
 
 pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
@@ -59,6 +61,7 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
                     part,
                     item,
                     exposed,
+                    ..
                 } in &placed
                 {
                     let target = (*part, item.original.clone());
@@ -230,10 +233,12 @@ fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> V
     let named = items.into_iter().zip(names);
     let placed = named.filter_map(|((part, item), name)| {
         let exposed = name?.into();
+        let label = item.label;
         Some(Placed {
             part,
             item,
             exposed,
+            label,
         })
     });
     placed.collect()
@@ -312,7 +317,9 @@ fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
         let placed = items.map(|item| Placed {
             part: at,
             item,
-            exposed: item.name.clone(),
+            // Nothing is renamed on the route of one server.
+            exposed: item.original.clone(),
+            label: None,
         });
         tables.fill(kind, &placed.collect::<Vec<_>>(), parts, |_| IDENTITY);
         let page = listing.pages[kind].as_ref();
@@ -335,11 +342,12 @@ impl Tables {
                  part,
                  item,
                  exposed,
+                 label,
              }| Entry {
                 server: parts[*part].offer.server.clone(),
                 original: item.original.clone(),
                 exposed: exposed.clone(),
-                item: item.render(exposed, uris(*part)),
+                item: item.render(exposed, *label, uris(*part)),
                 digest: 0,
             },
         );

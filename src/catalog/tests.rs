@@ -247,7 +247,7 @@ fn rules_apply_on_every_route() {
     Arc::make_mut(&mut offer.listing).tools[1] = raw(r#"{"name":"get_b","description":"old"}"#);
     let catalog = Catalog::build(&naming(), &[offer]);
     let own = catalog.list(&server("s"), Kind::Tools);
-    let expect = r#"[{"description":"New \"text\"", "name": "fetch", "inputSchema": {"type":"object"} },{"name":"get_b","description":"B"}]"#;
+    let expect = r#"[{"description":"New \"text\"", "name": "get_a", "inputSchema": {"type":"object"} },{"name":"get_b","description":"B"}]"#;
     assert_eq!(own.array().as_str(), expect);
     assert_eq!(names(&catalog), ["mcp_s_fetch", "mcp_s_get_b"]);
     for scope in [Scope::All, server("s")] {
@@ -256,7 +256,6 @@ fn rules_apply_on_every_route() {
             "mcp_s_delete_a",
             "put_a",
             "delete_a",
-            "get_a",
             "mcp_s_get_a",
         ] {
             assert!(catalog.tool(&scope, name).is_none(), "{name}");
@@ -264,7 +263,7 @@ fn rules_apply_on_every_route() {
     }
     assert_eq!(
         catalog
-            .tool(&server("s"), "fetch")
+            .tool(&server("s"), "get_a")
             .unwrap()
             .original
             .as_ref(),
@@ -379,9 +378,9 @@ fn a_renamed_item_keeps_the_name_the_operator_chose() {
     let renames = renames.map(|(from, to)| (from.to_owned(), to.to_owned()));
     config(&mut offer).tools.rename = renames.into_iter().collect();
     let catalog = Catalog::build(&naming(), &[offer]);
-    let original = |name| {
+    let original = |name: &str| {
         catalog
-            .tool(&server("s"), name)
+            .tool(&Scope::All, &format!("mcp_s_{name}"))
             .map(|tool| tool.original.to_string())
     };
     assert_eq!(original("search").as_deref(), Some("find"));

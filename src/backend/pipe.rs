@@ -10,7 +10,10 @@ use tokio::{
 };
 
 use super::{Failure, link::Link, mux::Mux};
-use crate::mcp::{Id, Message, Raw, envelope};
+use crate::mcp::{
+    Id, Message, Raw,
+    envelope::{self, Malformed},
+};
 
 /// Messages that may wait for a server to read them.
 const QUEUE_MAX: usize = 256;
@@ -116,18 +119,26 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
     if line.iter().all(u8::is_ascii_whitespace) {
         return;
     }
-    match Message::parse(line) {
-        Ok(message) => link.incoming(message, None),
-        Err(malformed) => {
-            // Servers of 2025-03-26 may answer in arrays.
-            if let Ok(parts) = envelope::split_batch(line) {
-                return parts.iter().for_each(|part| take(part, link, odd));
-            }
-            let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
-            tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
-            odd(&text);
+    let malformed = match Message::parse(line) {
+        Ok(message) => return link.incoming(message, None),
+        Err(malformed) => malformed,
+    };
+    // Servers of 2025-03-26 may answer in arrays. An array within one is no message.
+    let Ok(parts) = envelope::split_batch(line) else {
+        return note_odd(line, &malformed, link, odd);
+    };
+    for part in parts {
+        match Message::parse(&part) {
+            Ok(message) => link.incoming(message, None),
+            Err(malformed) => note_odd(&part, &malformed, link, odd),
         }
     }
+}
+
+fn note_odd(line: &[u8], malformed: &Malformed, link: &Link, odd: &impl Fn(&str)) {
+    let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
+    tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
+    odd(&text);
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.

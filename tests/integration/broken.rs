@@ -180,6 +180,27 @@ async fn junk_on_stdout() {
     gateway.stop().await;
 }
 
+/// Arrays within arrays are odd output however deep they go, not work for the stack.
+#[tokio::test]
+async fn arrays_without_end() {
+    const DEPTH: usize = 100_000;
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let call = backend.asked("tools/call").await;
+    let line = format!("{}{}\n", "[".repeat(DEPTH), "]".repeat(DEPTH));
+    call.raw(&line).await;
+    call.answer("{}").await;
+    client.answer("1").await;
+    let status = gateway.status("x").await;
+    assert_eq!(status["state"], "connected");
+    assert_eq!(status["odd_lines"], 1, "{status}");
+    gateway.stop().await;
+}
+
 /// Ten thousand tools over many pages are listed whole.
 #[tokio::test]
 async fn ten_thousand_tools() {

@@ -284,16 +284,21 @@ impl HttpLink {
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
     /// server that has none answers 405, which is fine. `opened` is told of the first answer.
     pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
+        tokio::select! {
+            biased;
+            () = self.mux.closed.cancelled() => {}
+            () = self.stand(opened) => {}
+        }
+    }
+
+    async fn stand(&self, opened: oneshot::Sender<()>) {
         let mut place = Place::default();
         let mut opened = Some(opened);
-        while !self.mux.closed.is_cancelled() {
+        loop {
             let body = self.resume(place.last_id.as_deref()).await;
             drop(opened.take());
             let Some(body) = body else { return };
-            tokio::select! {
-                () = self.follow_aside(body, &mut place) => {}
-                () = self.mux.closed.cancelled() => return,
-            }
+            self.follow_aside(body, &mut place).await;
             tokio::time::sleep(place.delay()).await;
         }
     }

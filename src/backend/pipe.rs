@@ -67,11 +67,17 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         for message in batch.drain(..) {
             push_line(&message, &mut out);
         }
-        if let Err(error) = writer.write_all(&out).await {
-            return mux.close(format!("it stopped reading: {error}"));
-        }
-        if let Err(error) = writer.flush().await {
-            return mux.close(format!("it stopped reading: {error}"));
+        let written = async {
+            writer.write_all(&out).await?;
+            writer.flush().await
+        };
+        tokio::select! {
+            biased;
+            written = written => if let Err(error) = written {
+                return mux.close(format!("it stopped reading: {error}"));
+            },
+            // Whoever holds the other end may never read it.
+            () = mux.closed.cancelled() => return,
         }
         out.clear();
     }

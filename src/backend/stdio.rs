@@ -16,6 +16,7 @@ use tokio::{
     sync::oneshot,
     time::timeout,
 };
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Failure,
@@ -87,16 +88,21 @@ pub(crate) fn open(
     let tasks = mux.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
     let tail = stderr.clone();
-    tasks.spawn("stderr", async move {
-        read_stderr(errors, tail).await;
-        drop(all_read);
-    });
+    let over = CancellationToken::new();
     let kept = Kept {
         child,
         pid,
         stderr,
         stderr_read,
+        over: over.clone().drop_guard(),
     };
+    tasks.spawn("stderr", async move {
+        tokio::select! {
+            () = read_stderr(errors, tail) => {}
+            () = over.cancelled() => {}
+        }
+        drop(all_read);
+    });
     tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
 }
@@ -145,6 +151,8 @@ struct Kept {
     stderr: StderrTail,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
+    /// Ends the reading of stderr, which a process that left the group may hold open.
+    over: DropGuard,
 }
 
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
@@ -154,6 +162,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
         pid,
         stderr,
         stderr_read,
+        over,
     } = kept;
     tokio::select! {
         status = child.wait() => {
@@ -173,6 +182,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     // The leader is gone; whatever else is in its group goes with it.
     signal_group(pid, Signal::KILL);
     guard.forget(pid);
+    drop(over);
 }
 
 fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {

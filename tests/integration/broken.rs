@@ -122,6 +122,21 @@ async fn a_start_that_takes_too_long() {
     gateway.stop().await;
 }
 
+/// A process that left the group of its server and keeps all three pipes open holds up no stop.
+#[tokio::test]
+async fn pipes_held_open_hold_up_no_stop() {
+    let (gateway, good) = beside_good(
+        "command = \"sh\"\nargs = [\"-c\", \"setsid sleep 20 <&0 & echo gone >&2; exit 3\"]",
+    )
+    .await;
+    is_served(&gateway, &good).await;
+    gateway
+        .status_until("bad", |s| s["stderr"].to_string().contains("gone"))
+        .await;
+    let stopped = tokio::time::timeout(Duration::from_secs(10), gateway.stop()).await;
+    assert!(stopped.is_ok(), "the stop waits for a stranger");
+}
+
 /// Who calls when the server dies is told at once; the next call finds it up again.
 #[tokio::test]
 async fn a_crash_fails_its_calls_at_once() {

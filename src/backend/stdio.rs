@@ -20,6 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Failure,
+    failure::LAST_WORDS,
     guard::Guard,
     link::Link,
     mux::Mux,
@@ -191,7 +192,7 @@ fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
         |status| status.to_string(),
     );
     match stderr.last() {
-        Some(line) => format!("it exited ({status}); last on stderr: {line}"),
+        Some(line) => format!("it exited ({status}){LAST_WORDS}{line}"),
         None => format!("it exited ({status})"),
     }
 }

@@ -1,6 +1,6 @@
 //! Why a server gave no answer, and what its caller is told.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use http::StatusCode;
 
@@ -8,6 +8,9 @@ use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
 };
+
+/// What separates, in the reason of [`Failure::Lost`], our words from what the server wrote last.
+pub(super) const LAST_WORDS: &str = "; last on stderr: ";
 
 /// Why a server gave no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -138,7 +141,8 @@ fn display_body(body: &str) -> String {
 }
 
 impl Failure {
-    /// What the client is told.
+    /// What the client is told. What the server wrote is left to logs and `/status`: it may name
+    /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName) -> RpcError {
         let kind = match self {
             Self::Cancelled => "cancelled",
@@ -155,8 +159,39 @@ impl Failure {
             Self::Timeout { .. } => "timeout",
             Self::Unknown => "unknown_server",
         };
-        RpcError::new(error::INTERNAL, format!("server `{server}`: {self}"))
-            .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+        RpcError::new(
+            error::INTERNAL,
+            format!("server `{server}`: {}", self.for_client()),
+        )
+        .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+    }
+
+    /// The cause without any words of the server.
+    fn for_client(&self) -> Cow<'static, str> {
+        match self {
+            Self::Garbled { .. } => "it broke the protocol".into(),
+            Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
+            Self::Lost { reason } => {
+                let reason = reason.split(LAST_WORDS).next().unwrap_or_default();
+                format!("the connection was lost: {reason}").into()
+            }
+            Self::Refused { .. } => "it refused the handshake".into(),
+            Self::Revision { .. } => "it speaks none of our revisions".into(),
+            Self::Spawn { .. } => "its program cannot be started".into(),
+            Self::Cancelled
+            | Self::Connect { .. }
+            | Self::Disabled
+            | Self::Era { .. }
+            | Self::Header { .. }
+            | Self::RequestTooLarge { .. }
+            | Self::ResponseTooLarge { .. }
+            | Self::SessionGone
+            | Self::Startup { .. }
+            | Self::Timeout { .. }
+            | Self::Tls { .. }
+            | Self::Unauthorized { .. }
+            | Self::Unknown => self.to_string().into(),
+        }
     }
 
     /// Whether the server refuses the era itself, rather than being out of order.
@@ -183,5 +218,57 @@ impl Failure {
             | Self::Unauthorized { .. }
             | Self::Unknown => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_nothing_that_the_server_wrote() {
+        let check = |failure: Failure, expect: &str| {
+            let shown = failure.to_string();
+            assert!(shown.contains("secret"), "{shown}");
+            let server = ServerName::parse("x").unwrap();
+            let told = failure.to_error(&server).to_raw();
+            let expect = format!("server `x`: {expect}");
+            let message = told.get("message");
+            let message = message.as_ref().and_then(Raw::as_text);
+            assert_eq!(message.as_deref(), Some(&*expect));
+            assert!(!told.as_str().contains("secret"), "{}", told.as_str());
+        };
+        let text = || "a secret".to_owned();
+        check(Failure::Garbled { what: text() }, "it broke the protocol");
+        check(
+            Failure::Http {
+                status: StatusCode::BAD_GATEWAY,
+                body: text(),
+            },
+            "it answered HTTP 502 Bad Gateway",
+        );
+        check(
+            Failure::Lost {
+                reason: format!("it exited (exit status: 3){LAST_WORDS}a secret"),
+            },
+            "the connection was lost: it exited (exit status: 3)",
+        );
+        check(
+            Failure::Refused {
+                error: Raw::from_value(&serde_json::json!({ "message": "secret" })),
+            },
+            "it refused the handshake",
+        );
+        check(
+            Failure::Revision { offered: text() },
+            "it speaks none of our revisions",
+        );
+        check(
+            Failure::Spawn {
+                program: text(),
+                error: text(),
+            },
+            "its program cannot be started",
+        );
     }
 }

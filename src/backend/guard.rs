@@ -5,11 +5,12 @@
 //! process that carries our marker in its environment although it left its group.
 
 use std::{
-    collections::HashSet,
-    io::BufRead,
+    collections::{BTreeSet, HashSet},
+    io::{BufRead, Write},
+    os::unix::process::CommandExt,
     path::PathBuf,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    process::{Child, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -29,7 +30,14 @@ pub(crate) struct Guard(Arc<Inner>);
 struct Inner {
     marker: String,
     program: Option<PathBuf>,
-    process: Mutex<Option<std::process::Child>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Every group under guard, so that a successor of the process learns of them all.
+    groups: BTreeSet<u32>,
+    process: Option<Child>,
 }
 
 impl Guard {
@@ -39,7 +47,7 @@ impl Guard {
         Self(Arc::new(Inner {
             marker,
             program,
-            process: Mutex::default(),
+            state: Mutex::default(),
         }))
     }
 
@@ -50,37 +58,35 @@ impl Guard {
 
     /// Puts a process group under guard.
     pub(crate) fn watch(&self, group: u32) {
-        self.tell(&format!("+{group}\n"));
+        let mut state = self.state();
+        let is_new = state.groups.insert(group);
+        if is_new && self.0.program.is_some() && !state.tell(&format!("+{group}\n")) {
+            state.process = self.start();
+            let all: String = state
+                .groups
+                .iter()
+                .map(|group| format!("+{group}\n"))
+                .collect();
+            if !state.tell(&all) {
+                tracing::warn!("no guard process; a kill -9 would leave children behind");
+            }
+        }
     }
 
-    /// Takes a process group that has ended out of guard.
+    /// Takes a process group that has ended out of guard. A guard process that is gone is replaced
+    /// with the next child.
     pub(crate) fn forget(&self, group: u32) {
-        self.tell(&format!("-{group}\n"));
-    }
-
-    fn tell(&self, line: &str) {
-        use std::io::Write;
-
-        let mut process = self
-            .0
-            .process
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if process.is_none() {
-            *process = self.start();
-        }
-        let pipe = process.as_mut().and_then(|process| process.stdin.as_mut());
-        if let Some(pipe) = pipe
-            && let Err(error) = pipe.write_all(line.as_bytes())
-        {
-            tracing::warn!(%error, "the guard process is gone; starting another with the next child");
-            *process = None;
+        let mut state = self.state();
+        if state.groups.remove(&group) {
+            state.tell(&format!("-{group}\n"));
         }
     }
 
-    fn start(&self) -> Option<std::process::Child> {
-        use std::os::unix::process::CommandExt;
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
+    fn start(&self) -> Option<Child> {
         let program = self.0.program.as_ref()?;
         let started = std::process::Command::new(program)
             .arg("guard")
@@ -91,20 +97,35 @@ impl Guard {
             .process_group(0)
             .spawn();
         started
-            .inspect_err(|error| tracing::warn!(%error, "no guard process; a kill -9 would leave children behind"))
+            .inspect_err(|error| tracing::warn!(%error, "the guard process cannot be started"))
             .ok()
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let process = self
+impl State {
+    /// Whether the guard process was told; one that is gone is buried.
+    fn tell(&mut self, lines: &str) -> bool {
+        let pipe = self
             .process
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut process) = process.take() {
+            .as_mut()
+            .and_then(|process| process.stdin.as_mut());
+        let told = pipe.map(|pipe| pipe.write_all(lines.as_bytes()));
+        if let Some(Err(error)) = &told
+            && let Some(mut process) = self.process.take()
+        {
+            tracing::warn!(%error, "the guard process is gone");
+            process.kill().ok();
+            process.wait().ok();
+        }
+        matches!(told, Some(Ok(())))
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
             drop(process.stdin.take());
-            drop(process.wait());
+            process.wait().ok();
         }
     }
 }
@@ -165,4 +186,39 @@ fn marked(marker: &str) -> Vec<Pid> {
     };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter_map(Pid::from_raw).filter(carries).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+
+    /// A program that writes what it is told to a file of its own pid in `dir`.
+    fn scribe(dir: &Path) -> PathBuf {
+        let program = dir.join("scribe");
+        let script = format!("#!/bin/sh\nexec cat > {}/$$\n", dir.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    }
+
+    #[test]
+    fn a_successor_learns_of_every_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let guard = Guard::new(Some(scribe(dir.path())));
+        for group in [11, 12, 13] {
+            guard.watch(group);
+        }
+        guard.forget(12);
+        if let Some(process) = &mut guard.state().process {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        guard.watch(14);
+        let second = guard.state().process.as_ref().unwrap().id();
+        drop(guard);
+        let told = std::fs::read_to_string(dir.path().join(second.to_string())).unwrap();
+        assert_eq!(told, "+11\n+13\n+14\n");
+    }
 }

@@ -13,7 +13,7 @@ use http::{
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Failure,
@@ -38,6 +38,10 @@ const RESUME_AFTER: Duration = Duration::from_millis(500);
 const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Attempts to resume one broken stream without any event in between.
 const RESUMES_MAX: u32 = 5;
+/// How long the server may take to accept a notification or an answer.
+const POST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a post under way may still take once the link has ended.
+const POST_GRACE: Duration = Duration::from_secs(2);
 /// Bytes read of the body of an answer that is no answer.
 const ODD_BODY_BYTES: usize = 512;
 
@@ -280,16 +284,21 @@ impl HttpLink {
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
     /// server that has none answers 405, which is fine. `opened` is told of the first answer.
     pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
+        tokio::select! {
+            biased;
+            () = self.mux.closed.cancelled() => {}
+            () = self.stand(opened) => {}
+        }
+    }
+
+    async fn stand(&self, opened: oneshot::Sender<()>) {
         let mut place = Place::default();
         let mut opened = Some(opened);
-        while !self.mux.closed.is_cancelled() {
+        loop {
             let body = self.resume(place.last_id.as_deref()).await;
             drop(opened.take());
             let Some(body) = body else { return };
-            tokio::select! {
-                () = self.follow_aside(body, &mut place) => {}
-                () = self.mux.closed.cancelled() => return,
-            }
+            self.follow_aside(body, &mut place).await;
             tokio::time::sleep(place.delay()).await;
         }
     }
@@ -312,8 +321,22 @@ impl HttpLink {
         }
     }
 
-    /// Posts a notification or an answer.
+    /// Posts a notification or an answer. It ends soon after the link does.
     pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
+        let ended = async {
+            self.mux.closed.cancelled().await;
+            tokio::time::sleep(POST_GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            posted = timeout(POST_PATIENCE, self.post_whole(bytes, method)) => {
+                posted.unwrap_or(Err(Failure::Timeout { after: POST_PATIENCE }))
+            }
+            () = ended => Err(self.mux.lost()),
+        }
+    }
+
+    async fn post_whole(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
         let request = self.request(Verb::POST, bytes, |headers, talk| {
             let modern = talk
                 .revision
@@ -349,7 +372,7 @@ impl HttpLink {
             return;
         }
         let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
-        drop(tokio::time::timeout(DELETE_PATIENCE, self.send(request)).await);
+        drop(timeout(DELETE_PATIENCE, self.send(request)).await);
     }
 
     fn request(

@@ -23,6 +23,9 @@ use crate::{
     session::{Client, Event},
 };
 
+/// How long an answer to a server may wait until the server reads it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A live link to a server.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -227,7 +230,13 @@ impl Link {
     async fn send_response(&self, id: Id, outcome: Outcome) {
         let bytes = envelope::response(Some(&id), &outcome);
         let sent = match &self.wire {
-            Wire::Pipe(writer) => writer.send(bytes).await.map_err(|_| self.mux.lost()),
+            Wire::Pipe(writer) => tokio::select! {
+                biased;
+                sent = writer.send_timeout(bytes, ANSWER_PATIENCE) => {
+                    sent.map_err(|_| Failure::Timeout { after: ANSWER_PATIENCE })
+                }
+                () = self.mux.closed.cancelled() => Err(self.mux.lost()),
+            },
             Wire::Http(http) => http.post(bytes, "").await,
         };
         if let Err(failure) = sent {

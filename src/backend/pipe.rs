@@ -10,7 +10,10 @@ use tokio::{
 };
 
 use super::{Failure, link::Link, mux::Mux};
-use crate::mcp::{Id, Message, Raw, envelope};
+use crate::mcp::{
+    Id, Message, Raw,
+    envelope::{self, Malformed},
+};
 
 /// Messages that may wait for a server to read them.
 const QUEUE_MAX: usize = 256;
@@ -64,11 +67,17 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         for message in batch.drain(..) {
             push_line(&message, &mut out);
         }
-        if let Err(error) = writer.write_all(&out).await {
-            return mux.close(format!("it stopped reading: {error}"));
-        }
-        if let Err(error) = writer.flush().await {
-            return mux.close(format!("it stopped reading: {error}"));
+        let written = async {
+            writer.write_all(&out).await?;
+            writer.flush().await
+        };
+        tokio::select! {
+            biased;
+            written = written => if let Err(error) = written {
+                return mux.close(format!("it stopped reading: {error}"));
+            },
+            // Whoever holds the other end may never read it.
+            () = mux.closed.cancelled() => return,
         }
         out.clear();
     }
@@ -116,18 +125,26 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
     if line.iter().all(u8::is_ascii_whitespace) {
         return;
     }
-    match Message::parse(line) {
-        Ok(message) => link.incoming(message, None),
-        Err(malformed) => {
-            // Servers of 2025-03-26 may answer in arrays.
-            if let Ok(parts) = envelope::split_batch(line) {
-                return parts.iter().for_each(|part| take(part, link, odd));
-            }
-            let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
-            tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
-            odd(&text);
+    let malformed = match Message::parse(line) {
+        Ok(message) => return link.incoming(message, None),
+        Err(malformed) => malformed,
+    };
+    // Servers of 2025-03-26 may answer in arrays. An array within one is no message.
+    let Ok(parts) = envelope::split_batch(line) else {
+        return note_odd(line, &malformed, link, odd);
+    };
+    for part in parts {
+        match Message::parse(&part) {
+            Ok(message) => link.incoming(message, None),
+            Err(malformed) => note_odd(&part, &malformed, link, odd),
         }
     }
+}
+
+fn note_odd(line: &[u8], malformed: &Malformed, link: &Link, odd: &impl Fn(&str)) {
+    let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
+    tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
+    odd(&text);
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.
@@ -144,16 +161,33 @@ pub(super) fn oversized(limit: usize) -> String {
     format!("a message of the server is larger than limits.response ({limit} bytes)")
 }
 
-/// The id of a message of which only the start is known.
+/// The id of an answer of which only the start is known. Only members of the message itself count,
+/// and only while nothing large precedes them: what is nested in a result may look the same.
 fn leading_id(start: &[u8]) -> Option<Id> {
-    let head = std::str::from_utf8(&start[..start.len().min(ID_SEARCH_BYTES)]).ok()?;
-    let after = &head[head.find("\"id\":")? + 5..];
-    let digits: String = after
-        .trim_start()
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    Raw::parse(digits).ok().and_then(Id::from_raw)
+    let head = std::str::from_utf8(ascii_head(&start[..start.len().min(ID_SEARCH_BYTES)])).ok()?;
+    let mut rest = head.trim_start().strip_prefix('{')?;
+    let mut id = None;
+    loop {
+        let (name, after) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
+        let after = after.trim_start().strip_prefix(':')?.trim_start();
+        let (value, after) = match name {
+            "result" | "error" => return id,
+            "id" | "jsonrpc" => after.split_once(',')?,
+            _ => return None,
+        };
+        if name == "id" {
+            id = Raw::parse(value.trim_end().to_owned())
+                .ok()
+                .and_then(Id::from_raw);
+        }
+        rest = after;
+    }
+}
+
+/// `bytes` up to the first that is not ASCII: ids of ours and names of members are.
+fn ascii_head(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|byte| !byte.is_ascii());
+    &bytes[..end.unwrap_or(bytes.len())]
 }
 
 /// Lines of a byte stream.
@@ -252,9 +286,21 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_cut_message_is_found() {
-        let id = leading_id(br#"{"jsonrpc":"2.0","id": 42,"result":{"conte"#);
-        assert_eq!(id, Some(Id::number(42)));
-        assert_eq!(leading_id(br#"{"jsonrpc":"2.0","result":{"#), None);
+    fn the_id_of_a_cut_message_is_its_own() {
+        let check = |start: &str, expect: Option<u64>| {
+            let found = leading_id(start.as_bytes())
+                .as_ref()
+                .and_then(Id::as_number);
+            assert_eq!(found, expect, "{start}");
+        };
+        check(r#"{"jsonrpc":"2.0","id": 42,"result":{"conte"#, Some(42));
+        check(r#" { "id" : 7 , "jsonrpc":"2.0","error":{"é"#, Some(7));
+        check(r#"{"jsonrpc":"2.0","result":{"#, None);
+        check(r#"{"jsonrpc":"2.0","result":{"id":3,"x":"#, None);
+        check(r#"{"jsonrpc":"2.0","id":4,"method":"sampling/create"#, None);
+        check(r#"{"jsonrpc":"2.0","method":"m","id":4,"params":{"#, None);
+        check(r#"{"jsonrpc":"2.0","params":{"id":5,"result":"#, None);
+        check(r#"{"note":",\"id\":6,\"result\":","id":8,"result":"#, None);
+        check(r#"{"jsonrpc":"2.0","id":9"#, None);
     }
 }

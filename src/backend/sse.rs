@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, StatusCode, Uri,
     header::{ACCEPT, CONTENT_TYPE},
 };
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     Failure,
@@ -25,6 +26,16 @@ use crate::{
 
 /// Messages that may wait for the server to take them.
 const QUEUE_MAX: usize = 256;
+/// Messages that may wait for their acknowledgement at a time.
+const POSTS_MAX: usize = 64;
+/// How long a message goes unacknowledged before the next one is sent.
+const HEAD_START: Duration = Duration::from_millis(50);
+/// How long the server may take to acknowledge a message. Some do so only with the answer.
+const ACK_PATIENCE: Duration = Duration::from_secs(600);
+/// How long the body of an acknowledgement may take.
+const ACK_BODY_PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes read of the body of an acknowledgement.
+const ACK_BYTES_MAX: usize = 64 * 1024;
 /// How long the server may take to name its endpoint.
 const ENDPOINT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,7 +52,7 @@ pub(crate) async fn open(
         reader: sse::Reader::new(mux.settings.response_bytes_max),
         is_oversized: false,
     };
-    let named = tokio::time::timeout(ENDPOINT_PATIENCE, stream.endpoint());
+    let named = timeout(ENDPOINT_PATIENCE, stream.endpoint());
     let named = named.await.ok().flatten().ok_or_else(|| Failure::Garbled {
         what: "its event stream did not begin with an `endpoint` event".to_owned(),
     })?;
@@ -50,7 +61,12 @@ pub(crate) async fn open(
     let link = Arc::new(Link::pipe(Arc::clone(&mux), send));
     let tasks = mux.tasks.clone();
     tasks.spawn("sse reader", read(stream, Arc::clone(&link)));
-    tasks.spawn("sse writer", write(client, endpoint, headers, queue, mux));
+    let outlet = Outlet {
+        client,
+        endpoint,
+        headers,
+    };
+    tasks.spawn("sse writer", write(outlet, queue, mux));
     Ok(link)
 }
 
@@ -165,36 +181,68 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
     }
 }
 
-async fn write(
+/// Where messages for the server go.
+struct Outlet {
     client: HttpClient,
     endpoint: Uri,
     headers: HeaderMap,
-    mut queue: mpsc::Receiver<Bytes>,
-    mux: Arc<Mux>,
-) {
-    loop {
-        let message = tokio::select! {
-            message = queue.recv() => message,
-            () = mux.closed.cancelled() => return,
-        };
-        let Some(message) = message else { return };
+}
+
+async fn write(outlet: Outlet, queue: mpsc::Receiver<Bytes>, mux: Arc<Mux>) {
+    tokio::select! {
+        biased;
+        ended = outlet.send_all(queue) => if let Err(reason) = ended {
+            mux.close(reason);
+        },
+        () = mux.closed.cancelled() => {}
+    }
+}
+
+impl Outlet {
+    /// Posts what the queue holds, in order as long as the server acknowledges soon. One that
+    /// acknowledges a call only with its end holds the next message up by [`HEAD_START`].
+    async fn send_all(&self, mut queue: mpsc::Receiver<Bytes>) -> Result<(), String> {
+        let mut slow = FuturesUnordered::new();
+        loop {
+            let message = tokio::select! {
+                biased;
+                Some(posted) = slow.next() => {
+                    posted?;
+                    continue;
+                }
+                message = queue.recv(), if slow.len() < POSTS_MAX => message,
+            };
+            let Some(message) = message else {
+                return Ok(());
+            };
+            let mut post = Box::pin(self.post(message));
+            match timeout(HEAD_START, &mut post).await {
+                Ok(posted) => posted?,
+                Err(_) => slow.push(post),
+            }
+        }
+    }
+
+    async fn post(&self, message: Bytes) -> Result<(), String> {
         let mut request = HttpRequest::new(Full::new(message));
         *request.method_mut() = Verb::POST;
-        request.uri_mut().clone_from(&endpoint);
-        request.headers_mut().clone_from(&headers);
+        request.uri_mut().clone_from(&self.endpoint);
+        request.headers_mut().clone_from(&self.headers);
         request
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        match client.request(request).await {
-            Ok(response) if response.status().is_success() => {
-                // The acknowledgement is read so that the connection can be used again.
-                drop(response.into_body().collect().await);
-            }
-            Ok(response) => {
-                return mux.close(format!("it answered {} to a message", response.status()));
-            }
-            Err(error) => return mux.close(client::explain(&error)),
+        let response = timeout(ACK_PATIENCE, self.client.request(request))
+            .await
+            .map_err(|_| format!("it did not acknowledge a message within {ACK_PATIENCE:?}"))?
+            .map_err(|error| client::explain(&error))?;
+        if !response.status().is_success() {
+            return Err(format!("it answered {} to a message", response.status()));
         }
+        // The acknowledgement is read so that the connection can be used again; one that is long
+        // or slow costs the connection.
+        let body = Limited::new(response.into_body(), ACK_BYTES_MAX);
+        drop(timeout(ACK_BODY_PATIENCE, body.collect()).await);
+        Ok(())
     }
 }
 

@@ -16,9 +16,11 @@ use tokio::{
     sync::oneshot,
     time::timeout,
 };
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Failure,
+    failure::LAST_WORDS,
     guard::Guard,
     link::Link,
     mux::Mux,
@@ -87,16 +89,21 @@ pub(crate) fn open(
     let tasks = mux.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
     let tail = stderr.clone();
-    tasks.spawn("stderr", async move {
-        read_stderr(errors, tail).await;
-        drop(all_read);
-    });
+    let over = CancellationToken::new();
     let kept = Kept {
         child,
         pid,
         stderr,
         stderr_read,
+        over: over.clone().drop_guard(),
     };
+    tasks.spawn("stderr", async move {
+        tokio::select! {
+            () = read_stderr(errors, tail) => {}
+            () = over.cancelled() => {}
+        }
+        drop(all_read);
+    });
     tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
 }
@@ -145,6 +152,8 @@ struct Kept {
     stderr: StderrTail,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
+    /// Ends the reading of stderr, which a process that left the group may hold open.
+    over: DropGuard,
 }
 
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
@@ -154,6 +163,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
         pid,
         stderr,
         stderr_read,
+        over,
     } = kept;
     tokio::select! {
         status = child.wait() => {
@@ -173,6 +183,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     // The leader is gone; whatever else is in its group goes with it.
     signal_group(pid, Signal::KILL);
     guard.forget(pid);
+    drop(over);
 }
 
 fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
@@ -181,7 +192,7 @@ fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
         |status| status.to_string(),
     );
     match stderr.last() {
-        Some(line) => format!("it exited ({status}); last on stderr: {line}"),
+        Some(line) => format!("it exited ({status}){LAST_WORDS}{line}"),
         None => format!("it exited ({status})"),
     }
 }

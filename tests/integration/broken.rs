@@ -122,6 +122,21 @@ async fn a_start_that_takes_too_long() {
     gateway.stop().await;
 }
 
+/// A process that left the group of its server and keeps all three pipes open holds up no stop.
+#[tokio::test]
+async fn pipes_held_open_hold_up_no_stop() {
+    let (gateway, good) = beside_good(
+        "command = \"sh\"\nargs = [\"-c\", \"setsid sleep 20 <&0 & echo gone >&2; exit 3\"]",
+    )
+    .await;
+    is_served(&gateway, &good).await;
+    gateway
+        .status_until("bad", |s| s["stderr"].to_string().contains("gone"))
+        .await;
+    let stopped = tokio::time::timeout(Duration::from_secs(10), gateway.stop()).await;
+    assert!(stopped.is_ok(), "the stop waits for a stranger");
+}
+
 /// Who calls when the server dies is told at once; the next call finds it up again.
 #[tokio::test]
 async fn a_crash_fails_its_calls_at_once() {
@@ -177,6 +192,27 @@ async fn junk_on_stdout() {
     assert_eq!(status["state"], "connected");
     assert!(status["odd_lines"].as_u64().unwrap() >= 5, "{status}");
     assert!(status["last_odd_line"].as_str().unwrap().contains("ready"));
+    gateway.stop().await;
+}
+
+/// Arrays within arrays are odd output however deep they go, not work for the stack.
+#[tokio::test]
+async fn arrays_without_end() {
+    const DEPTH: usize = 100_000;
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let call = backend.asked("tools/call").await;
+    let line = format!("{}{}\n", "[".repeat(DEPTH), "]".repeat(DEPTH));
+    call.raw(&line).await;
+    call.answer("{}").await;
+    client.answer("1").await;
+    let status = gateway.status("x").await;
+    assert_eq!(status["state"], "connected");
+    assert_eq!(status["odd_lines"], 1, "{status}");
     gateway.stop().await;
 }
 

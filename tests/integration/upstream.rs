@@ -210,6 +210,23 @@ async fn an_old_server_is_found_behind_its_url() {
     }
 }
 
+/// A server of the old transport that acknowledges a call only with its answer holds up no other.
+#[tokio::test]
+async fn late_acknowledgements_hold_up_nobody() {
+    let backend = Backend::start(Transport::Sse, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    backend.acknowledge_late();
+    client.ask("1", "tools/call", ECHO).await;
+    let first = backend.asked("tools/call").await;
+    client.ask("2", "tools/call", ECHO).await;
+    backend.asked("tools/call").await.answer("{}").await;
+    client.answer("2").await;
+    first.answer("{}").await;
+    client.answer("1").await;
+    gateway.stop().await;
+}
+
 /// Answers that are none: the caller is told what came instead.
 #[tokio::test]
 async fn statuses_without_an_answer_are_named() {

@@ -10,7 +10,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -102,6 +102,8 @@ pub(crate) struct Script {
     lists: Mutex<HashMap<&'static str, String>>,
     hook: Mutex<Option<Hook>>,
     gate: Mutex<Option<Gate>>,
+    /// HTTP+SSE: messages are heard at once, and acknowledged never.
+    late: AtomicBool,
     conns: Mutex<Vec<Arc<Conn>>>,
     listens: Mutex<Vec<Arc<Asked>>>,
     ignored: Mutex<Vec<Asked>>,
@@ -189,6 +191,7 @@ impl Backend {
             ),
             hook: Mutex::default(),
             gate: Mutex::default(),
+            late: AtomicBool::default(),
             conns: Mutex::default(),
             listens: Mutex::default(),
             ignored: Mutex::default(),
@@ -244,6 +247,11 @@ impl Backend {
     ) -> &Self {
         *lock(&self.script.gate) = Some(Arc::new(gate));
         self
+    }
+
+    /// HTTP+SSE: from now on messages are heard at once, and acknowledged never.
+    pub(crate) fn acknowledge_late(&self) {
+        self.script.late.store(true, Ordering::SeqCst);
     }
 
     /// The config of this server.

@@ -1,6 +1,10 @@
 //! The scripted server behind streamable HTTP and HTTP+SSE.
 
-use std::{io, pin::Pin, sync::Arc};
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+};
 
 use ::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
@@ -48,6 +52,9 @@ async fn handle(script: Arc<Script>, request: Request<Incoming>) -> io::Result<R
                 return Ok(status(404));
             };
             script.take(&text, &conn, parts.headers, Reply::Pipe).await;
+            if script.late.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
             Ok(status(202))
         }
         (Transport::Sse, _) => Ok(status(405)),

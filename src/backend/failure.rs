@@ -183,6 +183,7 @@ impl Failure {
             | Self::Disabled
             | Self::Era { .. }
             | Self::Header { .. }
+            | Self::InstancesBusy { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone

@@ -62,12 +62,12 @@ impl Guard {
         let is_new = state.groups.insert(group);
         if is_new && self.0.program.is_some() && !state.tell(&format!("+{group}\n")) {
             state.process = self.start();
-            let all: String = state
+            let all: Vec<_> = state
                 .groups
                 .iter()
                 .map(|group| format!("+{group}\n"))
                 .collect();
-            if !state.tell(&all) {
+            if !state.tell(&all.concat()) {
                 tracing::warn!("no guard process; a kill -9 would leave children behind");
             }
         }

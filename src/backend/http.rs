@@ -34,6 +34,8 @@ use crate::{
 const DELETE_PATIENCE: Duration = Duration::from_secs(2);
 /// Wait before a broken stream is resumed, when the server named none.
 const RESUME_AFTER: Duration = Duration::from_millis(500);
+/// Shortest such wait that a server may name.
+const RESUME_AFTER_MIN: Duration = Duration::from_millis(10);
 /// Longest such wait that a server may name.
 const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Attempts to resume one broken stream without any event in between.
@@ -229,7 +231,10 @@ impl HttpLink {
                 }));
             }
             tokio::time::sleep(place.delay()).await;
-            body = self.resume(Some(&last)).await;
+            body = match self.resume(Some(&last)).await {
+                Opening::Stream(body) => Some(body),
+                Opening::Failed | Opening::NoneEver | Opening::NotFound => None,
+            };
             place.idle_ends += 1;
         }
     }
@@ -271,14 +276,21 @@ impl HttpLink {
     }
 
     /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
-    async fn resume(&self, last: Option<&str>) -> Option<Incoming> {
+    async fn resume(&self, last: Option<&str>) -> Opening {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
             if let Some(Ok(last)) = last.map(HeaderValue::from_str) {
                 headers.insert(header::LAST_EVENT_ID, last);
             }
         });
-        let response = self.send(request).await.ok()?;
-        matches!(content_type(&response), Content::Events).then(|| response.into_body())
+        match self.send(request).await {
+            Ok(response) => match (content_type(&response), response.status()) {
+                (Content::Events, _) => Opening::Stream(response.into_body()),
+                (_, StatusCode::METHOD_NOT_ALLOWED) => Opening::NoneEver,
+                (_, StatusCode::NOT_FOUND) => Opening::NotFound,
+                (Content::Json | Content::Other, _) => Opening::Failed,
+            },
+            Err(_) => Opening::Failed,
+        }
     }
 
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
@@ -294,12 +306,25 @@ impl HttpLink {
     async fn stand(&self, opened: oneshot::Sender<()>) {
         let mut place = Place::default();
         let mut opened = Some(opened);
+        let mut was_open = false;
+        let mut failures = 0;
         loop {
-            let body = self.resume(place.last_id.as_deref()).await;
+            let opening = self.resume(place.last_id.as_deref()).await;
             drop(opened.take());
-            let Some(body) = body else { return };
-            self.follow_aside(body, &mut place).await;
-            tokio::time::sleep(place.delay()).await;
+            match opening {
+                Opening::Stream(body) => {
+                    was_open = true;
+                    failures = 0;
+                    self.follow_aside(body, &mut place).await;
+                }
+                // Where a stream was, only the session can be what is missing.
+                Opening::NotFound if was_open && self.talk().session.is_some() => {
+                    return self.mux.forget_session();
+                }
+                Opening::NoneEver | Opening::NotFound => return,
+                Opening::Failed => failures += 1,
+            }
+            tokio::time::sleep(place.delay_after(failures)).await;
         }
     }
 
@@ -470,8 +495,30 @@ impl Place {
     fn delay(&self) -> Duration {
         self.retry_ms
             .map_or(RESUME_AFTER, Duration::from_millis)
+            .clamp(RESUME_AFTER_MIN, RESUME_AFTER_MAX)
+    }
+
+    /// The wait after so many failures in a row, each of which doubles it.
+    fn delay_after(&self, failures: u32) -> Duration {
+        let delay = match failures {
+            0 => self.delay(),
+            _ => self.delay().max(RESUME_AFTER),
+        };
+        delay
+            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
             .min(RESUME_AFTER_MAX)
     }
+}
+
+/// What came of opening a stream.
+enum Opening {
+    /// No answer, or one that says nothing about the next attempt.
+    Failed,
+    /// The server has no such streams.
+    NoneEver,
+    /// The server has no such stream, or no such session.
+    NotFound,
+    Stream(Incoming),
 }
 
 enum Content {

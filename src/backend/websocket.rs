@@ -1,14 +1,23 @@
 //! Servers behind a WebSocket: subprotocol `mcp`, one text frame a message.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
 use http::HeaderValue;
 use tokio::{
     net::TcpStream,
     sync::mpsc,
-    time::{interval, timeout},
+    time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_tungstenite::{
     Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
@@ -22,8 +31,12 @@ use crate::{config::Remote, mcp::Message};
 
 /// Messages that may wait for the server to take them.
 const QUEUE_MAX: usize = 256;
-/// Silence after which a ping is sent, so that a dead peer is noticed.
+/// Time between pings; a peer from which nothing came in between is dead.
 const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long the peer may take to read a message.
+const SEND_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the peer may take to read that the socket is closed.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -72,36 +85,66 @@ pub(crate) async fn open(
     Ok(link)
 }
 
-async fn run(mut socket: Socket, mut queue: mpsc::Receiver<Bytes>, link: Arc<Link>) {
+async fn run(socket: Socket, queue: mpsc::Receiver<Bytes>, link: Arc<Link>) {
     let mux = Arc::clone(&link.mux);
-    let mut ping = interval(PING_EVERY);
-    let reason = loop {
-        let sent = tokio::select! {
-            frame = socket.next() => match frame {
-                Some(Ok(frame)) => match take(frame, &link) {
-                    Some(reason) => break reason,
-                    None => continue,
-                },
-                Some(Err(tungstenite::Error::Capacity(_))) => {
-                    break pipe::oversized(mux.settings.response_bytes_max);
-                }
-                Some(Err(error)) => break error.to_string(),
-                None => break "it closed the socket".to_owned(),
-            },
-            message = queue.recv() => match message.map(Utf8Bytes::try_from) {
-                Some(Ok(text)) => socket.send(Frame::Text(text)).await,
-                Some(Err(_)) => continue,
-                None => break "it is being stopped".to_owned(),
-            },
-            _ = ping.tick() => socket.send(Frame::Ping(Bytes::new())).await,
-            () = mux.closed.cancelled() => break "it is being stopped".to_owned(),
-        };
-        if let Err(error) = sent {
-            break error.to_string();
-        }
+    let (mut sink, stream) = socket.split();
+    // Whether anything was heard since the last ping.
+    let heard = AtomicBool::new(true);
+    let reason = tokio::select! {
+        reason = read(stream, &link, &heard) => reason,
+        reason = write(&mut sink, queue, &heard) => reason,
+        () = mux.closed.cancelled() => "it is being stopped".to_owned(),
     };
     mux.close(reason);
-    drop(socket.close(None).await);
+    drop(timeout(CLOSE_PATIENCE, sink.close()).await);
+}
+
+/// Reads until the link is over; says why.
+async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicBool) -> String {
+    loop {
+        let frame = match stream.next().await {
+            Some(Ok(frame)) => frame,
+            Some(Err(tungstenite::Error::Capacity(_))) => {
+                return pipe::oversized(link.mux.settings.response_bytes_max);
+            }
+            Some(Err(error)) => return error.to_string(),
+            None => return "it closed the socket".to_owned(),
+        };
+        heard.store(true, Ordering::Relaxed);
+        if let Some(reason) = take(frame, link) {
+            return reason;
+        }
+    }
+}
+
+/// Writes until the link is over; says why.
+async fn write(
+    sink: &mut SplitSink<Socket, Frame>,
+    mut queue: mpsc::Receiver<Bytes>,
+    heard: &AtomicBool,
+) -> String {
+    let mut ping = interval(PING_EVERY);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let frame = tokio::select! {
+            message = queue.recv() => match message.map(Utf8Bytes::try_from) {
+                Some(Ok(text)) => Frame::Text(text),
+                Some(Err(_)) => continue,
+                None => return "it is being stopped".to_owned(),
+            },
+            _ = ping.tick() => {
+                if !heard.swap(false, Ordering::Relaxed) {
+                    return format!("it gave no sign of life for {PING_EVERY:?}");
+                }
+                Frame::Ping(Bytes::new())
+            }
+        };
+        match timeout(SEND_PATIENCE, sink.send(frame)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return format!("it took no message for {SEND_PATIENCE:?}"),
+        }
+    }
 }
 
 /// Takes one frame; a reason when it ends the link.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport};
+use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport, soon};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -190,6 +190,30 @@ async fn a_broken_stream_is_followed_again() {
         client.is_quiet().await;
         gateway.stop().await;
     }
+}
+
+/// The stream for messages that belong to no call is tried again when it cannot be opened at first.
+#[tokio::test]
+async fn a_standing_stream_is_tried_again() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let refused = AtomicBool::new(false);
+    backend.on_http(move |verb, _| {
+        (verb == "GET" && !refused.swap(true, Ordering::SeqCst)).then_some(503)
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    backend.set_list("tools/list", r#"[{"name":"new","inputSchema":{}}]"#);
+    backend.list_changed("tools").await;
+    gateway
+        .status_until("x", |s| s["state"] == "connected")
+        .await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    soon("the new tool is listed", async {
+        while client.list("tools").await.len() != 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    gateway.stop().await;
 }
 
 /// A URL is tried as streamable HTTP first, then as HTTP+SSE.

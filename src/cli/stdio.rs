@@ -50,7 +50,6 @@ async fn serve(config: &Config, scope: Scope) -> ExitCode {
         () = interrupted() => {}
     }
     let drained = core.stop().await;
-    // A thread of the runtime may still wait for input that never comes.
     if drained {
         ExitCode::SUCCESS
     } else {

@@ -1,16 +1,37 @@
 //! `tollbridge stdio` as a client launches it: a process of its own, spoken to over its pipes.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    process::Command,
+    process::{Child, Command},
 };
 
 use crate::support::{
     Backend, Era, TestGateway, Transport, soon,
     wire::{Envelope, notification, request},
 };
+
+/// A termination ends it although its client keeps the input open.
+#[tokio::test]
+async fn a_launched_gateway_ends_on_sigterm() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("tollbridge.toml");
+    std::fs::write(&config, TestGateway::new().text()).unwrap();
+    let mut child = launch(&config);
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ping = request("1", "ping", "{}");
+    input
+        .write_all(format!("{ping}\n").as_bytes())
+        .await
+        .unwrap();
+    soon("it answers", lines.next_line()).await.unwrap();
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    let process = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    assert!(soon("it ends", child.wait()).await.unwrap().success());
+}
 
 /// A whole conversation, with nothing but messages on stdout, and an end when the input ends.
 #[tokio::test]
@@ -19,16 +40,7 @@ async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("tollbridge.toml");
     std::fs::write(&config, TestGateway::new().server("x", &backend).text()).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollbridge"))
-        .arg("stdio")
-        .arg("--config")
-        .arg(&config)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let mut child = launch(&config);
     let mut input = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let params = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
@@ -71,4 +83,17 @@ async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
     );
     assert!(soon("it ends", child.wait()).await.unwrap().success());
     soon("its server ends with it", asked.conn.closed.cancelled()).await;
+}
+
+fn launch(config: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_tollbridge"))
+        .arg("stdio")
+        .arg("--config")
+        .arg(config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }

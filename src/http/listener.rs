@@ -21,10 +21,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Edge;
-use crate::config::{Config, Tls};
+use crate::{
+    config::{Config, Tls},
+    task::Tasks,
+};
 
 /// How long a client may take for its TLS handshake, and for the headers of a request.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
+/// How long connections may go on once every task has been told to end.
+const CUT_OFF: Duration = Duration::from_secs(1);
 /// Pause after the system refused a connection (out of descriptors), so that it can recover.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -177,11 +182,17 @@ impl Connection {
         }
         match tls {
             None => self.talk(stream).await,
-            Some(tls) => match timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.talk(stream).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
-            },
+            Some(tls) => {
+                let accepted = tokio::select! {
+                    accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
+                    () = self.stop.cancelled() => return,
+                };
+                match accepted {
+                    Ok(Ok(stream)) => self.talk(stream).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                }
+            }
         }
     }
 
@@ -207,13 +218,25 @@ impl Connection {
             ended = connection.as_mut() => ended,
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    ended = connection => ended,
+                    () = cut_off(&self.edge.tasks) => {
+                        return tracing::debug!("a connection was cut off");
+                    }
+                }
             }
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
         }
     }
+}
+
+/// Completes a little after every task was told to end: a client that does not read, or that sends
+/// half a body, would keep its connection for ever.
+async fn cut_off(tasks: &Tasks) {
+    tasks.stop_token().cancelled().await;
+    sleep(CUT_OFF).await;
 }
 
 /// hyper refuses smaller read buffers.

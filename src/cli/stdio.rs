@@ -42,7 +42,7 @@ impl Stdio {
 
 async fn serve(config: &Config, scope: Scope) -> ExitCode {
     let core = Core::start(config, surroundings());
-    let edge = Edge::new(Arc::clone(&core.proxy), scope, &config.limits, core.tasks());
+    let edge = Edge::new(Arc::clone(&core.proxy), scope, config, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     tokio::select! {

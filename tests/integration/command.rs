@@ -33,13 +33,39 @@ async fn a_launched_gateway_ends_on_sigterm() {
     assert!(soon("it ends", child.wait()).await.unwrap().success());
 }
 
+/// An open listen stream does not keep it alive once its input has ended.
+#[tokio::test]
+async fn a_launched_gateway_ends_with_its_input_while_it_is_listened_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("tollbridge.toml");
+    let text = TestGateway::new().text();
+    std::fs::write(&config, text.replace("\"0s\"", "\"60s\"")).unwrap();
+    let mut child = launch(&config);
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let params = r#"{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}"#;
+    let listen = request("1", "subscriptions/listen", params);
+    input
+        .write_all(format!("{listen}\n").as_bytes())
+        .await
+        .unwrap();
+    let told = soon("it listens", lines.next_line())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(told.contains("notifications/subscriptions"), "{told}");
+    drop(input);
+    assert!(soon("it ends", child.wait()).await.unwrap().success());
+}
+
 /// A whole conversation, with nothing but messages on stdout, and an end when the input ends.
 #[tokio::test]
 async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("tollbridge.toml");
-    std::fs::write(&config, TestGateway::new().server("x", &backend).text()).unwrap();
+    let text = TestGateway::new().server("x", &backend).text();
+    std::fs::write(&config, text.replace("\"0s\"", "\"10s\"")).unwrap();
     let mut child = launch(&config);
     let mut input = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -26,7 +26,8 @@ use crate::{
     task::Tasks,
 };
 
-/// How long a client may take for its TLS handshake, and for the headers of a request.
+/// How long a client may take for its TLS handshake, for its first request, and for the headers of
+/// each.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
 /// How long connections may go on once every task has been told to end.
 const CUT_OFF: Duration = Duration::from_secs(1);
@@ -198,7 +199,10 @@ impl Connection {
 
     async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
         let edge = Arc::clone(&self.edge);
+        let heard = CancellationToken::new();
+        let hear = heard.clone();
         let service = service_fn(move |request| {
+            hear.cancel();
             let edge = Arc::clone(&edge);
             async move { Ok::<_, Infallible>(edge.handle(request).await) }
         });
@@ -216,6 +220,7 @@ impl Connection {
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            () = silence(&heard) => return tracing::debug!("a connection brought no request"),
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
@@ -229,6 +234,13 @@ impl Connection {
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
         }
+    }
+}
+
+/// Completes when no request was heard in time, and never once one was.
+async fn silence(heard: &CancellationToken) {
+    if timeout(HANDSHAKE_PATIENCE, heard.cancelled()).await.is_ok() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -65,13 +65,17 @@ impl Core {
         &self.tasks
     }
 
-    /// Stops everything; running calls may finish until the drain timeout. Whether all did.
+    /// Stops everything; running calls may finish until the drain timeout. Whether they and every
+    /// task did.
     pub async fn stop(self) -> bool {
         self.draining.cancel();
         let drained = timeout(self.drain_timeout, self.idle()).await.is_ok();
         self.proxy.sessions().close_all();
-        self.tasks.finish().await;
-        drained
+        let finished = timeout(STOP_PATIENCE, self.tasks.finish()).await.is_ok();
+        if !finished {
+            tracing::warn!("something did not end within {STOP_PATIENCE:?}; it is left behind");
+        }
+        drained && finished
     }
 
     async fn idle(&self) {
@@ -80,6 +84,9 @@ impl Core {
         }
     }
 }
+
+/// How long tasks may take to end once they were told to; longer than a server may take.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause between looks at the calls that are still running.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);

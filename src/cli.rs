@@ -102,7 +102,12 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
         .enable_all()
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let code = runtime.block_on(work);
+            // A thread of the runtime may still wait for input that never comes.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             say(&format!("no runtime: {error}\n"));
             ExitCode::FAILURE

@@ -31,7 +31,7 @@ use crate::{
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
 use origin::Guard;
-pub(crate) use streamable::told;
+pub(crate) use streamable::{BATCH_MAX, told};
 
 /// What every HTTP handler needs.
 #[derive(Debug)]

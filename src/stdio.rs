@@ -1,14 +1,19 @@
 //! The downstream edge on stdin and stdout, for clients that launch a command. Both eras.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
     backend::{Line, Lines, push_line},
+    config::Config,
+    http::BATCH_MAX,
     mcp::{
         Era, Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error,
         json as scan, meta::Meta,
@@ -32,17 +37,16 @@ pub struct Edge {
     anonymous: Arc<Agent>,
     line_bytes_max: usize,
     depth_max: usize,
+    /// How long running calls may go on once the input has ended.
+    drain_timeout: Duration,
+    /// Cancelled when the input has ended: nothing is left to be listened to.
+    listening: CancellationToken,
     tasks: Tasks,
 }
 
 impl Edge {
     /// An edge for one client that sees `scope`.
-    pub fn new(
-        proxy: Arc<Proxy>,
-        scope: Scope,
-        limits: &crate::config::Limits,
-        tasks: &Tasks,
-    ) -> Arc<Self> {
+    pub fn new(proxy: Arc<Proxy>, scope: Scope, config: &Config, tasks: &Tasks) -> Arc<Self> {
         let anonymous = Arc::new(Agent::anonymous());
         let session = Arc::new(Session::new(Kind::Stdio, Arc::clone(&anonymous), scope));
         proxy.sessions().adopt(&session);
@@ -52,31 +56,59 @@ impl Edge {
             session,
             stream,
             anonymous,
-            line_bytes_max: limits.body,
-            depth_max: limits.depth,
+            line_bytes_max: config.limits.body,
+            depth_max: config.limits.depth,
+            drain_timeout: config.drain_timeout,
+            listening: CancellationToken::new(),
             tasks: tasks.clone(),
         })
     }
 
-    /// Reads requests and writes answers. Ends when the input does, once every answer is written.
+    /// Reads requests and writes answers. Ends when the input does, once every answer is written or
+    /// the drain timeout is over, and when the output is closed.
     pub async fn serve<R, W>(self: Arc<Self>, input: R, output: W, stop: CancellationToken)
     where
         R: AsyncRead + Send + Unpin,
         W: AsyncWrite + Send + Unpin,
     {
         let write = self.write(output);
+        tokio::pin!(write);
         let read = async {
             tokio::select! {
-                () = self.read(input) => {}
+                () = self.read(input) => self.drain(&stop).await,
                 () = stop.cancelled() => {}
-            }
-            while self.session.in_flight() > 0 && !stop.is_cancelled() {
-                tokio::time::sleep(DRAIN_LOOK).await;
             }
             self.stream.finish();
         };
-        tokio::join!(write, read);
+        tokio::select! {
+            // The writer takes its place in the stream before anything is pushed.
+            biased;
+            () = &mut write => {}
+            () = self.session.ended.cancelled() => {}
+            () = read => {
+                if timeout(FLUSH_PATIENCE, write).await.is_err() {
+                    tracing::warn!("the client does not read its input; answers are lost");
+                }
+            }
+        }
         self.proxy.sessions().close(&self.session.id);
+    }
+
+    /// Lets running calls finish, but for those that wait for the client.
+    async fn drain(&self, stop: &CancellationToken) {
+        self.listening.cancel();
+        self.session.set_mute();
+        let idle = async {
+            while self.session.in_flight() > 0 {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        tokio::select! {
+            drained = timeout(self.drain_timeout, idle) => if drained.is_err() {
+                tracing::warn!("calls did not finish within {:?}", self.drain_timeout);
+            },
+            () = stop.cancelled() => {}
+        }
     }
 
     async fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, input: R) {
@@ -143,6 +175,10 @@ impl Edge {
             .opening()
             .is_some_and(|o| o.revision.has_batches());
         match envelope::split_batch(line) {
+            Ok(parts) if batches && parts.len() > BATCH_MAX => {
+                let message = format!("a batch has at most {BATCH_MAX} messages");
+                self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+            }
             Ok(parts) if batches => parts.iter().for_each(|part| self.take_line(part)),
             Ok(_) | Err(_) => {
                 let message = "batches exist in sessions of 2025-03-26 only";
@@ -223,7 +259,11 @@ impl Edge {
         logs: Logs,
         progress_token: Option<Raw>,
     ) -> Result<Started, RpcError> {
-        let cancel = CancellationToken::new();
+        let cancel = if request.method == Method::Listen {
+            self.listening.child_token()
+        } else {
+            CancellationToken::new()
+        };
         let running = self
             .session
             .begin(&request.id, cancel.clone())
@@ -304,4 +344,6 @@ struct RunningCall {
 }
 
 /// Pause between looks at the calls that are still running.
-const DRAIN_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
+/// How long a client may take to read the last answers.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(5);

@@ -42,7 +42,7 @@ impl Stdio {
 
 async fn serve(config: &Config, scope: Scope) -> ExitCode {
     let core = Core::start(config, surroundings());
-    let edge = Edge::new(Arc::clone(&core.proxy), scope, &config.limits, core.tasks());
+    let edge = Edge::new(Arc::clone(&core.proxy), scope, config, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     tokio::select! {
@@ -50,7 +50,6 @@ async fn serve(config: &Config, scope: Scope) -> ExitCode {
         () = interrupted() => {}
     }
     let drained = core.stop().await;
-    // A thread of the runtime may still wait for input that never comes.
     if drained {
         ExitCode::SUCCESS
     } else {

@@ -21,10 +21,16 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Edge;
-use crate::config::{Config, Tls};
+use crate::{
+    config::{Config, Tls},
+    task::Tasks,
+};
 
-/// How long a client may take for its TLS handshake, and for the headers of a request.
+/// How long a client may take for its TLS handshake, for its first request, and for the headers of
+/// each.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
+/// How long connections may go on once every task has been told to end.
+const CUT_OFF: Duration = Duration::from_secs(1);
 /// Pause after the system refused a connection (out of descriptors), so that it can recover.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -177,17 +183,26 @@ impl Connection {
         }
         match tls {
             None => self.talk(stream).await,
-            Some(tls) => match timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.talk(stream).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
-            },
+            Some(tls) => {
+                let accepted = tokio::select! {
+                    accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
+                    () = self.stop.cancelled() => return,
+                };
+                match accepted {
+                    Ok(Ok(stream)) => self.talk(stream).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                }
+            }
         }
     }
 
     async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
         let edge = Arc::clone(&self.edge);
+        let heard = CancellationToken::new();
+        let hear = heard.clone();
         let service = service_fn(move |request| {
+            hear.cancel();
             let edge = Arc::clone(&edge);
             async move { Ok::<_, Infallible>(edge.handle(request).await) }
         });
@@ -207,15 +222,35 @@ impl Connection {
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            () = silence(&heard) => return tracing::debug!("a connection brought no request"),
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    ended = connection => ended,
+                    () = cut_off(&self.edge.tasks) => {
+                        return tracing::debug!("a connection was cut off");
+                    }
+                }
             }
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
         }
     }
+}
+
+/// Completes when no request was heard in time, and never once one was.
+async fn silence(heard: &CancellationToken) {
+    if timeout(HANDSHAKE_PATIENCE, heard.cancelled()).await.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Completes a little after every task was told to end: a client that does not read, or that sends
+/// half a body, would keep its connection for ever.
+async fn cut_off(tasks: &Tasks) {
+    tasks.stop_token().cancelled().await;
+    sleep(CUT_OFF).await;
 }
 
 /// Room for the request line and what stands between headers, bytes; hyper wants no less for its

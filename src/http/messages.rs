@@ -11,7 +11,7 @@ use super::{
     Edge, accepted,
     body::{self, Body, Writing},
     exchange, is,
-    streamable::{asked_in, read_body, told},
+    streamable::{BATCH_MAX, asked_in, read_body, told},
     text, wrong_verb,
 };
 use crate::{
@@ -103,6 +103,10 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
     let Some(parts) = envelope::split_batch(bytes).ok().filter(|_| batches) else {
         return text(StatusCode::BAD_REQUEST, "batches exist in 2025-03-26 only");
     };
+    if parts.len() > BATCH_MAX {
+        let message = format!("a batch has at most {BATCH_MAX} messages");
+        return text(StatusCode::BAD_REQUEST, &message);
+    }
     for part in &parts {
         if let Ok(message) = Message::parse(part) {
             take(edge, session, message);

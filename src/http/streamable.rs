@@ -1,7 +1,7 @@
 //! Streamable HTTP, both eras on one path. The era is read from each body (Spec 2026-07-28,
 //! versioning); headers only have to agree with it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -10,6 +10,7 @@ use http::{
 };
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -32,8 +33,10 @@ use crate::{
     },
 };
 
+/// How long a client may take to send a body.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// Messages in one batch of 2025-03-26.
-const BATCH_MAX: usize = 64;
+pub(crate) const BATCH_MAX: usize = 64;
 
 pub(super) async fn handle(
     edge: &Arc<Edge>,
@@ -104,7 +107,12 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
 /// Reads a body within the limits on size and nesting.
 pub(super) async fn read_body(edge: &Edge, body: Incoming) -> Result<Bytes, Response<Body>> {
     let limit = edge.limits.body;
-    let bytes = Limited::new(body, limit).collect().await.map_err(|error| {
+    let read = timeout(BODY_PATIENCE, Limited::new(body, limit).collect());
+    let Ok(read) = read.await else {
+        let message = format!("the body did not come within {BODY_PATIENCE:?}");
+        return Err(text(StatusCode::REQUEST_TIMEOUT, &message));
+    };
+    let bytes = read.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
             let message = format!("the body is larger than limits.body ({limit} bytes)");
             return text(StatusCode::PAYLOAD_TOO_LARGE, &message);

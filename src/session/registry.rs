@@ -75,6 +75,8 @@ pub struct Session {
     next_stream: AtomicU64,
     used_ms: AtomicU64,
     initialized: AtomicBool,
+    /// Whether the client can answer no more.
+    mute: AtomicBool,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
 }
@@ -98,6 +100,7 @@ impl Session {
             next_stream: AtomicU64::new(1),
             used_ms: AtomicU64::new(0),
             initialized: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
             ended: CancellationToken::new(),
         }
     }
@@ -182,7 +185,7 @@ impl Session {
     fn ask(&self, request: ServerRequest) -> Option<Encoded> {
         let mut asked = lock(&self.asked);
         asked.retain(|_, answer| !answer.is_closed());
-        if asked.len() >= ASKED_MAX {
+        if asked.len() >= ASKED_MAX || self.mute.load(Ordering::Relaxed) {
             return None;
         }
         let id = Id::number(request.key);
@@ -192,6 +195,13 @@ impl Session {
             bytes,
             may_drop: false,
         })
+    }
+
+    /// Notes that the client can answer no more: whoever waits for it, now or later, is told.
+    pub fn set_mute(&self) {
+        let mut asked = lock(&self.asked);
+        self.mute.store(true, Ordering::Relaxed);
+        asked.clear();
     }
 
     /// Hands the client's answer to the server request `id`; whether one was waiting.

@@ -1,10 +1,10 @@
 //! `tollbridge stdio` as a client launches it: a process of its own, spoken to over its pipes.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    process::Command,
+    process::{Child, Command},
 };
 
 use crate::support::{
@@ -12,23 +12,61 @@ use crate::support::{
     wire::{Envelope, notification, request},
 };
 
+/// A termination ends it although its client keeps the input open.
+#[tokio::test]
+async fn a_launched_gateway_ends_on_sigterm() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("tollbridge.toml");
+    std::fs::write(&config, TestGateway::new().text()).unwrap();
+    let mut child = launch(&config);
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ping = request("1", "ping", "{}");
+    input
+        .write_all(format!("{ping}\n").as_bytes())
+        .await
+        .unwrap();
+    soon("it answers", lines.next_line()).await.unwrap();
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    let process = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    assert!(soon("it ends", child.wait()).await.unwrap().success());
+}
+
+/// An open listen stream does not keep it alive once its input has ended.
+#[tokio::test]
+async fn a_launched_gateway_ends_with_its_input_while_it_is_listened_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("tollbridge.toml");
+    let text = TestGateway::new().text();
+    std::fs::write(&config, text.replace("\"0s\"", "\"60s\"")).unwrap();
+    let mut child = launch(&config);
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let params = r#"{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}"#;
+    let listen = request("1", "subscriptions/listen", params);
+    input
+        .write_all(format!("{listen}\n").as_bytes())
+        .await
+        .unwrap();
+    let told = soon("it listens", lines.next_line())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(told.contains("notifications/subscriptions"), "{told}");
+    drop(input);
+    assert!(soon("it ends", child.wait()).await.unwrap().success());
+}
+
 /// A whole conversation, with nothing but messages on stdout, and an end when the input ends.
 #[tokio::test]
 async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("tollbridge.toml");
-    std::fs::write(&config, TestGateway::new().server("x", &backend).text()).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollbridge"))
-        .arg("stdio")
-        .arg("--config")
-        .arg(&config)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let text = TestGateway::new().server("x", &backend).text();
+    std::fs::write(&config, text.replace("\"0s\"", "\"10s\"")).unwrap();
+    let mut child = launch(&config);
     let mut input = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let params = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
@@ -71,4 +109,17 @@ async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
     );
     assert!(soon("it ends", child.wait()).await.unwrap().success());
     soon("its server ends with it", asked.conn.closed.cancelled()).await;
+}
+
+fn launch(config: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_tollbridge"))
+        .arg("stdio")
+        .arg("--config")
+        .arg(config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }

@@ -1,5 +1,7 @@
 //! The HTTP surface itself: sessions, streams, limits, verbs and headers.
 
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
 use crate::support::{
     Backend, Era, Front, Gateway, TestGateway, Transport,
     http::{Answer, JSON},
@@ -567,3 +569,19 @@ async fn modern_requests_are_refused_as_prescribed() {
 }
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+/// Half a body and a client that sends nothing at all hold no stop up.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_clients_that_say_no_more() {
+    let gateway = TestGateway::new().start().await;
+    let silent = TcpStream::connect(gateway.addr()).await.unwrap();
+    let mut half = TcpStream::connect(gateway.addr()).await.unwrap();
+    half.write_all(HALF_A_POST.as_bytes()).await.unwrap();
+    // A request of a later connection is served after those were accepted.
+    assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
+    gateway.stop().await;
+    drop((silent, half));
+}
+
+const HALF_A_POST: &str = "POST /mcp HTTP/1.1\r\nhost: localhost\r\n\
+    content-type: application/json\r\ncontent-length: 100\r\n\r\n{";

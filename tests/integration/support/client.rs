@@ -159,8 +159,12 @@ impl Client {
             Some(server) => Scope::Server(ServerName::parse(server).unwrap()),
             None => Scope::All,
         };
-        let limits = &gateway.config.limits;
-        let edge = Edge::new(Arc::clone(&core.proxy), scope, limits, core.tasks());
+        let edge = Edge::new(
+            Arc::clone(&core.proxy),
+            scope,
+            &gateway.config,
+            core.tasks(),
+        );
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (input, output) = tokio::io::split(theirs);
         let stop = core.tasks().stop_token().child_token();

@@ -51,6 +51,7 @@ impl Core {
         let draining = CancellationToken::new();
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining.clone()));
         proxy.start(updates);
+        sweep(&proxy, &tasks);
         Self {
             proxy,
             status,
@@ -84,6 +85,23 @@ impl Core {
         }
     }
 }
+
+/// Looks after the sessions of clients that are gone.
+fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
+    let (proxy, stop) = (Arc::clone(proxy), tasks.stop_token().clone());
+    tasks.spawn("sweep of sessions", async move {
+        let mut tick = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => proxy.sessions().sweep(),
+                () = stop.cancelled() => return,
+            }
+        }
+    });
+}
+
+/// How often idle sessions are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
 
 /// How long tasks may take to end once they were told to; longer than a server may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);

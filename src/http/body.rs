@@ -44,15 +44,18 @@ pub(super) struct Writing {
 
 /// An answer that follows `stream` from `place` on.
 pub(super) fn events(stream: Arc<Stream>, place: Place, writing: Writing) -> Response<Body> {
-    let state = (stream, place, writing);
-    let chunks =
-        futures_util::stream::unfold(state, |(stream, mut place, mut writing)| async move {
+    let attendance = stream.attend();
+    let state = (stream, place, writing, attendance);
+    let chunks = futures_util::stream::unfold(
+        state,
+        |(stream, mut place, mut writing, attendance)| async move {
             let bytes = match writing.first.take() {
                 Some(first) => first,
                 None => next(&stream, &mut place, &writing).await?,
             };
-            Some((Ok(Frame::data(bytes)), (stream, place, writing)))
-        });
+            Some((Ok(Frame::data(bytes)), (stream, place, writing, attendance)))
+        },
+    );
     let mut response = Response::new(Either::Right(StreamBody::new(Box::pin(chunks) as Events)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -30,6 +30,7 @@ use crate::{
         Client, Session, legacy,
         modern::{self, Refusal},
         registry::Kind,
+        replay::Stream,
     },
 };
 
@@ -521,7 +522,7 @@ fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
         .and_then(|id| id.to_str().ok());
     let resumed = last
         .and_then(body::parse_event_id)
-        .and_then(|(stream, seq)| Some((session.stream(stream)?, seq)));
+        .map(|(stream, seq)| (session.stream(stream).unwrap_or_else(|| over(stream)), seq));
     let (stream, place) = if let Some((stream, seq)) = resumed {
         let place = stream.resume(seq);
         (stream, place)
@@ -544,6 +545,13 @@ fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
         _guard: None,
     };
     body::events(stream, place, writing)
+}
+
+/// A stream that is no longer kept: nothing more comes on it.
+fn over(id: u64) -> Arc<Stream> {
+    let stream = Stream::new(id);
+    stream.finish();
+    Arc::new(stream)
 }
 
 fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {

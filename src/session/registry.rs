@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -28,6 +29,14 @@ use crate::{
 pub const ASKED_MAX: usize = 64;
 /// Streams of a session that are kept for resumption, the finished ones included.
 pub const STREAMS_MAX: usize = 16;
+/// Bytes in the streams of a session at which finished ones are given up, the oldest first.
+pub const STREAM_BYTES_MAX: usize = 16 << 20;
+/// Calls a session may have running.
+pub const CALLS_MAX: usize = 1024;
+/// How long a session may go unused without a reader or a running call.
+pub const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Event ids of the stream for messages that belong to no call name this one.
+const STANDING: u64 = 0;
 
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -139,14 +148,18 @@ impl Session {
     ///
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
+    /// When [`CALLS_MAX`] are.
     pub fn begin(
         self: &Arc<Self>,
         id: &Id,
         cancel: CancellationToken,
-    ) -> Result<Running, Duplicate> {
+    ) -> Result<Running, NotBegun> {
         let mut calls = lock(&self.calls);
         if calls.contains_key(id) {
-            return Err(Duplicate);
+            return Err(NotBegun::Duplicate);
+        }
+        if calls.len() >= CALLS_MAX {
+            return Err(NotBegun::Busy);
         }
         calls.insert(id.clone(), cancel);
         Ok(Running {
@@ -236,7 +249,20 @@ impl Session {
     /// The same stream, opened when there is none.
     pub fn open_standing(&self) -> Arc<Stream> {
         let mut standing = lock(&self.standing);
-        Arc::clone(standing.get_or_insert_with(|| self.add_stream()))
+        if let Some(stream) = standing.as_ref().filter(|stream| !stream.is_finished()) {
+            return Arc::clone(stream);
+        }
+        // A client of streamable HTTP can open the stream again; for others it is the session.
+        let overrun = match self.kind {
+            Kind::Sse | Kind::Stdio => self.ended.clone(),
+            Kind::Streamable => CancellationToken::new(),
+        };
+        let stream = Arc::new(Stream::watched(STANDING, overrun));
+        if self.ended.is_cancelled() {
+            stream.finish();
+        }
+        *standing = Some(Arc::clone(&stream));
+        stream
     }
 
     /// A new stream for the answer to one call.
@@ -246,6 +272,9 @@ impl Session {
 
     /// The stream `id`, while it is kept.
     pub fn stream(&self, id: u64) -> Option<Arc<Stream>> {
+        if id == STANDING {
+            return Some(self.open_standing());
+        }
         lock(&self.streams)
             .iter()
             .find(|stream| stream.id == id)
@@ -256,6 +285,7 @@ impl Session {
         let stream = Arc::new(Stream::new(
             self.next_stream.fetch_add(1, Ordering::Relaxed),
         ));
+        self.trim();
         let mut streams = lock(&self.streams);
         if streams.len() >= STREAMS_MAX
             && let Some(oldest) = streams.iter().position(|stream| stream.is_finished())
@@ -264,6 +294,28 @@ impl Session {
         }
         streams.push(Arc::clone(&stream));
         stream
+    }
+
+    /// Gives up finished streams that were read, and the oldest ones beyond the budget.
+    fn trim(&self) {
+        let mut streams = lock(&self.streams);
+        streams.retain(|stream| !stream.is_spent());
+        let mut bytes: usize = streams.iter().map(|stream| stream.bytes()).sum();
+        streams.retain(|stream| {
+            let keep = bytes <= STREAM_BYTES_MAX || !stream.is_finished();
+            if !keep {
+                bytes -= stream.bytes();
+            }
+            keep
+        });
+    }
+
+    /// Whether somebody reads one of its streams: a body of an answer attends the stream it follows.
+    fn has_reader(&self) -> bool {
+        self.standing().is_some_and(|stream| stream.readers() > 0)
+            || lock(&self.streams)
+                .iter()
+                .any(|stream| stream.readers() > 0)
     }
 
     /// Notes the state of the lists that the client has been told of; the state before.
@@ -304,6 +356,9 @@ impl Session {
         for stream in lock(&self.streams).iter() {
             stream.finish();
         }
+        if let Some(standing) = self.standing() {
+            standing.finish();
+        }
     }
 }
 
@@ -316,10 +371,16 @@ pub struct Encoded {
     pub may_drop: bool,
 }
 
-/// A request id that is already in use.
+/// Why a call was not begun.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a request with this id is still running in this session")]
-pub struct Duplicate;
+pub enum NotBegun {
+    /// Its id is in use.
+    #[error("a request with this id is still running in this session")]
+    Duplicate,
+    /// Too many are running.
+    #[error("{CALLS_MAX} requests are still running in this session")]
+    Busy,
+}
 
 /// Marks a call as running until dropped.
 #[derive(Debug)]
@@ -392,6 +453,25 @@ impl Sessions {
         });
     }
 
+    /// Ends the sessions that nobody has used for [`IDLE_MAX`], and trims the streams of the others.
+    pub fn sweep(&self) {
+        let now = self.now_ms();
+        let idle_max = u64::try_from(IDLE_MAX.as_millis()).unwrap_or(u64::MAX);
+        self.by_id.retain(|_, session| {
+            session.trim();
+            if session.kind == Kind::Stdio || session.in_flight() > 0 || session.has_reader() {
+                self.touch(session);
+                return true;
+            }
+            let used = session.used_ms.load(Ordering::Relaxed);
+            let keep = now.saturating_sub(used) < idle_max;
+            if !keep {
+                session.end();
+            }
+            keep
+        });
+    }
+
     /// Calls `visit` with every session.
     pub fn each(&self, mut visit: impl FnMut(&Arc<Session>)) {
         for entry in &self.by_id {
@@ -410,8 +490,11 @@ impl Sessions {
     }
 
     fn touch(&self, session: &Session) {
-        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        session.used_ms.store(elapsed, Ordering::Relaxed);
+        session.used_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn make_room(&self, agent: &Agent) {
@@ -419,13 +502,14 @@ impl Sessions {
             return;
         }
         let mut held = 0;
-        let mut oldest: Option<(u64, String)> = None;
+        let mut oldest: Option<((bool, u64), String)> = None;
         for entry in &self.by_id {
             if entry.agent.id != agent.id {
                 continue;
             }
             held += 1;
-            let used = entry.used_ms.load(Ordering::Relaxed);
+            // Those that somebody listens to go last.
+            let used = (entry.has_reader(), entry.used_ms.load(Ordering::Relaxed));
             if entry.in_flight() == 0 && oldest.as_ref().is_none_or(|(best, _)| used < *best) {
                 oldest = Some((used, entry.id.clone()));
             }
@@ -467,6 +551,21 @@ mod tests {
             !first.ended.is_cancelled(),
             "back under the limit nothing ends"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_session_ends_and_one_with_a_call_does_not() {
+        let sessions = Sessions::new(8);
+        let idle = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let busy = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let _running = busy
+            .begin(&Id::number(1), CancellationToken::new())
+            .unwrap();
+        sessions.sweep();
+        assert!(!idle.ended.is_cancelled());
+        tokio::time::advance(IDLE_MAX).await;
+        sessions.sweep();
+        assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled());
     }
 
     #[test]

@@ -3,15 +3,32 @@
 //! Writers push whole messages; a reader keeps its own place. A message stays after it was read, so
 //! that a reader which lost its connection can come back for it, until newer ones need the room.
 
-use std::{collections::VecDeque, sync::Mutex, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
 
 /// Messages kept for resumption.
 pub const KEPT_MESSAGES_MAX: usize = 256;
 /// Bytes of messages kept for resumption; one larger message is still kept.
 pub const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Messages nobody has read at which a stream is given up.
+pub const UNREAD_MESSAGES_MAX: usize = 4096;
+/// Bytes of messages nobody has read at which a stream is given up; one larger message may wait.
+pub const UNREAD_BYTES_MAX: usize = 64 << 20;
+/// How long a finished stream is kept after all of it was read, in case its end did not arrive.
+pub const LINGER: Duration = Duration::from_secs(120);
 /// How long a writer waits for a reader that does not keep up before the stream is ended.
 pub const STALL: Duration = Duration::from_secs(30);
 
@@ -23,6 +40,9 @@ pub struct Stream {
     inner: Mutex<Inner>,
     pushed: Notify,
     read: Notify,
+    /// Cancelled when the reader does not keep up at all.
+    overrun: CancellationToken,
+    readers: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -33,8 +53,14 @@ struct Inner {
     last: u64,
     /// Sequence number up to which some reader has read.
     delivered: u64,
-    /// Readers of an older generation end once they have caught up.
+    /// Messages after `delivered` that are kept, and their bytes.
+    unread: usize,
+    unread_bytes: usize,
+    /// When something was read last.
+    read_at: Option<Instant>,
+    /// Readers of an older generation end at message `cut`.
     generation: u64,
+    cut: u64,
     finished: bool,
     dropped: u64,
 }
@@ -72,6 +98,16 @@ pub struct Place {
     generation: u64,
 }
 
+/// A reader that is connected to a stream.
+#[derive(Debug)]
+pub struct Attendance(Arc<Stream>);
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The stream had no room for a message that its reader did not make in time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the client does not read its stream")]
@@ -80,11 +116,18 @@ pub struct Stalled;
 impl Stream {
     /// An empty stream.
     pub fn new(id: u64) -> Self {
+        Self::watched(id, CancellationToken::new())
+    }
+
+    /// An empty stream that cancels `overrun` when it is given up because nobody reads it.
+    pub fn watched(id: u64, overrun: CancellationToken) -> Self {
         Self {
             id,
             inner: Mutex::default(),
             pushed: Notify::new(),
             read: Notify::new(),
+            overrun,
+            readers: AtomicUsize::new(0),
         }
     }
 
@@ -103,11 +146,18 @@ impl Stream {
         self.pushed.notify_waiters();
     }
 
-    /// Adds a message that must not be lost, without waiting for room.
+    /// Adds a message that must not be lost, without waiting for room. Far beyond what a reader may
+    /// leave unread the stream is given up instead.
     pub fn push(&self, item: Item) {
         let mut inner = self.lock();
         if inner.finished {
             return;
+        }
+        let full = inner.unread >= UNREAD_MESSAGES_MAX
+            || (inner.unread > 0 && inner.unread_bytes + item.len() > UNREAD_BYTES_MAX);
+        if full {
+            drop(inner);
+            return self.give_up();
         }
         inner.push(item, false);
         drop(inner);
@@ -131,7 +181,7 @@ impl Stream {
             }
         });
         if deadline.await.is_err() {
-            self.finish();
+            self.give_up();
             return Err(Stalled);
         }
         self.push(Item::Message(message));
@@ -141,7 +191,10 @@ impl Stream {
     /// Ends the present readers once they have caught up; later ones go on.
     pub fn pause(&self, retry_ms: Option<u64>) {
         self.push(Item::Pause(retry_ms));
-        self.lock().generation += 1;
+        let mut inner = self.lock();
+        inner.generation += 1;
+        inner.cut = inner.last;
+        drop(inner);
         self.pushed.notify_waiters();
     }
 
@@ -150,6 +203,34 @@ impl Stream {
         self.lock().finished = true;
         self.pushed.notify_waiters();
         self.read.notify_waiters();
+    }
+
+    /// Ends the stream for a reader that does not keep up.
+    fn give_up(&self) {
+        self.finish();
+        self.overrun.cancel();
+    }
+
+    /// Whether everything there will ever be was read a while ago.
+    pub fn is_spent(&self) -> bool {
+        let inner = self.lock();
+        inner.finished && inner.unread == 0 && inner.read_at.is_none_or(|at| at.elapsed() >= LINGER)
+    }
+
+    /// Notes a reader that is connected, until the result is dropped.
+    pub fn attend(self: &Arc<Self>) -> Attendance {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Attendance(Arc::clone(self))
+    }
+
+    /// Readers connected.
+    pub fn readers(&self) -> usize {
+        self.readers.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of messages that are kept.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
     }
 
     /// Whether nothing more will come.
@@ -162,24 +243,17 @@ impl Stream {
         self.lock().dropped
     }
 
-    /// A place after everything pushed so far; earlier readers end.
+    /// A place after everything that was read so far; earlier readers end.
     pub fn take_over(&self) -> Place {
-        let mut inner = self.lock();
-        inner.generation += 1;
-        inner.delivered = inner.last;
-        let place = Place {
-            seq: inner.last,
-            generation: inner.generation,
-        };
-        drop(inner);
-        self.pushed.notify_waiters();
-        place
+        let delivered = self.lock().delivered;
+        self.resume(delivered)
     }
 
     /// A place right after message `seq`; earlier readers end.
     pub fn resume(&self, seq: u64) -> Place {
         let mut inner = self.lock();
         inner.generation += 1;
+        inner.cut = inner.delivered;
         let place = Place {
             seq: seq.min(inner.last),
             generation: inner.generation,
@@ -197,15 +271,20 @@ impl Stream {
             pushed.as_mut().enable();
             {
                 let mut inner = self.lock();
-                if let Some(kept) = inner.kept.iter().find(|kept| kept.seq > place.seq) {
+                let replaced = inner.generation != place.generation;
+                if replaced && place.seq >= inner.cut {
+                    return None;
+                }
+                let at = inner.kept.partition_point(|kept| kept.seq <= place.seq);
+                if let Some(kept) = inner.kept.get(at) {
                     let item = kept.item.clone();
                     place.seq = kept.seq;
-                    inner.delivered = inner.delivered.max(place.seq);
+                    inner.deliver(place.seq);
                     drop(inner);
                     self.read.notify_waiters();
                     return Some(item);
                 }
-                if inner.finished || inner.generation != place.generation {
+                if inner.finished || replaced {
                     return None;
                 }
             }
@@ -223,18 +302,28 @@ impl Stream {
 impl Inner {
     /// Whether messages that nobody has read yet fill the stream.
     fn backlog_is_full(&self) -> bool {
-        let unread = self
-            .kept
-            .iter()
-            .rev()
-            .take_while(|kept| kept.seq > self.delivered);
-        let (count, bytes) = unread.fold((0, 0), |(n, b), kept| (n + 1, b + kept.item.len()));
-        count >= KEPT_MESSAGES_MAX || bytes >= KEPT_BYTES_MAX
+        self.unread >= KEPT_MESSAGES_MAX || self.unread_bytes >= KEPT_BYTES_MAX
+    }
+
+    /// Notes that everything up to `seq` was read.
+    fn deliver(&mut self, seq: u64) {
+        self.read_at = Some(Instant::now());
+        if seq <= self.delivered {
+            return;
+        }
+        let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
+        let read = self.kept.range(first..).take_while(|kept| kept.seq <= seq);
+        let (count, bytes) = read.fold((0, 0), |(n, b), kept| (n + 1, b + kept.item.len()));
+        self.unread -= count;
+        self.unread_bytes -= bytes;
+        self.delivered = seq;
     }
 
     fn push(&mut self, item: Item, may_drop: bool) {
         self.last += 1;
         self.bytes += item.len();
+        self.unread += 1;
+        self.unread_bytes += item.len();
         self.kept.push_back(Kept {
             seq: self.last,
             item,
@@ -255,6 +344,10 @@ impl Inner {
                 break;
             };
             self.bytes -= gone.item.len();
+            if gone.seq > self.delivered {
+                self.unread -= 1;
+                self.unread_bytes -= gone.item.len();
+            }
         }
     }
 }
@@ -314,6 +407,36 @@ mod tests {
         }
         assert_eq!(read.len(), KEPT_MESSAGES_MAX);
         assert_eq!(read.last(), Some(&message("answer")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_read_is_there_for_the_next_reader() {
+        let stream = Stream::new(1);
+        let mut first = stream.take_over();
+        stream.push(message("a"));
+        stream.push(message("b"));
+        assert_eq!(stream.next(&mut first).await, Some(message("a")));
+        let mut second = stream.take_over();
+        assert_eq!(stream.next(&mut first).await, None, "it was replaced");
+        stream.finish();
+        assert!(!stream.is_spent());
+        assert_eq!(stream.next(&mut second).await, Some(message("b")));
+        assert_eq!(stream.next(&mut second).await, None);
+        assert!(!stream.is_spent(), "its end may not have arrived");
+        tokio::time::advance(LINGER).await;
+        assert!(stream.is_spent());
+    }
+
+    #[test]
+    fn a_stream_that_nobody_reads_is_given_up() {
+        let overrun = CancellationToken::new();
+        let stream = Stream::watched(1, overrun.clone());
+        for _ in 0..UNREAD_MESSAGES_MAX {
+            stream.push(message("x"));
+        }
+        assert!(!overrun.is_cancelled(), "at the limit it goes on");
+        stream.push(message("one too many"));
+        assert!(overrun.is_cancelled() && stream.is_finished());
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,14 +16,17 @@ use crate::session::Session;
 
 /// How long after the end of a call what a server says without an origin is taken for its echo.
 const ECHO: Duration = Duration::from_millis(500);
+/// How long a server may still ask something for a call that it was told to cancel. Nobody else is
+/// asked meanwhile: a question shows what the call was about, and the answer feeds it.
+pub(super) const QUESTIONS: Duration = Duration::from_secs(60);
+/// How long it may still tell something of such a call.
+pub(super) const TELLINGS: Duration = Duration::from_secs(2);
 /// Unanswered calls that are remembered; with more, nothing is attributed for a while.
 const GHOSTS_MAX: usize = 256;
 
 /// Calls of one link that have ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Aftermath {
-    /// How long a server may go on with a call that nobody waits for.
-    haunting: Duration,
     inner: Mutex<Inner>,
 }
 
@@ -40,24 +43,17 @@ struct Inner {
 struct Ghost {
     /// Dangling for a call without a session.
     session: Weak<Session>,
-    until: Instant,
+    since: Instant,
 }
 
 impl Aftermath {
-    pub(super) fn new(haunting: Duration) -> Self {
-        Self {
-            haunting,
-            inner: Mutex::default(),
-        }
-    }
-
     /// Notes the end of call `id`; `answered` says whether the server is through with it.
     pub(super) fn ended(&self, id: u64, session: Option<&Arc<Session>>, answered: bool) {
         let now = Instant::now();
         let session = session.map_or_else(Weak::new, Arc::downgrade);
         let mut inner = self.lock();
         if !answered {
-            inner.haunt(id, session.clone(), now + self.haunting);
+            inner.haunt(id, session.clone(), now);
         }
         let other = |(at, latest): &(Instant, Weak<Session>)| {
             now.duration_since(*at) < ECHO && !Weak::ptr_eq(latest, &session)
@@ -84,19 +80,26 @@ impl Aftermath {
         session.upgrade().filter(|_| now.duration_since(*at) < ECHO)
     }
 
-    /// Whether a message that names no call may be about a client other than that of `session`.
-    pub(super) fn concerns_others(&self, session: Option<&Arc<Session>>) -> bool {
+    /// Whether a message that names no call may be about a client other than that of `session`,
+    /// because of a call that ended unanswered no longer than `within` ago.
+    pub(super) fn concerns_others(&self, session: Option<&Arc<Session>>, within: Duration) -> bool {
         let mut inner = self.lock();
         let now = Instant::now();
-        if inner.ghosts.is_empty() {
-            return inner.crowded_until.is_some_and(|until| now < until);
+        if inner.crowded_until.is_some_and(|until| now < until) {
+            return true;
         }
-        inner.ghosts.retain(|_, ghost| now < ghost.until);
+        inner
+            .ghosts
+            .retain(|_, ghost| now.duration_since(ghost.since) < QUESTIONS);
         let own = |ghost: &Ghost| {
             session
                 .is_some_and(|session| std::ptr::eq(ghost.session.as_ptr(), Arc::as_ptr(session)))
         };
-        inner.crowded_until.is_some_and(|until| now < until) || !inner.ghosts.values().all(own)
+        let recent = |ghost: &Ghost| now.duration_since(ghost.since) < within;
+        inner
+            .ghosts
+            .values()
+            .any(|ghost| recent(ghost) && !own(ghost))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -105,11 +108,11 @@ impl Aftermath {
 }
 
 impl Inner {
-    fn haunt(&mut self, id: u64, session: Weak<Session>, until: Instant) {
+    fn haunt(&mut self, id: u64, session: Weak<Session>, since: Instant) {
         if self.ghosts.len() < GHOSTS_MAX {
-            self.ghosts.insert(id, Ghost { session, until });
+            self.ghosts.insert(id, Ghost { session, since });
         } else {
-            self.crowded_until = Some(until);
+            self.crowded_until = Some(since + QUESTIONS);
         }
     }
 }
@@ -130,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_echo_belongs_to_the_one_client_that_called() {
         let (one, other) = (session(), session());
-        let aftermath = Aftermath::new(Duration::from_secs(60));
+        let aftermath = Aftermath::default();
         aftermath.ended(1, Some(&one), true);
         assert!(Arc::ptr_eq(&aftermath.echo().unwrap(), &one));
         aftermath.ended(2, Some(&other), true);
@@ -148,23 +151,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_ghost_keeps_others_from_being_meant() {
         let (one, other) = (session(), session());
-        let aftermath = Aftermath::new(Duration::from_secs(60));
+        let aftermath = Aftermath::default();
         aftermath.ended(1, Some(&one), false);
-        assert!(!aftermath.concerns_others(Some(&one)));
-        assert!(aftermath.concerns_others(Some(&other)));
-        assert!(aftermath.concerns_others(None));
+        assert!(!aftermath.concerns_others(Some(&one), QUESTIONS));
+        assert!(aftermath.concerns_others(Some(&other), QUESTIONS));
+        assert!(aftermath.concerns_others(None, QUESTIONS));
+        tokio::time::advance(TELLINGS).await;
+        assert!(
+            !aftermath.concerns_others(Some(&other), TELLINGS),
+            "it has fallen silent"
+        );
+        assert!(
+            aftermath.concerns_others(Some(&other), QUESTIONS),
+            "it may still ask"
+        );
         aftermath.laid_to_rest(1);
-        assert!(!aftermath.concerns_others(Some(&other)));
+        assert!(!aftermath.concerns_others(Some(&other), QUESTIONS));
         for id in 0..=GHOSTS_MAX as u64 {
             aftermath.ended(id, Some(&one), false);
         }
         assert!(
-            aftermath.concerns_others(Some(&one)),
+            aftermath.concerns_others(Some(&one), QUESTIONS),
             "past the limit nobody is meant"
         );
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(QUESTIONS).await;
         assert!(
-            !aftermath.concerns_others(Some(&other)),
+            !aftermath.concerns_others(Some(&other), QUESTIONS),
             "in the end it is over"
         );
     }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
-    aftermath::Aftermath,
+    aftermath::{Aftermath, QUESTIONS, TELLINGS},
     link::{Caller, Deadlines},
 };
 use crate::{
@@ -152,10 +152,9 @@ impl Mux {
         signals: mpsc::Sender<Signal>,
         tasks: Tasks,
     ) -> Arc<Self> {
-        let aftermath = Aftermath::new(settings.ask_timeout);
         Arc::new(Self {
             settings,
-            aftermath,
+            aftermath: Aftermath::default(),
             spoken: OnceLock::new(),
             closed: tasks.stop_token().child_token(),
             tasks,
@@ -283,7 +282,7 @@ impl Mux {
     /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
     fn listens(&self, origin: Option<u64>) -> bool {
         let Some(id) = origin else { return false };
-        let recipient = self.recipient(Some(id));
+        let recipient = self.recipient(Some(id), TELLINGS);
         let client = recipient.as_ref().and_then(Recipient::client);
         client.is_some_and(|client| client.era() == Era::Modern)
     }
@@ -336,17 +335,18 @@ impl Mux {
     /// the only call under way has ended, to the session that made it. Servers that send log
     /// messages on a stream of their own lose the race against the answer.
     fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
-        let found = self.recipient(origin);
+        let found = self.recipient(origin, TELLINGS);
         if found.is_some() || origin.is_some() || self.in_flight() > 0 {
             return found;
         }
         let session = self.aftermath.echo()?;
-        (!self.aftermath.concerns_others(Some(&session))).then_some(Recipient::Session(session))
+        (!self.aftermath.concerns_others(Some(&session), TELLINGS))
+            .then_some(Recipient::Session(session))
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;
     /// else, when there are none, the session that owns the link.
-    fn recipient(&self, origin: Option<u64>) -> Option<Recipient> {
+    fn recipient(&self, origin: Option<u64>, haunting: Duration) -> Option<Recipient> {
         let pending = lock(&self.pending);
         let of = |entry: &Entry| {
             let activity = Arc::clone(&entry.activity);
@@ -383,7 +383,7 @@ impl Mux {
             .caller
             .as_ref()
             .and_then(|caller| caller.client.session.as_ref());
-        if self.aftermath.concerns_others(session) {
+        if self.aftermath.concerns_others(session, haunting) {
             return None;
         }
         of(entry)
@@ -417,7 +417,7 @@ impl Mux {
             drop(self.signals.try_send(Signal::AsksRoots));
         }
         let recipient = self
-            .recipient(origin)
+            .recipient(origin, QUESTIONS)
             .ok_or_else(|| self.unattributable(&method))?;
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern

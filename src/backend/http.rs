@@ -104,7 +104,12 @@ impl HttpLink {
     ) -> Result<Outcome, Failure> {
         let failure = tokio::select! {
             biased;
-            outcome = self.converse(bytes, exchange, &pending) => return outcome,
+            outcome = self.converse(bytes, exchange, &pending) => {
+                if outcome.is_ok() {
+                    pending.answered();
+                }
+                return outcome;
+            }
             () = self.broken() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled,
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },

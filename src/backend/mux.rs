@@ -531,6 +531,11 @@ enum Party {
 }
 
 impl Pending {
+    /// Notes that the answer came by a way of its own.
+    pub(super) fn answered(&self) {
+        lock(&self.mux.pending).remove(&self.id);
+    }
+
     /// Notes that the server has not heard of it.
     pub(super) fn never_sent(&mut self) {
         self.party = Party::Ourselves;

@@ -466,6 +466,7 @@ impl Maker {
                     });
                     failure
                 }
+                Err(_) if instance.stop.is_cancelled() => return,
                 Err(failure) => {
                     instance.set(Phase::Down {
                         failure: failure.clone(),

@@ -31,7 +31,7 @@ const PATCH_PATHS_BYTES_MAX: usize = 16 << 20;
 pub(super) struct JsonQuery {
     /// The document: any JSON value, or a string of JSON text.
     document: Value,
-    /// JSONPath such as $.items[?@.price < 10].name, or JSON Pointer such as /items/0/name.
+    /// JSONPath such as `$.items[?@.price < 10].name`, or JSON Pointer such as /items/0/name.
     query: String,
     /// Most values to return. Default: 100.
     #[schemars(range(min = 1, max = VALUES_MAX))]

@@ -40,7 +40,7 @@ impl UriMap {
         }
     }
 
-    /// Puts `prefix`, as [`prefix`] makes it, before every URI.
+    /// Puts `prefix`, as [`uri_prefix`](crate::names::uri_prefix) makes it, before every URI.
     pub fn prefixed(prefix: String) -> Self {
         Self {
             rule: Rule::Prefixed { prefix },

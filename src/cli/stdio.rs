@@ -23,7 +23,7 @@ pub(super) struct Stdio {
 
 impl Stdio {
     pub(super) fn run(self) -> ExitCode {
-        let config = match self.config.load() {
+        let mut config = match self.config.load() {
             Ok(config) => config,
             Err(code) => return code,
         };
@@ -36,6 +36,9 @@ impl Stdio {
             Some(Ok(server)) => Scope::Server(server),
             Some(Err(code)) => return code,
         };
+        if let Scope::Server(server) = &scope {
+            config.servers.retain(|name, _| name == server);
+        }
         block_on(config.workers, serve(&config, scope))
     }
 }

@@ -15,7 +15,9 @@ mod link;
 mod mux;
 mod pipe;
 mod report;
+mod shared;
 mod sse;
+mod stats;
 mod stdio;
 mod supervisor;
 mod websocket;
@@ -23,15 +25,12 @@ mod websocket;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use indexmap::IndexMap;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::{
@@ -49,9 +48,11 @@ pub use failure::Failure;
 use guard::Guard;
 pub use handshake::Hello;
 use link::{Caller, Deadlines, Exchange};
-use mux::Signal;
 pub(crate) use pipe::{Line, Lines, push_line};
 pub use report::{Report, State};
+use shared::{REFUSED, SPOKEN, Shared};
+use stats::Running;
+pub use stats::Stats;
 use stdio::StderrTail;
 use supervisor::{Connection, Instance, Maker, Phase, Wanted};
 
@@ -192,99 +193,6 @@ enum Owner {
     Shared,
 }
 
-/// What is known of a server beyond one connection.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    server: ServerName,
-    eras: [AtomicU8; 2],
-    restarts: AtomicU64,
-    /// Whether it was seen to ask for the roots of a client.
-    asks_roots: AtomicBool,
-    changes: watch::Sender<u64>,
-    updates: mpsc::Sender<Update>,
-}
-
-const UNKNOWN: u8 = 0;
-const SPOKEN: u8 = 1;
-const REFUSED: u8 = 2;
-
-impl Shared {
-    fn era(&self, era: Era) -> &AtomicU8 {
-        match era {
-            Era::Legacy => &self.eras[0],
-            Era::Modern => &self.eras[1],
-        }
-    }
-
-    pub(crate) fn learn(&self, era: Era) {
-        self.era(era).store(SPOKEN, Ordering::Relaxed);
-    }
-
-    /// Holds no verdict any longer: the server may have been replaced by a newer one.
-    pub(crate) fn unlearn(&self) {
-        for verdict in &self.eras {
-            verdict.store(UNKNOWN, Ordering::Relaxed);
-        }
-    }
-
-    fn refuse(&self, era: Era) {
-        self.era(era).store(REFUSED, Ordering::Relaxed);
-    }
-
-    fn knows(&self, era: Era) -> u8 {
-        self.era(era).load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_restart(&self) {
-        self.restarts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Passes on what a server said on the connection of `instance`.
-    pub(crate) fn signal(&self, signal: Signal, instance: u64) {
-        match signal {
-            Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
-            Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
-            Signal::ResourceUpdated(params) => {
-                let Some(params) = params else { return };
-                let uri = params.get("uri");
-                let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
-                    return;
-                };
-                let uri = uri.into_owned();
-                let server = self.server.clone();
-                let update = Update {
-                    server,
-                    uri,
-                    params,
-                    instance,
-                };
-                if self.updates.try_send(update).is_err() {
-                    tracing::warn!(server = %self.server, "an update of a resource was lost: too many at once");
-                }
-            }
-        }
-    }
-}
-
-/// Calls of one server that ended.
-#[derive(Debug, Default)]
-pub struct Stats {
-    /// Calls under way.
-    pub in_flight: AtomicU64,
-    /// Calls that were answered.
-    pub answered: AtomicU64,
-    /// Calls that got no answer.
-    pub failed: AtomicU64,
-    latency: crate::telemetry::Latency,
-}
-
-impl Stats {
-    /// Time from forwarding a call to its answer.
-    pub fn latency(&self) -> &crate::telemetry::Latency {
-        &self.latency
-    }
-}
-
 impl Backend {
     fn new(
         name: &ServerName,
@@ -294,15 +202,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let config = Arc::new(config.clone());
-        let (changes, _) = watch::channel(0);
-        let shared = Arc::new(Shared {
-            server: name.clone(),
-            eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
-            restarts: AtomicU64::new(0),
-            asks_roots: AtomicBool::new(false),
-            changes,
-            updates: updates.clone(),
-        });
+        let shared = Arc::new(Shared::new(name, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
             config: Arc::clone(&config),
@@ -742,36 +642,5 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
         instance.subscribed(uri.into_owned());
     } else {
         instance.unsubscribed(&uri);
-    }
-}
-
-/// Counts a call as running until dropped.
-struct Running<'a> {
-    stats: &'a Stats,
-    start: tokio::time::Instant,
-}
-
-impl<'a> Running<'a> {
-    fn start(stats: &'a Stats) -> Self {
-        stats.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self {
-            stats,
-            start: tokio::time::Instant::now(),
-        }
-    }
-
-    fn finish(self, answered: bool) {
-        if answered {
-            self.stats.answered.fetch_add(1, Ordering::Relaxed);
-            self.stats.latency.record(self.start.elapsed());
-        } else {
-            self.stats.failed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -11,6 +11,7 @@ mod failure;
 pub mod guard;
 mod handshake;
 mod http;
+mod instance;
 mod link;
 mod mux;
 mod pipe;
@@ -47,6 +48,7 @@ pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use guard::Guard;
 pub use handshake::Hello;
+use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 pub use report::{Report, State};
@@ -54,7 +56,7 @@ use shared::{REFUSED, SPOKEN, Shared};
 use stats::Running;
 pub use stats::Stats;
 use stdio::StderrTail;
-use supervisor::{Connection, Instance, Maker, Phase, Wanted};
+use supervisor::{Maker, Wanted};
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 64;

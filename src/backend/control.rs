@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
-    supervisor::{Connection, Phase},
+    instance::{Connection, Phase},
 };
 use crate::{
     catalog::{FirstPage, Kind},

@@ -4,7 +4,7 @@ use std::sync::{PoisonError, atomic::Ordering};
 
 use serde::Serialize;
 
-use super::{Backend, Failure, control::transport_name, supervisor::Phase};
+use super::{Backend, Failure, control::transport_name, instance::Phase};
 
 /// The state of a server, as people see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]

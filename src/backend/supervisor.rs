@@ -4,16 +4,12 @@
 //! instance is kept up for ever; others start on the first call and end when idle.
 
 use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -21,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure, Shared,
     guard::Guard,
-    handshake::{self, Hello},
-    http,
+    handshake, http,
+    instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
     link::Link,
     mux::{Mux, Settings, Signal},
     pipe, sse,
@@ -30,8 +26,8 @@ use super::{
     websocket,
 };
 use crate::{
-    config::{EraPin, Remote, Retry, Server, Transport},
-    mcp::{Era, Level, Method, Raw},
+    config::{EraPin, Remote, Server, Transport},
+    mcp::{Era, Method, Raw},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -39,211 +35,11 @@ use crate::{
 
 /// Signals of one connection that may wait for the gateway.
 const SIGNALS_MAX: usize = 64;
-static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(1);
-
 /// How long a server may take to open the stream for messages that belong to no call; some send
 /// no headers before the first message.
 const STANDING_PATIENCE: Duration = Duration::from_secs(1);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
-
-/// A connection that can be used.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) link: Arc<Link>,
-    pub(crate) hello: Hello,
-    /// Process id of a child.
-    pub(crate) pid: Option<u32>,
-    /// The least severe log message asked for, when one was.
-    level: Mutex<Option<Level>>,
-    /// Whether its stream of list changes was opened.
-    followed: AtomicBool,
-}
-
-impl Connection {
-    pub(crate) fn era(&self) -> Era {
-        self.hello.revision.era()
-    }
-
-    pub(crate) fn closed(&self) -> &CancellationToken {
-        &self.link.mux.closed
-    }
-
-    /// Notes that log messages from `level` on are wanted; whether the server does not know yet.
-    pub(crate) fn raise_level(&self, level: Level) -> bool {
-        if self.hello.capabilities.member("logging").is_none() {
-            return false;
-        }
-        let mut known = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = known.is_none_or(|known| level < known);
-        if news {
-            *known = Some(level);
-        }
-        news
-    }
-
-    /// Whether the stream of list changes was opened before; from now on it counts as open.
-    pub(crate) fn is_followed(&self) -> bool {
-        self.followed.swap(true, Ordering::Relaxed)
-    }
-
-    /// Ends the connection, politely where the transport allows it.
-    pub(crate) async fn end(&self, reason: &str) {
-        if let Some(http) = self.link.as_http() {
-            http.goodbye().await;
-        }
-        self.link.mux.close(reason);
-    }
-}
-
-/// Where an instance is in its life.
-#[derive(Clone, Debug)]
-pub(crate) enum Phase {
-    /// A connection is being made.
-    Connecting,
-    /// There is none; why, and whether credentials are the cause.
-    Down { failure: Failure },
-    /// It can be used.
-    Ready(Arc<Connection>),
-}
-
-/// One connection, present or to be.
-#[derive(Debug)]
-pub(crate) struct Instance {
-    phase: watch::Sender<Phase>,
-    used_ms: AtomicU64,
-    born: Instant,
-    /// Unique in this process.
-    pub(crate) id: u64,
-    /// Failures in a row before and with this one, and when the next attempt may be made.
-    backoff: Mutex<(u32, Option<Instant>)>,
-    /// Resources that clients subscribed to through it, in the server's spelling.
-    subscriptions: Mutex<BTreeSet<String>>,
-    /// Ends the instance.
-    pub(crate) stop: CancellationToken,
-}
-
-impl Instance {
-    pub(crate) fn new(tasks: &Tasks) -> Arc<Self> {
-        let (phase, _) = watch::channel(Phase::Connecting);
-        let stop = tasks.stop_token().child_token();
-        Arc::new(Self {
-            phase,
-            used_ms: AtomicU64::new(0),
-            born: Instant::now(),
-            id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
-            backoff: Mutex::default(),
-            subscriptions: Mutex::default(),
-            stop,
-        })
-    }
-
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase.borrow().clone()
-    }
-
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
-        self.phase.subscribe()
-    }
-
-    /// The connection, as soon as there is one; the failure, when there will be none for now.
-    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        self.touch();
-        if let Phase::Ready(connection) = &*self.phase.borrow()
-            && !connection.closed().is_cancelled()
-        {
-            return Ok(Arc::clone(connection));
-        }
-        let mut phase = self.phase.subscribe();
-        loop {
-            match &*phase.borrow_and_update() {
-                Phase::Ready(connection) if !connection.closed().is_cancelled() => {
-                    return Ok(Arc::clone(connection));
-                }
-                Phase::Down { failure } => return Err(failure.clone()),
-                Phase::Connecting | Phase::Ready(_) => {}
-            }
-            if phase.changed().await.is_err() {
-                return Err(Failure::Lost {
-                    reason: "it is being stopped".to_owned(),
-                });
-            }
-        }
-    }
-
-    /// Counts as used just now.
-    pub(crate) fn touch(&self) {
-        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.used_ms.store(now, Ordering::Relaxed);
-    }
-
-    /// Whether another connection in its place has to wait, since this one failed just now.
-    pub(crate) fn must_wait(&self) -> bool {
-        let retry_at = locked(&self.backoff).1;
-        retry_at.is_some_and(|at| Instant::now() < at)
-    }
-
-    /// Failures in a row that a successor goes on counting from.
-    pub(crate) fn failures(&self) -> u32 {
-        locked(&self.backoff).0
-    }
-
-    pub(crate) fn set_failures(&self, failures: u32) {
-        locked(&self.backoff).0 = failures;
-    }
-
-    /// Completes when the next attempt may be made.
-    async fn retry_time(&self) {
-        let retry_at = locked(&self.backoff).1;
-        if let Some(at) = retry_at {
-            tokio::time::sleep_until(at).await;
-        }
-    }
-
-    fn note_failure(&self, retry: Retry, up: Duration) {
-        let mut backoff = locked(&self.backoff);
-        let mut delays = Backoff {
-            retry,
-            failures: backoff.0,
-        };
-        delays.after_uptime(up);
-        let delay = delays.next_delay();
-        *backoff = (delays.failures, Some(Instant::now() + delay));
-    }
-
-    /// Notes a subscription to a resource: it keeps the connection, and outlives it.
-    pub(crate) fn subscribed(&self, uri: String) {
-        locked(&self.subscriptions).insert(uri);
-    }
-
-    /// Notes the end of a subscription.
-    pub(crate) fn unsubscribed(&self, uri: &str) {
-        locked(&self.subscriptions).remove(uri);
-    }
-
-    fn subscriptions(&self) -> Vec<String> {
-        locked(&self.subscriptions).iter().cloned().collect()
-    }
-
-    /// How long ago it was last used.
-    pub(crate) fn idle(&self) -> Duration {
-        let used = Duration::from_millis(self.used_ms.load(Ordering::Relaxed));
-        self.born.elapsed().saturating_sub(used)
-    }
-
-    pub(crate) fn set(&self, phase: Phase) {
-        self.phase.send_replace(phase);
-    }
-
-    /// Whether calls are under way, or clients are subscribed to its resources.
-    pub(crate) fn is_busy(&self) -> bool {
-        if !locked(&self.subscriptions).is_empty() {
-            return true;
-        }
-
-        matches!(&*self.phase.borrow(), Phase::Ready(connection) if connection.link.mux.in_flight() > 0)
-    }
-}
 
 /// What is needed to make connections to one server.
 #[derive(Debug)]
@@ -572,24 +368,6 @@ impl Maker {
     }
 }
 
-/// Whoever waits for an instance that is no longer kept is told so.
-struct DownAtTheEnd<'a>(&'a Instance);
-
-impl Drop for DownAtTheEnd<'_> {
-    fn drop(&mut self) {
-        if !matches!(self.0.phase(), Phase::Down { .. }) {
-            let reason = "it is being stopped".to_owned();
-            self.0.set(Phase::Down {
-                failure: Failure::Lost { reason },
-            });
-        }
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<CancellationToken>) {
     let ended = async {
         match home_ended {
@@ -607,75 +385,4 @@ async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<Can
         }
     };
     tokio::select! { () = ended => {}, () = idle => {} }
-}
-
-/// Exponential delays with jitter, from the start again after a stable time.
-#[derive(Debug)]
-struct Backoff {
-    retry: Retry,
-    failures: u32,
-}
-
-impl Backoff {
-    fn new(retry: Retry) -> Self {
-        Self { retry, failures: 0 }
-    }
-
-    /// A connection that held longer than the longest delay clears the count.
-    fn after_uptime(&mut self, up: Duration) {
-        if up > self.retry.max {
-            self.failures = 0;
-        }
-    }
-
-    fn next_delay(&mut self) -> Duration {
-        let factor = 1u32 << self.failures.min(16);
-        self.failures = self.failures.saturating_add(1);
-        let full = self.retry.base.saturating_mul(factor).min(self.retry.max);
-        full.mul_f64(1.0 - self.retry.jitter * fraction())
-    }
-}
-
-/// A random number from 0 to 1; the quality of UUIDs is more than enough for jitter.
-fn fraction() -> f64 {
-    f64::from(uuid::Uuid::new_v4().as_bytes()[15]) / 255.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_double_up_to_the_longest() {
-        let retry = Retry {
-            base: Duration::from_millis(100),
-            max: Duration::from_millis(500),
-            jitter: 0.0,
-        };
-        let mut backoff = Backoff::new(retry);
-        let delays: Vec<_> = (0..4).map(|_| backoff.next_delay().as_millis()).collect();
-        assert_eq!(delays, [100, 200, 400, 500]);
-        backoff.after_uptime(Duration::from_millis(400));
-        assert_eq!(
-            backoff.next_delay().as_millis(),
-            500,
-            "it did not hold long enough"
-        );
-        backoff.after_uptime(Duration::from_secs(1));
-        assert_eq!(backoff.next_delay().as_millis(), 100);
-    }
-
-    #[test]
-    fn jitter_only_shortens() {
-        let retry = Retry {
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(1),
-            jitter: 0.5,
-        };
-        let mut backoff = Backoff::new(retry);
-        for _ in 0..100 {
-            let delay = backoff.next_delay();
-            assert!((Duration::from_millis(500)..=Duration::from_secs(1)).contains(&delay));
-        }
-    }
 }

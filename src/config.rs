@@ -22,6 +22,11 @@ use crate::names::ServerName;
 pub use child_env::child_environment;
 pub use display::Shown;
 pub use environment::Environment;
+pub use governing::{
+    Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, Condition, Durability,
+    ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,
+    ScanAction, Terms, Window,
+};
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 
@@ -31,6 +36,7 @@ mod display;
 mod environment;
 mod file;
 mod foreign;
+mod governing;
 mod hint;
 mod json;
 mod known;

@@ -27,5 +27,6 @@ pub mod mcp;
 pub mod telemetry;
 
 pub mod clock;
+pub mod money;
 pub mod names;
 pub mod task;

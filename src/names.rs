@@ -2,7 +2,10 @@
 //!
 //! Each is checked once, where it enters (config, wire), and is infallible afterwards.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
 
 /// The name of a configured server, unique among servers; letters, digits, `_`, `-` and `.`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -39,8 +42,8 @@ impl fmt::Display for ServerName {
     }
 }
 
-impl serde::Serialize for ServerName {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl Serialize for ServerName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
@@ -69,6 +72,90 @@ pub enum Scope {
     All,
     /// One server, under its own names.
     Server(ServerName),
+}
+
+/// The identity being governed, written `agent_<uuid>`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct AgentId(pub Uuid);
+
+impl AgentId {
+    /// The agent of callers that present no credential; the same everywhere.
+    pub const ANONYMOUS: Self = Self(Uuid::nil());
+
+    const PREFIX: &str = "agent_";
+
+    /// The id of an agent that is known by its name only: the UUIDv5 of the name.
+    pub fn of_name(name: &str) -> Self {
+        Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()))
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0)
+    }
+}
+
+impl FromStr for AgentId {
+    type Err = InvalidAgentId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAgentId> {
+        let uuid = text.strip_prefix(Self::PREFIX).ok_or(InvalidAgentId)?;
+        Uuid::parse_str(uuid).map(Self).map_err(|_| InvalidAgentId)
+    }
+}
+
+impl Serialize for AgentId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AgentId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A text that is no agent id; its writer mends it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("an agent id is `agent_` and a UUID")]
+pub struct InvalidAgentId;
+
+/// One governed call, written `inv_<uuidv7>`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct InvocationId(pub Uuid);
+
+impl fmt::Display for InvocationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inv_{}", self.0)
+    }
+}
+
+/// The name of a profile; the rules of server names hold, since it stands in URLs.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ProfileName(ServerName);
+
+impl ProfileName {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// Says which rule `name` breaks.
+    pub fn parse(name: &str) -> Result<Self, InvalidServerName> {
+        ServerName::parse(name).map(Self)
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// Schemes that hosts dispatch on; they stay in front and the prefix becomes the first segment.

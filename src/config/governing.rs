@@ -1,0 +1,400 @@
+//! What governs calls: who may call what, how often, for how much, with which data.
+//!
+//! These are resolved types, ready to use. Agents of the store are kept as JSON of the same
+//! [`Terms`], so that an agent means the same wherever it is written.
+
+use std::time::Duration;
+
+use globset::Glob;
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Secret;
+use crate::{
+    money::Micros,
+    names::{AgentId, ProfileName},
+};
+
+/// The section `[governance]`. Its [`Default`] is what holds without the section: everything is
+/// allowed and free, nothing is scanned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Governance {
+    /// How clients say who they are.
+    pub auth: Authentication,
+    /// Form of a refusal.
+    pub errors: ErrorForm,
+    /// Codes of refusals.
+    pub error_codes: ErrorCodes,
+    /// Price of a call for which neither its server nor its tool has one.
+    pub price: Micros,
+    /// Whether a call costs its price although the tool's result says `isError`.
+    pub charge_errors: bool,
+    /// Budgets of teams.
+    pub teams: IndexMap<String, Vec<Budget>>,
+    /// What holds for agents that say nothing else.
+    pub terms: Terms,
+}
+
+impl Default for Governance {
+    fn default() -> Self {
+        Self {
+            auth: Authentication::Anonymous,
+            errors: ErrorForm::Jsonrpc,
+            error_codes: ErrorCodes::Contract,
+            price: Micros::ZERO,
+            charge_errors: true,
+            teams: IndexMap::new(),
+            terms: Terms {
+                policy: Some(Policy {
+                    mode: PolicyMode::All,
+                    ..Policy::default()
+                }),
+                ..Terms::default()
+            },
+        }
+    }
+}
+
+/// How clients say who they are.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Authentication {
+    /// Not at all: everybody is the anonymous agent.
+    Anonymous,
+    /// By API key, in `Authorization: Bearer` or `X-API-Key`.
+    Keys,
+}
+
+/// Form of a refusal.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorForm {
+    /// A JSON-RPC error.
+    Jsonrpc,
+    /// A tool result with `isError`, which the model can read; other methods still get errors.
+    ToolResult,
+}
+
+/// Codes of refusals.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ErrorCodes {
+    /// -32001 to -32004.
+    Contract,
+    /// -31001 to -31004, outside the block that the protocol reserves.
+    Portable,
+}
+
+/// What an agent, a profile or everybody may do. `None` asks the next less specific terms.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Terms {
+    /// Which tools, prompts, resources and methods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// How much may be spent; all of them hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Vec<Budget>>,
+    /// How often an agent may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How often an agent may call one tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_rate: Option<Rate>,
+    /// What is looked for in data, and what happens to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan: Option<Scan>,
+    /// Rules about arguments; those of all terms that apply hold together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<ArgumentRule>,
+    /// Rules that only count what they would have refused; those of all terms add up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observe: Vec<Rule>,
+}
+
+/// A kind of rule that can be observed instead of enforced.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// Rules about arguments.
+    Args,
+    /// Budgets.
+    Budget,
+    /// What may be called.
+    Policy,
+    /// How often.
+    Rate,
+    /// PII and secrets: what would be blocked or redacted is only reported.
+    Scan,
+}
+
+/// Which tools, prompts, resources and methods may be used. Globs match exposed names or
+/// `server/name`; `*` does not match `/`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// What the lists mean.
+    pub mode: PolicyMode,
+    /// Tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Glob>,
+    /// Prompts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<Glob>,
+    /// Resources, by URI.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<Glob>,
+    /// Vendor methods of the per-server route.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<Glob>,
+    /// Names of any kind that are refused whatever the lists say, also by more specific policies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Glob>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: PolicyMode::None,
+            tools: Vec::new(),
+            prompts: Vec::new(),
+            resources: Vec::new(),
+            methods: Vec::new(),
+            deny: Vec::new(),
+        }
+    }
+}
+
+/// What the lists of a policy mean.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyMode {
+    /// Everything may be used.
+    All,
+    /// Only what the lists name; a missing list names nothing.
+    Allowlist,
+    /// All but what the lists name.
+    Denylist,
+    /// Nothing may be used.
+    None,
+}
+
+/// Money that may be spent in a window.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// How much.
+    pub limit: Micros,
+    /// In which time.
+    pub window: Window,
+}
+
+/// The time a budget is for; days and months begin at midnight UTC.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Window {
+    /// A calendar day.
+    Day,
+    /// A calendar month.
+    Month,
+    /// For ever.
+    Total,
+}
+
+/// How often something may be done (GCRA): on average `calls` each `per`, `burst` of them at once.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Calls each `per`.
+    pub calls: std::num::NonZeroU32,
+    /// The period, seconds in JSON.
+    #[serde(with = "period")]
+    pub per: Duration,
+    /// How many at once.
+    pub burst: std::num::NonZeroU32,
+}
+
+mod period {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(per: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&humantime::format_duration(*per))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        humantime::parse_duration(&text).map_err(de::Error::custom)
+    }
+}
+
+/// What is looked for in data, and what happens to it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scan {
+    /// Class name, custom name or `*` -> action, in arguments of tools.
+    pub arguments: IndexMap<String, ScanAction>,
+    /// The same in results of tools.
+    pub results: IndexMap<String, ScanAction>,
+    /// The same in text of resources.
+    pub resources: IndexMap<String, ScanAction>,
+    /// The same in prompts, their arguments and texts.
+    pub prompts: IndexMap<String, ScanAction>,
+    /// The same in progress and log messages.
+    pub notifications: IndexMap<String, ScanAction>,
+    /// What stands in place of a match.
+    pub mask: Mask,
+    /// Country packs of national numbers, as ISO 3166 codes in lower case; empty: all of them.
+    pub countries: Vec<String>,
+    /// Further classes: name -> regular expression.
+    pub custom: IndexMap<String, String>,
+    /// Further classes: name -> words and phrases.
+    pub dictionaries: IndexMap<String, Vec<String>>,
+    /// Values that are never a match, such as the address of the help desk.
+    pub allow: Vec<String>,
+    /// MIME types (globs such as `text/*`) whose base64 content is decoded and scanned too.
+    pub base64: Vec<String>,
+}
+
+/// What happens to a match.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum ScanAction {
+    /// Nothing: the class is not looked for.
+    Off,
+    /// It is counted and audited.
+    Report,
+    /// A mask stands in its place.
+    Redact,
+    /// The call is refused, or its result withheld.
+    Block,
+}
+
+/// What stands in place of a match.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mask {
+    /// As many `*` as the match has characters.
+    Length,
+    /// The class in brackets, such as `[EMAIL]`.
+    #[default]
+    Type,
+}
+
+/// A rule about one argument of some tools.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArgumentRule {
+    /// Named in the audit when the rule refuses.
+    pub name: String,
+    /// Tools it is about; globs like those of a policy.
+    pub tools: Vec<Glob>,
+    /// JSON pointer (RFC 6901) into the arguments.
+    pub at: String,
+    /// What the value is compared with; all that are given must hold.
+    #[serde(flatten)]
+    pub condition: Condition,
+    /// What follows when the condition holds.
+    pub action: ArgumentAction,
+    /// Whether it only counts what it would have refused.
+    #[serde(default)]
+    pub observe: bool,
+}
+
+/// What a value is compared with; all that are given must hold.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Condition {
+    /// It equals this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equals: Option<serde_json::Value>,
+    /// It is one of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub one_of: Option<Vec<serde_json::Value>>,
+    /// It is a string and matches this regular expression.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matches: Option<String>,
+    /// It is a number, at least this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<f64>,
+    /// It is a number, at most this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<f64>,
+}
+
+/// What follows when the condition of an argument rule holds.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArgumentAction {
+    /// The call may go on; where the condition does not hold, it is refused.
+    Allow,
+    /// The call is refused.
+    Refuse,
+}
+
+/// An agent of the config.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    /// Its id; the UUIDv5 of the name when none is written.
+    pub id: AgentId,
+    /// Its name, unique among agents.
+    pub name: String,
+    /// The team whose budget it shares.
+    pub team: Option<String>,
+    /// Whether it may do anything at all.
+    pub enabled: bool,
+    /// Whether it sees everything in `/status`.
+    pub admin: bool,
+    /// Its API keys.
+    pub keys: Vec<Secret>,
+    /// Profiles it may use; `None`: all.
+    pub profiles: Option<Vec<ProfileName>>,
+    /// What it may do.
+    pub terms: Terms,
+}
+
+/// A named view of the catalog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Which tools it shows: globs over exposed names or `server/tool`; `None`: all.
+    pub tools: Option<Vec<Glob>>,
+    /// Which prompts; `None`: all.
+    pub prompts: Option<Vec<Glob>>,
+    /// Which resources; `None`: all.
+    pub resources: Option<Vec<Glob>>,
+    /// Only servers with one of these tags; `None`: all.
+    pub tags: Option<Vec<String>>,
+    /// Exposed name -> the name used in its place, tools and prompts.
+    pub rename: IndexMap<String, String>,
+    /// Exposed name -> the description shown in its place.
+    pub describe: IndexMap<String, String>,
+    /// What may be done through it; more specific than `[governance]`, less than an agent's.
+    pub terms: Terms,
+}
+
+/// The section `[audit]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Audit {
+    /// Whether calls are recorded at all.
+    pub enabled: bool,
+    /// When a record counts as kept.
+    pub durability: Durability,
+    /// Whether arguments are recorded, with PII and secrets redacted.
+    pub arguments: bool,
+    /// How long records are kept; `None`: for ever.
+    pub retention: Option<Duration>,
+}
+
+/// When a record counts as kept.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// On disk before the call leaves and before its answer does.
+    Disk,
+    /// With the operating system, which survives a kill -9 of ours; on disk within 100 ms.
+    Process,
+}

@@ -1,22 +1,415 @@
-//! Who is calling: the agent behind a request.
+//! Who is calling: from a credential to the [`Agent`] behind a request.
+//!
+//! The [`Directory`] knows the agents of the config and of the store and whose key is whose. It is
+//! a snapshot behind one swap: a changed store is read as a whole, and from then on every request
+//! meets the new one.
 
-use uuid::Uuid;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use crate::{
+    clock,
+    config::{self, Authentication, Terms},
+    names::{AgentId, ProfileName},
+};
+
+/// The header for an API key beside `Authorization: Bearer`.
+pub const API_KEY_HEADER: &str = "x-api-key";
+
+/// The name of the agent behind callers without a credential; a config may give it terms.
+pub const ANONYMOUS: &str = "anonymous";
 
 /// The identity being governed.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Agent {
-    /// `agent_<uuid>` without its prefix.
-    pub id: Uuid,
-    /// Name for people.
+    /// Its id.
+    pub id: AgentId,
+    /// Name for people, unique.
     pub name: String,
+    /// The team whose budget it shares.
+    pub team: Option<String>,
+    /// Whether it may do anything at all.
+    pub enabled: bool,
+    /// Whether it sees everything in `/status`.
+    pub admin: bool,
+    /// Profiles it may use; `None`: all.
+    pub profiles: Option<Vec<ProfileName>>,
+    /// What it may do.
+    pub terms: Terms,
 }
 
 impl Agent {
     /// The agent of callers that present no credential; its id is the same everywhere.
     pub fn anonymous() -> Self {
         Self {
-            id: Uuid::nil(),
-            name: "anonymous".to_owned(),
+            id: AgentId::ANONYMOUS,
+            name: ANONYMOUS.to_owned(),
+            team: None,
+            enabled: true,
+            admin: false,
+            profiles: None,
+            terms: Terms::default(),
         }
+    }
+
+    fn written(agent: &config::Agent) -> Self {
+        let id = if agent.name == ANONYMOUS {
+            AgentId::ANONYMOUS
+        } else {
+            agent.id
+        };
+        Self {
+            id,
+            name: agent.name.clone(),
+            team: agent.team.clone(),
+            enabled: agent.enabled,
+            admin: agent.admin,
+            profiles: agent.profiles.clone(),
+            terms: agent.terms.clone(),
+        }
+    }
+}
+
+/// SHA-256 of a key's text. A key has 256 random bits, so nobody finds it from its hash: a slow
+/// hash would cost every request and gain nothing.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    /// The hash of `key`.
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key.as_bytes()).into())
+    }
+}
+
+/// A key of the store.
+#[derive(Clone, Debug)]
+pub struct StoredKey {
+    /// Its public id.
+    pub id: String,
+    /// Whose it is.
+    pub agent: AgentId,
+    /// Its hash.
+    pub hash: KeyHash,
+    /// From when on it counts no longer.
+    pub expires: Option<Timestamp>,
+}
+
+/// Why a request has no agent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Unidentified {
+    /// There is no key where one is needed.
+    #[error("an API key is needed: `Authorization: Bearer KEY` or `X-API-Key: KEY`")]
+    Missing,
+    /// More than one key, and they differ.
+    #[error("the request has more than one API key")]
+    Several,
+    /// The key is unknown, revoked or expired.
+    #[error("the API key is unknown, revoked or expired")]
+    Wrong,
+}
+
+impl Unidentified {
+    /// What `WWW-Authenticate` says (RFC 6750, 3).
+    pub fn challenge(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Missing => r#"Bearer realm="tollbridge""#,
+            Self::Several => r#"Bearer realm="tollbridge", error="invalid_request""#,
+            Self::Wrong => r#"Bearer realm="tollbridge", error="invalid_token""#,
+        })
+    }
+}
+
+/// The agents and whose key is whose.
+#[derive(Debug)]
+pub struct Directory {
+    authentication: Authentication,
+    written: Vec<config::Agent>,
+    roster: ArcSwap<Roster>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Roster {
+    agents: HashMap<AgentId, Arc<Agent>>,
+    credentials: HashMap<KeyHash, Credential>,
+}
+
+#[derive(Debug)]
+struct Credential {
+    agent: Arc<Agent>,
+    /// The id of a key of the store; those of the config have none.
+    key: Option<String>,
+    expires: Option<Timestamp>,
+    /// Unix seconds; 0 when it was not used since it was last asked for.
+    used: AtomicI64,
+}
+
+impl Directory {
+    /// The agents of the config; [`Directory::load`] adds those of the store.
+    pub fn new(
+        authentication: Authentication,
+        agents: impl Iterator<Item = config::Agent>,
+    ) -> Self {
+        let directory = Self {
+            authentication,
+            written: agents.collect(),
+            roster: ArcSwap::default(),
+            changes: watch::Sender::new(()),
+        };
+        directory.load(Vec::new(), Vec::new());
+        directory
+    }
+
+    /// Replaces what is known of the store. Where an agent is in both, the config has it.
+    pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
+        let mut roster = Roster::default();
+        let anonymous = Agent::anonymous();
+        roster.agents.insert(anonymous.id, Arc::new(anonymous));
+        for agent in agents {
+            roster.agents.insert(agent.id, Arc::new(agent));
+        }
+        for written in &self.written {
+            let agent = Arc::new(Agent::written(written));
+            for key in &written.keys {
+                roster.credentials.insert(
+                    KeyHash::of(key.expose()),
+                    Credential::new(Arc::clone(&agent), None, None),
+                );
+            }
+            roster.agents.insert(agent.id, agent);
+        }
+        let old = self.roster.load();
+        for agent in roster.agents.values_mut() {
+            // Whoever keeps something for an agent keeps it while the agent stays the same.
+            if let Some(known) = old.agents.get(&agent.id).filter(|known| *known == agent) {
+                *agent = Arc::clone(known);
+            }
+        }
+        for key in keys {
+            if let Some(agent) = roster.agents.get(&key.agent) {
+                let credential = Credential::new(Arc::clone(agent), Some(key.id), key.expires);
+                roster.credentials.insert(key.hash, credential);
+            }
+        }
+        self.roster.store(Arc::new(roster));
+        self.changes.send_replace(());
+    }
+
+    /// The agent behind a request with these headers.
+    ///
+    /// # Errors
+    /// Why there is none; over HTTP the answer is 401.
+    pub fn identify(&self, headers: &HeaderMap) -> Result<Arc<Agent>, Unidentified> {
+        match self.authentication {
+            Authentication::Anonymous => {
+                self.current(AgentId::ANONYMOUS).ok_or(Unidentified::Wrong)
+            }
+            Authentication::Keys => {
+                let key = key_in(headers)?;
+                self.holder(key).ok_or(Unidentified::Wrong)
+            }
+        }
+    }
+
+    fn holder(&self, key: &str) -> Option<Arc<Agent>> {
+        let roster = self.roster.load();
+        let credential = roster.credentials.get(&KeyHash::of(key))?;
+        let now = clock::now();
+        if credential.expires.is_some_and(|expires| expires <= now) {
+            return None;
+        }
+        credential.used.store(now.as_second(), Ordering::Relaxed);
+        Some(Arc::clone(&credential.agent))
+    }
+
+    /// The agent `id` as it is at present.
+    pub fn current(&self, id: AgentId) -> Option<Arc<Agent>> {
+        self.roster.load().agents.get(&id).map(Arc::clone)
+    }
+
+    /// The agent called `name`, or with that id.
+    pub fn named(&self, name: &str) -> Option<Arc<Agent>> {
+        let roster = self.roster.load();
+        if let Ok(id) = name.parse() {
+            return roster.agents.get(&id).map(Arc::clone);
+        }
+        roster
+            .agents
+            .values()
+            .find(|agent| agent.name == name)
+            .map(Arc::clone)
+    }
+
+    /// Whether nobody has to say who they are.
+    pub fn is_anonymous(&self) -> bool {
+        self.authentication == Authentication::Anonymous
+    }
+
+    /// Whether `id` is written in the config, which then has the last word about it.
+    pub fn is_written(&self, id: AgentId) -> bool {
+        self.written.iter().any(|agent| agent.id == id)
+    }
+
+    /// Tells when the store was read again.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Keys of the store that were used since this was last asked, and when.
+    pub fn take_used(&self) -> Vec<(String, Timestamp)> {
+        let roster = self.roster.load();
+        let used = roster.credentials.values().filter_map(|credential| {
+            let key = credential.key.as_ref()?;
+            let at = credential.used.swap(0, Ordering::Relaxed);
+            let at = Timestamp::from_second(at).ok().filter(|_| at != 0)?;
+            Some((key.clone(), at))
+        });
+        used.collect()
+    }
+}
+
+impl Credential {
+    fn new(agent: Arc<Agent>, key: Option<String>, expires: Option<Timestamp>) -> Self {
+        Self {
+            agent,
+            key,
+            expires,
+            used: AtomicI64::new(0),
+        }
+    }
+}
+
+/// The one key that the headers carry.
+fn key_in(headers: &HeaderMap) -> Result<&str, Unidentified> {
+    let bearer = headers.get_all(AUTHORIZATION).iter().map(|value| {
+        let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    let own = headers
+        .get_all(API_KEY_HEADER)
+        .iter()
+        .map(|value| value.to_str().ok());
+    let mut found = None;
+    for key in bearer.chain(own) {
+        let key = key.ok_or(Unidentified::Wrong)?;
+        if found.is_some_and(|other| other != key) {
+            return Err(Unidentified::Several);
+        }
+        found = Some(key);
+    }
+    found.ok_or(Unidentified::Missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+    use crate::config::Secret;
+
+    const KEY: &str = "tbk_0123456789012345678901234567890123456789";
+
+    #[test]
+    fn a_key_is_found_in_either_header_and_nowhere_else() {
+        let directory = directory(Authentication::Keys);
+        let check = |headers: &[(&str, &str)], expect: Result<&str, Unidentified>| {
+            let map: HeaderMap = headers
+                .iter()
+                .map(|(name, value)| {
+                    let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+                    (name, HeaderValue::from_str(value).unwrap())
+                })
+                .collect();
+            let found = directory.identify(&map).map(|agent| agent.name.clone());
+            assert_eq!(
+                found.as_deref(),
+                expect.as_ref().map(|name| *name),
+                "{headers:?}"
+            );
+        };
+        let bearer = format!("Bearer {KEY}");
+        check(&[("authorization", &bearer)], Ok("researcher"));
+        check(
+            &[("authorization", &format!("bearer  {KEY}"))],
+            Ok("researcher"),
+        );
+        check(&[("x-api-key", KEY)], Ok("researcher"));
+        check(
+            &[("x-api-key", KEY), ("authorization", &bearer)],
+            Ok("researcher"),
+        );
+        check(&[], Err(Unidentified::Missing));
+        check(&[("authorization", KEY)], Err(Unidentified::Wrong));
+        check(&[("authorization", "Basic abc")], Err(Unidentified::Wrong));
+        check(&[("x-api-key", "tbk_other")], Err(Unidentified::Wrong));
+        check(
+            &[("x-api-key", KEY), ("authorization", "Bearer x")],
+            Err(Unidentified::Several),
+        );
+    }
+
+    #[test]
+    fn without_authentication_everybody_is_the_anonymous_agent() {
+        let directory = directory(Authentication::Anonymous);
+        let agent = directory.identify(&HeaderMap::new()).unwrap();
+        assert_eq!(agent.id, AgentId::ANONYMOUS);
+    }
+
+    #[test]
+    fn a_key_ends_with_its_time_and_with_the_store_that_drops_it() {
+        let directory = directory(Authentication::Keys);
+        let agent = Agent {
+            id: AgentId::of_name("stored"),
+            name: "stored".to_owned(),
+            ..Agent::anonymous()
+        };
+        let key = |expires: Option<&str>| StoredKey {
+            id: "k1".to_owned(),
+            agent: agent.id,
+            hash: KeyHash::of("secret"),
+            expires: expires.map(|at| at.parse().unwrap()),
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
+        assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        directory.load(vec![agent.clone()], vec![key(None)]);
+        let first = directory.identify(&headers).unwrap();
+        assert_eq!(first.name, "stored");
+        assert_eq!(directory.take_used().len(), 1);
+        assert!(directory.take_used().is_empty());
+        directory.load(vec![agent.clone()], vec![key(Some("2999-01-01T00:00:00Z"))]);
+        assert!(Arc::ptr_eq(&first, &directory.identify(&headers).unwrap()));
+        directory.load(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
+        assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        directory.load(vec![agent.clone()], Vec::new());
+        assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        directory.load(Vec::new(), Vec::new());
+        assert_eq!(directory.current(agent.id), None);
+    }
+
+    fn directory(authentication: Authentication) -> Directory {
+        let agent = config::Agent {
+            id: AgentId::of_name("researcher"),
+            name: "researcher".to_owned(),
+            team: None,
+            enabled: true,
+            admin: false,
+            keys: vec![Secret::new(KEY)],
+            profiles: None,
+            terms: Terms::default(),
+        };
+        Directory::new(authentication, [agent].into_iter())
     }
 }

@@ -32,7 +32,6 @@ use std::{
 
 use indexmap::IndexMap;
 use tokio::sync::mpsc;
-use uuid::Uuid;
 
 use crate::{
     auth::Agent,
@@ -40,7 +39,7 @@ use crate::{
     config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
-    names::ServerName,
+    names::{AgentId, ServerName},
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
@@ -190,7 +189,7 @@ struct Key {
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Owner {
-    Agent(Uuid),
+    Agent(AgentId),
     Session(String),
     Shared,
 }

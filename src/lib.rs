@@ -6,6 +6,7 @@
 pub mod app;
 pub mod cli;
 
+pub mod control;
 pub mod http;
 pub mod status;
 pub mod stdio;

@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "task",
         ],
     ),
+    ("control", &["task"]),
     ("status", &["proxy", "backend", "catalog", "names", "clock"]),
     (
         "proxy",

@@ -529,6 +529,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::AgentId;
 
     fn agent() -> Arc<Agent> {
         Arc::new(Agent::anonymous())
@@ -573,8 +574,8 @@ mod tests {
         let sessions = Sessions::new(8);
         let session = sessions.open(Kind::Streamable, agent(), Scope::All);
         let stranger = Agent {
-            id: Uuid::from_u128(1),
-            name: "stranger".to_owned(),
+            id: AgentId::of_name("stranger"),
+            ..Agent::anonymous()
         };
         assert!(sessions.find(&session.id, &stranger).is_none());
         assert!(sessions.find(&session.id, &Agent::anonymous()).is_some());

@@ -2,13 +2,14 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`registry`] the living legacy sessions.
+//! of the two eras, [`state`] one legacy session, [`registry`] the living ones.
 
 pub mod bridge;
 pub mod legacy;
 pub mod modern;
 pub mod registry;
 pub mod replay;
+pub mod state;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -21,7 +22,7 @@ use crate::{
     names::Scope,
 };
 
-pub use registry::Session;
+pub use state::Session;
 
 /// Notifications and server requests of one call that wait for the edge to write them.
 pub const EVENTS_MAX: usize = 256;

@@ -22,8 +22,8 @@ use crate::{
     proxy::Proxy,
     session::{
         Call, Client, EVENTS_MAX, Event, Session, legacy, modern,
-        registry::Kind,
         replay::{Item, Stream},
+        state::Kind,
     },
     task::Tasks,
 };
@@ -337,9 +337,8 @@ enum Started {
 }
 
 struct RunningCall {
-    answer: std::pin::Pin<
-        Box<dyn Future<Output = (Outcome, crate::session::registry::Running)> + Send>,
-    >,
+    answer:
+        std::pin::Pin<Box<dyn Future<Output = (Outcome, crate::session::state::Running)> + Send>>,
     events: tokio::sync::mpsc::Receiver<Event>,
 }
 

@@ -120,7 +120,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{auth::Agent, names::Scope, session::registry::Kind};
+    use crate::{auth::Agent, names::Scope, session::state::Kind};
 
     fn session() -> Arc<Session> {
         Arc::new(Session::new(

@@ -17,8 +17,8 @@ use crate::{
     names::Scope,
     session::{
         Call, Client, EVENTS_MAX, Event, Session,
-        registry::Running,
         replay::{Item, Stream},
+        state::Running,
     },
     task::Detached,
 };
@@ -198,7 +198,7 @@ pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
         (Some(session), event) => session.encode(event),
         (None, Event::Notification { method, params }) => {
             let bytes = envelope::notification(&method, params.as_ref());
-            Some(crate::session::registry::Encoded {
+            Some(crate::session::state::Encoded {
                 bytes,
                 may_drop: true,
             })

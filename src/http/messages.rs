@@ -22,8 +22,8 @@ use crate::{
     names::Scope,
     session::{
         Event, Session, legacy, modern,
-        registry::Kind,
         replay::{Item, Stream},
+        state::Kind,
     },
 };
 

@@ -29,8 +29,8 @@ use crate::{
     session::{
         Client, Session, legacy,
         modern::{self, Refusal},
-        registry::Kind,
         replay::Stream,
+        state::Kind,
     },
 };
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Introduction, registry::Opening};
+use super::{Introduction, state::Opening};
 use crate::mcp::{Raw, Revision, RpcError, error};
 
 #[derive(Deserialize)]

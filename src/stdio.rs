@@ -77,14 +77,15 @@ impl Edge {
             tokio::select! {
                 () = self.read(input) => self.drain(&stop).await,
                 () = stop.cancelled() => {}
+                () = self.session.ended.cancelled() => {}
             }
-            self.stream.finish();
+            // What still runs is cancelled, and answered.
+            self.proxy.sessions().close(&self.session.id);
         };
         tokio::select! {
             // The writer takes its place in the stream before anything is pushed.
             biased;
             () = &mut write => {}
-            () = self.session.ended.cancelled() => {}
             () = read => {
                 if timeout(FLUSH_PATIENCE, write).await.is_err() {
                     tracing::warn!("the client does not read its input; answers are lost");

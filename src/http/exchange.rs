@@ -43,7 +43,15 @@ pub(super) struct Asked {
 }
 
 /// The future of an answer, which survives its connection.
-pub(super) type Answer = Detached<Outcome>;
+pub(super) type Answer = Detached<Answered>;
+
+/// An answer on its way to the client.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) outcome: Outcome,
+    /// Dropped when the answer is out.
+    pub(super) _running: Option<Running>,
+}
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
@@ -73,8 +81,10 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
     };
     let proxy = Arc::clone(&edge.proxy);
     let future = async move {
-        let _running = running;
-        proxy.answer(call).await
+        Answered {
+            outcome: proxy.answer(call).await,
+            _running: running,
+        }
     };
     (Detached::new(future, gone, edge.tasks.clone()), receiver)
 }
@@ -90,7 +100,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
         biased;
         () = std::future::ready(()), if prefers_events => None,
         Some(event) = events.recv() => Some(event),
-        outcome = &mut answer => return whole(&id, &outcome, client.era()),
+        answered = &mut answer => return whole(&id, &answered.outcome, client.era()),
         () = sleep(edge.keep_alive) => None,
     };
     let pump = Pump {
@@ -166,17 +176,18 @@ impl Pump {
         if let Some(event) = first {
             self.push(event, &stream);
         }
-        let outcome = loop {
+        let answered = loop {
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => self.push(event, &stream),
-                outcome = &mut self.answer => break outcome,
+                answered = &mut self.answer => break answered,
             }
         };
         while let Ok(event) = self.events.try_recv() {
             self.push(event, &stream);
         }
-        stream.push(Item::Message(envelope::response(Some(&self.id), &outcome)));
+        let answer = envelope::response(Some(&self.id), &answered.outcome);
+        stream.push(Item::Message(answer));
         stream.finish();
     }
 

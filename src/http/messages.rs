@@ -40,7 +40,10 @@ pub(super) fn open(
         return wrong_verb("GET");
     }
     let agent = Arc::clone(&edge.anonymous);
-    let session = edge.proxy.sessions().open(Kind::Sse, agent, scope);
+    let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
+        Ok(session) => session,
+        Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+    };
     let stream = session.open_standing();
     let place = stream.take_over();
     let endpoint = format!(
@@ -182,18 +185,18 @@ async fn carry(
     mut answer: exchange::Answer,
     mut events: tokio::sync::mpsc::Receiver<Event>,
 ) {
-    let outcome = loop {
+    let answered = loop {
         tokio::select! {
             biased;
             Some(event) = events.recv() => exchange::put(event, Some(&session), &stream),
-            outcome = &mut answer => break outcome,
+            answered = &mut answer => break answered,
         }
     };
     while let Ok(event) = events.try_recv() {
         exchange::put(event, Some(&session), &stream);
     }
     if stream
-        .send(envelope::response(Some(&id), &outcome))
+        .send(envelope::response(Some(&id), &answered.outcome))
         .await
         .is_err()
     {

@@ -239,11 +239,11 @@ impl Post<'_> {
         };
         let revision = opening.revision;
         let agent = Arc::clone(&self.edge.anonymous);
-        let session = self
-            .edge
-            .proxy
-            .sessions()
-            .open(Kind::Streamable, agent, self.scope.clone());
+        let sessions = self.edge.proxy.sessions();
+        let session = match sessions.open(Kind::Streamable, agent, self.scope.clone()) {
+            Ok(session) => session,
+            Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+        };
         session.open(opening);
         self.edge.proxy.greet(&session);
         let introduction = self.edge.proxy.introduce(&self.scope, Era::Legacy);
@@ -353,7 +353,7 @@ impl Post<'_> {
                     Ok(asked) => {
                         let (answer, mut events) = exchange::start(self.edge, asked);
                         events.close();
-                        answer.await
+                        answer.await.outcome
                     }
                     Err((_, error)) => Err(error.to_raw()),
                 };

@@ -1,7 +1,10 @@
 //! The living legacy sessions of clients: found by id, limited in number, ended when idle.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,7 +23,14 @@ pub struct Sessions {
     by_id: DashMap<String, Arc<Session>>,
     per_agent_max: usize,
     start: Instant,
+    /// Whether no session opens any more.
+    closed: AtomicBool,
 }
+
+/// No session opens any more: the gateway stops.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the gateway is stopping")]
+pub struct Closed;
 
 impl Sessions {
     /// An empty registry that holds at most `per_agent_max` sessions of an agent.
@@ -29,22 +39,39 @@ impl Sessions {
             by_id: DashMap::new(),
             per_agent_max,
             start: Instant::now(),
+            closed: AtomicBool::new(false),
         }
     }
 
     /// Opens a session; beyond the limit the agent's least recently used one without a running
     /// call ends.
-    pub fn open(&self, kind: Kind, agent: Arc<Agent>, scope: Scope) -> Arc<Session> {
+    ///
+    /// # Errors
+    /// After [`Sessions::close_all`].
+    pub fn open(
+        &self,
+        kind: Kind,
+        agent: Arc<Agent>,
+        scope: Scope,
+    ) -> Result<Arc<Session>, Closed> {
         self.make_room(&agent);
         let session = Arc::new(Session::new(kind, agent, scope));
         self.touch(&session);
-        self.by_id.insert(session.id.clone(), Arc::clone(&session));
-        session
+        self.adopt(&session);
+        if session.ended.is_cancelled() {
+            return Err(Closed);
+        }
+        Ok(session)
     }
 
-    /// Registers a session that was opened elsewhere, such as that of the process on stdin.
+    /// Registers a session that was opened elsewhere, such as that of the process on stdin. After
+    /// [`Sessions::close_all`] it ends at once.
     pub fn adopt(&self, session: &Arc<Session>) {
         self.by_id.insert(session.id.clone(), Arc::clone(session));
+        // Whoever closes all says so before looking: one of both sees the other.
+        if self.closed.load(Ordering::SeqCst) {
+            self.close(&session.id);
+        }
     }
 
     /// The session `id` of `agent`; the possession of an id proves nothing.
@@ -64,8 +91,9 @@ impl Sessions {
         }
     }
 
-    /// Ends all sessions.
+    /// Ends all sessions, and every one that is opened later.
     pub fn close_all(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         self.by_id.retain(|_, session| {
             session.end();
             false
@@ -156,16 +184,24 @@ mod tests {
     #[test]
     fn the_least_recently_used_session_makes_room() {
         let sessions = Sessions::new(2);
-        let first = sessions.open(Kind::Streamable, agent(), Scope::All);
-        let second = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let first = sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
+        let second = sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
         first.used_ms.store(5, Ordering::Relaxed);
         second.used_ms.store(3, Ordering::Relaxed);
         assert_eq!(sessions.len(), 2, "at the limit");
-        let third = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let third = sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
         assert_eq!(sessions.len(), 2, "past the limit one ended");
         assert!(second.ended.is_cancelled());
         sessions.close(&third.id);
-        sessions.open(Kind::Streamable, agent(), Scope::All);
+        sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
         assert!(
             !first.ended.is_cancelled(),
             "back under the limit nothing ends"
@@ -175,8 +211,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_session_ends_and_one_with_a_call_does_not() {
         let sessions = Sessions::new(8);
-        let idle = sessions.open(Kind::Streamable, agent(), Scope::All);
-        let busy = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let idle = sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
+        let busy = sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
         let _running = busy
             .begin(&Id::number(1), CancellationToken::new())
             .unwrap();
@@ -188,9 +228,24 @@ mod tests {
     }
 
     #[test]
+    fn none_opens_once_all_are_closed() {
+        let sessions = Sessions::new(8);
+        let early = sessions.open(Kind::Streamable, agent(), Scope::All);
+        sessions.close_all();
+        assert!(early.unwrap().ended.is_cancelled());
+        let late = sessions.open(Kind::Streamable, agent(), Scope::All);
+        assert_eq!(late.unwrap_err(), Closed);
+        let adopted = Arc::new(Session::new(Kind::Stdio, agent(), Scope::All));
+        sessions.adopt(&adopted);
+        assert!(adopted.ended.is_cancelled() && sessions.is_empty());
+    }
+
+    #[test]
     fn a_session_answers_only_its_own_agent() {
         let sessions = Sessions::new(8);
-        let session = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let session = sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
         let stranger = Agent {
             id: Uuid::from_u128(1),
             name: "stranger".to_owned(),

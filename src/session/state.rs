@@ -144,13 +144,16 @@ impl Session {
     ///
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
-    /// When [`CALLS_MAX`] are.
+    /// When [`CALLS_MAX`] are. When the session has ended.
     pub fn begin(
         self: &Arc<Self>,
         id: &Id,
         cancel: CancellationToken,
     ) -> Result<Running, NotBegun> {
         let mut calls = lock(&self.calls);
+        if self.ended.is_cancelled() {
+            return Err(NotBegun::Ended);
+        }
         if calls.contains_key(id) {
             return Err(NotBegun::Duplicate);
         }
@@ -342,13 +345,20 @@ impl Session {
         all.len() < before
     }
 
-    /// Ends the session: its calls are cancelled, its streams finished.
+    /// Ends the session: its calls are cancelled, and its streams are finished as soon as their
+    /// answers are out.
     pub fn end(&self) {
         self.ended.cancel();
-        for cancel in lock(&self.calls).values() {
-            cancel.cancel();
-        }
         lock(&self.asked).clear();
+        let calls = lock(&self.calls);
+        calls.values().for_each(CancellationToken::cancel);
+        if calls.is_empty() {
+            drop(calls);
+            self.finish_streams();
+        }
+    }
+
+    fn finish_streams(&self) {
         for stream in lock(&self.streams).iter() {
             stream.finish();
         }
@@ -376,9 +386,13 @@ pub enum NotBegun {
     /// Too many are running.
     #[error("{CALLS_MAX} requests are still running in this session")]
     Busy,
+    /// Nothing begins any more.
+    #[error("the session has ended")]
+    Ended,
 }
 
-/// Marks a call as running until dropped.
+/// Marks a call as running until dropped, which is when its answer is out: a session that has ended
+/// waits for that before it finishes its streams.
 #[derive(Debug)]
 pub struct Running {
     session: Arc<Session>,
@@ -387,7 +401,13 @@ pub struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        lock(&self.session.calls).remove(&self.id);
+        let mut calls = lock(&self.session.calls);
+        calls.remove(&self.id);
+        let was_last = calls.is_empty();
+        drop(calls);
+        if was_last && self.session.ended.is_cancelled() {
+            self.session.finish_streams();
+        }
     }
 }
 

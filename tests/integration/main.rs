@@ -8,6 +8,7 @@ mod support;
 mod broken;
 mod changes;
 mod command;
+mod ends;
 mod eras;
 mod fidelity;
 mod order;

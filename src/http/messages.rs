@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method as Verb, Request as HttpRequest, Response, StatusCode};
+use http::{Request as HttpRequest, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Edge, accepted,
     body::{self, Body, Writing},
-    exchange, is,
+    exchange,
     streamable::{BATCH_MAX, asked_in, read_body, told},
-    text, wrong_verb,
+    text,
 };
 use crate::{
     mcp::{
@@ -31,14 +31,7 @@ use crate::{
 const SESSION: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
-pub(super) fn open(
-    edge: &Arc<Edge>,
-    scope: Scope,
-    request: &HttpRequest<Incoming>,
-) -> Response<Body> {
-    if !is(&Verb::GET, request) {
-        return wrong_verb("GET");
-    }
+pub(super) fn open(edge: &Arc<Edge>, scope: Scope) -> Response<Body> {
     let agent = Arc::clone(&edge.anonymous);
     let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
         Ok(session) => session,
@@ -73,9 +66,6 @@ pub(super) fn open(
 
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Response<Body> {
-    if !is(&Verb::POST, &request) {
-        return wrong_verb("POST");
-    }
     let query = request.uri().query().unwrap_or_default();
     let id = query
         .split('&')

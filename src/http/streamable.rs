@@ -17,7 +17,7 @@ use super::{
     Edge, NO_CAPABILITIES, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
-    is, json, rpc_error, text, wrong_verb,
+    is, json, not_allowed, rpc_error, text,
 };
 use crate::{
     mcp::{
@@ -50,10 +50,8 @@ pub(super) async fn handle(
     if is(&Verb::GET, &request) {
         return get(edge, &scope, request.headers());
     }
-    if is(&Verb::DELETE, &request) {
-        return delete(edge, &scope, request.headers());
-    }
-    wrong_verb("GET, POST, DELETE")
+    // The route takes one more verb.
+    delete(edge, &scope, request.headers())
 }
 
 async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
@@ -80,7 +78,14 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
         scope,
         headers: &parts.headers,
     };
-    match Message::parse(&bytes) {
+    let message = Message::parse(&bytes);
+    // A request may say in its body what it speaks.
+    if !matches!(message, Ok(Message::Request(_)))
+        && let Err(refusal) = check_version(post.headers)
+    {
+        return refusal;
+    }
+    match message {
         Ok(Message::Request(request)) => post.request(request).await,
         Ok(Message::Notification(notification)) => post.notification(&notification),
         Ok(Message::Response(response)) => {
@@ -144,13 +149,13 @@ impl Post<'_> {
         if request.method == Method::Initialize {
             return self.initialize(&request);
         }
-        match self.version() {
+        match Version::of(self.headers) {
             Version::Modern => {
                 let message = "a request of 2026-07-28 needs `_meta` with its protocol version";
                 let error = RpcError::new(error::INVALID_PARAMS, message);
                 return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
             }
-            Version::Unknown(asked) => return unsupported(&request.id, &asked),
+            Version::Unknown(asked) => return unsupported(Some(&request.id), &asked),
             Version::Absent | Version::Legacy(_) => {}
         }
         match self.session() {
@@ -270,7 +275,7 @@ impl Post<'_> {
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
     async fn stateless(&self, request: Request) -> Response<Body> {
-        let revision = match self.version() {
+        let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
@@ -379,22 +384,6 @@ impl Post<'_> {
     fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
         find_session(self.edge, &self.scope, self.headers)
     }
-
-    fn version(&self) -> Version {
-        match self
-            .headers
-            .get(header::PROTOCOL_VERSION)
-            .map(HeaderValue::to_str)
-        {
-            None => Version::Absent,
-            Some(Ok(date)) => match Revision::parse(date) {
-                Some(revision) if revision.era() == Era::Modern => Version::Modern,
-                Some(revision) => Version::Legacy(revision),
-                None => Version::Unknown(date.to_owned()),
-            },
-            Some(Err(_)) => Version::Unknown("(not legible)".to_owned()),
-        }
-    }
 }
 
 /// What the header `MCP-Protocol-Version` says.
@@ -405,11 +394,37 @@ enum Version {
     Unknown(String),
 }
 
-fn unsupported(id: &Id, asked: &str) -> Response<Body> {
+impl Version {
+    fn of(headers: &HeaderMap) -> Self {
+        match headers
+            .get(header::PROTOCOL_VERSION)
+            .map(HeaderValue::to_str)
+        {
+            None => Self::Absent,
+            Some(Ok(date)) => match Revision::parse(date) {
+                Some(revision) if revision.era() == Era::Modern => Self::Modern,
+                Some(revision) => Self::Legacy(revision),
+                None => Self::Unknown(date.to_owned()),
+            },
+            Some(Err(_)) => Self::Unknown("(not legible)".to_owned()),
+        }
+    }
+}
+
+/// Refuses a header with a version that is not known (Spec 2025-06-18, transports, protocol version
+/// header), where no body can say otherwise.
+fn check_version(headers: &HeaderMap) -> Result<(), Response<Body>> {
+    match Version::of(headers) {
+        Version::Unknown(asked) => Err(unsupported(None, &asked)),
+        Version::Absent | Version::Legacy(_) | Version::Modern => Ok(()),
+    }
+}
+
+fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
     let known = legacy::legacy_revisions().join(", ");
     let message = format!("MCP-Protocol-Version {asked} is not supported; these are: {known}");
     let error = RpcError::new(error::INVALID_REQUEST, message);
-    rpc_error(StatusCode::BAD_REQUEST, Some(id), &error)
+    rpc_error(StatusCode::BAD_REQUEST, id, &error)
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended.
@@ -509,9 +524,15 @@ fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
             "Accept must list text/event-stream",
         );
     }
+    if let Err(refusal) = check_version(headers) {
+        return refusal;
+    }
     let session = match find_session(edge, scope, headers) {
         Ok(Some(session)) => session,
-        Ok(None) => return wrong_verb("POST"),
+        Ok(None) => {
+            let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
+            return not_allowed("GET, POST, DELETE", why);
+        }
         Err(refusal) => return refusal,
     };
     let priming = session
@@ -555,6 +576,9 @@ fn over(id: u64) -> Arc<Stream> {
 }
 
 fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
+    if let Err(refusal) = check_version(headers) {
+        return refusal;
+    }
     match find_session(edge, scope, headers) {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);

@@ -444,16 +444,8 @@ impl Backend {
 
     /// Whether the calls of `session` go to the connection `instance`.
     pub(crate) fn serves(&self, session: &Arc<Session>, instance: u64) -> bool {
-        let Some(opening) = session.opening() else {
+        let Some(client) = Client::of(session) else {
             return false;
-        };
-        let client = Client {
-            agent: Arc::clone(&session.agent),
-            revision: opening.revision,
-            info: None,
-            capabilities: Raw::from_static("{}"),
-            profile: Arc::clone(&opening.profile),
-            session: Some(Arc::clone(session)),
         };
         [Era::Legacy, Era::Modern].into_iter().any(|era| {
             let key = self.key(&client, era);

@@ -23,7 +23,7 @@ use hyper::body::Incoming;
 use crate::{
     auth::Agent,
     config::{Config, Limits},
-    mcp::{Raw, RpcError, envelope},
+    mcp::{RpcError, envelope},
     names::{Scope, ServerName},
     proxy::Proxy,
     status::Status,
@@ -230,9 +230,6 @@ fn not_allowed(allowed: &'static str, why: &str) -> Response<Body> {
 fn is(verb: &Verb, request: &Request<Incoming>) -> bool {
     request.method() == verb
 }
-
-/// An empty object, where a client declared nothing.
-const NO_CAPABILITIES: Raw = Raw::from_static("{}");
 
 #[cfg(test)]
 mod tests {

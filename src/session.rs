@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, Id, Logs, Method, Outcome, Raw, Revision},
+    mcp::{Era, Id, Logs, Method, Outcome, Raw, Request, Revision, meta::Meta},
     names::Scope,
 };
 
@@ -46,6 +46,31 @@ pub struct Client {
 }
 
 impl Client {
+    /// The client of a session; `None` before it said `initialize`.
+    pub fn of(session: &Arc<Session>) -> Option<Self> {
+        let opening = session.opening()?;
+        Some(Self {
+            agent: Arc::clone(&session.agent),
+            revision: opening.revision,
+            info: opening.info.clone(),
+            capabilities: opening.capabilities.clone(),
+            profile: Arc::clone(&opening.profile),
+            session: Some(Arc::clone(session)),
+        })
+    }
+
+    /// A client of which nothing is known but the revision it speaks.
+    pub fn stateless(agent: Arc<Agent>, revision: Revision) -> Self {
+        Self {
+            agent,
+            revision,
+            info: None,
+            capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
+            session: None,
+        }
+    }
+
     /// The era it speaks.
     pub fn era(&self) -> Era {
         self.revision.era()
@@ -75,7 +100,53 @@ pub struct Call {
     pub cancel: CancellationToken,
 }
 
+/// What a client wants to hear of a call while it runs.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// Which log messages.
+    pub logs: Logs,
+    /// Its token for progress, as it wrote it; without one, no progress.
+    pub progress_token: Option<Raw>,
+}
+
+impl Wants {
+    /// The token that `request` carries, and `logs`.
+    pub fn of(request: &Request, logs: Logs) -> Self {
+        let params = request.params.as_ref();
+        let token = params.and_then(|params| {
+            let span = Meta::of(params).progress_token?;
+            Some(params.slice(span))
+        });
+        Self {
+            logs,
+            progress_token: token,
+        }
+    }
+}
+
 impl Call {
+    /// The call for `request` on the route of `scope`, and what will precede its answer.
+    pub fn new(
+        request: Request,
+        client: Arc<Client>,
+        scope: Scope,
+        wants: Wants,
+    ) -> (Self, mpsc::Receiver<Event>) {
+        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+        let call = Self {
+            id: request.id,
+            method: request.method,
+            params: request.params,
+            client,
+            scope,
+            logs: wants.logs,
+            progress_token: wants.progress_token,
+            events,
+            cancel: CancellationToken::new(),
+        };
+        (call, receiver)
+    }
+
     /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
     /// answer.
     #[must_use]

@@ -13,10 +13,9 @@ use super::{
     json,
 };
 use crate::{
-    mcp::{Era, Id, Logs, Outcome, Raw, Request, envelope, error, sse},
-    names::Scope,
+    mcp::{Era, Id, Outcome, envelope, error, sse},
     session::{
-        Call, Client, EVENTS_MAX, Event, Session,
+        Call, Client, Event, Session,
         replay::{Item, Stream},
         state::Running,
     },
@@ -26,16 +25,12 @@ use crate::{
 /// How soon a client may come back for the rest of a stream, milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// A request whose client is known.
+/// A call that is to be answered.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) request: Request,
-    pub(super) client: Arc<Client>,
-    pub(super) scope: Scope,
-    pub(super) logs: Logs,
-    pub(super) progress_token: Option<Raw>,
-    /// Cancelled when the client no longer wants the answer.
-    pub(super) cancel: CancellationToken,
+    pub(super) call: Call,
+    /// What precedes its answer.
+    pub(super) events: mpsc::Receiver<Event>,
     /// Whether the client would rather have events than JSON.
     pub(super) prefers_events: bool,
     /// Marks the call as running in its session.
@@ -56,29 +51,13 @@ pub(super) struct Answered {
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
     let Asked {
-        request,
-        client,
-        scope,
-        logs,
-        progress_token,
-        cancel,
+        call,
+        events,
         running,
         ..
     } = asked;
-    let (events, receiver) = mpsc::channel(EVENTS_MAX);
     // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
-    let gone = (client.era() == Era::Modern).then(|| cancel.clone());
-    let call = Call {
-        id: request.id,
-        method: request.method,
-        params: request.params,
-        client,
-        scope,
-        logs,
-        progress_token,
-        events,
-        cancel,
-    };
+    let gone = (call.client.era() == Era::Modern).then(|| call.cancel.clone());
     let proxy = Arc::clone(&edge.proxy);
     let future = async move {
         Answered {
@@ -86,14 +65,14 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
             _running: running,
         }
     };
-    (Detached::new(future, gone, edge.tasks.clone()), receiver)
+    (Detached::new(future, gone, edge.tasks.clone()), events)
 }
 
 /// Answers over streamable HTTP.
 pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
-    let id = asked.request.id.clone();
-    let client = Arc::clone(&asked.client);
-    let cancel = asked.cancel.clone();
+    let id = asked.call.id.clone();
+    let client = Arc::clone(&asked.call.client);
+    let cancel = asked.call.cancel.clone();
     let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
     let first = tokio::select! {

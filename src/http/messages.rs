@@ -147,7 +147,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
         };
         return at_once(outcome);
     }
-    match asked_in(session, request, &session.scope) {
+    match asked_in(session, request) {
         Ok(asked) => {
             let (answer, events) = exchange::start(edge, asked);
             let carry = carry(Arc::clone(session), Arc::clone(&stream), id, answer, events);

@@ -11,10 +11,9 @@ use http::{
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, NO_CAPABILITIES, accepted,
+    Edge, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
     is, json, not_allowed, rpc_error, text,
@@ -22,12 +21,12 @@ use super::{
 use crate::{
     mcp::{
         Era, Id, Logs, Message, Method, Notification, Raw, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header, json as scan, meta::Meta, method::notice,
+        envelope::Malformed, error, header, json as scan, method::notice,
     },
     names::Scope,
     proxy::Proxy,
     session::{
-        Client, Session, legacy,
+        Call, Client, Session, Wants, legacy,
         modern::{self, Refusal},
         replay::Stream,
         state::Kind,
@@ -173,21 +172,16 @@ impl Post<'_> {
         if let Err(error) = self.check_param_headers(&request) {
             return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
         }
-        let client = Client {
-            agent: Arc::clone(&self.edge.anonymous),
-            revision: envelope.revision,
-            info: envelope.info,
-            capabilities: envelope.capabilities,
-            profile: Arc::default(),
-            session: None,
-        };
+        let (client, wants) = envelope.into_client(Arc::clone(&self.edge.anonymous));
+        self.ask(request, client, wants).await
+    }
+
+    /// Answers a request outside of any session.
+    async fn ask(&self, request: Request, client: Client, wants: Wants) -> Response<Body> {
+        let (call, events) = Call::new(request, Arc::new(client), self.scope.clone(), wants);
         let asked = Asked {
-            request,
-            client: Arc::new(client),
-            scope: self.scope.clone(),
-            logs: envelope.logs,
-            progress_token: envelope.progress_token,
-            cancel: CancellationToken::new(),
+            call,
+            events,
             prefers_events: prefers_events(self.headers),
             running: None,
         };
@@ -264,7 +258,7 @@ impl Post<'_> {
     }
 
     async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
-        match asked_in(session, request, &self.scope) {
+        match asked_in(session, request) {
             Ok(mut asked) => {
                 asked.prefers_events = prefers_events(self.headers);
                 exchange::respond(self.edge, asked).await
@@ -280,25 +274,9 @@ impl Post<'_> {
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
         };
-        let client = Client {
-            agent: Arc::clone(&self.edge.anonymous),
-            revision,
-            info: None,
-            capabilities: NO_CAPABILITIES,
-            profile: Arc::default(),
-            session: None,
-        };
-        let asked = Asked {
-            progress_token: token_of(&request),
-            request,
-            client: Arc::new(client),
-            scope: self.scope.clone(),
-            logs: Logs::All,
-            cancel: CancellationToken::new(),
-            prefers_events: prefers_events(self.headers),
-            running: None,
-        };
-        exchange::respond(self.edge, asked).await
+        let client = Client::stateless(Arc::clone(&self.edge.anonymous), revision);
+        let wants = Wants::of(&request, Logs::All);
+        self.ask(request, client, wants).await
     }
 
     fn notification(&self, notification: &Notification) -> Response<Body> {
@@ -354,7 +332,7 @@ impl Post<'_> {
             }
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                let outcome = match asked_in(session, request, &self.scope) {
+                let outcome = match asked_in(session, request) {
                     Ok(asked) => {
                         let (answer, mut events) = exchange::start(self.edge, asked);
                         events.close();
@@ -452,49 +430,25 @@ fn find_session(
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
-pub(super) fn asked_in(
-    session: &Arc<Session>,
-    request: Request,
-    scope: &Scope,
-) -> Result<Asked, (Id, RpcError)> {
-    let opening = session.opening();
-    let Some(opening) = opening else {
-        let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
-        return Err((request.id, error));
+pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
+    let refuse = |id: &Id, why: &dyn std::fmt::Display| {
+        let error = RpcError::new(error::INVALID_REQUEST, why.to_string());
+        (id.clone(), error)
     };
-    let cancel = CancellationToken::new();
-    let running = match session.begin(&request.id, cancel.clone()) {
-        Ok(running) => running,
-        Err(duplicate) => {
-            let error = RpcError::new(error::INVALID_REQUEST, duplicate.to_string());
-            return Err((request.id, error));
-        }
+    let Some(client) = Client::of(session) else {
+        return Err(refuse(&request.id, &"the session is not initialized"));
     };
-    let client = Client {
-        agent: Arc::clone(&session.agent),
-        revision: opening.revision,
-        info: opening.info.clone(),
-        capabilities: opening.capabilities.clone(),
-        profile: Arc::clone(&opening.profile),
-        session: Some(Arc::clone(session)),
-    };
+    let wants = Wants::of(&request, session.logs());
+    let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
+    let running = session
+        .begin(&call.id, call.cancel.clone())
+        .map_err(|reason| refuse(&call.id, &reason))?;
     Ok(Asked {
-        progress_token: token_of(&request),
-        request,
-        client: Arc::new(client),
-        scope: scope.clone(),
-        logs: session.logs(),
-        cancel,
+        call,
+        events,
         prefers_events: false,
         running: Some(running),
     })
-}
-
-fn token_of(request: &Request) -> Option<Raw> {
-    let params = request.params.as_ref()?;
-    Meta::of(params)
-        .progress_token
-        .map(|span| params.slice(span))
 }
 
 /// Takes a notification of a session's client.

@@ -12,6 +12,7 @@ mod ends;
 mod eras;
 mod fidelity;
 mod order;
+mod params;
 mod parties;
 mod sessions;
 mod upstream;

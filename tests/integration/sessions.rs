@@ -464,6 +464,51 @@ async fn bodies_have_limits() {
     gateway.stop().await;
 }
 
+/// A batch may hold so many messages and no more, on every transport that has batches.
+#[tokio::test]
+async fn batches_have_a_limit() {
+    let gateway = TestGateway::new().start().await;
+    let batch = |count: usize| {
+        let ping = r#"{"jsonrpc":"2.0","id":ID,"method":"ping"}"#;
+        let pings: Vec<_> = (0..count)
+            .map(|id| ping.replace("ID", &id.to_string()))
+            .collect();
+        format!("[{}]", pings.join(","))
+    };
+    let session = initialize(&gateway, "2025-03-26").await;
+    let header = [("mcp-session-id", session.as_str())];
+    for (count, status) in [(64, 200), (65, 400), (63, 200)] {
+        let answer = gateway
+            .http()
+            .post_with("/mcp", &header, batch(count))
+            .await;
+        assert_eq!(answer.status(), status, "{count}");
+    }
+    let params = r#"{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+    for front in [Front::Sse, Front::Stdio] {
+        let client = gateway.client(front, "/mcp", "{}").await;
+        client
+            .ask_raw(request(r#""again""#, "initialize", params))
+            .await;
+        client.answer(r#""again""#).await;
+        for (count, is_taken) in [(64, true), (65, false), (63, true)] {
+            let refused = client.ask_raw(batch(count)).await;
+            if is_taken {
+                for id in 0..count {
+                    client.answer(&id.to_string()).await;
+                }
+            } else if front == Front::Sse {
+                assert_eq!(refused.unwrap().status(), 400);
+            } else {
+                let refused = client.next().await;
+                assert_eq!((&refused.id, refused.code()), (&None, -32600));
+            }
+            client.is_quiet().await;
+        }
+    }
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn wrong_types_and_verbs_are_refused() {
     let (gateway, _backend) = with_one_server().await;

@@ -18,7 +18,7 @@ use tollbridge::{
 
 use super::{
     gateway::Gateway,
-    http::{Events, Http},
+    http::{Answer, Events, Http},
     wire::{self, Envelope, member, soon, spawn, value},
 };
 
@@ -222,6 +222,17 @@ impl Client {
                 Sent(None)
             }
             Front::Modern | Front::Streamable => self.post(text).await,
+        }
+    }
+
+    /// Sends text that is perhaps no message; what HTTP says at once.
+    pub(crate) async fn ask_raw(&self, text: String) -> Option<Answer> {
+        match &self.endpoint {
+            Some(endpoint) => Some(self.http.post(endpoint, text).await),
+            None => {
+                self.send(text).await;
+                None
+            }
         }
     }
 

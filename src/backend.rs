@@ -6,6 +6,7 @@
 
 mod aftermath;
 mod client;
+mod clients;
 mod control;
 mod failure;
 pub mod guard;

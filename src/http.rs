@@ -32,7 +32,7 @@ use crate::{
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
 use origin::Guard;
-pub(crate) use streamable::{BATCH_MAX, told};
+pub(crate) use streamable::BATCH_MAX;
 
 /// What every HTTP handler needs.
 #[derive(Debug)]

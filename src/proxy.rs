@@ -6,6 +6,7 @@
 
 mod listen;
 mod lists;
+mod told;
 mod upstream;
 
 use std::{sync::Arc, time::Duration};

@@ -208,7 +208,7 @@ pub enum Event {
 /// A request from a server to a client.
 #[derive(Debug)]
 pub struct ServerRequest {
-    /// Its id towards the client; unique in this process.
+    /// Its id and its progress token towards the client; unique in this process.
     pub key: u64,
     /// What is asked.
     pub method: Method,
@@ -216,4 +216,6 @@ pub struct ServerRequest {
     pub params: Option<Raw>,
     /// Takes the client's answer; dropped when there will be none.
     pub answer: oneshot::Sender<Outcome>,
+    /// Takes the params of the client's progress; `None` when the server asked for none.
+    pub progress: Option<mpsc::Sender<Raw>>,
 }

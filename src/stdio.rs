@@ -156,7 +156,7 @@ impl Edge {
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.ask(request),
             Ok(Message::Notification(notification)) => {
-                crate::http::told(&self.proxy, &self.session, &notification);
+                self.proxy.told(&self.session, &notification);
                 self.proxy.tell_session(&self.session);
             }
             Ok(Message::Response(response)) => {

@@ -11,7 +11,7 @@ use super::{
     Edge, accepted,
     body::{self, Body, Writing},
     exchange,
-    streamable::{BATCH_MAX, asked_in, read_body, told},
+    streamable::{BATCH_MAX, asked_in},
     text,
 };
 use crate::{
@@ -74,7 +74,7 @@ pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Re
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
-    let bytes = match read_body(edge, request.into_body()).await {
+    let bytes = match body::read(request.into_body(), &edge.limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
@@ -110,7 +110,7 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
 
 fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
     match message {
-        Message::Notification(notification) => told(&edge.proxy, session, &notification),
+        Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
             if let Some(id) = response.id {
                 session.answer(&id, response.outcome);

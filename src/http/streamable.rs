@@ -1,16 +1,14 @@
 //! Streamable HTTP, both eras on one path. The era is read from each body (Spec 2026-07-28,
 //! versioning); headers only have to agree with it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE},
 };
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use tokio::time::timeout;
 
 use super::{
     Edge, accepted,
@@ -21,10 +19,9 @@ use super::{
 use crate::{
     mcp::{
         Era, Id, Logs, Message, Method, Notification, Raw, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header, json as scan, method::notice,
+        envelope::Malformed, error, header,
     },
     names::Scope,
-    proxy::Proxy,
     session::{
         Call, Client, Session, Wants, legacy,
         modern::{self, Refusal},
@@ -33,8 +30,6 @@ use crate::{
     },
 };
 
-/// How long a client may take to send a body.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// Messages in one batch of 2025-03-26.
 pub(crate) const BATCH_MAX: usize = 64;
 
@@ -67,8 +62,8 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let (parts, body) = request.into_parts();
-    let bytes = match read_body(edge, body).await {
+    let (parts, incoming) = request.into_parts();
+    let bytes = match body::read(incoming, &edge.limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
@@ -107,31 +102,6 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
             &malformed.to_error(),
         ),
     }
-}
-
-/// Reads a body within the limits on size and nesting.
-pub(super) async fn read_body(edge: &Edge, body: Incoming) -> Result<Bytes, Response<Body>> {
-    let limit = edge.limits.body;
-    let read = timeout(BODY_PATIENCE, Limited::new(body, limit).collect());
-    let Ok(read) = read.await else {
-        let message = format!("the body did not come within {BODY_PATIENCE:?}");
-        return Err(text(StatusCode::REQUEST_TIMEOUT, &message));
-    };
-    let bytes = read.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            let message = format!("the body is larger than limits.body ({limit} bytes)");
-            return text(StatusCode::PAYLOAD_TOO_LARGE, &message);
-        }
-        text(StatusCode::BAD_REQUEST, "the body broke off")
-    })?;
-    let bytes = bytes.to_bytes();
-    let depth_max = edge.limits.depth;
-    if scan::depth(&bytes, depth_max) > depth_max {
-        let message = format!("the body is nested deeper than limits.depth ({depth_max})");
-        let error = RpcError::new(error::INVALID_REQUEST, message);
-        return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));
-    }
-    Ok(bytes)
 }
 
 struct Post<'a> {
@@ -282,7 +252,7 @@ impl Post<'_> {
     fn notification(&self, notification: &Notification) -> Response<Body> {
         match self.session() {
             Ok(Some(session)) => {
-                told(&self.edge.proxy, &session, notification);
+                self.edge.proxy.told(&session, notification);
                 accepted()
             }
             Ok(None) => accepted(),
@@ -343,7 +313,7 @@ impl Post<'_> {
                 Some(envelope::response(Some(&id), &outcome))
             }
             Ok(Message::Notification(notification)) => {
-                told(&self.edge.proxy, session, &notification);
+                self.edge.proxy.told(session, &notification);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -449,25 +419,6 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
         prefers_events: false,
         running: Some(running),
     })
-}
-
-/// Takes a notification of a session's client.
-pub(crate) fn told(proxy: &Proxy, session: &Session, notification: &Notification) {
-    match notification.method.as_ref() {
-        notice::INITIALIZED => session.set_initialized(),
-        notice::CANCELLED => {
-            let id = notification
-                .params
-                .as_ref()
-                .and_then(|params| params.get("requestId"));
-            if let Some(id) = id.and_then(Id::from_raw) {
-                session.cancel(&id);
-            }
-        }
-        notice::ROOTS_CHANGED => proxy.backends().roots_changed(session),
-        // Progress of clients and what is not known concern no server that could be named.
-        _ => {}
-    }
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.

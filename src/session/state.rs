@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -72,7 +72,7 @@ pub struct Session {
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
     calls: Mutex<HashMap<Id, CancellationToken>>,
-    asked: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
+    asked: Mutex<HashMap<u64, Asked>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     standing: Mutex<Option<Arc<Stream>>>,
     subscriptions: Mutex<Vec<String>>,
@@ -196,13 +196,17 @@ impl Session {
 
     fn ask(&self, request: ServerRequest) -> Option<Encoded> {
         let mut asked = lock(&self.asked);
-        asked.retain(|_, answer| !answer.is_closed());
+        asked.retain(|_, waiting| !waiting.answer.is_closed());
         if asked.len() >= ASKED_MAX || self.mute.load(Ordering::Relaxed) {
             return None;
         }
         let id = Id::number(request.key);
         let bytes = envelope::request(&id, request.method.as_str(), request.params.as_ref());
-        asked.insert(request.key, request.answer);
+        let waiting = Asked {
+            answer: request.answer,
+            progress: request.progress,
+        };
+        asked.insert(request.key, waiting);
         Some(Encoded {
             bytes,
             may_drop: false,
@@ -221,7 +225,17 @@ impl Session {
         let waiting = id
             .as_number()
             .and_then(|key| lock(&self.asked).remove(&key));
-        waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
+        waiting.is_some_and(|waiting| waiting.answer.send(outcome).is_ok())
+    }
+
+    /// Hands the client's progress on a server request to its server; whether one waits for it.
+    /// What is too much for the server is lost.
+    pub fn progress(&self, params: &Raw) -> bool {
+        let token = params.get("progressToken").and_then(Id::from_raw);
+        let asked = lock(&self.asked);
+        let waiting = token.and_then(|token| asked.get(&token.as_number()?));
+        let progress = waiting.and_then(|waiting| waiting.progress.as_ref());
+        progress.is_some_and(|progress| progress.try_send(params.clone()).is_ok())
     }
 
     /// Sends a message that belongs to no call. `false` when the client has no open stream for it.
@@ -368,6 +382,13 @@ impl Session {
     }
 }
 
+/// A server request that waits for the client.
+#[derive(Debug)]
+struct Asked {
+    answer: oneshot::Sender<Outcome>,
+    progress: Option<mpsc::Sender<Raw>>,
+}
+
 /// A message ready to be written.
 #[derive(Clone, Debug)]
 pub struct Encoded {
@@ -443,6 +464,7 @@ mod tests {
             method,
             params: None,
             answer,
+            progress: None,
         }));
         assert!(!session.answer(&Id::number(8), Ok(Raw::from_static("{}"))));
         assert!(session.answer(&Id::number(9), Ok(Raw::from_static("{}"))));

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
     catalog::{Catalog, Kind, Listing, Offer},
     config::Naming,
+    lock::lock,
     names::{Scope, ServerName},
     task::Tasks,
 };
@@ -128,7 +129,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ServerName, Offer>> {
-        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.offers)
     }
 }
 

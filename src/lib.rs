@@ -27,5 +27,6 @@ pub mod mcp;
 pub mod telemetry;
 
 pub mod clock;
+mod lock;
 pub mod names;
 pub mod task;

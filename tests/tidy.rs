@@ -62,7 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "discovery",
-        &["backend", "catalog", "config", "names", "task"],
+        &["backend", "catalog", "config", "names", "lock", "task"],
     ),
     (
         "backend",
@@ -78,6 +78,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "names",
             "task",
             "clock",
+            "lock",
         ],
     ),
     (
@@ -85,7 +86,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["router", "session", "mcp", "config", "telemetry", "clock"],
     ),
     ("router", &["session", "catalog", "mcp", "names"]),
-    ("session", &["auth", "mcp", "config", "names", "clock"]),
+    (
+        "session",
+        &["auth", "mcp", "config", "names", "clock", "lock"],
+    ),
     ("catalog", &["mcp", "config", "names"]),
     ("builtin", &["clock"]),
     ("auth", &["config", "names"]),
@@ -93,6 +97,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mcp", &["names"]),
     ("telemetry", &["config"]),
     ("clock", &[]),
+    ("lock", &[]),
     ("names", &[]),
     ("task", &[]),
 ];

@@ -7,7 +7,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,6 +27,7 @@ use super::{
 use crate::{
     catalog::{UriMap, rewrite},
     config::Root,
+    lock::lock,
     mcp::{
         Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
         meta::{self, Meta},
@@ -700,8 +701,4 @@ fn is_same_client(one: &Caller, other: &Caller) -> bool {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (None, _) | (_, None) => false,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

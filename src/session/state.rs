@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     auth::Agent,
+    lock::lock,
     mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope},
     names::Scope,
 };
@@ -430,10 +431,6 @@ impl Drop for Running {
             self.session.finish_streams();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

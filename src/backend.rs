@@ -27,7 +27,7 @@ mod websocket;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
     time::Duration,
 };
 
@@ -40,6 +40,7 @@ use crate::{
     catalog::HeaderParam,
     config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
+    lock::lock,
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
     names::ServerName,
     session::{Call, Client, Session, bridge},
@@ -266,7 +267,7 @@ impl Backend {
     }
 
     fn listed(&self) -> MutexGuard<'_, Listed> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.listed)
     }
 
     async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
@@ -443,22 +444,6 @@ impl Backend {
         fresh
     }
 
-    /// Whether the calls of `session` go to the connection `instance`.
-    pub(crate) fn serves(&self, session: &Arc<Session>, instance: u64) -> bool {
-        let Some(client) = Client::of(session) else {
-            return false;
-        };
-        [Era::Legacy, Era::Modern].into_iter().any(|era| {
-            let key = self.key(&client, era);
-            if self.is_catalogs(&key) {
-                return self.catalog.id == instance;
-            }
-            self.lock()
-                .get(&key)
-                .is_some_and(|known| known.id == instance)
-        })
-    }
-
     /// The era to speak for a client: its own wherever the server does.
     async fn era_for(&self, client: Era) -> Result<Era, Failure> {
         match self.config.era {
@@ -573,9 +558,7 @@ impl Backend {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Instance>>> {
-        self.instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.instances)
     }
 }
 

@@ -61,6 +61,8 @@ impl Proxy {
             .spawn("list changes to clients", Arc::clone(self).tell_changes());
         self.tasks
             .spawn("updates to clients", Arc::clone(self).tell_updates(updates));
+        let end = Arc::clone(self).end_subscriptions();
+        self.tasks.spawn("subscriptions of ended sessions", end);
     }
 
     /// The legacy sessions of HTTP clients.

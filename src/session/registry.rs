@@ -2,25 +2,32 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use dashmap::DashMap;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::state::{Kind, Session};
-use crate::{auth::Agent, names::Scope};
+use crate::{auth::Agent, lock::lock, names::Scope};
 
 /// How long a session may go unused without a reader or a running call.
 pub const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Sessions that have ended with subscriptions nobody has taken back yet; with more, their servers
+/// go on telling of what nobody hears.
+const LEFT_MAX: usize = 4096;
 
 /// All sessions of clients that connect over HTTP.
 #[derive(Debug)]
 pub struct Sessions {
     by_id: DashMap<String, Arc<Session>>,
+    /// Those that have ended with subscriptions.
+    left: Mutex<Vec<Arc<Session>>>,
+    leaves: Notify,
     per_agent_max: usize,
     start: Instant,
     /// Whether no session opens any more.
@@ -37,6 +44,8 @@ impl Sessions {
     pub fn new(per_agent_max: usize) -> Self {
         Self {
             by_id: DashMap::new(),
+            left: Mutex::default(),
+            leaves: Notify::new(),
             per_agent_max,
             start: Instant::now(),
             closed: AtomicBool::new(false),
@@ -87,7 +96,34 @@ impl Sessions {
     /// Ends the session `id`.
     pub fn close(&self, id: &str) {
         if let Some((_, session)) = self.by_id.remove(id) {
-            session.end();
+            self.part_with(&session);
+        }
+    }
+
+    /// Ends a session that is no longer found.
+    fn part_with(&self, session: &Arc<Session>) {
+        session.end();
+        if session.subscriptions().is_empty() {
+            return;
+        }
+        let mut left = lock(&self.left);
+        if left.len() < LEFT_MAX {
+            left.push(Arc::clone(session));
+            self.leaves.notify_one();
+        } else {
+            tracing::warn!(session = %session.id, "its subscriptions are left to their servers");
+        }
+    }
+
+    /// The sessions that have ended with subscriptions since the last call, as soon as there are
+    /// any. For one caller at a time.
+    pub async fn left(&self) -> Vec<Arc<Session>> {
+        loop {
+            let left = std::mem::take(&mut *lock(&self.left));
+            if !left.is_empty() {
+                return left;
+            }
+            self.leaves.notified().await;
         }
     }
 
@@ -113,7 +149,7 @@ impl Sessions {
             let used = session.used_ms.load(Ordering::Relaxed);
             let keep = now.saturating_sub(used) < idle_max;
             if !keep {
-                session.end();
+                self.part_with(session);
             }
             keep
         });

@@ -156,9 +156,8 @@ mod tests {
             );
             assert_eq!(start.elapsed(), after.min(PATIENCE));
         };
-        let moment = Duration::from_millis(1);
-        check(PATIENCE - moment, Ok("{}")).await;
-        check(PATIENCE + moment, Err(408)).await;
+        check(PATIENCE / 2, Ok("{}")).await;
+        check(PATIENCE * 2, Err(408)).await;
         check(Duration::ZERO, Ok("{}")).await;
     }
 }

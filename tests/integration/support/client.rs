@@ -227,13 +227,11 @@ impl Client {
 
     /// Sends text that is perhaps no message; what HTTP says at once.
     pub(crate) async fn ask_raw(&self, text: String) -> Option<Answer> {
-        match &self.endpoint {
-            Some(endpoint) => Some(self.http.post(endpoint, text).await),
-            None => {
-                self.send(text).await;
-                None
-            }
+        if let Some(endpoint) = &self.endpoint {
+            return Some(self.http.post(endpoint, text).await);
         }
+        self.send(text).await;
+        None
     }
 
     async fn post(&self, text: String) -> Sent {

@@ -255,7 +255,11 @@ impl Post<'_> {
                 self.edge.proxy.told(&session, notification);
                 accepted()
             }
-            Ok(None) => accepted(),
+            Ok(None) => {
+                let method = &*notification.method;
+                tracing::debug!(method, "a notification without a session concerns nobody");
+                accepted()
+            }
             Err(refusal) => refusal,
         }
     }

@@ -266,7 +266,7 @@ impl Edge {
             self.put(event);
         }
         let message = envelope::response(Some(&id), &outcome);
-        if self.stream.send(message).await.is_err() {
+        if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");
         }
     }

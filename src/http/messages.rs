@@ -185,11 +185,8 @@ async fn carry(
     while let Ok(event) = events.try_recv() {
         exchange::put(event, Some(&session), &stream);
     }
-    if stream
-        .send(envelope::response(Some(&id), &answered.outcome))
-        .await
-        .is_err()
-    {
+    let answer = envelope::response(Some(&id), &answered.outcome);
+    if session.send(answer, &stream).await.is_err() {
         tracing::warn!(session = %session.id, "a client does not read its stream; it is ended");
         session.end();
     }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     Event, ServerRequest,
-    replay::{Item, Stream},
+    replay::{Item, Stalled, Stream},
 };
 use crate::{
     auth::Agent,
@@ -279,6 +279,22 @@ impl Session {
         stream
     }
 
+    /// Adds an answer to one of its streams once there is room; at once when the session has ended,
+    /// since its streams wait for the answer then.
+    ///
+    /// # Errors
+    /// When the client did not make room in time; the stream is finished then.
+    pub async fn send(&self, answer: Bytes, stream: &Stream) -> Result<(), Stalled> {
+        tokio::select! {
+            biased;
+            sent = stream.send(answer.clone()) => sent,
+            () = self.ended.cancelled() => {
+                stream.push(Item::Message(answer));
+                Ok(())
+            }
+        }
+    }
+
     /// A new stream for the answer to one call.
     pub fn open_stream(&self) -> Arc<Stream> {
         self.add_stream()
@@ -436,6 +452,7 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::replay::KEPT_MESSAGES_MAX;
 
     fn agent() -> Arc<Agent> {
         Arc::new(Agent::anonymous())
@@ -449,6 +466,34 @@ mod tests {
         assert!(session.begin(&id, CancellationToken::new()).is_err());
         drop(running);
         assert!(session.begin(&id, CancellationToken::new()).is_ok());
+    }
+
+    /// A client that does not read holds up neither the end of its session nor the last answers.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_session_waits_for_no_reader() {
+        let session = Arc::new(Session::new(Kind::Sse, agent(), Scope::All));
+        let stream = session.open_standing();
+        for _ in 0..=KEPT_MESSAGES_MAX {
+            stream.offer(Bytes::from_static(b"{}"));
+        }
+        let start = tokio::time::Instant::now();
+        let running = session.begin(&Id::number(1), CancellationToken::new());
+        let answer = session.send(Bytes::from_static(b"last"), &stream);
+        let end = async {
+            session.end();
+            assert!(!stream.is_finished(), "an answer is still to come");
+        };
+        let (sent, ()) = tokio::join!(answer, end);
+        sent.unwrap();
+        drop(running);
+        assert!(stream.is_finished());
+        assert_eq!(start.elapsed(), std::time::Duration::ZERO);
+        let mut place = stream.resume(0);
+        let mut last = None;
+        while let Some(item) = stream.next(&mut place).await {
+            last = Some(item);
+        }
+        assert_eq!(last, Some(Item::Message(Bytes::from_static(b"last"))));
     }
 
     #[test]

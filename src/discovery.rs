@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,7 +20,6 @@ use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
     catalog::{Catalog, Kind, Listing, Offer},
     config::Naming,
-    lock::lock,
     names::{Scope, ServerName},
     task::Tasks,
 };
@@ -129,7 +128,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ServerName, Offer>> {
-        lock(&self.offers)
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

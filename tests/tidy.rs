@@ -62,7 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "discovery",
-        &["backend", "catalog", "config", "names", "lock", "task"],
+        &["backend", "catalog", "config", "names", "task"],
     ),
     (
         "backend",

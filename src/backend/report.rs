@@ -1,11 +1,10 @@
 //! What `/status` says of a server.
 
-use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, atomic::Ordering};
 
 use serde::Serialize;
 
 use super::{Backend, Failure, control::transport_name, instance::Phase};
-use crate::lock::lock;
 
 /// The state of a server, as people see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -89,7 +88,12 @@ impl Backend {
             Phase::Ready(connection) => Some(connection),
             Phase::Connecting | Phase::Down { .. } => None,
         };
-        let odd = lock(&self.maker.odd_output).clone();
+        let odd = self
+            .maker
+            .odd_output
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let millis = |part| {
             self.stats
                 .latency()

@@ -4,7 +4,7 @@
 //! instance is kept up for ever; others start on the first call and end when idle.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -27,7 +27,6 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
-    lock::lock,
     mcp::{Era, Method, Raw},
     names::ServerName,
     session::Session,
@@ -149,7 +148,7 @@ impl Maker {
     ) -> Result<Arc<Connection>, Failure> {
         let odd = Arc::clone(&self.odd_output);
         let note = move |line: &str| {
-            let mut odd = lock(&odd);
+            let mut odd = odd.lock().unwrap_or_else(PoisonError::into_inner);
             odd.count += 1;
             odd.last = Some(line.to_owned());
         };

@@ -93,7 +93,7 @@ impl Backends {
         tasks: &Tasks,
     ) -> (Self, mpsc::Receiver<Update>) {
         let (updates, receiver) = mpsc::channel(UPDATES_MAX);
-        let guard = Guard::new(guard);
+        let guard = Guard::new(guard, tasks);
         let make = |(name, server): (&ServerName, &Server)| {
             let backend = Backend::new(name, server, &guard, &updates, tasks);
             (name.clone(), Arc::new(backend))

@@ -76,7 +76,10 @@ pub(crate) async fn open(
     let opening = connect_async_tls_with_config(request, Some(config), true, Some(connector));
     let (socket, _) = timeout(connect, opening)
         .await
-        .map_err(|_| Failure::Startup { after: connect })?
+        .map_err(|_| Failure::Startup {
+            after: connect,
+            odd: Vec::new(),
+        })?
         .map_err(|error| failed(&error))?;
     let (send, queue) = mpsc::channel(QUEUE_MAX);
     let tasks = mux.tasks.clone();

@@ -68,6 +68,25 @@ fn guard_of(gateway: u32) -> Option<u32> {
     pids.find(is_guard)
 }
 
+/// The log shows what a program wrote in place of messages, and no more digits than people read.
+#[tokio::test]
+async fn a_failed_start_is_logged_for_people() {
+    let place = Place::new(
+        "[servers.odd]\ncommand = \"sh\"\nargs = [\"-c\", \"echo usage: odd; echo >> starts; exit 3\"]\n\
+         era = \"legacy\"\nretry = { base = \"123456us\", max = \"1s\" }\n",
+    );
+    let serving = place.serve().await;
+    let starts = || std::fs::read_to_string(place.file("starts")).ok();
+    until(|| starts().filter(|starts| starts.lines().count() > 1)).await;
+    let said = serving.end(Signal::INT).await.stderr;
+    assert!(
+        said.contains("on stdout, no message: `usage: odd`"),
+        "{said}"
+    );
+    let delay = regex::Regex::new(r"retry_in=[0-9]+0ms\b").expect("a regex");
+    assert!(delay.is_match(&said), "{said}");
+}
+
 #[tokio::test]
 async fn only_our_own_lines_are_logged() {
     let place = Place::new(TOOLBOX);

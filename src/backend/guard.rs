@@ -248,7 +248,8 @@ mod tests {
     /// A program that writes what it is told to a file of its own pid in `dir`.
     fn scribe(dir: &Path) -> PathBuf {
         let program = dir.join("scribe");
-        let script = format!("#!/bin/sh\nexec tee {}/$$\n", dir.display());
+        // Its output stays open beside the file.
+        let script = format!("#!/bin/sh\nexec cat 3>&1 > {}/$$\n", dir.display());
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         program

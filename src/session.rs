@@ -45,6 +45,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// Whether servers can ask it something over a connection of its own: only legacy servers see
+    /// what it declares.
+    pub fn can_be_asked(&self) -> bool {
+        self.era() == Era::Legacy && legacy::declares_answers(&self.capabilities)
+    }
+
     /// The era it speaks.
     pub fn era(&self) -> Era {
         self.revision.era()

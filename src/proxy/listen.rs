@@ -84,7 +84,7 @@ impl Proxy {
         let wish: Value = wish.read().unwrap_or_default();
         let honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
-        let mut seen = self.digests(&call.scope);
+        let mut seen = self.digests(&call.scope, lists::audience(&call.client));
         let mut changes = self.board.changes();
         tell(
             &call,
@@ -106,7 +106,7 @@ impl Proxy {
                     if told.is_err() {
                         break;
                     }
-                    let new = self.digests(&call.scope);
+                    let new = self.digests(&call.scope, lists::audience(&call.client));
                     for notification in lists::changed(seen, new) {
                         if flags.contains(&flag_of(notification)) {
                             tell(&call, notification, None);

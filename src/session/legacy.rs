@@ -47,6 +47,14 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
     })
 }
 
+/// Whether a client with these capabilities answers questions of servers.
+pub(super) fn declares_answers(capabilities: &Raw) -> bool {
+    let questions = ["elicitation", "roots", "sampling"];
+    questions
+        .iter()
+        .any(|name| capabilities.member(name).is_some())
+}
+
 /// The capabilities in a canonical spelling; empty when there are none.
 fn profile(capabilities: &Raw) -> Arc<str> {
     match capabilities.read::<serde_json::Value>() {

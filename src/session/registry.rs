@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Event, ServerRequest,
+    Event, ServerRequest, legacy,
     replay::{Item, Stream},
 };
 use crate::{
@@ -60,6 +60,13 @@ pub struct Opening {
     pub capabilities: Raw,
     /// The capabilities in a canonical spelling; empty when there are none.
     pub profile: Arc<str>,
+}
+
+impl Opening {
+    /// Whether servers can ask the client something.
+    pub fn can_be_asked(&self) -> bool {
+        legacy::declares_answers(&self.capabilities)
+    }
 }
 
 /// One legacy session.

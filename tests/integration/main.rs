@@ -5,6 +5,7 @@
 
 mod support;
 
+mod able;
 mod broken;
 mod changes;
 mod command;

@@ -28,7 +28,7 @@ pub enum Failure {
         reason: String,
     },
     /// The working directory of the program cannot be used. The operator mends `cwd`.
-    #[error("its working directory {} {problem}", path.display())]
+    #[error("its working directory `{}` {problem}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,

@@ -1,5 +1,7 @@
 //! `check`: what would run, what is wrong, and whether the servers can be reached.
 
+use std::os::unix::fs::PermissionsExt;
+
 use insta::assert_snapshot;
 use serde_json::json;
 
@@ -163,6 +165,27 @@ async fn servers_are_tried() {
     );
     assert!(script["latency_ms"].as_f64().is_some_and(|ms| ms > 0.0));
     assert_eq!(found["servers"][3]["stderr"][0], "no licence");
+}
+
+/// Wherever it is started from.
+#[tokio::test]
+async fn programs_beside_the_config_are_found() {
+    let place = Place::new("");
+    std::fs::create_dir_all(place.file("there/work")).expect("created");
+    let program = place.file("there/server");
+    let script = format!("#!/bin/sh\npwd > cwd\n{}", include_str!("server.sh"));
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+    std::fs::write(
+        place.file("there/tollbridge.toml"),
+        "[servers.script]\ncommand = './server'\ncwd = 'work'\n",
+    )
+    .expect("written");
+    let args = ["check", "--connect", "--config", "there/tollbridge.toml"];
+    let ran = place.run(&args).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let cwd = std::fs::read_to_string(place.file("there/work/cwd")).expect("written");
+    assert!(cwd.trim_end().ends_with("/there/work"), "{cwd}");
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ async fn a_working_directory_that_does_not_exist() {
     ] {
         check_reason(
             &format!("command = \"sh\"\ncwd = \"{cwd}\""),
-            &format!("its working directory {cwd} {problem}"),
+            &format!("its working directory `{cwd}` {problem}"),
         )
         .await;
     }

@@ -166,12 +166,10 @@ pub(super) fn display_odd(lines: &[String]) -> String {
 }
 
 impl Failure {
-    /// Adds what the server wrote to stdout in place of messages, where that may be the cause.
-    pub(super) fn with_odd(mut self, lines: Vec<String>) -> Self {
+    /// Adds what the server wrote to stdout in place of messages before its connection was lost.
+    pub(super) fn with_odd(mut self, lines: &[String]) -> Self {
         if let Self::Lost { reason } = &mut self {
-            reason.push_str(&display_odd(&lines));
-        } else if let Self::Startup { odd, .. } = &mut self {
-            *odd = lines;
+            reason.push_str(&display_odd(lines));
         }
         self
     }
@@ -302,7 +300,7 @@ mod tests {
             Failure::Lost {
                 reason: "it exited (exit status: 0)".to_owned(),
             }
-            .with_odd(vec![text()]),
+            .with_odd(&[text()]),
             "the connection was lost: it exited (exit status: 0)",
         );
         check(

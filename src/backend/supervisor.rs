@@ -108,12 +108,12 @@ impl Maker {
         let odd_before = self.odd().count;
         let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
         let attempt = self.watched(attempt).await;
-        let connection = attempt
-            .unwrap_or(Err(Failure::Startup {
+        let connection = attempt.unwrap_or_else(|_| {
+            Err(Failure::Startup {
                 after: limit,
-                odd: Vec::new(),
-            }))
-            .map_err(|failure| failure.with_odd(self.odd().since(odd_before)))?;
+                odd: self.odd().since(odd_before),
+            })
+        })?;
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
@@ -203,6 +203,7 @@ impl Maker {
         wanted: &Wanted,
         signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
+        let odd_before = self.odd().count;
         let odd = Arc::clone(&self.odd_output);
         let note = move |line: &str| {
             odd.lock()
@@ -211,7 +212,8 @@ impl Maker {
         };
         let mux = self.mux(wanted, signals);
         let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
-        self.greet(link, wanted, Some(pid)).await
+        let greeted = self.greet(link, wanted, Some(pid)).await;
+        greeted.map_err(|failure| failure.with_odd(&self.odd().since(odd_before)))
     }
 
     async fn over_http(

@@ -135,7 +135,7 @@ async fn words_in_place_of_messages() {
     )
     .await;
     check_reason(
-        &format!("{}\nera = \"legacy\"", script("exit 3")),
+        &script("exit 3"),
         &format!("the connection was lost: it exited (exit status: 3){odd}"),
     )
     .await;

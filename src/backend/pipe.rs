@@ -22,7 +22,7 @@ const BATCH_MAX: usize = 64;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
 /// How long after the end of input or output a better reason for it may come.
-const END_PATIENCE: Duration = Duration::from_millis(500);
+const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How much of an odd line is kept for `/status`.
 const ODD_LINE_BYTES_MAX: usize = 200;
 /// How much of an oversized line is searched for its id.

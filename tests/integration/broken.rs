@@ -83,7 +83,7 @@ async fn check_reason(bad: &str, reason: &str) {
 async fn an_exit_status_is_the_better_reason() {
     let greeting = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}"#;
     let script = format!(
-        "read -r line; exec <&-; echo {}; sleep 0.2; echo no licence >&2; exit 3",
+        "read -r line; exec <&-; echo {}; sleep 0.1; echo no licence >&2; exit 3",
         greeting.replace('"', r#"\""#)
     );
     check_reason(

@@ -1,11 +1,13 @@
 //! The set of backends: the running side of every configured server.
 //!
 //! [`Backends::forward`] takes an admitted call to its server; [`Backend::list`] and friends are
-//! the gateway's own control traffic. Which connection serves a caller is decided here; how it
-//! lives is `supervisor`'s business, how it talks `link`'s.
+//! the gateway's own control traffic. Which connection serves a caller is decided by `choice`; how
+//! it lives is `supervisor`'s business, how it talks `link`'s.
 
 mod aftermath;
+mod choice;
 mod client;
+mod clients;
 mod control;
 mod failure;
 pub mod guard;
@@ -26,7 +28,7 @@ mod websocket;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -34,15 +36,16 @@ use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
 use crate::{
-    auth::Agent,
     catalog::HeaderParam,
-    config::{Config, EraPin, Isolation, Server},
+    config::{Config, Server},
     governance::Admitted,
+    lock::lock,
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
-    names::{AgentId, ServerName},
+    names::ServerName,
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
+use choice::{Key, Owner, Served};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use guard::Guard;
@@ -51,11 +54,11 @@ use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 pub use report::{Report, State};
-use shared::{REFUSED, SPOKEN, Shared};
+use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
 use stdio::StderrTail;
-use supervisor::{Maker, Wanted};
+use supervisor::Maker;
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 64;
@@ -92,7 +95,7 @@ impl Backends {
         tasks: &Tasks,
     ) -> (Self, mpsc::Receiver<Update>) {
         let (updates, receiver) = mpsc::channel(UPDATES_MAX);
-        let guard = Guard::new(guard);
+        let guard = Guard::new(guard, tasks);
         let make = |(name, server): (&ServerName, &Server)| {
             let backend = Backend::new(name, server, &guard, &updates, tasks);
             (name.clone(), Arc::new(backend))
@@ -178,22 +181,6 @@ struct Listed {
     refusal: Option<Failure>,
 }
 
-/// Which callers share a connection.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Key {
-    owner: Owner,
-    era: Era,
-    /// The capabilities declared to a legacy server.
-    profile: Arc<str>,
-}
-
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Owner {
-    Agent(AgentId),
-    Session(String),
-    Shared,
-}
-
 impl Backend {
     fn new(
         name: &ServerName,
@@ -264,7 +251,7 @@ impl Backend {
     }
 
     fn listed(&self) -> MutexGuard<'_, Listed> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.listed)
     }
 
     async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
@@ -403,230 +390,10 @@ impl Backend {
             total: self.config.max_total_timeout.max(idle),
         }
     }
-
-    /// The connection that serves `client`, as soon as there is one.
-    async fn connection(&self, client: &Client) -> Result<Served, Failure> {
-        let era = self.era_for(client.era()).await?;
-        match self.served(client, era).await {
-            // It ended before it could be used; another takes its place.
-            Err(Failure::Lost { .. } | Failure::SessionGone) => self.served(client, era).await,
-            Err(failure) if failure.refuses_era() && self.may_switch(era) => {
-                self.maker.shared.refuse(era);
-                self.served(client, other(era)).await
-            }
-            attempt => attempt,
-        }
-    }
-
-    async fn served(&self, client: &Client, era: Era) -> Result<Served, Failure> {
-        let instance = self.instance(client, era)?;
-        let connection = instance.connection().await?;
-        Ok(Served {
-            connection,
-            instance,
-        })
-    }
-
-    /// A connection other than `old`, which has ended.
-    async fn reconnected(&self, old: &Arc<Connection>, client: &Client) -> Result<Served, Failure> {
-        let mut fresh = self.connection(client).await;
-        // The supervisor may not have noticed yet, or wait before it connects again.
-        for _ in 0..RECONNECT_CHECKS {
-            match &fresh {
-                Ok(served) if !Arc::ptr_eq(&served.connection, old) => break,
-                Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
-            }
-            fresh = self.connection(client).await;
-        }
-        fresh
-    }
-
-    /// Whether the calls of `session` go to the connection `instance`.
-    pub(crate) fn serves(&self, session: &Arc<Session>, instance: u64) -> bool {
-        let Some(opening) = session.opening() else {
-            return false;
-        };
-        let client = Client {
-            agent: Arc::clone(&session.agent),
-            revision: opening.revision,
-            info: None,
-            capabilities: Raw::from_static("{}"),
-            profile: Arc::clone(&opening.profile),
-            session: Some(Arc::clone(session)),
-        };
-        [Era::Legacy, Era::Modern].into_iter().any(|era| {
-            let key = self.key(&client, era);
-            if self.is_catalogs(&key) {
-                return self.catalog.id == instance;
-            }
-            self.lock()
-                .get(&key)
-                .is_some_and(|known| known.id == instance)
-        })
-    }
-
-    /// The era to speak for a client: its own wherever the server does.
-    async fn era_for(&self, client: Era) -> Result<Era, Failure> {
-        match self.config.era {
-            EraPin::Legacy => return Ok(Era::Legacy),
-            EraPin::Modern => return Ok(Era::Modern),
-            EraPin::Auto => {}
-        }
-        let shared = &self.maker.shared;
-        if shared.knows(client) == SPOKEN {
-            return Ok(client);
-        }
-        // The catalog's connection finds out first what the server speaks.
-        let catalog = self.catalog.connection().await?;
-        if catalog.era() == client {
-            return Ok(client);
-        }
-        // A server that was found to be legacy was asked for the modern era and declined.
-        if client == Era::Modern || shared.knows(client) == REFUSED {
-            return Ok(catalog.era());
-        }
-        Ok(client)
-    }
-
-    fn may_switch(&self, era: Era) -> bool {
-        self.config.era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
-    }
-
-    fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, Failure> {
-        let key = self.key(client, era);
-        if self.is_catalogs(&key) {
-            return Ok(Arc::clone(&self.catalog));
-        }
-        let mut instances = self.lock();
-        let mut failures = 0;
-        if let Some(known) = instances.get(&key) {
-            // One that failed just now is not replaced at once: a crash loop must cost nothing.
-            if !matches!(known.phase(), Phase::Down { .. }) || known.must_wait() {
-                return Ok(Arc::clone(known));
-            }
-            failures = known.failures();
-        } else if instances.len() >= self.config.max_instances {
-            make_room(&mut instances, self.config.max_instances)?;
-        }
-        let instance = Instance::new(&self.maker.tasks);
-        instance.set_failures(failures);
-        let wanted = Wanted {
-            era: match era {
-                Era::Legacy => EraPin::Legacy,
-                Era::Modern => EraPin::Modern,
-            },
-            capabilities: match era {
-                Era::Legacy if client.era() == Era::Legacy => client.capabilities.clone(),
-                Era::Legacy | Era::Modern => Raw::from_static("{}"),
-            },
-            home: match &key.owner {
-                Owner::Session(_) => client.session.clone(),
-                Owner::Agent(_) | Owner::Shared => None,
-            },
-        };
-        let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
-        self.maker.tasks.spawn("connection", keep);
-        instances.insert(key, Arc::clone(&instance));
-        Ok(instance)
-    }
-
-    fn key(&self, client: &Client, era: Era) -> Key {
-        let legacy_pair = era == Era::Legacy && client.era() == Era::Legacy;
-        let profile = if legacy_pair {
-            Arc::clone(&client.profile)
-        } else {
-            Arc::default()
-        };
-        let agent = Owner::Agent(client.agent.id);
-        let session = || {
-            client
-                .session
-                .as_ref()
-                .map(|session| Owner::Session(session.id.clone()))
-        };
-        let owner = match (self.config.isolation, era) {
-            (Isolation::Session, _) => session().unwrap_or(agent),
-            (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
-                session().unwrap_or(agent)
-            }
-            (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
-            (Isolation::Auto, Era::Modern) | (Isolation::Shared, _) => Owner::Shared,
-        };
-        Key {
-            owner,
-            era,
-            profile,
-        }
-    }
-
-    /// A server that asks for roots sees those of one client only.
-    fn splits_by_roots(&self, profile: &str) -> bool {
-        self.config.roots.is_none()
-            && profile.contains("\"roots\"")
-            && self.maker.shared.asks_roots.load(Ordering::Relaxed)
-    }
-
-    /// Whether the catalog's own connection serves the callers of `key`.
-    fn is_catalogs(&self, key: &Key) -> bool {
-        let anonymous = Owner::Agent(Agent::anonymous().id);
-        let era = match self.catalog.phase() {
-            Phase::Ready(connection) => Some(connection.era()),
-            Phase::Connecting | Phase::Down { .. } => None,
-        };
-        (key.owner == Owner::Shared || key.owner == anonymous)
-            && key.profile.is_empty()
-            && era.is_none_or(|era| era == key.era)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Instance>>> {
-        self.instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// How long the first call waits for a server to take its client's log level.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause between looks for a new connection, and how many looks there are.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
-const RECONNECT_CHECKS: usize = 40;
-
-fn other(era: Era) -> Era {
-    match era {
-        Era::Legacy => Era::Modern,
-        Era::Modern => Era::Legacy,
-    }
-}
-
-/// Makes room for one more: those that are down go first, then the one that was unused for longest.
-fn make_room(
-    instances: &mut HashMap<Key, Arc<Instance>>,
-    instances_max: usize,
-) -> Result<(), Failure> {
-    instances.retain(|_, instance| {
-        !matches!(instance.phase(), Phase::Down { .. }) || instance.must_wait()
-    });
-    if instances.len() < instances_max {
-        return Ok(());
-    }
-    let unused = instances.iter().filter(|(_, instance)| !instance.is_busy());
-    let oldest = unused
-        .max_by_key(|(_, instance)| instance.idle())
-        .map(|(key, _)| key.clone());
-    let oldest = oldest.ok_or(Failure::InstancesBusy {
-        limit: instances_max,
-    })?;
-    if let Some(instance) = instances.remove(&oldest) {
-        instance.stop.cancel();
-    }
-    Ok(())
-}
-
-/// A connection, and the instance it is one of.
-struct Served {
-    connection: Arc<Connection>,
-    instance: Arc<Instance>,
-}
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.
 fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance) {

@@ -19,7 +19,7 @@ mod uri;
 mod view;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ops::{Index, IndexMut},
     sync::Arc,
 };
@@ -150,6 +150,16 @@ impl Catalog {
     }
 }
 
+/// Which clients a snapshot is for. Some servers list more for clients that declared in
+/// `initialize` that they can be asked something, and refuse the rest to others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Audience {
+    /// Those that servers can ask something: elicitation, roots or sampling.
+    Able,
+    /// All others.
+    Plain,
+}
+
 /// A kind of item that servers list.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
@@ -268,6 +278,51 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// The lists of `self` without what `base` has under the same name or URI.
+    #[must_use]
+    pub fn beyond(&self, base: &Self) -> Self {
+        let mut beyond = self.clone();
+        for kind in Kind::ALL {
+            let known: HashSet<_> = base
+                .items(kind)
+                .iter()
+                .map(|item| item.get(kind.key()))
+                .collect();
+            beyond
+                .items_mut(kind)
+                .retain(|item| !known.contains(&item.get(kind.key())));
+        }
+        beyond
+    }
+
+    /// Adds the items of `more` that are not there yet, with the lists they are on.
+    pub fn extend(&mut self, more: &Self) {
+        let more = more.beyond(self);
+        for kind in Kind::ALL {
+            if more.items(kind).is_empty() {
+                continue;
+            }
+            self.items_mut(kind).extend_from_slice(more.items(kind));
+            if self.pages[kind].is_none() {
+                self.pages[kind].clone_from(&more.pages[kind]);
+            }
+        }
+    }
+
+    /// Whether no list has anything.
+    pub fn is_empty(&self) -> bool {
+        Kind::ALL.iter().all(|kind| self.items(*kind).is_empty())
+    }
+
+    fn items_mut(&mut self, kind: Kind) -> &mut Vec<Raw> {
+        match kind {
+            Kind::Tools => &mut self.tools,
+            Kind::Resources => &mut self.resources,
+            Kind::Templates => &mut self.templates,
+            Kind::Prompts => &mut self.prompts,
+        }
+    }
+
     /// The items of `kind`.
     pub fn items(&self, kind: Kind) -> &[Raw] {
         match kind {

@@ -231,7 +231,7 @@ pub enum Transport {
 /// A program to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
-    /// Program name or path; no shell is involved.
+    /// A name that is looked for in `PATH`, or an absolute path; no shell is involved.
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,

@@ -3,23 +3,29 @@
 //! One task a server follows its connection: lists when it comes up, again when it says that a
 //! list changed, and withdraws the server's items when it stays down. The [`Board`] holds the
 //! current snapshot; a dead or slow server never delays the others.
+//!
+//! The catalog's connections declare no capabilities of clients, since clients without any are
+//! served by them. What legacy servers list for others is asked for by `able`.
+
+mod able;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
-    catalog::{Catalog, Kind, Listing, Offer},
+    catalog::{Audience, Catalog, Kind, Listing, Offer},
     config::Naming,
+    lock::lock,
     names::{Scope, ServerName},
     task::Tasks,
 };
@@ -36,12 +42,28 @@ const RELIST_AFTER: Duration = Duration::from_secs(5);
 pub struct Board {
     naming: Naming,
     order: Vec<ServerName>,
-    offers: Mutex<HashMap<ServerName, Offer>>,
-    current: ArcSwap<Catalog>,
+    offers: Mutex<Offers>,
+    current: ArcSwap<Snapshots>,
     changed: watch::Sender<u64>,
     /// Servers of which it is not known yet what they offer.
     awaited: watch::Sender<HashSet<ServerName>>,
+    /// Whether a client came that servers can ask something.
+    able_came: watch::Sender<bool>,
     start: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Offers {
+    plain: HashMap<ServerName, Offer>,
+    /// What a server lists beyond that for clients that can be asked something.
+    able: HashMap<ServerName, Listing>,
+}
+
+/// The current snapshot for each audience; one and the same where nothing differs.
+#[derive(Debug)]
+struct Snapshots {
+    plain: Arc<Catalog>,
+    able: Arc<Catalog>,
 }
 
 impl Board {
@@ -53,16 +75,33 @@ impl Board {
             naming: naming.clone(),
             order: backends.all().map(|backend| backend.name.clone()).collect(),
             offers: Mutex::default(),
-            current: ArcSwap::from_pointee(Catalog::build(naming, &[])),
+            current: ArcSwap::from_pointee(Snapshots::build(naming, &[], &HashMap::new())),
             changed: watch::channel(0).0,
             awaited: watch::channel(awaited).0,
+            able_came: watch::channel(false).0,
             start: Instant::now(),
         }
     }
 
-    /// The current snapshot.
+    /// The current snapshot of what every client can use.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.current.load_full()
+        self.catalog_for(Audience::Plain)
+    }
+
+    /// The current snapshot for `audience`.
+    pub fn catalog_for(&self, audience: Audience) -> Arc<Catalog> {
+        let current = self.current.load();
+        Arc::clone(match audience {
+            Audience::Able => &current.able,
+            Audience::Plain => &current.plain,
+        })
+    }
+
+    /// Notes that a client is here that servers can ask something: from now on it is found out
+    /// what they list for such clients.
+    pub fn expect_able(&self) {
+        self.able_came
+            .send_if_modified(|came| !std::mem::replace(came, true));
     }
 
     /// Tells of every new snapshot.
@@ -93,11 +132,11 @@ impl Board {
     fn publish(&self, offer: Offer) {
         let server = offer.server.clone();
         let mut offers = self.lock();
-        let same = offers.get(&server).is_some_and(|known| {
+        let same = offers.plain.get(&server).is_some_and(|known| {
             known.listing == offer.listing && known.modern_http == offer.modern_http
         });
         if !same {
-            offers.insert(server.clone(), offer);
+            offers.plain.insert(server.clone(), offer);
             self.rebuild(&offers);
         }
         drop(offers);
@@ -106,7 +145,27 @@ impl Board {
 
     fn withdraw(&self, server: &ServerName) {
         let mut offers = self.lock();
-        if offers.remove(server).is_some() {
+        if offers.plain.remove(server).is_some() {
+            self.rebuild(&offers);
+        }
+    }
+
+    /// What `server` lists for every client.
+    fn listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
+        let offers = self.lock();
+        let offer = offers.plain.get(server);
+        offer.map(|offer| Arc::clone(&offer.listing))
+    }
+
+    /// Publishes what `server` lists beyond that for clients that can be asked something.
+    fn publish_able(&self, server: &ServerName, more: Listing) {
+        let mut offers = self.lock();
+        let old = offers.able.remove(server);
+        let differs = old.as_ref().unwrap_or(&Listing::default()) != &more;
+        if !more.is_empty() {
+            offers.able.insert(server.clone(), more);
+        }
+        if differs {
             self.rebuild(&offers);
         }
     }
@@ -116,27 +175,57 @@ impl Board {
             .send_if_modified(|awaited| awaited.remove(server));
     }
 
-    fn rebuild(&self, offers: &HashMap<ServerName, Offer>) {
+    fn rebuild(&self, offers: &Offers) {
         let ordered: Vec<Offer> = self
             .order
             .iter()
-            .filter_map(|server| offers.get(server).cloned())
+            .filter_map(|server| offers.plain.get(server).cloned())
             .collect();
-        self.current
-            .store(Arc::new(Catalog::build(&self.naming, &ordered)));
+        let snapshots = Snapshots::build(&self.naming, &ordered, &offers.able);
+        self.current.store(Arc::new(snapshots));
         self.changed.send_modify(|count| *count += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ServerName, Offer>> {
-        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Offers> {
+        lock(&self.offers)
+    }
+}
+
+impl Snapshots {
+    fn build(naming: &Naming, offers: &[Offer], able: &HashMap<ServerName, Listing>) -> Self {
+        let plain = Arc::new(Catalog::build(naming, offers));
+        if !offers.iter().any(|offer| able.contains_key(&offer.server)) {
+            let able = Arc::clone(&plain);
+            return Self { plain, able };
+        }
+        let extended = offers.iter().cloned().map(|mut offer| {
+            if let Some(more) = able.get(&offer.server) {
+                Arc::make_mut(&mut offer.listing).extend(more);
+            }
+            offer
+        });
+        let able = Catalog::build(naming, &extended.collect::<Vec<_>>());
+        Self {
+            plain,
+            able: Arc::new(able),
+        }
     }
 }
 
 /// Starts to follow every enabled server.
 pub fn start(backends: &Backends, board: &Arc<Board>, tasks: &Tasks) {
+    let turns = Arc::new(Semaphore::new(able::AT_ONCE_MAX));
     for backend in backends.all().filter(|backend| backend.config.enabled) {
         let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
         tasks.spawn("discovery", follow);
+        let follow = able::follow(Arc::clone(backend), Arc::clone(board), Arc::clone(&turns));
+        let stop = tasks.stop_token().clone();
+        tasks.spawn("discovery for able clients", async move {
+            tokio::select! {
+                () = follow => {}
+                () = stop.cancelled() => {}
+            }
+        });
     }
 }
 

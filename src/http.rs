@@ -4,6 +4,7 @@
 //! in `proxy`.
 
 mod body;
+mod cors;
 mod exchange;
 mod listener;
 mod messages;
@@ -22,7 +23,7 @@ use hyper::body::Incoming;
 use crate::{
     auth::Agent,
     config::{Config, Limits},
-    mcp::{Raw, RpcError, envelope},
+    mcp::{RpcError, envelope},
     names::{Scope, ServerName},
     proxy::Proxy,
     status::Status,
@@ -31,7 +32,7 @@ use crate::{
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
 use origin::Guard;
-pub(crate) use streamable::{BATCH_MAX, told};
+pub(crate) use streamable::BATCH_MAX;
 
 /// What every HTTP handler needs.
 #[derive(Debug)]
@@ -75,18 +76,35 @@ impl Edge {
             let message = format!("the headers are larger than limits.headers ({limit} bytes)");
             return text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
-        let path = request.uri().path();
-        let Some(route) = Route::parse(path) else {
+        let Some(route) = Route::parse(request.uri().path()) else {
             return text(StatusCode::NOT_FOUND, "not found");
         };
+        if !route.is_mcp() {
+            return self.answer(route, request).await;
+        }
+        if let Some(answer) = cors::preflight(&request, route.verbs()) {
+            return answer;
+        }
+        let page = cors::Page::behind(&request);
+        let mut response = self.answer(route, request).await;
+        if let Some(page) = page {
+            page.may_read(response.headers_mut());
+        }
+        response
+    }
+
+    async fn answer(self: Arc<Self>, route: Route, request: Request<Incoming>) -> Response<Body> {
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
         {
             return text(StatusCode::NOT_FOUND, "there is no such server");
         }
+        if !route.takes(request.method()) {
+            return wrong_verb(route.verbs());
+        }
         match route {
             Route::Mcp(scope) => streamable::handle(&self, scope, request).await,
-            Route::Sse(scope) => messages::open(&self, scope, &request),
+            Route::Sse(scope) => messages::open(&self, scope),
             Route::Messages => messages::post(&self, request).await,
             Route::Status => pages::status(&self, &request),
             Route::Health => text(StatusCode::OK, "ok"),
@@ -124,6 +142,28 @@ impl Route {
                     .and_then(server)
                     .map(Self::Sse)
             }
+        }
+    }
+
+    /// The verbs it takes, as the header `Allow` lists them.
+    fn verbs(&self) -> &'static str {
+        match self {
+            Self::Health | Self::Ready | Self::Status => "GET, HEAD",
+            Self::Mcp(_) => "GET, POST, DELETE",
+            Self::Messages => "POST",
+            Self::Sse(_) => "GET",
+        }
+    }
+
+    fn takes(&self, verb: &Verb) -> bool {
+        self.verbs().split(", ").any(|taken| taken == verb.as_str())
+    }
+
+    /// Whether clients speak MCP there.
+    fn is_mcp(&self) -> bool {
+        match self {
+            Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
+            Self::Health | Self::Ready | Self::Status => false,
         }
     }
 
@@ -175,10 +215,12 @@ fn accepted() -> Response<Body> {
 }
 
 fn wrong_verb(allowed: &'static str) -> Response<Body> {
-    let mut response = text(
-        StatusCode::METHOD_NOT_ALLOWED,
-        &format!("only {allowed} here"),
-    );
+    not_allowed(allowed, &format!("this path takes {allowed}"))
+}
+
+/// The refusal of a request that is not possible with its verb, and why.
+fn not_allowed(allowed: &'static str, why: &str) -> Response<Body> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, why);
     response
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(allowed));
@@ -188,9 +230,6 @@ fn wrong_verb(allowed: &'static str) -> Response<Body> {
 fn is(verb: &Verb, request: &Request<Incoming>) -> bool {
     request.method() == verb
 }
-
-/// An empty object, where a client declared nothing.
-const NO_CAPABILITIES: Raw = Raw::from_static("{}");
 
 #[cfg(test)]
 mod tests {

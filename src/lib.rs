@@ -28,6 +28,7 @@ pub mod mcp;
 pub mod telemetry;
 
 pub mod clock;
+mod lock;
 pub mod money;
 pub mod names;
 pub mod task;

@@ -6,6 +6,7 @@
 
 mod listen;
 mod lists;
+mod told;
 mod upstream;
 
 use std::{sync::Arc, time::Duration};
@@ -15,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{Backends, Update},
-    catalog::Kind,
+    catalog::{Audience, Kind},
     config::Config,
     discovery::Board,
     governance::{Governance, Ticket},
@@ -60,6 +61,8 @@ impl Proxy {
             .spawn("list changes to clients", Arc::clone(self).tell_changes());
         self.tasks
             .spawn("updates to clients", Arc::clone(self).tell_updates(updates));
+        let end = Arc::clone(self).end_subscriptions();
+        self.tasks.spawn("subscriptions of ended sessions", end);
     }
 
     /// The legacy sessions of HTTP clients.
@@ -145,7 +148,8 @@ impl Proxy {
 
     /// Finds the server; while some are still starting, a name that is not known yet waits for them.
     async fn route(&self, call: Call) -> Result<Routed, RpcError> {
-        match router::route(call, &self.board.catalog()) {
+        let audience = lists::audience(&call.client);
+        match router::route(call, &self.board.catalog_for(audience)) {
             Ok(routed) => Ok(routed),
             Err((call, refusal)) if self.board.is_settled() => {
                 drop(call);
@@ -153,7 +157,8 @@ impl Proxy {
             }
             Err((call, _)) => {
                 self.board.settled(&call.scope, self.first_list_wait).await;
-                router::route(call, &self.board.catalog()).map_err(|(_, refusal)| refusal)
+                router::route(call, &self.board.catalog_for(audience))
+                    .map_err(|(_, refusal)| refusal)
             }
         }
     }
@@ -195,7 +200,11 @@ impl Proxy {
 
     /// Remembers what a client that just opened its session has been told of the lists.
     pub fn greet(&self, session: &Session) {
-        session.swap_seen(self.digests(&session.scope));
+        let audience = lists::audience_of(session);
+        if audience == Audience::Able {
+            self.board.expect_able();
+        }
+        session.swap_seen(self.digests(&session.scope, audience));
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::{
-    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap},
+    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap, rewrite},
     mcp::{Method, Raw, RpcError, error, json::Patch},
     names::{Scope, ServerName},
     session::Call,
@@ -63,6 +63,10 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> 
             params,
         }) => {
             let uris = catalog.uri_map(&call.scope, &server);
+            let params = match (params, &uris) {
+                (Some(params), Some(uris)) => Some(rewrite::answers(&params, uris)),
+                (params, _) => params,
+            };
             Ok(Routed {
                 call,
                 server,

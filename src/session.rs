@@ -2,13 +2,14 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`registry`] the living legacy sessions.
+//! of the two eras, [`state`] one legacy session, [`registry`] the living ones.
 
 pub mod bridge;
 pub mod legacy;
 pub mod modern;
 pub mod registry;
 pub mod replay;
+pub mod state;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -17,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, Id, Logs, Method, Outcome, Raw, Revision},
+    mcp::{Era, Id, Logs, Method, Outcome, Raw, Request, Revision, meta::Meta},
     names::Scope,
 };
 
-pub use registry::Session;
+pub use state::Session;
 
 /// Notifications and server requests of one call that wait for the edge to write them.
 pub const EVENTS_MAX: usize = 256;
@@ -45,6 +46,37 @@ pub struct Client {
 }
 
 impl Client {
+    /// The client of a session; `None` before it said `initialize`.
+    pub fn of(session: &Arc<Session>) -> Option<Self> {
+        let opening = session.opening()?;
+        Some(Self {
+            agent: Arc::clone(&session.agent),
+            revision: opening.revision,
+            info: opening.info.clone(),
+            capabilities: opening.capabilities.clone(),
+            profile: Arc::clone(&opening.profile),
+            session: Some(Arc::clone(session)),
+        })
+    }
+
+    /// A client of which nothing is known but the revision it speaks.
+    pub fn stateless(agent: Arc<Agent>, revision: Revision) -> Self {
+        Self {
+            agent,
+            revision,
+            info: None,
+            capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
+            session: None,
+        }
+    }
+
+    /// Whether servers can ask it something over a connection of its own: only legacy servers see
+    /// what it declares.
+    pub fn can_be_asked(&self) -> bool {
+        self.era() == Era::Legacy && legacy::declares_answers(&self.capabilities)
+    }
+
     /// The era it speaks.
     pub fn era(&self) -> Era {
         self.revision.era()
@@ -74,7 +106,53 @@ pub struct Call {
     pub cancel: CancellationToken,
 }
 
+/// What a client wants to hear of a call while it runs.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// Which log messages.
+    pub logs: Logs,
+    /// Its token for progress, as it wrote it; without one, no progress.
+    pub progress_token: Option<Raw>,
+}
+
+impl Wants {
+    /// The token that `request` carries, and `logs`.
+    pub fn of(request: &Request, logs: Logs) -> Self {
+        let params = request.params.as_ref();
+        let token = params.and_then(|params| {
+            let span = Meta::of(params).progress_token?;
+            Some(params.slice(span))
+        });
+        Self {
+            logs,
+            progress_token: token,
+        }
+    }
+}
+
 impl Call {
+    /// The call for `request` on the route of `scope`, and what will precede its answer.
+    pub fn new(
+        request: Request,
+        client: Arc<Client>,
+        scope: Scope,
+        wants: Wants,
+    ) -> (Self, mpsc::Receiver<Event>) {
+        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+        let call = Self {
+            id: request.id,
+            method: request.method,
+            params: request.params,
+            client,
+            scope,
+            logs: wants.logs,
+            progress_token: wants.progress_token,
+            events,
+            cancel: CancellationToken::new(),
+        };
+        (call, receiver)
+    }
+
     /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
     /// answer.
     #[must_use]
@@ -136,7 +214,7 @@ pub enum Event {
 /// A request from a server to a client.
 #[derive(Debug)]
 pub struct ServerRequest {
-    /// Its id towards the client; unique in this process.
+    /// Its id and its progress token towards the client; unique in this process.
     pub key: u64,
     /// What is asked.
     pub method: Method,
@@ -144,4 +222,6 @@ pub struct ServerRequest {
     pub params: Option<Raw>,
     /// Takes the client's answer; dropped when there will be none.
     pub answer: oneshot::Sender<Outcome>,
+    /// Takes the params of the client's progress; `None` when the server asked for none.
+    pub progress: Option<mpsc::Sender<Raw>>,
 }

@@ -15,15 +15,14 @@ use crate::{
     config::Config,
     http::BATCH_MAX,
     mcp::{
-        Era, Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error,
-        json as scan, meta::Meta,
+        Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
     },
     names::Scope,
     proxy::Proxy,
     session::{
-        Call, Client, EVENTS_MAX, Event, Session, legacy, modern,
-        registry::Kind,
+        Call, Client, Event, Session, Wants, legacy, modern,
         replay::{Item, Stream},
+        state::Kind,
     },
     task::Tasks,
 };
@@ -77,14 +76,15 @@ impl Edge {
             tokio::select! {
                 () = self.read(input) => self.drain(&stop).await,
                 () = stop.cancelled() => {}
+                () = self.session.ended.cancelled() => {}
             }
-            self.stream.finish();
+            // What still runs is cancelled, and answered.
+            self.proxy.sessions().close(&self.session.id);
         };
         tokio::select! {
             // The writer takes its place in the stream before anything is pushed.
             biased;
             () = &mut write => {}
-            () = self.session.ended.cancelled() => {}
             () = read => {
                 if timeout(FLUSH_PATIENCE, write).await.is_err() {
                     tracing::warn!("the client does not read its input; answers are lost");
@@ -156,7 +156,7 @@ impl Edge {
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.ask(request),
             Ok(Message::Notification(notification)) => {
-                crate::http::told(&self.proxy, &self.session, &notification);
+                self.proxy.told(&self.session, &notification);
                 self.proxy.tell_session(&self.session);
             }
             Ok(Message::Response(response)) => {
@@ -215,80 +215,39 @@ impl Edge {
             let result = legacy::initialize_result(revision, &introduction);
             return Ok(Started::Done(Ok(result)));
         }
-        let Some(opening) = self.session.opening() else {
+        let Some(client) = Client::of(&self.session) else {
             if request.method == Method::Ping {
                 return Ok(Started::Done(Ok(Raw::from_static("{}"))));
             }
             let message = "initialize first, or send the `_meta` of a 2026-07-28 request";
             return Err(RpcError::new(error::INVALID_REQUEST, message));
         };
-        let client = Client {
-            agent: Arc::clone(&self.anonymous),
-            revision: opening.revision,
-            info: opening.info.clone(),
-            capabilities: opening.capabilities.clone(),
-            profile: Arc::clone(&opening.profile),
-            session: Some(Arc::clone(&self.session)),
-        };
-        let params = request.params.as_ref();
-        let token = params.and_then(|params| {
-            Meta::of(params)
-                .progress_token
-                .map(|span| params.slice(span))
-        });
-        self.start(request, client, self.session.logs(), token)
+        let wants = Wants::of(&request, self.session.logs());
+        self.start(request, client, wants)
     }
 
     fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
         let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
-        let client = Client {
-            agent: Arc::clone(&self.anonymous),
-            revision: envelope.revision,
-            info: envelope.info,
-            capabilities: envelope.capabilities,
-            profile: Arc::default(),
-            session: None,
-        };
-        self.start(request, client, envelope.logs, envelope.progress_token)
+        let (client, wants) = envelope.into_client(Arc::clone(&self.anonymous));
+        self.start(request, client, wants)
     }
 
-    fn start(
-        &self,
-        request: Request,
-        client: Client,
-        logs: Logs,
-        progress_token: Option<Raw>,
-    ) -> Result<Started, RpcError> {
-        let cancel = if request.method == Method::Listen {
-            self.listening.child_token()
-        } else {
-            CancellationToken::new()
-        };
+    fn start(&self, request: Request, client: Client, wants: Wants) -> Result<Started, RpcError> {
+        let scope = self.session.scope.clone();
+        let (mut call, events) = Call::new(request, Arc::new(client), scope, wants);
+        if call.method == Method::Listen {
+            call.cancel = self.listening.child_token();
+        }
         let running = self
             .session
-            .begin(&request.id, cancel.clone())
-            .map_err(|duplicate| RpcError::new(error::INVALID_REQUEST, duplicate.to_string()))?;
-        let (events, receiver) = tokio::sync::mpsc::channel(EVENTS_MAX);
-        let call = Call {
-            id: request.id,
-            method: request.method,
-            params: request.params,
-            client: Arc::new(client),
-            scope: self.session.scope.clone(),
-            logs,
-            progress_token,
-            events,
-            cancel,
-        };
+            .begin(&call.id, call.cancel.clone())
+            .map_err(|refusal| RpcError::new(error::INVALID_REQUEST, refusal.to_string()))?;
         let proxy = Arc::clone(&self.proxy);
         let answer = Box::pin(async move {
             let outcome = proxy.answer(call).await;
             (outcome, running)
         });
-        Ok(Started::Running(RunningCall {
-            answer,
-            events: receiver,
-        }))
+        Ok(Started::Running(RunningCall { answer, events }))
     }
 
     async fn carry(&self, id: Id, running: RunningCall) {
@@ -307,7 +266,7 @@ impl Edge {
             self.put(event);
         }
         let message = envelope::response(Some(&id), &outcome);
-        if self.stream.send(message).await.is_err() {
+        if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");
         }
     }
@@ -337,9 +296,8 @@ enum Started {
 }
 
 struct RunningCall {
-    answer: std::pin::Pin<
-        Box<dyn Future<Output = (Outcome, crate::session::registry::Running)> + Send>,
-    >,
+    answer:
+        std::pin::Pin<Box<dyn Future<Output = (Outcome, crate::session::state::Running)> + Send>>,
     events: tokio::sync::mpsc::Receiver<Event>,
 }
 

@@ -63,7 +63,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "discovery",
-        &["backend", "catalog", "config", "names", "task"],
+        &["backend", "catalog", "config", "names", "task", "lock"],
     ),
     (
         "backend",
@@ -79,6 +79,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "names",
             "task",
             "clock",
+            "lock",
         ],
     ),
     (
@@ -100,7 +101,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("router", &["session", "catalog", "mcp", "names"]),
-    ("session", &["auth", "mcp", "config", "names", "clock"]),
+    (
+        "session",
+        &["auth", "mcp", "config", "names", "clock", "lock"],
+    ),
     ("catalog", &["mcp", "config", "names"]),
     ("builtin", &["clock"]),
     ("auth", &["store", "config", "names", "clock"]),
@@ -115,6 +119,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("telemetry", &["config"]),
     ("clock", &[]),
     ("money", &[]),
+    ("lock", &[]),
     ("names", &[]),
     ("task", &[]),
 ];

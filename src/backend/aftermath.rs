@@ -6,13 +6,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::session::Session;
+use crate::{lock::lock, session::Session};
 
 /// How long after the end of a call what a server says without an origin is taken for its echo.
 const ECHO: Duration = Duration::from_millis(500);
@@ -103,7 +103,7 @@ impl Aftermath {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 
@@ -120,7 +120,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{auth::Agent, names::Scope, session::registry::Kind};
+    use crate::{auth::Agent, names::Scope, session::state::Kind};
 
     fn session() -> Arc<Session> {
         Arc::new(Session::new(

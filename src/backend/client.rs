@@ -1,6 +1,11 @@
 //! The HTTP client towards servers: one pool for each server, TLS only where the URL asks for it.
 
-use std::time::Duration;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header::AUTHORIZATION};
@@ -11,6 +16,8 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tokio::time::timeout;
+use tower_service::Service;
 
 use super::Failure;
 use crate::config::{Auth, Remote};
@@ -20,25 +27,62 @@ use crate::config::{Auth, Remote};
 const POOL_IDLE: Duration = Duration::from_secs(4);
 
 /// A pooling HTTP client.
-pub(crate) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub(crate) type HttpClient = Client<Connector, Full<Bytes>>;
 
-/// A client for `url`.
+/// A client for `url`, whose connections open within `connect`, TLS included.
 pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
-    let mut tcp = HttpConnector::new();
-    tcp.set_connect_timeout(Some(connect));
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls(url.scheme_str() == Some("https"))?)
-        .https_or_http()
-        .enable_http1()
-        .enable_http2()
-        .wrap_connector(tcp);
+    let tls = tls(url.scheme_str() == Some("https"))?;
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_timer(TokioTimer::new())
-        .build(connector);
+        .build(Connector::new(tls, connect));
     Ok(client)
+}
+
+/// Opens connections within a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector {
+    inner: Https,
+    limit: Duration,
+}
+
+type Https = HttpsConnector<HttpConnector>;
+
+impl Connector {
+    fn new(tls: ClientConfig, limit: Duration) -> Self {
+        let mut tcp = HttpConnector::new();
+        // Shared among the addresses of a host, so that one that is silent leaves time for others.
+        tcp.set_connect_timeout(Some(limit));
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let inner = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .enable_http2()
+            .wrap_connector(tcp);
+        Self { inner, limit }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = <Https as Service<Uri>>::Response;
+    type Error = <Https as Service<Uri>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, url: Uri) -> Self::Future {
+        let (opening, limit) = (self.inner.call(url), self.limit);
+        Box::pin(async move {
+            timeout(limit, opening).await.unwrap_or_else(|_| {
+                let message = format!("it was not open within {limit:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+            })
+        })
+    }
 }
 
 /// TLS with the system's roots; without any roots where it is not needed.
@@ -93,4 +137,24 @@ pub(crate) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// It takes connections and never says a word.
+    #[tokio::test]
+    async fn a_tls_handshake_takes_no_longer_than_a_connection_may() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", mute.local_addr().unwrap());
+        let limit = Duration::from_millis(100);
+        let mut connector = Connector::new(tls(false).unwrap(), limit);
+        let opening = connector.call(url.parse().unwrap());
+        let opened = timeout(Duration::from_secs(10), opening).await;
+        let failure = opened.expect("it is given up").err().unwrap();
+        assert_eq!(failure.to_string(), "it was not open within 100ms");
+    }
 }

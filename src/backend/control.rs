@@ -12,10 +12,11 @@ use tokio::{
 use super::{
     Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
     instance::{Connection, Phase},
+    supervisor::Wanted,
 };
 use crate::{
     catalog::{FirstPage, Kind},
-    config::Transport,
+    config::{EraPin, Transport},
     mcp::{
         Era, Method, Raw,
         json::{self, Patch},
@@ -23,7 +24,7 @@ use crate::{
     task::Tasks,
 };
 
-/// The catalog's connection to a server, for control traffic only.
+/// The catalog's connection to a server, or one for its lists alone; for control traffic only.
 #[derive(Clone, Debug)]
 pub struct Control(Arc<Connection>);
 
@@ -36,6 +37,17 @@ impl Control {
     /// Whether this is HTTP in the modern era.
     pub fn is_modern_http(&self) -> bool {
         self.0.link.as_http().is_some() && self.0.era() == Era::Modern
+    }
+
+    /// Whether this is of the legacy era, where a server learns in `initialize` what its client can
+    /// do and may list accordingly.
+    pub fn is_legacy(&self) -> bool {
+        self.0.era() == Era::Legacy
+    }
+
+    /// Ends a connection of [`Backend::connect_as_able`].
+    pub async fn end(&self) {
+        self.0.end("its lists were read").await;
     }
 
     fn has(&self, capability: &str) -> bool {
@@ -134,6 +146,21 @@ impl Backend {
     /// Follows what the server says of its lists.
     pub fn list_changes(&self) -> ListChanges {
         ListChanges(self.maker.shared.changes.subscribe())
+    }
+
+    /// A connection beside all others that declares every capability of clients we relay, for its
+    /// lists; whoever asks ends it. The server's questions on it have no client and are refused.
+    ///
+    /// # Errors
+    /// When there is no connection to be had.
+    pub async fn connect_as_able(&self) -> Result<Control, Failure> {
+        let wanted = Wanted {
+            era: EraPin::Legacy,
+            capabilities: handshake::RELAYED,
+            home: None,
+        };
+        let (connection, _) = self.maker.connect(&wanted).await?;
+        Ok(Control(connection))
     }
 
     /// The list of `kind`; `None` when the server has none.

@@ -1,6 +1,6 @@
 //! Why a server gave no answer, and what its caller is told.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
 
@@ -11,6 +11,8 @@ use crate::{
 
 /// What separates, in the reason of [`Failure::Lost`], our words from what the server wrote last.
 pub(super) const LAST_WORDS: &str = "; last on stderr: ";
+/// The same for lines on stdout that are no messages.
+const ODD_WORDS: &str = "; on stdout, no message: ";
 
 /// Why a server gave no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -25,9 +27,20 @@ pub enum Failure {
         /// What the network said.
         reason: String,
     },
+    /// The working directory of the program cannot be used. The operator mends `cwd`.
+    #[error("its working directory `{}` {problem}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// The server is switched off in the config.
     #[error("it is disabled in the config")]
     Disabled,
+    /// What came back is what was sent. The operator mends `command`.
+    #[error("the program echoes what it reads; it is not an MCP server")]
+    Echo,
     /// The server does not speak the era that is wanted.
     #[error("it does not speak the {era} era")]
     Era {
@@ -104,10 +117,12 @@ pub enum Failure {
         limit: usize,
     },
     /// The start took too long.
-    #[error("it did not start within {after:?}")]
+    #[error("it did not start within {after:?}{}", display_odd(odd))]
     Startup {
         /// The limit.
         after: Duration,
+        /// What it wrote to stdout in place of messages, the last lines of it.
+        odd: Vec<String>,
     },
     /// No answer in time.
     #[error("no answer within {after:?}")]
@@ -140,18 +155,40 @@ fn display_body(body: &str) -> String {
     }
 }
 
+/// Lines of a server in place of messages, as the end of a reason.
+pub(super) fn display_odd(lines: &[String]) -> String {
+    let quoted: Vec<_> = lines.iter().map(|line| format!("`{line}`")).collect();
+    if quoted.is_empty() {
+        String::new()
+    } else {
+        format!("{ODD_WORDS}{}", quoted.join(", "))
+    }
+}
+
 impl Failure {
+    /// Adds what the server wrote to stdout in place of messages before its connection was lost.
+    pub(super) fn with_odd(mut self, lines: &[String]) -> Self {
+        if let Self::Lost { reason } = &mut self {
+            reason.push_str(&display_odd(lines));
+        }
+        self
+    }
+
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName) -> RpcError {
         let kind = match self {
             Self::Cancelled => "cancelled",
-            Self::Connect { .. } | Self::Spawn { .. } | Self::Startup { .. } | Self::Tls { .. } => {
-                "unavailable"
-            }
+            Self::Connect { .. }
+            | Self::Directory { .. }
+            | Self::Spawn { .. }
+            | Self::Startup { .. }
+            | Self::Tls { .. } => "unavailable",
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } => "busy",
-            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => "incompatible",
+            Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
+                "incompatible"
+            }
             Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
             Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
             Self::Lost { .. } | Self::SessionGone => "lost",
@@ -172,22 +209,25 @@ impl Failure {
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
             Self::Lost { reason } => {
-                let reason = reason.split(LAST_WORDS).next().unwrap_or_default();
+                let ends = [LAST_WORDS, ODD_WORDS].iter();
+                let end = ends.filter_map(|words| reason.find(words)).min();
+                let reason = &reason[..end.unwrap_or(reason.len())];
                 format!("the connection was lost: {reason}").into()
             }
             Self::Refused { .. } => "it refused the handshake".into(),
             Self::Revision { .. } => "it speaks none of our revisions".into(),
-            Self::Spawn { .. } => "its program cannot be started".into(),
+            Self::Directory { .. } | Self::Spawn { .. } => "its program cannot be started".into(),
+            Self::Startup { after, .. } => format!("it did not start within {after:?}").into(),
             Self::Cancelled
             | Self::Connect { .. }
             | Self::Disabled
+            | Self::Echo
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
-            | Self::Startup { .. }
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
@@ -204,7 +244,9 @@ impl Failure {
             }
             Self::Cancelled
             | Self::Connect { .. }
+            | Self::Directory { .. }
             | Self::Disabled
+            | Self::Echo
             | Self::Garbled { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
@@ -253,6 +295,27 @@ mod tests {
                 reason: format!("it exited (exit status: 3){LAST_WORDS}a secret"),
             },
             "the connection was lost: it exited (exit status: 3)",
+        );
+        check(
+            Failure::Lost {
+                reason: "it exited (exit status: 0)".to_owned(),
+            }
+            .with_odd(&[text()]),
+            "the connection was lost: it exited (exit status: 0)",
+        );
+        check(
+            Failure::Startup {
+                after: Duration::from_secs(1),
+                odd: vec![text()],
+            },
+            "it did not start within 1s",
+        );
+        check(
+            Failure::Directory {
+                path: text().into(),
+                problem: "does not exist",
+            },
+            "its program cannot be started",
         );
         check(
             Failure::Refused {

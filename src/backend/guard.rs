@@ -2,25 +2,36 @@
 //!
 //! It holds the read end of a pipe whose write end only we hold. When we end, however that comes
 //! about, the pipe closes, and the guard ends every process group it was told of, and every
-//! process that carries our marker in its environment although it left its group.
+//! process that carries our marker in its environment although it left its group. Should the guard
+//! end before us, its own output closes, and another one is told of every group that lives.
 
 use std::{
     collections::{BTreeSet, HashSet},
     io::{BufRead, Write},
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::{
+    io::AsyncReadExt,
+    process::ChildStdout,
+    time::{Instant, sleep_until},
+};
 use uuid::Uuid;
+
+use crate::task::Tasks;
 
 /// The environment variable that marks our children.
 pub(crate) const MARKER: &str = "TOLLBRIDGE_GUARD";
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(300);
+/// Least time between two replacements of a guard process: one that ends at once is not started
+/// in a loop.
+const REPLACEMENT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Our end of the guard; cheap to clone.
 #[derive(Clone, Debug)]
@@ -30,6 +41,7 @@ pub(crate) struct Guard(Arc<Inner>);
 struct Inner {
     marker: String,
     program: Option<PathBuf>,
+    tasks: Tasks,
     state: Mutex<State>,
 }
 
@@ -42,11 +54,12 @@ struct State {
 
 impl Guard {
     /// A guard that runs `program guard MARKER` from the first child on; none without a program.
-    pub(crate) fn new(program: Option<PathBuf>) -> Self {
+    pub(crate) fn new(program: Option<PathBuf>, tasks: &Tasks) -> Self {
         let marker = Uuid::new_v4().simple().to_string();
         Self(Arc::new(Inner {
             marker,
             program,
+            tasks: tasks.clone(),
             state: Mutex::default(),
         }))
     }
@@ -60,21 +73,18 @@ impl Guard {
     pub(crate) fn watch(&self, group: u32) {
         let mut state = self.state();
         let is_new = state.groups.insert(group);
-        if is_new && self.0.program.is_some() && !state.tell(&format!("+{group}\n")) {
-            state.process = self.start();
-            let all: Vec<_> = state
-                .groups
-                .iter()
-                .map(|group| format!("+{group}\n"))
-                .collect();
-            if !state.tell(&all.concat()) {
-                tracing::warn!("no guard process; a kill -9 would leave children behind");
+        if state.process.is_some() {
+            if is_new {
+                state.tell(&format!("+{group}\n"));
             }
+        } else if let Some(output) = self.start(&mut state) {
+            self.0
+                .tasks
+                .spawn("guard process", self.clone().replace_lost(output));
         }
     }
 
-    /// Takes a process group that has ended out of guard. A guard process that is gone is replaced
-    /// with the next child.
+    /// Takes a process group that has ended out of guard.
     pub(crate) fn forget(&self, group: u32) {
         let mut state = self.state();
         if state.groups.remove(&group) {
@@ -86,38 +96,79 @@ impl Guard {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self) -> Option<Child> {
-        let program = self.0.program.as_ref()?;
-        let started = std::process::Command::new(program)
+    /// Waits for the end of the guard process and starts another one, until we stop or none can be
+    /// started.
+    async fn replace_lost(self, mut output: ChildStdout) {
+        let mut not_before = Instant::now();
+        loop {
+            let lost = async {
+                // It writes nothing; whatever comes is no end yet.
+                while let Ok(1..) = output.read(&mut [0; 64]).await {}
+                tracing::warn!("the guard process is gone; another one is started");
+                sleep_until(not_before).await;
+            };
+            tokio::select! {
+                () = lost => {}
+                () = self.0.tasks.stop_token().cancelled() => return,
+            }
+            not_before = Instant::now() + REPLACEMENT_PAUSE;
+            let mut state = self.state();
+            state.bury();
+            match self.start(&mut state) {
+                Some(next) => output = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Starts a guard process and tells it of every group; its output closes when it ends.
+    fn start(&self, state: &mut State) -> Option<ChildStdout> {
+        let started = self.spawn(self.0.program.as_ref()?);
+        let (process, output) = started
+            .inspect_err(|error| {
+                tracing::warn!(%error, "no guard process; a kill -9 would leave children behind");
+            })
+            .ok()?;
+        state.process = Some(process);
+        let all: Vec<_> = state
+            .groups
+            .iter()
+            .map(|group| format!("+{group}\n"))
+            .collect();
+        state.tell(&all.concat());
+        Some(output)
+    }
+
+    fn spawn(&self, program: &Path) -> std::io::Result<(Child, ChildStdout)> {
+        let mut process = std::process::Command::new(program)
             .arg("guard")
             .arg(&self.0.marker)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .process_group(0)
-            .spawn();
-        started
-            .inspect_err(|error| tracing::warn!(%error, "the guard process cannot be started"))
-            .ok()
+            .spawn()?;
+        let output = process.stdout.take();
+        let output = output.ok_or(std::io::ErrorKind::BrokenPipe)?;
+        Ok((process, ChildStdout::from_std(output)?))
     }
 }
 
 impl State {
-    /// Whether the guard process was told; one that is gone is buried.
-    fn tell(&mut self, lines: &str) -> bool {
-        let pipe = self
-            .process
-            .as_mut()
-            .and_then(|process| process.stdin.as_mut());
-        let told = pipe.map(|pipe| pipe.write_all(lines.as_bytes()));
-        if let Some(Err(error)) = &told
-            && let Some(mut process) = self.process.take()
-        {
-            tracing::warn!(%error, "the guard process is gone");
+    /// Tells the guard process; whoever waits for its end takes care of one that cannot be told.
+    fn tell(&mut self, lines: &str) {
+        let process = self.process.as_mut();
+        let pipe = process.and_then(|process| process.stdin.as_mut());
+        if let Some(Err(error)) = pipe.map(|pipe| pipe.write_all(lines.as_bytes())) {
+            tracing::debug!(%error, "the guard process is not told");
+        }
+    }
+
+    fn bury(&mut self) {
+        if let Some(mut process) = self.process.take() {
             process.kill().ok();
             process.wait().ok();
         }
-        matches!(told, Some(Ok(())))
     }
 }
 
@@ -190,33 +241,47 @@ fn marked(marker: &str) -> Vec<Pid> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::PermissionsExt, path::Path};
+    use std::{os::unix::fs::PermissionsExt, time::Duration};
 
     use super::*;
 
     /// A program that writes what it is told to a file of its own pid in `dir`.
     fn scribe(dir: &Path) -> PathBuf {
         let program = dir.join("scribe");
-        let script = format!("#!/bin/sh\nexec cat > {}/$$\n", dir.display());
+        // Its output stays open beside the file.
+        let script = format!("#!/bin/sh\nexec cat 3>&1 > {}/$$\n", dir.display());
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         program
     }
 
-    #[test]
-    fn a_successor_learns_of_every_group() {
+    fn process(guard: &Guard) -> u32 {
+        guard.state().process.as_ref().unwrap().id()
+    }
+
+    #[tokio::test]
+    async fn a_successor_learns_of_every_group_at_once() {
         let dir = tempfile::tempdir().unwrap();
-        let guard = Guard::new(Some(scribe(dir.path())));
+        let tasks = Tasks::new();
+        let guard = Guard::new(Some(scribe(dir.path())), &tasks);
         for group in [11, 12, 13] {
             guard.watch(group);
         }
         guard.forget(12);
+        let first = process(&guard);
         if let Some(process) = &mut guard.state().process {
             process.kill().unwrap();
-            process.wait().unwrap();
         }
+        let replaced = async {
+            while process(&guard) == first {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let replaced = tokio::time::timeout(Duration::from_secs(10), replaced).await;
+        replaced.expect("it is replaced although no child starts");
         guard.watch(14);
-        let second = guard.state().process.as_ref().unwrap().id();
+        let second = process(&guard);
+        tasks.finish().await;
         drop(guard);
         let told = std::fs::read_to_string(dir.path().join(second.to_string())).unwrap();
         assert_eq!(told, "+11\n+13\n+14\n");

@@ -130,7 +130,7 @@ pub(super) fn own_envelope() -> String {
 }
 
 /// Capabilities of clients that are relayed.
-const RELAYED: Raw =
+pub(super) const RELAYED: Raw =
     Raw::from_static(r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#);
 
 async fn discover(link: &Link) -> Result<Outcome, Failure> {

@@ -617,3 +617,37 @@ async fn odd(response: Response<Incoming>) -> Failure {
     tracing::debug!(%failure, ?allow, "no answer to a message");
     failure
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::{backend::mux::Settings, config::Auth, names::ServerName};
+
+    /// Its connections open, and nobody ever reads what is posted.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_no_message_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let remote = Remote {
+            url: format!("http://{}/mcp", listener.local_addr().unwrap())
+                .parse()
+                .unwrap(),
+            headers: indexmap::IndexMap::new(),
+            auth: Auth::None,
+        };
+        let settings = Settings {
+            server: ServerName::parse("x").unwrap(),
+            request_bytes_max: 1024,
+            response_bytes_max: 1024,
+            ask_timeout: Duration::from_secs(1),
+            roots: None,
+        };
+        let (signals, _unheard) = tokio::sync::mpsc::channel(1);
+        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
+        let after = POST_PATIENCE;
+        let posted = link.notify("notifications/x", None).await;
+        assert_eq!(posted, Err(Failure::Timeout { after }));
+    }
+}

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Failure, handshake::Hello, link::Link};
 use crate::{
     config::Retry,
+    lock::lock,
     mcp::{Era, Level},
     task::Tasks,
 };
@@ -48,7 +49,7 @@ impl Connection {
         if self.hello.capabilities.member("logging").is_none() {
             return false;
         }
-        let mut known = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.level);
         let news = known.is_none_or(|known| level < known);
         if news {
             *known = Some(level);
@@ -153,29 +154,29 @@ impl Instance {
 
     /// Whether another connection in its place has to wait, since this one failed just now.
     pub(crate) fn must_wait(&self) -> bool {
-        let retry_at = locked(&self.backoff).1;
+        let retry_at = lock(&self.backoff).1;
         retry_at.is_some_and(|at| Instant::now() < at)
     }
 
     /// Failures in a row that a successor goes on counting from.
     pub(crate) fn failures(&self) -> u32 {
-        locked(&self.backoff).0
+        lock(&self.backoff).0
     }
 
     pub(crate) fn set_failures(&self, failures: u32) {
-        locked(&self.backoff).0 = failures;
+        lock(&self.backoff).0 = failures;
     }
 
     /// Completes when the next attempt may be made.
     pub(super) async fn retry_time(&self) {
-        let retry_at = locked(&self.backoff).1;
+        let retry_at = lock(&self.backoff).1;
         if let Some(at) = retry_at {
             tokio::time::sleep_until(at).await;
         }
     }
 
     pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
-        let mut backoff = locked(&self.backoff);
+        let mut backoff = lock(&self.backoff);
         let mut delays = Backoff {
             retry,
             failures: backoff.0,
@@ -187,16 +188,21 @@ impl Instance {
 
     /// Notes a subscription to a resource: it keeps the connection, and outlives it.
     pub(crate) fn subscribed(&self, uri: String) {
-        locked(&self.subscriptions).insert(uri);
+        lock(&self.subscriptions).insert(uri);
     }
 
     /// Notes the end of a subscription.
     pub(crate) fn unsubscribed(&self, uri: &str) {
-        locked(&self.subscriptions).remove(uri);
+        lock(&self.subscriptions).remove(uri);
+    }
+
+    /// Whether its server was subscribed to a resource, given in the server's spelling.
+    pub(super) fn is_subscribed(&self, uri: &str) -> bool {
+        lock(&self.subscriptions).contains(uri)
     }
 
     pub(super) fn subscriptions(&self) -> Vec<String> {
-        locked(&self.subscriptions).iter().cloned().collect()
+        lock(&self.subscriptions).iter().cloned().collect()
     }
 
     /// How long ago it was last used.
@@ -211,7 +217,7 @@ impl Instance {
 
     /// Whether calls are under way, or clients are subscribed to its resources.
     pub(crate) fn is_busy(&self) -> bool {
-        if !locked(&self.subscriptions).is_empty() {
+        if !lock(&self.subscriptions).is_empty() {
             return true;
         }
 
@@ -263,10 +269,6 @@ impl Backoff {
 /// A random number from 0 to 1; the quality of UUIDs is more than enough for jitter.
 fn fraction() -> f64 {
     f64::from(uuid::Uuid::new_v4().as_bytes()[15]) / 255.0
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
     http::HttpLink,
-    mux::{Mux, Pending, Waiting},
+    mux::{Mux, Pending, Progress, Waiting},
 };
 use crate::{
     catalog::{UriMap, rewrite},
@@ -23,8 +23,8 @@ use crate::{
     session::{Client, Event},
 };
 
-/// How long an answer to a server may wait until the server reads it.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a notification or an answer may wait until the server reads what is before it.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A live link to a server.
 #[derive(Debug)]
@@ -169,8 +169,22 @@ impl Link {
     pub(crate) async fn notify(&self, method: &str, params: Option<&Raw>) -> Result<(), Failure> {
         let bytes = envelope::notification(method, params);
         match &self.wire {
-            Wire::Pipe(writer) => writer.send(bytes).await.map_err(|_| self.mux.lost()),
+            Wire::Pipe(writer) => self.enqueue(writer, bytes).await,
             Wire::Http(http) => http.post(bytes, method).await,
+        }
+    }
+
+    /// Gives a message that nothing waits for to the writer of a pipe.
+    async fn enqueue(&self, writer: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            sent = writer.send_timeout(bytes, QUEUE_PATIENCE) => {
+                sent.map_err(|error| match error {
+                    SendTimeoutError::Closed(_) => self.mux.lost(),
+                    SendTimeoutError::Timeout(_) => Failure::Timeout { after: QUEUE_PATIENCE },
+                })
+            }
+            () = self.mux.closed.cancelled() => Err(self.mux.lost()),
         }
     }
 
@@ -186,6 +200,10 @@ impl Link {
     /// A request of the server: answered here, or by the one client it belongs to.
     fn asked(self: &Arc<Self>, request: Request, origin: Option<u64>) {
         let Request { id, method, params } = request;
+        if let (Method::Discover | Method::Initialize, Some(own)) = (&method, id.as_number()) {
+            // No server asks this. Whoever does sends back what it was sent.
+            self.mux.failed(own, Failure::Echo);
+        }
         match self.mux.answer_locally(&method) {
             Some(outcome) => self.respond(id, outcome),
             None => match self.mux.relay(&id, method, params, origin) {
@@ -200,17 +218,24 @@ impl Link {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
             let Waiting {
-                answer,
+                mut answer,
                 withdrawn,
                 _held,
                 method,
                 uris,
+                mut progress,
             } = waiting;
-            let mut outcome = tokio::select! {
-                answer = answer => answer.unwrap_or_else(|_| Err(nobody_answers())),
-                () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
-                () = link.mux.closed.cancelled() => return,
-                () = tokio::time::sleep(link.mux.settings.ask_timeout) => Err(nobody_answers()),
+            let expired = tokio::time::sleep(link.mux.settings.ask_timeout);
+            tokio::pin!(expired);
+            let mut outcome = loop {
+                tokio::select! {
+                    biased;
+                    params = Progress::next(&mut progress) => link.tell_progress(&params).await,
+                    answer = &mut answer => break answer.unwrap_or_else(|_| Err(nobody_answers())),
+                    () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
+                    () = link.mux.closed.cancelled() => return,
+                    () = &mut expired => break Err(nobody_answers()),
+                }
             };
             if let (Ok(result), Some(uris)) = (&outcome, &uris) {
                 outcome = Ok(rewrite::answer(method.as_str(), result, uris));
@@ -218,6 +243,13 @@ impl Link {
             link.mux.forget_asked(&id);
             link.send_response(id, outcome).await;
         });
+    }
+
+    /// Tells the server how far a client is with what it was asked, before the answer follows.
+    async fn tell_progress(&self, params: &Raw) {
+        if let Err(failure) = self.notify(notice::PROGRESS, Some(params)).await {
+            tracing::debug!(server = %self.mux.settings.server, %failure, "progress was not taken");
+        }
     }
 
     fn respond(self: &Arc<Self>, id: Id, outcome: Outcome) {
@@ -230,13 +262,7 @@ impl Link {
     async fn send_response(&self, id: Id, outcome: Outcome) {
         let bytes = envelope::response(Some(&id), &outcome);
         let sent = match &self.wire {
-            Wire::Pipe(writer) => tokio::select! {
-                biased;
-                sent = writer.send_timeout(bytes, ANSWER_PATIENCE) => {
-                    sent.map_err(|_| Failure::Timeout { after: ANSWER_PATIENCE })
-                }
-                () = self.mux.closed.cancelled() => Err(self.mux.lost()),
-            },
+            Wire::Pipe(writer) => self.enqueue(writer, bytes).await,
             Wire::Http(http) => http.post(bytes, "").await,
         };
         if let Err(failure) = sent {
@@ -255,4 +281,34 @@ fn nobody_answers() -> Raw {
 
 fn cancelled_params(id: u64, failure: &Failure) -> Raw {
     Raw::from_value(&serde_json::json!({ "requestId": id, "reason": failure.to_string() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{backend::mux::Settings, names::ServerName, task::Tasks};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
+        let settings = Settings {
+            server: ServerName::parse("x").unwrap(),
+            request_bytes_max: 1024,
+            response_bytes_max: 1024,
+            ask_timeout: Duration::from_secs(1),
+            roots: None,
+        };
+        let (signals, _unheard) = mpsc::channel(1);
+        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let (writer, mut queue) = mpsc::channel(1);
+        let link = Link::pipe(mux, writer);
+        assert_eq!(link.notify("notifications/a", None).await, Ok(()));
+        let after = QUEUE_PATIENCE;
+        let full = link.notify("notifications/b", None).await;
+        assert_eq!(full, Err(Failure::Timeout { after }), "nobody reads");
+        queue.recv().await.unwrap();
+        assert_eq!(link.notify("notifications/c", None).await, Ok(()));
+        drop(queue);
+        let gone = link.notify("notifications/d", None).await;
+        assert!(matches!(gone, Err(Failure::Lost { .. })), "{gone:?}");
+    }
 }

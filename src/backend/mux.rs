@@ -7,7 +7,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,6 +27,7 @@ use super::{
 use crate::{
     catalog::{UriMap, rewrite},
     config::Root,
+    lock::lock,
     mcp::{
         Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
         meta::{self, Meta},
@@ -38,6 +39,8 @@ use crate::{
 
 /// Requests of one server that may wait for answers of clients at a time.
 const ASKED_MAX: usize = 256;
+/// Progress notifications of a client that may wait until its server takes them.
+const PROGRESS_MAX: usize = 64;
 
 /// Ids of server requests towards clients: unique in this process, so in every session.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
@@ -110,6 +113,46 @@ pub(super) struct Waiting {
     pub(super) method: Method,
     /// How URIs of the server become exposed ones on the client's route.
     pub(super) uris: Option<Arc<UriMap>>,
+    /// The progress that the client reports, when the server asked for it.
+    pub(super) progress: Option<Progress>,
+}
+
+/// Progress of a client on its way to the server that asked for it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The server's own.
+    token: Raw,
+    told: mpsc::Receiver<Raw>,
+}
+
+impl Progress {
+    /// The next params, under the server's own token; never completes where there are none.
+    pub(super) async fn next(progress: &mut Option<Self>) -> Raw {
+        let Some(Self { token, told }) = progress else {
+            return std::future::pending().await;
+        };
+        let Some(params) = told.recv().await else {
+            return std::future::pending().await;
+        };
+        let Some(span) = params.member("progressToken") else {
+            return params;
+        };
+        let mut patch = json::Patch::new(params.as_bytes());
+        patch.replace(span, token.as_bytes());
+        patch.finish()
+    }
+}
+
+/// The params of a server request under our token `key`, where the server asked for progress.
+fn with_own_token(params: Raw, key: u64) -> (Raw, Option<(Progress, mpsc::Sender<Raw>)>) {
+    let Some(span) = Meta::of(&params).progress_token else {
+        return (params, None);
+    };
+    let (tell, told) = mpsc::channel(PROGRESS_MAX);
+    let token = params.slice(span.clone());
+    let mut patch = json::Patch::new(params.as_bytes());
+    patch.replace(span, key.to_string().into_bytes());
+    (patch.finish(), Some((Progress { token, told }, tell)))
 }
 
 /// The one party a message belongs to.
@@ -455,11 +498,16 @@ impl Mux {
             (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
             (params, _) => params,
         };
+        let (params, progress) = params
+            .map(|params| with_own_token(params, key))
+            .map_or((None, None), |(params, progress)| (Some(params), progress));
+        let (progress, tell_progress) = progress.unzip();
         let request = ServerRequest {
             key,
             method: method.clone(),
             params,
             answer: tell,
+            progress: tell_progress,
         };
         if !recipient.send(Event::Request(request)) {
             self.forget_asked(id);
@@ -474,6 +522,7 @@ impl Mux {
             _held: held,
             method,
             uris,
+            progress,
         })
     }
 
@@ -652,8 +701,4 @@ fn is_same_client(one: &Caller, other: &Caller) -> bool {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (None, _) | (_, None) => false,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

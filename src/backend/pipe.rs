@@ -21,8 +21,8 @@ const QUEUE_MAX: usize = 256;
 const BATCH_MAX: usize = 64;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
-/// How long after the end of the output a better reason for it may come.
-const END_PATIENCE: Duration = Duration::from_millis(500);
+/// How long after the end of input or output a better reason for it may come.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How much of an odd line is kept for `/status`.
 const ODD_LINE_BYTES_MAX: usize = 200;
 /// How much of an oversized line is searched for its id.
@@ -74,6 +74,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         tokio::select! {
             biased;
             written = written => if let Err(error) = written {
+                better_reason(&mux).await;
                 return mux.close(format!("it stopped reading: {error}"));
             },
             // Whoever holds the other end may never read it.
@@ -112,13 +113,17 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
             Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
             Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
             Ok(None) => {
-                // A child that has ended says why in a moment.
-                drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
+                better_reason(&mux).await;
                 return mux.close("it closed its output");
             }
             Err(error) => return mux.close(format!("its output cannot be read: {error}")),
         }
     }
+}
+
+/// A child that has ended says why in a moment: its exit status and last words.
+async fn better_reason(mux: &Mux) {
+    drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
 fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {

@@ -1,10 +1,13 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+};
 
 use tokio::sync::{mpsc, watch};
 
-use super::{Update, mux::Signal};
+use super::{Failure, Update, mux::Signal};
 use crate::{
     mcp::{Era, Raw},
     names::ServerName,
@@ -15,7 +18,11 @@ use crate::{
 pub(crate) struct Shared {
     server: ServerName,
     eras: [AtomicU8; 2],
+    /// Starts after the first.
     pub(super) restarts: AtomicU64,
+    pub(super) failed_starts: AtomicU64,
+    /// Why the last connection ended or the last start failed, until one succeeds.
+    trouble: Mutex<Option<Failure>>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
@@ -32,6 +39,8 @@ impl Shared {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
+            failed_starts: AtomicU64::new(0),
+            trouble: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
             updates: updates.clone(),
@@ -64,8 +73,24 @@ impl Shared {
         self.era(era).load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_restart(&self) {
+    pub(crate) fn count_failed_start(&self) {
+        self.failed_starts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that it is being started again because of `failure`.
+    pub(crate) fn note_restart(&self, failure: Failure) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
+        *self.trouble() = Some(failure);
+    }
+
+    /// Notes that it was started.
+    pub(crate) fn note_start(&self) {
+        *self.trouble() = None;
+    }
+
+    /// Why it is being started again.
+    pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes on what a server said on the connection of `instance`.

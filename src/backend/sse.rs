@@ -248,7 +248,27 @@ impl Outlet {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Its connections open, and nobody ever reads what is posted.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_acknowledges_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint: Uri = format!("http://{}/messages", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        let outlet = Outlet {
+            client: client::new(&endpoint, ACK_PATIENCE * 10).unwrap(),
+            endpoint,
+            headers: HeaderMap::new(),
+        };
+        let (send, queue) = mpsc::channel(1);
+        send.send(Bytes::from_static(b"{}")).await.unwrap();
+        let reason = outlet.send_all(queue).await.unwrap_err();
+        assert_eq!(reason, "it did not acknowledge a message within 600s");
+    }
 
     #[test]
     fn endpoints_stay_on_their_origin() {

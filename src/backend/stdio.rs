@@ -75,10 +75,7 @@ pub(crate) fn open(
     guard: &Guard,
     odd: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(Arc<Link>, u32), Failure> {
-    let mut child = spawn(command, guard).map_err(|error| Failure::Spawn {
-        program: command.program.clone(),
-        error: error.to_string(),
-    })?;
+    let mut child = spawn(command, guard).map_err(|error| not_started(command, &error))?;
     let pid = child.id().unwrap_or_default();
     guard.watch(pid);
     let (Some(stdin), Some(stdout), Some(errors)) =
@@ -130,6 +127,25 @@ fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
         process.current_dir(cwd);
     }
     process.spawn()
+}
+
+/// The system does not say which of the two is missing, the program or its working directory.
+fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    let directory = command.cwd.as_deref().filter(|cwd| !cwd.is_dir());
+    match directory {
+        Some(path) => Failure::Directory {
+            path: path.to_owned(),
+            problem: if path.exists() {
+                "is no directory"
+            } else {
+                "does not exist"
+            },
+        },
+        None => Failure::Spawn {
+            program: command.program.clone(),
+            error: error.to_string(),
+        },
+    }
 }
 
 async fn read_stderr(stderr: ChildStderr, tail: StderrTail) {

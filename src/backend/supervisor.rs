@@ -4,13 +4,14 @@
 //! instance is kept up for ever; others start on the first call and end when idle.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
     time::Duration,
 };
 
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
+    lock::lock,
     mcp::{Era, Method, Raw},
     names::ServerName,
     session::Session,
@@ -38,6 +40,10 @@ const SIGNALS_MAX: usize = 64;
 /// How long a server may take to open the stream for messages that belong to no call; some send
 /// no headers before the first message.
 const STANDING_PATIENCE: Duration = Duration::from_secs(1);
+/// Lines on stdout that are no messages which are kept for the reason of a failure.
+const ODD_LINES_MAX: usize = 3;
+/// A start that takes longer is reported.
+const SLOW_START: Duration = Duration::from_secs(10);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -57,7 +63,29 @@ pub(crate) struct Maker {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Odd {
     pub(crate) count: u64,
-    pub(crate) last: Option<String>,
+    /// The last of them, the latest at the end.
+    tail: VecDeque<String>,
+}
+
+impl Odd {
+    fn note(&mut self, line: &str) {
+        self.count += 1;
+        if self.tail.len() == ODD_LINES_MAX {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_owned());
+    }
+
+    pub(crate) fn last(&self) -> Option<&String> {
+        self.tail.back()
+    }
+
+    /// Those that are known of the lines after the first `count`.
+    pub(crate) fn since(&self, count: u64) -> Vec<String> {
+        let fresh = usize::try_from(self.count - count).unwrap_or(ODD_LINES_MAX);
+        let old = self.tail.len().saturating_sub(fresh);
+        self.tail.iter().skip(old).cloned().collect()
+    }
 }
 
 /// Which connection is wanted.
@@ -78,10 +106,15 @@ impl Maker {
     ) -> Result<(Arc<Connection>, mpsc::Receiver<Signal>), Failure> {
         let limit = self.config.startup_timeout;
         let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
-        let attempt = timeout(limit, self.attempt(wanted, &signals));
-        let connection = attempt
-            .await
-            .unwrap_or(Err(Failure::Startup { after: limit }))?;
+        let odd_before = self.odd().count;
+        let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
+        let attempt = self.watched(attempt).await;
+        let connection = attempt.unwrap_or_else(|_| {
+            Err(Failure::Startup {
+                after: limit,
+                odd: self.odd().since(odd_before),
+            })
+        })?;
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
@@ -92,6 +125,29 @@ impl Maker {
             drop(timeout(STANDING_PATIENCE, open).await);
         }
         Ok((connection, receiver))
+    }
+
+    /// Reports a start that takes long.
+    async fn watched<T>(&self, mut start: impl Future<Output = T> + Unpin) -> T {
+        tokio::select! {
+            biased;
+            started = &mut start => return started,
+            () = sleep(SLOW_START) => {}
+        }
+        let (odd, stderr) = (self.odd().clone(), self.stderr.last());
+        tracing::warn!(
+            server = %self.server,
+            odd_lines = odd.count,
+            last_odd_line = odd.last(),
+            last_on_stderr = stderr,
+            "server has not started within {SLOW_START:?}"
+        );
+        start.await
+    }
+
+    /// What came on stdout and is no message.
+    pub(crate) fn odd(&self) -> MutexGuard<'_, Odd> {
+        lock(&self.odd_output)
     }
 
     async fn attempt(
@@ -146,15 +202,15 @@ impl Maker {
         wanted: &Wanted,
         signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
+        let odd_before = self.odd().count;
         let odd = Arc::clone(&self.odd_output);
         let note = move |line: &str| {
-            let mut odd = odd.lock().unwrap_or_else(PoisonError::into_inner);
-            odd.count += 1;
-            odd.last = Some(line.to_owned());
+            lock(&odd).note(line);
         };
         let mux = self.mux(wanted, signals);
         let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
-        self.greet(link, wanted, Some(pid)).await
+        let greeted = self.greet(link, wanted, Some(pid)).await;
+        greeted.map_err(|failure| failure.with_odd(&self.odd().since(odd_before)))
     }
 
     async fn over_http(
@@ -242,6 +298,7 @@ impl Maker {
                 Ok((connection, signals)) => {
                     self.shared.unlearn();
                     self.shared.learn(connection.era());
+                    self.shared.note_start();
                     let up = Instant::now();
                     let mux = Arc::clone(&connection.link.mux);
                     self.renew_subscriptions(&instance, &connection);
@@ -250,7 +307,6 @@ impl Maker {
                         return;
                     }
                     backoff.after_uptime(up.elapsed());
-                    self.shared.count_restart();
                     let failure = mux.lost();
                     // A server that has only forgotten us is there: callers wait for the greeting.
                     instance.set(if mux.is_forgotten() {
@@ -264,6 +320,7 @@ impl Maker {
                 }
                 Err(_) if instance.stop.is_cancelled() => return,
                 Err(failure) => {
+                    self.shared.count_failed_start();
                     instance.set(Phase::Down {
                         failure: failure.clone(),
                     });
@@ -271,11 +328,13 @@ impl Maker {
                 }
             };
             let delay = backoff.next_delay();
-            tracing::warn!(server = %self.server, %failure, retry_in = ?delay, "server is down");
+            let retry_in = for_people(delay);
+            tracing::warn!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                () = tokio::time::sleep(delay) => {}
+                () = sleep(delay) => {}
                 () = instance.stop.cancelled() => return,
             }
+            self.shared.note_restart(failure);
         }
     }
 
@@ -368,6 +427,17 @@ impl Maker {
     }
 }
 
+/// `delay` without more digits than anyone reads.
+fn for_people(delay: Duration) -> Duration {
+    let step = if delay < Duration::from_secs(1) {
+        10
+    } else {
+        100
+    };
+    let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(millis.saturating_add(step / 2) / step * step)
+}
+
 async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<CancellationToken>) {
     let ended = async {
         match home_ended {
@@ -385,4 +455,40 @@ async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<Can
         }
     };
     tokio::select! { () = ended => {}, () = idle => {} }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_rounded_for_people() {
+        let check = |micros: u64, expect: &str| {
+            let shown = format!("{:?}", for_people(Duration::from_micros(micros)));
+            assert_eq!(shown, expect, "{micros}");
+        };
+        check(499_607, "500ms");
+        check(84_999, "80ms");
+        check(3_000, "0ns");
+        check(995_000, "1s");
+        check(12_345_678, "12.3s");
+    }
+
+    #[test]
+    fn the_last_odd_lines_of_an_attempt_are_its_own() {
+        let mut odd = Odd::default();
+        let check = |odd: &Odd, count: u64, expect: &[&str]| {
+            assert_eq!(odd.since(count), expect, "{odd:?} after {count}");
+        };
+        check(&odd, 0, &[]);
+        odd.note("a");
+        check(&odd, 0, &["a"]);
+        check(&odd, 1, &[]);
+        for line in ["b", "c", "d"] {
+            odd.note(line);
+        }
+        check(&odd, 0, &["b", "c", "d"]);
+        check(&odd, 3, &["d"]);
+        assert_eq!(odd.last().map(String::as_str), Some("d"));
+    }
 }

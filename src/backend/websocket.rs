@@ -9,10 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{
-    SinkExt, StreamExt,
-    stream::{SplitSink, SplitStream},
-};
+use futures_util::{Sink, SinkExt, StreamExt, stream::SplitStream};
 use http::HeaderValue;
 use tokio::{
     net::TcpStream,
@@ -76,7 +73,10 @@ pub(crate) async fn open(
     let opening = connect_async_tls_with_config(request, Some(config), true, Some(connector));
     let (socket, _) = timeout(connect, opening)
         .await
-        .map_err(|_| Failure::Startup { after: connect })?
+        .map_err(|_| Failure::Startup {
+            after: connect,
+            odd: Vec::new(),
+        })?
         .map_err(|error| failed(&error))?;
     let (send, queue) = mpsc::channel(QUEUE_MAX);
     let tasks = mux.tasks.clone();
@@ -118,11 +118,10 @@ async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicB
 }
 
 /// Writes until the link is over; says why.
-async fn write(
-    sink: &mut SplitSink<Socket, Frame>,
-    mut queue: mpsc::Receiver<Bytes>,
-    heard: &AtomicBool,
-) -> String {
+async fn write<S>(sink: &mut S, mut queue: mpsc::Receiver<Bytes>, heard: &AtomicBool) -> String
+where
+    S: Sink<Frame, Error = tungstenite::Error> + Unpin,
+{
     let mut ping = interval(PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -162,4 +161,41 @@ fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::sink::unfold;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_nothing_is_given_up() {
+        let (_send, queue) = mpsc::channel(1);
+        let mut stuck = Box::pin(unfold((), |(), _: Frame| pending()));
+        let reason = write(&mut stuck, queue, &AtomicBool::new(true)).await;
+        assert_eq!(reason, "it took no message for 60s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_of_which_nothing_is_heard_is_given_up() {
+        let (_send, queue) = mpsc::channel(1);
+        let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
+        let heard = AtomicBool::new(true);
+        let start = Instant::now();
+        let lively = async {
+            tokio::time::sleep(PING_EVERY / 2).await;
+            heard.store(true, Ordering::Relaxed);
+            pending().await
+        };
+        let reason = tokio::select! {
+            reason = write(&mut open, queue, &heard) => reason,
+            never = lively => never,
+        };
+        assert_eq!(reason, "it gave no sign of life for 30s");
+        assert_eq!(start.elapsed(), PING_EVERY * 2, "it was heard once");
+    }
 }

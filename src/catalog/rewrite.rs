@@ -60,25 +60,10 @@ pub fn notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
     }
 }
 
-/// Rewrites the params of a client's request, on its way to the server it was routed to. URIs that
-/// are not exposed ones of this server stay as they are.
-pub fn params(method: &str, params: &Raw, uris: &UriMap) -> Raw {
-    if method == "subscriptions/listen" {
-        return apply(params, &subscriptions(params), |uri| uris.original(uri));
-    }
-    inbound(params, uris, |spans| match method {
-        "completion/complete" => spans.members(0, &[("ref", Spans::holder)]),
-        "prompts/get" | "tasks/update" | "tools/call" => spans.members(0, &[Spans::ANSWERED]),
-        "resources/directory/read"
-        | "resources/read"
-        | "resources/subscribe"
-        | "resources/unsubscribe"
-        | "skills/get" => {
-            spans.holder(0);
-            spans.members(0, &[Spans::ANSWERED]);
-        }
-        _ => {}
-    })
+/// Rewrites the answers to questions that a client's request carries (2026-07-28), on its way to
+/// the server it was routed to. URIs that are not exposed ones of this server stay as they are.
+pub fn answers(params: &Raw, uris: &UriMap) -> Raw {
+    inbound(params, uris, |spans| spans.members(0, &[Spans::ANSWERED]))
 }
 
 /// Rewrites a client's answer to a request of a server.
@@ -87,30 +72,6 @@ pub fn answer(method: &str, result: &Raw, uris: &UriMap) -> Raw {
         if method == "sampling/createMessage" {
             spans.members(0, &[Spans::CONTENT]);
         }
-    })
-}
-
-/// The URI by which a client's request of `method` finds its server, if it has one.
-pub fn routed_uri<'a>(method: &str, params: &'a Raw) -> Option<Cow<'a, str>> {
-    last_text(params, &routing(method, params, "uri"))
-}
-
-/// Puts `uri` in place of [`routed_uri`].
-pub fn with_routed_uri(method: &str, params: &Raw, uri: &str) -> Raw {
-    apply(params, &routing(method, params, "uri"), |_| {
-        Some(Cow::Owned(uri.to_owned()))
-    })
-}
-
-/// The name by which a client's request of `method` finds its server, if it has one.
-pub fn routed_name<'a>(method: &str, params: &'a Raw) -> Option<Cow<'a, str>> {
-    last_text(params, &routing(method, params, "name"))
-}
-
-/// Puts `name` in place of [`routed_name`].
-pub fn with_routed_name(method: &str, params: &Raw, name: &str) -> Raw {
-    apply(params, &routing(method, params, "name"), |_| {
-        Some(Cow::Owned(name.to_owned()))
     })
 }
 
@@ -181,34 +142,6 @@ fn rewrite(
     let mut spans = Spans::new(json);
     walk(&mut spans);
     apply(raw, &spans.uris, map)
-}
-
-/// Where a client's request of `method` holds the `key` that routes it, `name` or `uri`.
-fn routing(method: &str, params: &Raw, key: &str) -> Vec<Range<usize>> {
-    let mut spans = Spans::new(params.as_bytes());
-    match (method, key) {
-        ("completion/complete", _) => {
-            if let Some(reference) = json::find(spans.json, 0, "ref") {
-                spans.strings(reference.start, key);
-            }
-        }
-        ("prompts/get" | "tools/call", "name")
-        | (
-            "resources/directory/read"
-            | "resources/read"
-            | "resources/subscribe"
-            | "resources/unsubscribe"
-            | "skills/get",
-            "uri",
-        ) => spans.strings(0, key),
-        _ => {}
-    }
-    spans.uris
-}
-
-/// The last of several wins, as for every reader of repeated keys.
-fn last_text<'a>(raw: &'a Raw, spans: &[Range<usize>]) -> Option<Cow<'a, str>> {
-    json::text(&raw.as_bytes()[spans.last()?.clone()])
 }
 
 /// Collects where URIs stand. Each method takes the offset of the value it looks at, and finds
@@ -503,40 +436,11 @@ mod tests {
             assert_eq!(rewrite(&client), server);
         };
         let map = map();
-        for method in [
-            "resources/read",
-            "resources/subscribe",
-            "resources/unsubscribe",
-            "resources/directory/read",
-            "skills/get",
-        ] {
-            check(
-                &|raw| params(method, raw, &map),
-                r#"{"uri":@,"_meta":{"uri":"gh+x:y"}}"#,
-            );
-        }
-        let complete = |raw: &Raw| params("completion/complete", raw, &map);
-        check(
-            &complete,
-            r#"{"ref":{"type":"ref/resource","uri":@},"argument":{"uri":"gh+x:y"}}"#,
-        );
-        let listen = |raw: &Raw| params("subscriptions/listen", raw, &map);
-        check(
-            &listen,
-            r#"{"notifications":{"resourceSubscriptions":[@]}}"#,
-        );
         let sampled =
             r#"{"role":"assistant","content":[{"type":"resource","resource":{"uri":@}}]}"#;
         check(&|raw| answer("sampling/createMessage", raw, &map), sampled);
-        for method in [
-            "tools/call",
-            "prompts/get",
-            "resources/read",
-            "tasks/update",
-        ] {
-            let text = format!(r#"{{"inputResponses":{{"k":{sampled}}}}}"#);
-            check(&|raw| params(method, raw, &map), &text);
-        }
+        let text = format!(r#"{{"name":"t","inputResponses":{{"k":{sampled}}}}}"#);
+        check(&|raw| answers(raw, &map), &text);
     }
 
     fn check_untouched(rewrite: &dyn Fn(&Raw) -> Raw, text: &str) {
@@ -622,15 +526,15 @@ mod tests {
             &elicit,
             r#"{"mode":"url","url":"https://a","uri":"file:///a"}"#,
         );
-        let arguments = |raw: &Raw| params("tools/call", raw, &map);
+        let answered = |raw: &Raw| answers(raw, &map);
         check(
-            &arguments,
+            &answered,
             r#"{"name":"t","arguments":{"uri":"gh+file:///a"}}"#,
         );
         let form = r#"{"inputResponses":{"k":{"action":"accept","content":{"type":"resource_link","uri":"gh+a:b"}}}}"#;
-        check(&arguments, form);
-        let foreign = |raw: &Raw| params("resources/read", raw, &map);
-        check(&foreign, r#"{"uri":"other+file:///a"}"#);
+        check(&answered, form);
+        let foreign = r#"{"inputResponses":{"k":{"role":"user","content":{"type":"resource_link","uri":"other+file:///a"}}}}"#;
+        check(&answered, foreign);
         let roots = |raw: &Raw| answer("roots/list", raw, &map);
         check(&roots, r#"{"roots":[{"uri":"gh+file:///a"}]}"#);
         let identity = |raw: &Raw| result("resources/read", raw, &UriMap::identity());
@@ -650,53 +554,6 @@ mod tests {
         let limit = NESTED_RESULTS_MAX;
         assert_eq!(sample(&nested(limit, "a:b")), nested(limit, "gh+a:b"));
         assert_eq!(sample(&nested(limit + 1, "a:b")), nested(limit + 1, "a:b"));
-    }
-
-    #[test]
-    fn the_routing_member_is_read_and_replaced() {
-        let check = |method: &str, text: &str, uri: Option<&str>, name: Option<&str>| {
-            let params = raw(text);
-            assert_eq!(routed_uri(method, &params).as_deref(), uri, "{method}");
-            assert_eq!(routed_name(method, &params).as_deref(), name, "{method}");
-            let old = uri.or(name).unwrap_or("?");
-            let expect = text.replacen(&format!("\"{old}\""), r#""new\n""#, 1);
-            let replaced = match uri {
-                Some(_) => with_routed_uri(method, &params, "new\n"),
-                None => with_routed_name(method, &params, "new\n"),
-            };
-            assert_eq!(replaced.as_str(), expect, "{method}");
-        };
-        check(
-            "tools/call",
-            r#"{"name":"t","arguments":{"name":"x"}}"#,
-            None,
-            Some("t"),
-        );
-        check(
-            "prompts/get",
-            r#"{ "name" : "p" , "uri":"u"}"#,
-            None,
-            Some("p"),
-        );
-        check(
-            "resources/read",
-            r#"{"uri":"a:b","name":"n"}"#,
-            Some("a:b"),
-            None,
-        );
-        check(
-            "completion/complete",
-            r#"{"ref":{"uri":"a:b"},"uri":"x"}"#,
-            Some("a:b"),
-            None,
-        );
-        check(
-            "completion/complete",
-            r#"{"ref":{"name":"p"},"name":"x"}"#,
-            None,
-            Some("p"),
-        );
-        check("ping", r#"{"uri":"a:b","name":"n"}"#, None, None);
     }
 
     /// JSON text with unusual spacing, whose strings hold what could be taken for a URI.

@@ -644,6 +644,35 @@ fn servers_with_one_prefix_are_told_apart() {
 }
 
 #[test]
+fn listings_are_told_apart_and_joined_by_name() {
+    let listing = |names: &[&str]| Listing {
+        tools: names
+            .iter()
+            .map(|name| Raw::from_value(&serde_json::json!({ "title": names, "name": name })))
+            .collect(),
+        ..Listing::default()
+    };
+    let names = |listing: &Listing| -> Vec<String> {
+        let names = listing.tools.iter().map(|tool| tool.get("name"));
+        names
+            .map(|name| name.unwrap().as_str().to_owned())
+            .collect()
+    };
+    let (base, mut more) = (listing(&["a", "b"]), listing(&["b", "c", "d"]));
+    more.pages.tools = Some(FirstPage::default());
+    let beyond = more.beyond(&base);
+    assert_eq!(names(&beyond), ["\"c\"", "\"d\""]);
+    assert!(base.beyond(&base).is_empty() && !beyond.is_empty());
+
+    // The server may list one of them for everyone by now: then it is there once, as it is there.
+    let mut now = listing(&["a", "c"]);
+    let c = now.tools[1].clone();
+    now.extend(&beyond);
+    assert_eq!(names(&now), ["\"a\"", "\"c\"", "\"d\""]);
+    assert_eq!((&now.tools[1], &now.pages.tools), (&c, &more.pages.tools));
+}
+
+#[test]
 fn resources_are_renamed_for_people_only() {
     let text = r#"{"uri":"a:b","name":"old","icons":[{"src":"c:d"}]}"#;
     let mut offer = listed(

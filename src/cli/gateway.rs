@@ -16,7 +16,6 @@ use tokio::{
     sync::mpsc,
     time::{Instant, interval_at},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     EXIT_INTERRUPTED, interrupted,
@@ -30,10 +29,10 @@ use crate::{
     auth::Agent,
     backend::{Backend, State},
     catalog::{ByKind, Tool},
-    mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision, RpcError, error, meta},
+    mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::Scope,
     proxy::Proxy,
-    session::{Call, Client, EVENTS_MAX, Event, server_info},
+    session::{Call, Event, modern::Envelope, server_info},
 };
 
 /// How long people wait before they are told for what, and how often they are told again.
@@ -121,8 +120,7 @@ impl Gateway {
         members: &str,
         mut hear: impl FnMut(&str, Option<Raw>),
     ) -> Outcome {
-        let (events, mut receiver) = mpsc::channel(EVENTS_MAX);
-        let call = self.call(method, members, events);
+        let (call, mut receiver) = self.call(method, members);
         let mut answer = pin!(self.proxy().answer(call));
         let outcome = loop {
             tokio::select! {
@@ -137,35 +135,28 @@ impl Gateway {
         outcome
     }
 
-    fn call(&self, method: Method, members: &str, events: mpsc::Sender<Event>) -> Call {
-        // No capability is declared: nobody is here to answer a server.
-        let capabilities = Raw::from_static("{}");
-        let info = Raw::from_value(&server_info());
-        let token = Raw::from_static("1");
-        let envelope = meta::envelope(Some(&info), &capabilities, Some(LOG_LEVEL.as_str()));
+    fn call(&self, method: Method, members: &str) -> (Call, mpsc::Receiver<Event>) {
+        let envelope = Envelope {
+            revision: Revision::MODERN,
+            info: Some(Raw::from_value(&server_info())),
+            // No capability is declared: nobody is here to answer a server.
+            capabilities: Raw::from_static("{}"),
+            logs: Logs::From(LOG_LEVEL),
+            progress_token: Some(Raw::from_static("1")),
+        };
+        let Envelope {
+            info, capabilities, ..
+        } = &envelope;
+        let written = meta::envelope(info.as_ref(), capabilities, Some(LOG_LEVEL.as_str()));
         let comma = if members.is_empty() { "" } else { "," };
-        let params = format!(
-            r#"{{{members}{comma}"_meta":{{{envelope},"progressToken":{}}}}}"#,
-            token.as_str()
-        );
-        Call {
+        let params = format!(r#"{{{members}{comma}"_meta":{{{written},"progressToken":1}}}}"#);
+        let request = Request {
             id: Id::number(1),
             method,
             params: Some(Raw::parse(params).expect("joined from valid JSON")),
-            client: Arc::new(Client {
-                agent: Arc::new(Agent::anonymous()),
-                revision: Revision::MODERN,
-                info: Some(info),
-                capabilities,
-                profile: Arc::default(),
-                session: None,
-            }),
-            scope: self.scope.clone(),
-            logs: Logs::From(LOG_LEVEL),
-            progress_token: Some(token),
-            events,
-            cancel: CancellationToken::new(),
-        }
+        };
+        let (client, wants) = envelope.into_client(Arc::new(Agent::anonymous()));
+        Call::new(request, Arc::new(client), self.scope.clone(), wants)
     }
 
     /// Says on stderr which servers are not connected, and why; whether all are.

@@ -13,12 +13,19 @@ use super::{
     target::TargetArgs,
 };
 use crate::{
+    backend::State,
     catalog::{Kind, Lookup},
     mcp::{Method, Raw, json},
 };
 
+/// How a script knows what came of it.
+const EXIT_CODES: &str = "\
+Exit code: 0 when everything was listed, 1 when the items of a server are missing (of `list servers`:
+when every enabled server failed), 2 for a wrong command line or config.";
+
 /// List servers, tools, resources or prompts
 #[derive(Args, Debug)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct List {
     /// What to list
     #[arg(value_enum, default_value = "tools")]
@@ -142,10 +149,24 @@ fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
     Some(server.to_string())
 }
 
+/// Prints how servers do; it counts as failed when none of those that are enabled can be listed.
 fn servers(found: &[Found], json: bool) -> ExitCode {
-    if json {
-        return print_json(&found);
+    let printed = if json {
+        print_json(&found)
+    } else {
+        servers_table(found).print()
+    };
+    let mut enabled = found
+        .iter()
+        .filter(|server| server.state != State::Disabled)
+        .peekable();
+    if enabled.peek().is_some() && !enabled.any(Found::is_connected) {
+        return ExitCode::FAILURE;
     }
+    printed
+}
+
+fn servers_table(found: &[Found]) -> Table<7> {
     let mut table = Table::new([
         "SERVER",
         "STATE",
@@ -166,5 +187,5 @@ fn servers(found: &[Found], json: bool) -> ExitCode {
             server.count(server.prompts),
         ]);
     }
-    table.print()
+    table
 }

@@ -34,17 +34,28 @@ pub(super) fn did_you_mean<'k, const N: usize>(
 }
 
 /// How far two names are apart; `None` when nobody would take one for the other. A third of the
-/// letters may be wrong, in short names one; a part of a name counts as near it.
+/// letters may be wrong, in short names one; a part of a name counts as near it. A gateway puts a
+/// prefix before names that may not be known here, so the ends of `known` count like the whole.
 fn distance(written: &str, known: &str) -> Option<usize> {
     let (written, known) = (written.to_lowercase(), known.to_lowercase());
     let length = written.chars().count();
-    let distance = strsim::damerau_levenshtein(&written, &known);
-    let is_part = length >= PART_CHARS_MIN && known.contains(&written);
-    match distance {
-        near if near <= (length / 3).max(1) => Some(near),
-        _ if is_part => Some(length),
-        _ => None,
-    }
+    let wrong_max = (length / 3).max(1);
+    let near = |name: &str| {
+        let distance = strsim::damerau_levenshtein(&written, name);
+        (distance <= wrong_max).then_some(distance)
+    };
+    let is_part = || length >= PART_CHARS_MIN && known.contains(&written);
+    near(&known)
+        .or_else(|| ends(&known).filter_map(near).min())
+        .or_else(|| is_part().then_some(length))
+}
+
+/// What is left of `name` behind each of its separators, where it is long enough to be one.
+fn ends(name: &str) -> impl Iterator<Item = &str> {
+    name.char_indices()
+        .filter(|(_, c)| matches!(c, '_' | '-' | '.' | '/'))
+        .map(|(at, _)| &name[at + 1..])
+        .filter(|end| end.chars().count() >= PART_CHARS_MIN)
 }
 
 #[cfg(test)]
@@ -73,5 +84,17 @@ mod tests {
             "; did you mean `mcp_b_read` or `mcp_a_read_file` or `mcp_a_read_files`?",
         );
         check("teleport", "");
+    }
+
+    #[test]
+    fn unknown_prefixes_do_not_hide_a_name() {
+        let check = |written: &str, expect: &str| {
+            let known = [["mcp_a_read_file"], ["mcp_a_list.files"], ["mcp_a_x"]];
+            assert_eq!(did_you_mean(written, known), expect, "{written}");
+        };
+        check("raed_file", "; did you mean `mcp_a_read_file`?");
+        check("flies", "; did you mean `mcp_a_list.files`?");
+        check("read_file", "; did you mean `mcp_a_read_file`?");
+        check("y", "");
     }
 }

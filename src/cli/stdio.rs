@@ -1,6 +1,6 @@
 //! `tollbridge stdio`
 
-use std::{process::ExitCode, sync::Arc};
+use std::{pin::pin, process::ExitCode, sync::Arc};
 
 use clap::Args;
 
@@ -48,11 +48,18 @@ async fn serve(config: &Config, scope: Scope) -> ExitCode {
     let edge = Edge::new(Arc::clone(&core.proxy), scope, config, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
-    tokio::select! {
-        () = edge.serve(input, output, stop) => {}
-        () = interrupted() => {}
-    }
-    let drained = core.stop().await;
+    let mut serving = pin!(edge.serve(input, output, stop));
+    let input_ended = tokio::select! {
+        () = &mut serving => true,
+        () = interrupted() => false,
+    };
+    let drained = if input_ended {
+        core.stop().await
+    } else {
+        // The answers of running calls are still to be written.
+        let (drained, ()) = tokio::join!(core.stop(), serving);
+        drained
+    };
     if drained {
         ExitCode::SUCCESS
     } else {

@@ -1,4 +1,4 @@
-//! Tables: aligned under headings on a terminal, bare and separated by tabs elsewhere.
+//! Tables under headings: aligned on a terminal, separated by tabs elsewhere.
 
 use std::{io, process::ExitCode};
 
@@ -43,16 +43,20 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// One line a row, cells separated by tabs.
+    /// One line a row and one for the headings, cells separated by tabs.
     fn separated(&self) -> String {
-        self.rows.iter().map(|row| row.join("\t") + "\n").collect()
+        let rows = self.rows.iter().map(|row| row.join("\t"));
+        std::iter::once(self.headings.join("\t"))
+            .chain(rows)
+            .map(|line| line + "\n")
+            .collect()
     }
 
     /// Columns under headings, without those that have nothing; the last is cut at `columns`.
     fn aligned(&self, columns: Option<usize>) -> String {
-        let used: Vec<usize> = (0..N)
-            .filter(|at| self.rows.iter().any(|row| !row[*at].is_empty()))
-            .collect();
+        let is_used =
+            |at: &usize| self.rows.is_empty() || self.rows.iter().any(|row| !row[*at].is_empty());
+        let used: Vec<usize> = (0..N).filter(is_used).collect();
         let width = |at: usize| {
             let cells = self.rows.iter().map(|row| row[at].chars().count());
             cells.max().unwrap_or(0).max(self.headings[at].len())
@@ -108,8 +112,14 @@ mod tests {
         ");
         assert_eq!(
             table.separated(),
-            format!("a\t\t{}\nlonger\t\té b\n", "x".repeat(40))
+            format!(
+                "NAME\tEMPTY\tDESCRIPTION\na\t\t{}\nlonger\t\té b\n",
+                "x".repeat(40)
+            )
         );
         assert!(table.aligned(None).contains(&"x".repeat(40)));
+        let empty = Table::new(["NAME", "DESCRIPTION"]);
+        assert_eq!(empty.aligned(Some(30)), "NAME  DESCRIPTION\n");
+        assert_eq!(empty.separated(), "NAME\tDESCRIPTION\n");
     }
 }

@@ -6,6 +6,7 @@
 
 use std::{
     io::{self, Read},
+    net::IpAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -75,6 +76,11 @@ impl TargetArgs {
     }
 
     fn remote(&self, url: &str) -> Result<Target, ExitCode> {
+        if let Some(complete) = with_scheme(url) {
+            return Err(wrong_usage(&format!(
+                "--url {url}: the scheme is missing; did you mean `{complete}`?"
+            )));
+        }
         let name = name_of(url);
         let source = Source {
             name: "--url".to_owned(),
@@ -121,6 +127,24 @@ impl Target {
         config.drain_timeout = DRAIN;
         Self { config, scope }
     }
+}
+
+/// What `url` most likely means when it has no scheme: machines of one's own are asked without TLS.
+fn with_scheme(url: &str) -> Option<String> {
+    let url = url.trim();
+    if url.contains("://") {
+        return None;
+    }
+    let rest = url.trim_start_matches('/');
+    let guess = |scheme| format!("{scheme}://{rest}");
+    let uri: http::Uri = guess("http").parse().ok()?;
+    let host = uri.host()?.trim_matches(['[', ']']);
+    let is_own = host == "localhost"
+        || host.ends_with(".localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
+    Some(guess(if is_own { "http" } else { "https" }))
 }
 
 /// The host in `url` as the name of a server.
@@ -218,5 +242,21 @@ mod tests {
         check("http://[::1]:8080/mcp", "--1");
         check("/mcp", "remote");
         check("", "remote");
+    }
+
+    #[test]
+    fn a_scheme_is_suggested() {
+        let check = |url: &str, expect: Option<&str>| {
+            assert_eq!(with_scheme(url).as_deref(), expect, "{url}");
+        };
+        check("http://x/mcp", None);
+        check("ftp://x/", None);
+        check("localhost:8080/mcp", Some("http://localhost:8080/mcp"));
+        check("127.0.0.1:8080", Some("http://127.0.0.1:8080"));
+        check("[::1]:8080/mcp", Some("http://[::1]:8080/mcp"));
+        check("//mcp.example.com/mcp", Some("https://mcp.example.com/mcp"));
+        check("mcp.example.com", Some("https://mcp.example.com"));
+        check("not a url", None);
+        check("", None);
     }
 }

@@ -173,7 +173,8 @@ impl Default for Naming {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Server {
-    /// Program name or path; no shell is involved.
+    /// Program name or path; no shell is involved. A name alone is looked for in `PATH`; relative
+    /// paths such as `./server` start at the directory of the config file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) command: Option<String>,
     /// Arguments of the program.

@@ -2,7 +2,8 @@
 //!
 //! Secrets are found by where they stand, before anything is known to be right: values under
 //! `env`, `headers` and `auth`, values of keys that sound like a secret, credentials inside URLs,
-//! and values of keys that nobody knows. A text that could not be parsed shows keys only.
+//! and values of keys that nobody knows. A text that could not be parsed shows keys only,
+//! misspelled ones included.
 
 use std::ops::Range;
 
@@ -121,6 +122,13 @@ impl Hidden {
         let mut start = 0;
         for line in text.split_inclusive('\n') {
             let value = start + value_start(line);
+            let keys = later_keys(line);
+            let is_key = |word: &Range<usize>| {
+                let within = |key: &Range<usize>| {
+                    start + key.start <= word.start && word.end <= start + key.end
+                };
+                keys.iter().any(within)
+            };
             let words = text[value..start + line.len()].char_indices();
             let mut word: Option<usize> = None;
             for (at, c) in words.chain([(start + line.len() - value, '\n')]) {
@@ -128,7 +136,10 @@ impl Hidden {
                 match (in_word, word) {
                     (true, None) => word = Some(value + at),
                     (false, Some(from)) => {
-                        self.ranges.push(from..value + at);
+                        let whole = from..value + at;
+                        if !is_key(&whole) {
+                            self.ranges.push(whole);
+                        }
                         word = None;
                     }
                     (true, Some(_)) | (false, None) => {}
@@ -157,6 +168,89 @@ fn value_start(line: &str) -> usize {
         None => !key.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')),
     };
     if is_key { end + 1 } else { 0 }
+}
+
+/// The keys on one line of a text that could not be parsed, which the reader needs to see: words
+/// between a bracket or comma and `=` or `:`, outside of lists and strings. None where a string has no end,
+/// since it is not known then what stands in strings.
+fn later_keys(line: &str) -> Vec<Range<usize>> {
+    let mut keys = Vec::new();
+    let mut brackets = Vec::new();
+    // A key may begin here; the one that was read last.
+    let (mut may_begin, mut key) = (false, None::<Word>);
+    let mut rest = line.char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        match c {
+            '"' | '\'' => {
+                let Some(end) = string_end(&line[at..]).map(|length| at + length) else {
+                    return Vec::new();
+                };
+                let word = Word {
+                    range: at + 1..end - 1,
+                    is_quoted: true,
+                };
+                key = may_begin.then_some(word);
+                may_begin = false;
+                while rest.next_if(|(at, _)| *at < end).is_some() {}
+            }
+            '{' | '[' => {
+                brackets.push(c);
+                (may_begin, key) = (c == '{', None);
+            }
+            '}' | ']' => {
+                brackets.pop();
+                (may_begin, key) = (brackets.last() != Some(&'['), None);
+            }
+            ',' => (may_begin, key) = (brackets.last() != Some(&'['), None),
+            '=' | ':' => {
+                let is_apart = rest.peek().is_none_or(|(_, next)| next.is_whitespace());
+                let word = key.take();
+                keys.extend(
+                    word.filter(|word| c == '=' || word.is_quoted || is_apart)
+                        .map(|word| word.range),
+                );
+            }
+            _ if c.is_whitespace() => {}
+            _ => match &mut key {
+                Some(word) if !word.is_quoted && word.range.end == at => {
+                    word.range.end += c.len_utf8();
+                }
+                Some(_) => key = None,
+                None => {
+                    let range = at..at + c.len_utf8();
+                    let word = Word {
+                        range,
+                        is_quoted: false,
+                    };
+                    key = may_begin.then_some(word);
+                    may_begin = false;
+                }
+            },
+        }
+    }
+    keys
+}
+
+/// What may be a key.
+struct Word {
+    range: Range<usize>,
+    is_quoted: bool,
+}
+
+/// The length of the string, quotes included, that `text` begins with.
+fn string_end(text: &str) -> Option<usize> {
+    let quote = text.chars().next()?;
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if is_escaped {
+            is_escaped = false;
+        } else if c == '\\' && quote == '"' {
+            is_escaped = true;
+        } else if c == quote {
+            return Some(at + 1);
+        }
+    }
+    None
 }
 
 /// The length of `${TOKEN}`, or of `${TOKEN:` without the default, at the start of `text`: it

@@ -234,7 +234,9 @@ impl Resolver<'_> {
         let source = at
             .span()
             .map(|span| self.surroundings.sources.get(span.source));
-        source.map_or_else(|| written.into(), |source| source.directory.join(written))
+        let path = source.map_or_else(|| written.into(), |source| source.directory.join(written));
+        // Only where the directory of the process is gone does it stay relative.
+        std::path::absolute(&path).unwrap_or(path)
     }
 
     fn limits(&mut self, limits: &file::Limits, at: &Place<'_>) -> Limits {

@@ -1,28 +1,62 @@
-//! Bodies of answers: whole, or a stream of events.
+//! Bodies: those of requests read within their limits, those of answers whole or as a stream of
+//! events.
 
-use std::{convert::Infallible, pin::Pin, time::Duration};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::Stream as Chunks;
 use http::{
-    HeaderValue, Response,
+    HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 use http_body::Frame;
-use http_body_util::{Either, Full, StreamBody};
-use std::sync::Arc;
-use tokio::time::sleep;
+use http_body_util::{BodyExt, Either, Full, Limited, StreamBody};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::DropGuard;
 
+use super::{rpc_error, text};
 use crate::{
-    mcp::sse,
+    config::Limits,
+    mcp::{RpcError, error, json as scan, sse},
     session::replay::{Item, Place, Stream},
 };
+
+/// How long a client may take to send a body.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
 /// The body of an answer.
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
+
+/// Reads a body within the limits on size and nesting.
+pub(super) async fn read<B>(body: B, limits: &Limits) -> Result<Bytes, Response<Body>>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let limit = limits.body;
+    let read = timeout(PATIENCE, Limited::new(body, limit).collect());
+    let Ok(read) = read.await else {
+        let message = format!("the body did not come within {PATIENCE:?}");
+        return Err(text(StatusCode::REQUEST_TIMEOUT, &message));
+    };
+    let bytes = read.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            let message = format!("the body is larger than limits.body ({limit} bytes)");
+            return text(StatusCode::PAYLOAD_TOO_LARGE, &message);
+        }
+        text(StatusCode::BAD_REQUEST, "the body broke off")
+    })?;
+    let bytes = bytes.to_bytes();
+    let depth_max = limits.depth;
+    if scan::depth(&bytes, depth_max) > depth_max {
+        let message = format!("the body is nested deeper than limits.depth ({depth_max})");
+        let error = RpcError::new(error::INVALID_REQUEST, message);
+        return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));
+    }
+    Ok(bytes)
+}
 
 /// A whole body.
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
@@ -92,4 +126,38 @@ pub(super) fn event_id(stream: u64, seq: u64) -> String {
 pub(super) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, seq) = id.split_once('-')?;
     Some((stream.parse().ok()?, seq.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        body: 1024,
+        headers: 1024,
+        depth: 16,
+        sessions_per_agent: 1,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_may_take_its_time_and_no_longer() {
+        let check = async |after: Duration, expect: Result<&str, u16>| {
+            let start = tokio::time::Instant::now();
+            let chunks = futures_util::stream::once(async move {
+                sleep(after).await;
+                Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{}")))
+            });
+            let body = StreamBody::new(Box::pin(chunks));
+            let found = read(body, &LIMITS).await;
+            let found = found.map_err(|refusal| refusal.status().as_u16());
+            assert_eq!(
+                found.as_deref(),
+                expect.as_ref().map(|text| text.as_bytes())
+            );
+            assert_eq!(start.elapsed(), after.min(PATIENCE));
+        };
+        check(PATIENCE / 2, Ok("{}")).await;
+        check(PATIENCE * 2, Err(408)).await;
+        check(Duration::ZERO, Ok("{}")).await;
+    }
 }

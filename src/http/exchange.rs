@@ -13,12 +13,11 @@ use super::{
     json,
 };
 use crate::{
-    mcp::{Era, Id, Logs, Outcome, Raw, Request, envelope, error, sse},
-    names::Scope,
+    mcp::{Era, Id, Outcome, envelope, error, sse},
     session::{
-        Call, Client, EVENTS_MAX, Event, Session,
-        registry::Running,
+        Call, Client, Event, Session,
         replay::{Item, Stream},
+        state::Running,
     },
     task::Detached,
 };
@@ -26,16 +25,12 @@ use crate::{
 /// How soon a client may come back for the rest of a stream, milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// A request whose client is known.
+/// A call that is to be answered.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) request: Request,
-    pub(super) client: Arc<Client>,
-    pub(super) scope: Scope,
-    pub(super) logs: Logs,
-    pub(super) progress_token: Option<Raw>,
-    /// Cancelled when the client no longer wants the answer.
-    pub(super) cancel: CancellationToken,
+    pub(super) call: Call,
+    /// What precedes its answer.
+    pub(super) events: mpsc::Receiver<Event>,
     /// Whether the client would rather have events than JSON.
     pub(super) prefers_events: bool,
     /// Marks the call as running in its session.
@@ -43,54 +38,48 @@ pub(super) struct Asked {
 }
 
 /// The future of an answer, which survives its connection.
-pub(super) type Answer = Detached<Outcome>;
+pub(super) type Answer = Detached<Answered>;
+
+/// An answer on its way to the client.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) outcome: Outcome,
+    /// Dropped when the answer is out.
+    pub(super) _running: Option<Running>,
+}
 
 /// Starts to answer; the events that precede the answer come through the receiver.
 pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
     let Asked {
-        request,
-        client,
-        scope,
-        logs,
-        progress_token,
-        cancel,
+        call,
+        events,
         running,
         ..
     } = asked;
-    let (events, receiver) = mpsc::channel(EVENTS_MAX);
     // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
-    let gone = (client.era() == Era::Modern).then(|| cancel.clone());
-    let call = Call {
-        id: request.id,
-        method: request.method,
-        params: request.params,
-        client,
-        scope,
-        logs,
-        progress_token,
-        events,
-        cancel,
-    };
+    let gone = (call.client.era() == Era::Modern).then(|| call.cancel.clone());
     let proxy = Arc::clone(&edge.proxy);
     let future = async move {
-        let _running = running;
-        proxy.answer(call).await
+        Answered {
+            outcome: proxy.answer(call).await,
+            _running: running,
+        }
     };
-    (Detached::new(future, gone, edge.tasks.clone()), receiver)
+    (Detached::new(future, gone, edge.tasks.clone()), events)
 }
 
 /// Answers over streamable HTTP.
 pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
-    let id = asked.request.id.clone();
-    let client = Arc::clone(&asked.client);
-    let cancel = asked.cancel.clone();
+    let id = asked.call.id.clone();
+    let client = Arc::clone(&asked.call.client);
+    let cancel = asked.call.cancel.clone();
     let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
     let first = tokio::select! {
         biased;
         () = std::future::ready(()), if prefers_events => None,
         Some(event) = events.recv() => Some(event),
-        outcome = &mut answer => return whole(&id, &outcome, client.era()),
+        answered = &mut answer => return whole(&id, &answered.outcome, client.era()),
         () = sleep(edge.keep_alive) => None,
     };
     let pump = Pump {
@@ -166,17 +155,18 @@ impl Pump {
         if let Some(event) = first {
             self.push(event, &stream);
         }
-        let outcome = loop {
+        let answered = loop {
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => self.push(event, &stream),
-                outcome = &mut self.answer => break outcome,
+                answered = &mut self.answer => break answered,
             }
         };
         while let Ok(event) = self.events.try_recv() {
             self.push(event, &stream);
         }
-        stream.push(Item::Message(envelope::response(Some(&self.id), &outcome)));
+        let answer = envelope::response(Some(&self.id), &answered.outcome);
+        stream.push(Item::Message(answer));
         stream.finish();
     }
 
@@ -198,7 +188,7 @@ pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
         (Some(session), event) => session.encode(event),
         (None, Event::Notification { method, params }) => {
             let bytes = envelope::notification(&method, params.as_ref());
-            Some(crate::session::registry::Encoded {
+            Some(crate::session::state::Encoded {
                 bytes,
                 may_drop: true,
             })

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method as Verb, Request as HttpRequest, Response, StatusCode};
+use http::{Request as HttpRequest, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Edge, accepted,
     body::{self, Body, Writing},
-    exchange, is,
-    streamable::{BATCH_MAX, asked_in, read_body, told},
-    text, wrong_verb,
+    exchange,
+    streamable::{BATCH_MAX, asked_in},
+    text,
 };
 use crate::{
     mcp::{
@@ -22,8 +22,8 @@ use crate::{
     names::Scope,
     session::{
         Event, Session, legacy, modern,
-        registry::Kind,
         replay::{Item, Stream},
+        state::Kind,
     },
 };
 
@@ -31,16 +31,12 @@ use crate::{
 const SESSION: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
-pub(super) fn open(
-    edge: &Arc<Edge>,
-    scope: Scope,
-    request: &HttpRequest<Incoming>,
-) -> Response<Body> {
-    if !is(&Verb::GET, request) {
-        return wrong_verb("GET");
-    }
+pub(super) fn open(edge: &Arc<Edge>, scope: Scope) -> Response<Body> {
     let agent = Arc::clone(&edge.anonymous);
-    let session = edge.proxy.sessions().open(Kind::Sse, agent, scope);
+    let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
+        Ok(session) => session,
+        Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+    };
     let stream = session.open_standing();
     let place = stream.take_over();
     let endpoint = format!(
@@ -70,9 +66,6 @@ pub(super) fn open(
 
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Response<Body> {
-    if !is(&Verb::POST, &request) {
-        return wrong_verb("POST");
-    }
     let query = request.uri().query().unwrap_or_default();
     let id = query
         .split('&')
@@ -81,7 +74,7 @@ pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Re
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
-    let bytes = match read_body(edge, request.into_body()).await {
+    let bytes = match body::read(request.into_body(), &edge.limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
@@ -117,7 +110,7 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
 
 fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
     match message {
-        Message::Notification(notification) => told(&edge.proxy, session, &notification),
+        Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
             if let Some(id) = response.id {
                 session.answer(&id, response.outcome);
@@ -154,7 +147,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
         };
         return at_once(outcome);
     }
-    match asked_in(session, request, &session.scope) {
+    match asked_in(session, request) {
         Ok(asked) => {
             let (answer, events) = exchange::start(edge, asked);
             let carry = carry(Arc::clone(session), Arc::clone(&stream), id, answer, events);
@@ -182,21 +175,18 @@ async fn carry(
     mut answer: exchange::Answer,
     mut events: tokio::sync::mpsc::Receiver<Event>,
 ) {
-    let outcome = loop {
+    let answered = loop {
         tokio::select! {
             biased;
             Some(event) = events.recv() => exchange::put(event, Some(&session), &stream),
-            outcome = &mut answer => break outcome,
+            answered = &mut answer => break answered,
         }
     };
     while let Ok(event) = events.try_recv() {
         exchange::put(event, Some(&session), &stream);
     }
-    if stream
-        .send(envelope::response(Some(&id), &outcome))
-        .await
-        .is_err()
-    {
+    let answer = envelope::response(Some(&id), &answered.outcome);
+    if session.send(answer, &stream).await.is_err() {
         tracing::warn!(session = %session.id, "a client does not read its stream; it is ended");
         session.end();
     }

@@ -1,41 +1,35 @@
 //! Streamable HTTP, both eras on one path. The era is read from each body (Spec 2026-07-28,
 //! versioning); headers only have to agree with it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE},
 };
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, NO_CAPABILITIES, accepted,
+    Edge, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
-    is, json, rpc_error, text, wrong_verb,
+    is, json, not_allowed, rpc_error, text,
 };
 use crate::{
     mcp::{
         Era, Id, Logs, Message, Method, Notification, Raw, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header, json as scan, meta::Meta, method::notice,
+        envelope::Malformed, error, header,
     },
     names::Scope,
-    proxy::Proxy,
     session::{
-        Client, Session, legacy,
+        Call, Client, Session, Wants, legacy,
         modern::{self, Refusal},
-        registry::Kind,
         replay::Stream,
+        state::Kind,
     },
 };
 
-/// How long a client may take to send a body.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
 /// Messages in one batch of 2025-03-26.
 pub(crate) const BATCH_MAX: usize = 64;
 
@@ -50,10 +44,8 @@ pub(super) async fn handle(
     if is(&Verb::GET, &request) {
         return get(edge, &scope, request.headers());
     }
-    if is(&Verb::DELETE, &request) {
-        return delete(edge, &scope, request.headers());
-    }
-    wrong_verb("GET, POST, DELETE")
+    // The route takes one more verb.
+    delete(edge, &scope, request.headers())
 }
 
 async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
@@ -70,8 +62,8 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let (parts, body) = request.into_parts();
-    let bytes = match read_body(edge, body).await {
+    let (parts, incoming) = request.into_parts();
+    let bytes = match body::read(incoming, &edge.limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
@@ -80,7 +72,14 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
         scope,
         headers: &parts.headers,
     };
-    match Message::parse(&bytes) {
+    let message = Message::parse(&bytes);
+    // A request may say in its body what it speaks.
+    if !matches!(message, Ok(Message::Request(_)))
+        && let Err(refusal) = check_version(post.headers)
+    {
+        return refusal;
+    }
+    match message {
         Ok(Message::Request(request)) => post.request(request).await,
         Ok(Message::Notification(notification)) => post.notification(&notification),
         Ok(Message::Response(response)) => {
@@ -105,31 +104,6 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
     }
 }
 
-/// Reads a body within the limits on size and nesting.
-pub(super) async fn read_body(edge: &Edge, body: Incoming) -> Result<Bytes, Response<Body>> {
-    let limit = edge.limits.body;
-    let read = timeout(BODY_PATIENCE, Limited::new(body, limit).collect());
-    let Ok(read) = read.await else {
-        let message = format!("the body did not come within {BODY_PATIENCE:?}");
-        return Err(text(StatusCode::REQUEST_TIMEOUT, &message));
-    };
-    let bytes = read.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            let message = format!("the body is larger than limits.body ({limit} bytes)");
-            return text(StatusCode::PAYLOAD_TOO_LARGE, &message);
-        }
-        text(StatusCode::BAD_REQUEST, "the body broke off")
-    })?;
-    let bytes = bytes.to_bytes();
-    let depth_max = edge.limits.depth;
-    if scan::depth(&bytes, depth_max) > depth_max {
-        let message = format!("the body is nested deeper than limits.depth ({depth_max})");
-        let error = RpcError::new(error::INVALID_REQUEST, message);
-        return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));
-    }
-    Ok(bytes)
-}
-
 struct Post<'a> {
     edge: &'a Arc<Edge>,
     scope: Scope,
@@ -144,13 +118,13 @@ impl Post<'_> {
         if request.method == Method::Initialize {
             return self.initialize(&request);
         }
-        match self.version() {
+        match Version::of(self.headers) {
             Version::Modern => {
                 let message = "a request of 2026-07-28 needs `_meta` with its protocol version";
                 let error = RpcError::new(error::INVALID_PARAMS, message);
                 return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
             }
-            Version::Unknown(asked) => return unsupported(&request.id, &asked),
+            Version::Unknown(asked) => return unsupported(Some(&request.id), &asked),
             Version::Absent | Version::Legacy(_) => {}
         }
         match self.session() {
@@ -168,21 +142,16 @@ impl Post<'_> {
         if let Err(error) = self.check_param_headers(&request) {
             return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
         }
-        let client = Client {
-            agent: Arc::clone(&self.edge.anonymous),
-            revision: envelope.revision,
-            info: envelope.info,
-            capabilities: envelope.capabilities,
-            profile: Arc::default(),
-            session: None,
-        };
+        let (client, wants) = envelope.into_client(Arc::clone(&self.edge.anonymous));
+        self.ask(request, client, wants).await
+    }
+
+    /// Answers a request outside of any session.
+    async fn ask(&self, request: Request, client: Client, wants: Wants) -> Response<Body> {
+        let (call, events) = Call::new(request, Arc::new(client), self.scope.clone(), wants);
         let asked = Asked {
-            request,
-            client: Arc::new(client),
-            scope: self.scope.clone(),
-            logs: envelope.logs,
-            progress_token: envelope.progress_token,
-            cancel: CancellationToken::new(),
+            call,
+            events,
             prefers_events: prefers_events(self.headers),
             running: None,
         };
@@ -239,11 +208,11 @@ impl Post<'_> {
         };
         let revision = opening.revision;
         let agent = Arc::clone(&self.edge.anonymous);
-        let session = self
-            .edge
-            .proxy
-            .sessions()
-            .open(Kind::Streamable, agent, self.scope.clone());
+        let sessions = self.edge.proxy.sessions();
+        let session = match sessions.open(Kind::Streamable, agent, self.scope.clone()) {
+            Ok(session) => session,
+            Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+        };
         session.open(opening);
         self.edge.proxy.greet(&session);
         let introduction = self.edge.proxy.introduce(&self.scope, Era::Legacy);
@@ -259,7 +228,7 @@ impl Post<'_> {
     }
 
     async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
-        match asked_in(session, request, &self.scope) {
+        match asked_in(session, request) {
             Ok(mut asked) => {
                 asked.prefers_events = prefers_events(self.headers);
                 exchange::respond(self.edge, asked).await
@@ -270,39 +239,27 @@ impl Post<'_> {
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
     async fn stateless(&self, request: Request) -> Response<Body> {
-        let revision = match self.version() {
+        let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
         };
-        let client = Client {
-            agent: Arc::clone(&self.edge.anonymous),
-            revision,
-            info: None,
-            capabilities: NO_CAPABILITIES,
-            profile: Arc::default(),
-            session: None,
-        };
-        let asked = Asked {
-            progress_token: token_of(&request),
-            request,
-            client: Arc::new(client),
-            scope: self.scope.clone(),
-            logs: Logs::All,
-            cancel: CancellationToken::new(),
-            prefers_events: prefers_events(self.headers),
-            running: None,
-        };
-        exchange::respond(self.edge, asked).await
+        let client = Client::stateless(Arc::clone(&self.edge.anonymous), revision);
+        let wants = Wants::of(&request, Logs::All);
+        self.ask(request, client, wants).await
     }
 
     fn notification(&self, notification: &Notification) -> Response<Body> {
         match self.session() {
             Ok(Some(session)) => {
-                told(&self.edge.proxy, &session, notification);
+                self.edge.proxy.told(&session, notification);
                 accepted()
             }
-            Ok(None) => accepted(),
+            Ok(None) => {
+                let method = &*notification.method;
+                tracing::debug!(method, "a notification without a session concerns nobody");
+                accepted()
+            }
             Err(refusal) => refusal,
         }
     }
@@ -349,18 +306,18 @@ impl Post<'_> {
             }
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                let outcome = match asked_in(session, request, &self.scope) {
+                let outcome = match asked_in(session, request) {
                     Ok(asked) => {
                         let (answer, mut events) = exchange::start(self.edge, asked);
                         events.close();
-                        answer.await
+                        answer.await.outcome
                     }
                     Err((_, error)) => Err(error.to_raw()),
                 };
                 Some(envelope::response(Some(&id), &outcome))
             }
             Ok(Message::Notification(notification)) => {
-                told(&self.edge.proxy, session, &notification);
+                self.edge.proxy.told(session, &notification);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -379,22 +336,6 @@ impl Post<'_> {
     fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
         find_session(self.edge, &self.scope, self.headers)
     }
-
-    fn version(&self) -> Version {
-        match self
-            .headers
-            .get(header::PROTOCOL_VERSION)
-            .map(HeaderValue::to_str)
-        {
-            None => Version::Absent,
-            Some(Ok(date)) => match Revision::parse(date) {
-                Some(revision) if revision.era() == Era::Modern => Version::Modern,
-                Some(revision) => Version::Legacy(revision),
-                None => Version::Unknown(date.to_owned()),
-            },
-            Some(Err(_)) => Version::Unknown("(not legible)".to_owned()),
-        }
-    }
 }
 
 /// What the header `MCP-Protocol-Version` says.
@@ -405,11 +346,37 @@ enum Version {
     Unknown(String),
 }
 
-fn unsupported(id: &Id, asked: &str) -> Response<Body> {
+impl Version {
+    fn of(headers: &HeaderMap) -> Self {
+        match headers
+            .get(header::PROTOCOL_VERSION)
+            .map(HeaderValue::to_str)
+        {
+            None => Self::Absent,
+            Some(Ok(date)) => match Revision::parse(date) {
+                Some(revision) if revision.era() == Era::Modern => Self::Modern,
+                Some(revision) => Self::Legacy(revision),
+                None => Self::Unknown(date.to_owned()),
+            },
+            Some(Err(_)) => Self::Unknown("(not legible)".to_owned()),
+        }
+    }
+}
+
+/// Refuses a header with a version that is not known (Spec 2025-06-18, transports, protocol version
+/// header), where no body can say otherwise.
+fn check_version(headers: &HeaderMap) -> Result<(), Response<Body>> {
+    match Version::of(headers) {
+        Version::Unknown(asked) => Err(unsupported(None, &asked)),
+        Version::Absent | Version::Legacy(_) | Version::Modern => Ok(()),
+    }
+}
+
+fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
     let known = legacy::legacy_revisions().join(", ");
     let message = format!("MCP-Protocol-Version {asked} is not supported; these are: {known}");
     let error = RpcError::new(error::INVALID_REQUEST, message);
-    rpc_error(StatusCode::BAD_REQUEST, Some(id), &error)
+    rpc_error(StatusCode::BAD_REQUEST, id, &error)
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended.
@@ -437,68 +404,25 @@ fn find_session(
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
-pub(super) fn asked_in(
-    session: &Arc<Session>,
-    request: Request,
-    scope: &Scope,
-) -> Result<Asked, (Id, RpcError)> {
-    let opening = session.opening();
-    let Some(opening) = opening else {
-        let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
-        return Err((request.id, error));
+pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
+    let refuse = |id: &Id, why: &dyn std::fmt::Display| {
+        let error = RpcError::new(error::INVALID_REQUEST, why.to_string());
+        (id.clone(), error)
     };
-    let cancel = CancellationToken::new();
-    let running = match session.begin(&request.id, cancel.clone()) {
-        Ok(running) => running,
-        Err(duplicate) => {
-            let error = RpcError::new(error::INVALID_REQUEST, duplicate.to_string());
-            return Err((request.id, error));
-        }
+    let Some(client) = Client::of(session) else {
+        return Err(refuse(&request.id, &"the session is not initialized"));
     };
-    let client = Client {
-        agent: Arc::clone(&session.agent),
-        revision: opening.revision,
-        info: opening.info.clone(),
-        capabilities: opening.capabilities.clone(),
-        profile: Arc::clone(&opening.profile),
-        session: Some(Arc::clone(session)),
-    };
+    let wants = Wants::of(&request, session.logs());
+    let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
+    let running = session
+        .begin(&call.id, call.cancel.clone())
+        .map_err(|reason| refuse(&call.id, &reason))?;
     Ok(Asked {
-        progress_token: token_of(&request),
-        request,
-        client: Arc::new(client),
-        scope: scope.clone(),
-        logs: session.logs(),
-        cancel,
+        call,
+        events,
         prefers_events: false,
         running: Some(running),
     })
-}
-
-fn token_of(request: &Request) -> Option<Raw> {
-    let params = request.params.as_ref()?;
-    Meta::of(params)
-        .progress_token
-        .map(|span| params.slice(span))
-}
-
-/// Takes a notification of a session's client.
-pub(crate) fn told(proxy: &Proxy, session: &Session, notification: &Notification) {
-    match notification.method.as_ref() {
-        notice::INITIALIZED => session.set_initialized(),
-        notice::CANCELLED => {
-            let id = notification
-                .params
-                .as_ref()
-                .and_then(|params| params.get("requestId"));
-            if let Some(id) = id.and_then(Id::from_raw) {
-                session.cancel(&id);
-            }
-        }
-        notice::ROOTS_CHANGED => proxy.backends().roots_changed(session),
-        // Progress of clients and what is not known concern no server that could be named.
-        _ => {}
-    }
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
@@ -509,9 +433,15 @@ fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
             "Accept must list text/event-stream",
         );
     }
+    if let Err(refusal) = check_version(headers) {
+        return refusal;
+    }
     let session = match find_session(edge, scope, headers) {
         Ok(Some(session)) => session,
-        Ok(None) => return wrong_verb("POST"),
+        Ok(None) => {
+            let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
+            return not_allowed("GET, POST, DELETE", why);
+        }
         Err(refusal) => return refusal,
     };
     let priming = session
@@ -555,6 +485,9 @@ fn over(id: u64) -> Arc<Stream> {
 }
 
 fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
+    if let Err(refusal) = check_version(headers) {
+        return refusal;
+    }
     match find_session(edge, scope, headers) {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);

@@ -1,6 +1,6 @@
 //! Subscriptions: `resources/subscribe` of the legacy era, `subscriptions/listen` of 2026-07-28.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists};
 use crate::{
+    backend::Backend,
     catalog::Lookup,
     mcp::{Era, Method, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
-    session::{Call, EVENTS_MAX, Event, modern},
+    session::{Call, EVENTS_MAX, Event, Session, modern},
 };
 
 /// Resources a session may be subscribed to.
@@ -32,7 +33,11 @@ impl Proxy {
         };
         if call.method == Method::ResourcesUnsubscribe {
             session.unsubscribe(&uri);
-            if self.is_wanted(&uri, &call.scope) {
+            let target = self.resource(&call.scope, &uri);
+            let is_wanted = target.is_some_and(|(backend, original)| {
+                self.is_wanted(&backend, &original, |other| backend.joins(&session, other))
+            });
+            if is_wanted {
                 return Ok(Raw::from_static("{}"));
             }
             return self.call(call).await;
@@ -50,22 +55,63 @@ impl Proxy {
         outcome
     }
 
-    /// Whether any session is subscribed to what `uri` names on the route of `scope`; another route
-    /// may spell it otherwise.
-    fn is_wanted(&self, uri: &str, scope: &Scope) -> bool {
-        let catalog = self.board.catalog();
-        let resource = |scope: &Scope, uri: &str| match catalog.resource(scope, uri) {
-            Lookup::Found { server, original } => Some((server, original)),
+    /// Ends the subscriptions of sessions that have ended, where nobody else has them.
+    pub(super) async fn end_subscriptions(self: Arc<Self>) {
+        loop {
+            let left = tokio::select! {
+                left = self.sessions.left() => left,
+                () = self.tasks.stop_token().cancelled() => return,
+            };
+            for session in left {
+                let proxy = Arc::clone(&self);
+                self.tasks.spawn("end of subscriptions", async move {
+                    tokio::select! {
+                        () = proxy.leave_all(&session) => {}
+                        () = proxy.tasks.stop_token().cancelled() => {}
+                    }
+                });
+            }
+        }
+    }
+
+    async fn leave_all(&self, session: &Arc<Session>) {
+        for uri in session.subscriptions() {
+            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
+                continue;
+            };
+            let is_wanted = |instance| {
+                self.is_wanted(&backend, &original, |other| backend.serves(other, instance))
+            };
+            backend.leave(session, &original, is_wanted).await;
+        }
+    }
+
+    /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
+    fn resource(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
+        match self.board.catalog().resource(scope, uri) {
+            Lookup::Found { server, original } => {
+                let backend = self.backends.get(&server)?;
+                Some((Arc::clone(backend), original))
+            }
             Lookup::Ambiguous { .. } | Lookup::NotFound => None,
-        };
-        let Some(target) = resource(scope, uri) else {
-            return false;
+        }
+    }
+
+    /// Whether any session `among` them is subscribed to a resource, however its route spells it.
+    fn is_wanted(
+        &self,
+        backend: &Arc<Backend>,
+        original: &str,
+        among: impl Fn(&Arc<Session>) -> bool,
+    ) -> bool {
+        let is_it = |scope: &Scope, uri: &str| {
+            let found = self.resource(scope, uri);
+            found.is_some_and(|(found, uri)| Arc::ptr_eq(&found, backend) && uri == original)
         };
         let mut wanted = false;
         self.sessions.each(|session| {
             let mut subscribed = session.subscriptions().into_iter();
-            wanted |=
-                subscribed.any(|uri| resource(&session.scope, &uri).as_ref() == Some(&target));
+            wanted |= subscribed.any(|uri| is_it(&session.scope, &uri)) && among(session);
         });
         wanted
     }
@@ -84,7 +130,7 @@ impl Proxy {
         let wish: Value = wish.read().unwrap_or_default();
         let honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
-        let mut seen = self.digests(&call.scope);
+        let mut seen = self.digests(&call.scope, lists::audience(&call.client));
         let mut changes = self.board.changes();
         tell(
             &call,
@@ -106,7 +152,7 @@ impl Proxy {
                     if told.is_err() {
                         break;
                     }
-                    let new = self.digests(&call.scope);
+                    let new = self.digests(&call.scope, lists::audience(&call.client));
                     for notification in lists::changed(seen, new) {
                         if flags.contains(&flag_of(notification)) {
                             tell(&call, notification, None);
@@ -295,7 +341,7 @@ async fn relay(
     mut from: mpsc::Receiver<Event>,
     to: mpsc::Sender<Event>,
     id: Raw,
-    uris: Option<std::sync::Arc<crate::catalog::UriMap>>,
+    uris: Option<Arc<crate::catalog::UriMap>>,
 ) {
     while let Some(event) = from.recv().await {
         let Event::Notification { method, params } = event else {

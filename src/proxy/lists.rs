@@ -8,17 +8,17 @@ use tokio::sync::mpsc;
 use super::Proxy;
 use crate::{
     backend::Update,
-    catalog::{Catalog, Kind, View},
+    catalog::{Audience, Catalog, Kind, View},
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::Scope,
-    session::{Call, Event, modern},
+    session::{Call, Client, Event, Session, modern},
 };
 
 impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
         self.board.settled(&call.scope, self.first_list_wait).await;
-        let catalog = self.board.catalog();
+        let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let offset = match cursor.filter(|cursor| cursor.as_str() != "null") {
@@ -52,8 +52,8 @@ impl Proxy {
     }
 
     /// The state of each list on the route of `scope`.
-    pub(super) fn digests(&self, scope: &Scope) -> [u64; 4] {
-        let catalog = self.board.catalog();
+    pub(super) fn digests(&self, scope: &Scope, audience: Audience) -> [u64; 4] {
+        let catalog = self.board.catalog_for(audience);
         Kind::ALL.map(|kind| catalog.list(scope, kind).digest())
     }
 
@@ -70,11 +70,11 @@ impl Proxy {
     }
 
     /// Tells one session which of its lists changed since it was last told.
-    pub fn tell_session(&self, session: &crate::session::Session) {
+    pub fn tell_session(&self, session: &Session) {
         if session.standing().is_none() || !session.is_initialized() {
             return;
         }
-        let new = self.digests(&session.scope);
+        let new = self.digests(&session.scope, audience_of(session));
         let Some(old) = session.swap_seen(new) else {
             return;
         };
@@ -100,7 +100,7 @@ impl Proxy {
     }
 
     /// Passes an update to `session` when it subscribed to the resource or to one that contains it.
-    pub fn tell_update(&self, session: &Arc<crate::session::Session>, update: &Update) {
+    pub fn tell_update(&self, session: &Arc<Session>, update: &Update) {
         let catalog = self.board.catalog();
         let uris = catalog.uris(&session.scope, &update.server);
         let serves = match &session.scope {
@@ -125,6 +125,23 @@ impl Proxy {
             method: Cow::Borrowed(notice::RESOURCE_UPDATED),
             params: Some(patch.finish()),
         });
+    }
+}
+
+/// What `client` is shown.
+pub(super) fn audience(client: &Client) -> Audience {
+    if client.can_be_asked() {
+        Audience::Able
+    } else {
+        Audience::Plain
+    }
+}
+
+/// What the client of `session` is shown.
+pub(super) fn audience_of(session: &Session) -> Audience {
+    match session.opening() {
+        Some(opening) if opening.can_be_asked() => Audience::Able,
+        Some(_) | None => Audience::Plain,
     }
 }
 

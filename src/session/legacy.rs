@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Introduction, registry::Opening};
+use super::{Introduction, state::Opening};
 use crate::mcp::{Raw, Revision, RpcError, error};
 
 #[derive(Deserialize)]
@@ -45,6 +45,14 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
         capabilities,
         profile,
     })
+}
+
+/// Whether a client with these capabilities answers questions of servers.
+pub(super) fn declares_answers(capabilities: &Raw) -> bool {
+    let questions = ["elicitation", "roots", "sampling"];
+    questions
+        .iter()
+        .any(|name| capabilities.member(name).is_some())
 }
 
 /// The capabilities in a canonical spelling; empty when there are none.

@@ -1,13 +1,16 @@
 //! The rules of 2026-07-28: what a stateless request must carry, and what its results carry.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 
-use super::Introduction;
-use crate::mcp::{
-    Level, Logs, Method, Raw, Request, Revision, RpcError, error, header, json as text, meta,
+use super::{Client, Introduction, Wants};
+use crate::{
+    auth::Agent,
+    mcp::{
+        Level, Logs, Method, Raw, Request, Revision, RpcError, error, header, json as text, meta,
+    },
 };
 
 /// What a modern request says about its client.
@@ -23,6 +26,25 @@ pub struct Envelope {
     pub logs: Logs,
     /// `progressToken`.
     pub progress_token: Option<Raw>,
+}
+
+impl Envelope {
+    /// The client that a request of `agent` describes, and what it wants.
+    pub fn into_client(self, agent: Arc<Agent>) -> (Client, Wants) {
+        let client = Client {
+            agent,
+            revision: self.revision,
+            info: self.info,
+            capabilities: self.capabilities,
+            profile: Arc::default(),
+            session: None,
+        };
+        let wants = Wants {
+            logs: self.logs,
+            progress_token: self.progress_token,
+        };
+        (client, wants)
+    }
 }
 
 /// A request that is turned away before it reaches the catalog.

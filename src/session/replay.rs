@@ -19,6 +19,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::lock::lock;
+
 /// Messages kept for resumption.
 pub const KEPT_MESSAGES_MAX: usize = 256;
 /// Bytes of messages kept for resumption; one larger message is still kept.
@@ -293,9 +295,7 @@ impl Stream {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

@@ -167,6 +167,19 @@ async fn a_url_is_called() {
 }
 
 #[tokio::test]
+async fn unknown_tools_of_a_url_have_neighbours() {
+    let place = Place::new(TWO_SERVERS);
+    let serving = place.serve().await;
+    let url = serving.mcp();
+    for written in ["reapet", "mcp_script_reapet"] {
+        let ran = place.run(&["call", written, "--url", &url]).await;
+        let expect = format!("there is no tool `{written}`; did you mean `mcp_script_repeat`");
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.starts_with(&expect), "{ran:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_interrupted_call_leaves_nothing_behind() {
     let place = Place::new(SCRIPT);
     let mut child = place

@@ -1,5 +1,7 @@
 //! `check`: what would run, what is wrong, and whether the servers can be reached.
 
+use std::os::unix::fs::PermissionsExt;
+
 use insta::assert_snapshot;
 use serde_json::json;
 
@@ -139,7 +141,8 @@ async fn servers_are_tried() {
     ));
     let ran = place.run(&["check", "--connect"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""), "{ran:?}");
-    let rows: Vec<&str> = ran.stdout.lines().collect();
+    let mut rows: Vec<&str> = ran.stdout.lines().collect();
+    assert!(rows.remove(0).starts_with("SERVER\tSTATE\t"));
     assert_eq!(rows.len(), 4, "{rows:?}");
     assert!(rows[0].starts_with("toolbox\tconnected\t2026-07-28\t"));
     assert!(rows[1].starts_with("script\tconnected\t2025-11-25\t"));
@@ -164,6 +167,27 @@ async fn servers_are_tried() {
     assert_eq!(found["servers"][3]["stderr"][0], "no licence");
 }
 
+/// Wherever it is started from.
+#[tokio::test]
+async fn programs_beside_the_config_are_found() {
+    let place = Place::new("");
+    std::fs::create_dir_all(place.file("there/work")).expect("created");
+    let program = place.file("there/server");
+    let script = format!("#!/bin/sh\npwd > cwd\n{}", include_str!("server.sh"));
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+    std::fs::write(
+        place.file("there/tollbridge.toml"),
+        "[servers.script]\ncommand = './server'\ncwd = 'work'\n",
+    )
+    .expect("written");
+    let args = ["check", "--connect", "--config", "there/tollbridge.toml"];
+    let ran = place.run(&args).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let cwd = std::fs::read_to_string(place.file("there/work/cwd")).expect("written");
+    assert!(cwd.trim_end().ends_with("/there/work"), "{cwd}");
+}
+
 #[tokio::test]
 async fn one_server_is_tried_alone() {
     let place = Place::new(
@@ -177,8 +201,8 @@ async fn one_server_is_tried_alone() {
     );
     let ran = place.run(&["check", "--connect", "toolbox"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert!(ran.stdout.starts_with("toolbox\tconnected"), "{ran:?}");
-    assert_eq!(ran.stdout.lines().count(), 1);
+    assert!(ran.stdout.contains("\ntoolbox\tconnected"), "{ran:?}");
+    assert_eq!(ran.stdout.lines().count(), 2);
     assert_snapshot!(place.run(&["check", "--connect", "toolbx"]).await.all(), @"
     --- stderr
     there is no server `toolbx`; did you mean `toolbox`?

@@ -27,6 +27,7 @@ async fn one_server_has_its_own_names() {
     let place = Place::new(TWO_SERVERS);
     let ran = place.run(&["list", "tools", "--server", "script"]).await;
     assert_snapshot!(ran.all(), @r#"
+    NAME→SERVER→DESCRIPTION
     hang→script→Never answers.
     repeat→script→Repeats its arguments.
     fail→script→
@@ -36,6 +37,7 @@ async fn one_server_has_its_own_names() {
     --- code 0
     "#);
     assert_snapshot!(place.run(&["list", "prompts", "--server", "script"]).await.all(), @"
+    NAME→SERVER→DESCRIPTION
     greet→script→Greeting
     --- stderr
     --- code 0
@@ -65,9 +67,10 @@ async fn templates_are_resources() {
     let items = items.as_array().expect("an array");
     assert!(items.iter().any(|item| item["uri"].is_string()), "{ran:?}");
     let rows = place.run(&["list", "resources"]).await.stdout;
-    assert_eq!(rows.lines().count(), items.len());
+    assert_eq!(rows.lines().skip(1).count(), items.len());
     assert!(
         rows.lines()
+            .skip(1)
             .all(|row| row.split('\t').nth(1) == Some("toolbox")),
         "{rows}"
     );
@@ -88,12 +91,14 @@ async fn what_a_broken_server_has_is_missing() {
     );
     let ran = place.run(&["list", "prompts"]).await;
     assert_snapshot!(ran.all(), @"
+    NAME→SERVER→DESCRIPTION
     mcp_toolbox_write_regex→toolbox→Write a regular expression and prove it with regex_test.
     --- stderr
     server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
     --- code 1
     ");
     assert_snapshot!(place.run(&["list", "servers"]).await.all(), @"
+    SERVER→STATE→TRANSPORT→REVISION→TOOLS→RESOURCES→PROMPTS
     toolbox→connected→builtin→2026-07-28→9→2→1
     missing→failed→stdio→→→→
     off→disabled→auto→→→→
@@ -103,6 +108,36 @@ async fn what_a_broken_server_has_is_missing() {
     let servers = place.run(&["list", "servers", "--json"]).await.json();
     assert_eq!(servers[1]["state"], "failed");
     assert_eq!(servers[2]["state"], "disabled");
+}
+
+/// One server that can be listed is enough; those that are switched off do not count.
+#[tokio::test]
+async fn servers_that_all_failed_are_a_failure() {
+    let missing = "[servers.missing]\ncommand = \"/nonexistent/server\"\n";
+    let off = "[servers.off]\nenabled = false\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    let check = async |config: &str, code: i32| {
+        let place = Place::new(config);
+        for args in [&["list", "servers"][..], &["list", "servers", "--json"]] {
+            let ran = place.run(args).await;
+            assert_eq!(ran.code, Some(code), "{config}: {ran:?}");
+            assert_eq!(ran.stdout.contains("failed"), config.contains("missing"));
+        }
+    };
+    check(&format!("{missing}{off}"), 1).await;
+    check(off, 0).await;
+    check(&format!("{TOOLBOX}{missing}"), 0).await;
+    let help = Place::new("").run(&["list", "--help"]).await.stdout;
+    assert!(help.contains("when every enabled server failed"), "{help}");
+}
+
+#[tokio::test]
+async fn a_url_needs_a_scheme() {
+    let place = Place::new("");
+    assert_snapshot!(place.run(&["list", "--url", "localhost:8080/mcp"]).await.all(), @"
+    --- stderr
+    --url localhost:8080/mcp: the scheme is missing; did you mean `http://localhost:8080/mcp`?
+    --- code 2
+    ");
 }
 
 #[tokio::test]
@@ -124,7 +159,7 @@ async fn a_url_is_asked() {
     assert!(
         servers
             .stdout
-            .starts_with("127.0.0.1\tconnected\tauto\t2026-07-28\t14\t"),
+            .contains("\n127.0.0.1\tconnected\tauto\t2026-07-28\t14\t"),
         "{servers:?}"
     );
 }
@@ -172,6 +207,7 @@ async fn a_key_must_be_one() {
     ");
     let unreachable = place.run_with("key", &with("-")).await;
     assert_snapshot!(unreachable.all(), @"
+    NAME→SERVER→DESCRIPTION
     --- stderr
     server `127.0.0.1` is not connected: no connection: Connection refused (os error 111)
     --- code 1

@@ -1,8 +1,8 @@
 //! `serve` and its children: none outlives it, however it ends.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, runs};
+use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, runs, until};
 
 #[tokio::test]
 async fn signals_end_it_with_its_children() {
@@ -30,6 +30,61 @@ async fn a_kill_leaves_no_children() {
     assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
     bounded(serving.child.kill()).await.expect("it is killed");
     gone(&pids).await;
+}
+
+/// The guard itself may be the first that is killed.
+#[tokio::test]
+async fn a_lost_guard_is_replaced() {
+    let place = Place::new(SCRIPT);
+    let mut serving = place.serve().await;
+    let pids = pids(&place).await;
+    let gateway = serving.child.id().expect("it runs");
+    let first = until(|| guard_of(gateway)).await;
+    let killed = Pid::from_raw(first.cast_signed()).expect("a pid");
+    kill_process(killed, Signal::KILL).expect("it can be sent");
+    let second = until(|| guard_of(gateway).filter(|guard| *guard != first)).await;
+    assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+    bounded(serving.child.kill()).await.expect("it is killed");
+    gone(&pids).await;
+    gone(&[second]).await;
+}
+
+/// The guard process of a gateway.
+fn guard_of(gateway: u32) -> Option<u32> {
+    let is_guard = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        runs(*pid) && command.split(|byte| *byte == 0).nth(1) == Some(b"guard")
+    };
+    let tasks = std::fs::read_dir(format!("/proc/{gateway}/task")).ok()?;
+    let children = tasks.filter_map(|task| {
+        let children = task.ok()?.path().join("children");
+        std::fs::read_to_string(children).ok()
+    });
+    let children: Vec<String> = children.collect();
+    let mut pids = children
+        .iter()
+        .flat_map(|pids| pids.split_whitespace())
+        .filter_map(|pid| pid.parse().ok());
+    pids.find(is_guard)
+}
+
+/// The log shows what a program wrote in place of messages, and no more digits than people read.
+#[tokio::test]
+async fn a_failed_start_is_logged_for_people() {
+    let place = Place::new(
+        "[servers.odd]\ncommand = \"sh\"\nargs = [\"-c\", \"echo usage: odd; echo >> starts; exit 3\"]\n\
+         era = \"legacy\"\nretry = { base = \"123456us\", max = \"1s\" }\n",
+    );
+    let serving = place.serve().await;
+    let starts = || std::fs::read_to_string(place.file("starts")).ok();
+    until(|| starts().filter(|starts| starts.lines().count() > 1)).await;
+    let said = serving.end(Signal::INT).await.stderr;
+    assert!(
+        said.contains("on stdout, no message: `usage: odd`"),
+        "{said}"
+    );
+    let delay = regex::Regex::new(r"retry_in=[0-9]+0ms\b").expect("a regex");
+    assert!(delay.is_match(&said), "{said}");
 }
 
 #[tokio::test]

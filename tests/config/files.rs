@@ -1,10 +1,13 @@
 //! Configs in files.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use tollbridge::config::{Environment, Mistakes, load};
+use tollbridge::config::{Environment, Mistakes, Transport, load};
 
-use crate::support::warnings;
+use crate::support::{server, warnings};
 
 #[test]
 fn files_are_read_in_order() {
@@ -31,6 +34,37 @@ fn paths_start_at_the_file() {
         config.tls.expect("written").key,
         directory.path().join("key.pem")
     );
+}
+
+/// The directory is that of the file a path is written in; names alone are looked for in `PATH`.
+#[test]
+fn commands_start_at_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::create_dir(directory.path().join("more")).expect("created");
+    let text = "[servers.a]\ncommand = './server'\nargs = ['./a']\ncwd = 'work'\n\
+                [servers.b]\ncommand = 'npx'\n[servers.c]\ncommand = '/bin/c'";
+    let base = write(&directory, "base.toml", text);
+    let more = write(
+        &directory,
+        "more/more.yaml",
+        "servers: {d: {command: bin/d}, b: {cwd: .}}",
+    );
+    let environment = [("TOLLBRIDGE_SERVERS__C__COMMAND", "./c")];
+    let config = load(&[base, more], &environment.into_iter().collect())
+        .expect("right")
+        .config;
+    let check = |name: &str, program: &Path, cwd: Option<&Path>| {
+        let Transport::Stdio(command) = &server(&config, name).transport else {
+            panic!("{name} is a program");
+        };
+        assert_eq!(Path::new(&command.program), program);
+        assert_eq!(command.cwd.as_deref(), cwd);
+    };
+    let (at, here) = (directory.path(), std::env::current_dir().expect("it is"));
+    check("a", &at.join("server"), Some(&at.join("work")));
+    check("b", Path::new("npx"), Some(&at.join("more")));
+    check("c", &here.join("c"), None);
+    check("d", &at.join("more/bin/d"), None);
 }
 
 #[test]

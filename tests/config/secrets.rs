@@ -2,7 +2,7 @@
 
 use tollbridge::config::Severity;
 
-use crate::support::{accepted, load};
+use crate::support::{accepted, load, report};
 
 const SECRET: &str = "hunter2";
 
@@ -162,6 +162,41 @@ fn nothing_that_is_loaded_shows_a_secret() {
     ] {
         assert!(!text.contains(SECRET), "{text}");
     }
+}
+
+/// The key is what the reader has to mend; the text need not be parsed for that.
+#[test]
+fn keys_beside_secrets_are_shown() {
+    let check = |name: &str, line: &str, expect: &str| {
+        let report = report(&[], &[(name, line)]);
+        assert!(report.contains(expect), "{report}");
+        assert!(!report.contains(SECRET), "{report}");
+    };
+    check(
+        "a.toml",
+        "env = { TOKEN = 'hunter2' }, comand = 'hunter2'",
+        "env = { TOKEN = '***' }, comand = '***'",
+    );
+    check(
+        "a.json",
+        r#"{"env":{"A":"hunter2, hunter2: \"x"} "agrs":["hunter2", "hunter2"], "agrs" : "hunter2"}"#,
+        r#"{"env":{"A":"***, ***: \"***"} "agrs":["***", "***"], "agrs" : "***"}"#,
+    );
+    check(
+        "a.yaml",
+        "{env: {A: hunter2, agrs: [b, hunter2:hunter2], comand: hunter2:1}",
+        "{env: {A: ***, agrs: [***, ***:***], comand: ***:***}",
+    );
+    check(
+        "a.toml",
+        "env = { A = 'hunter2, hunter2 = 1, hunter2 = 2",
+        "env = { *** = '***, *** = ***, *** = ***",
+    );
+    check(
+        "a.toml",
+        "headrs = { A = 'hunter2', tokn = 'hunter2' } x",
+        "headrs = { A = '***', tokn = '***' } ***",
+    );
 }
 
 fn check(environment: &[(&str, &str)], files: &[(&str, &str)]) {

@@ -2,6 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport};
@@ -65,6 +66,111 @@ async fn a_command_that_exits_at_once() {
     let status = gateway.status_until("bad", told).await;
     assert_eq!(status["state"], "failed", "{status}");
     assert!(status["stderr"].to_string().contains("no licence"));
+    gateway.stop().await;
+}
+
+/// Checks what `/status` says of a server with the section `bad`.
+async fn check_reason(bad: &str, reason: &str) {
+    let (gateway, _good) = beside_good(bad).await;
+    let failed = |s: &Value| s["state"] == "failed";
+    let status = gateway.status_until("bad", failed).await;
+    assert_eq!(status["reason"], reason, "{status}");
+    gateway.stop().await;
+}
+
+/// A program that closed its input before it ended is known by its end.
+#[tokio::test]
+async fn an_exit_status_is_the_better_reason() {
+    let greeting = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}"#;
+    let script = format!(
+        "read -r line; exec <&-; echo {}; sleep 0.1; echo no licence >&2; exit 3",
+        greeting.replace('"', r#"\""#)
+    );
+    check_reason(
+        &format!("command = 'sh'\nargs = ['-c', '{script}']\nera = 'legacy'"),
+        "the connection was lost: it exited (exit status: 3); last on stderr: no licence",
+    )
+    .await;
+}
+
+/// The system says of both that no such file exists.
+#[tokio::test]
+async fn a_working_directory_that_does_not_exist() {
+    for (cwd, problem) in [
+        ("/no/such/place", "does not exist"),
+        ("/dev/null", "is no directory"),
+    ] {
+        check_reason(
+            &format!("command = \"sh\"\ncwd = \"{cwd}\""),
+            &format!("its working directory `{cwd}` {problem}"),
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_echoes() {
+    for era in ["auto", "legacy", "modern"] {
+        check_reason(
+            &format!("command = \"cat\"\nera = \"{era}\""),
+            "the program echoes what it reads; it is not an MCP server",
+        )
+        .await;
+    }
+}
+
+/// What a program writes in place of messages is the best hint at what it is.
+#[tokio::test]
+async fn words_in_place_of_messages() {
+    let script = |end: &str| {
+        format!(
+            "command = \"sh\"\nargs = [\"-c\", \"echo one; echo two; {end}\"]\n\
+             startup_timeout = \"1s\""
+        )
+    };
+    let odd = "; on stdout, no message: `one`, `two`";
+    check_reason(
+        &script("exec sleep 100"),
+        &format!("it did not start within 1s{odd}"),
+    )
+    .await;
+    check_reason(
+        &script("exit 3"),
+        &format!("the connection was lost: it exited (exit status: 3){odd}"),
+    )
+    .await;
+}
+
+/// They are there before the start is given up.
+#[tokio::test]
+async fn words_in_place_of_messages_so_far() {
+    let bad = "command = \"sh\"\nargs = [\"-c\", \"echo ready; exec sleep 100\"]";
+    let gateway = TestGateway::new().section("bad", bad).launch().await;
+    let told = |s: &Value| s["reason"].is_string();
+    let status = gateway.status_until("bad", told).await;
+    assert_eq!(status["state"], "connecting", "{status}");
+    assert_eq!(
+        status["reason"], "it has not answered yet; on stdout, no message: `ready`",
+        "{status}"
+    );
+    gateway.stop().await;
+}
+
+/// Every start after the first is counted, and so are those that failed.
+#[tokio::test]
+async fn failed_starts_are_counted() {
+    let (gateway, good) = beside_good(
+        "command = \"/no/such/program\"\nretry = { base = \"10ms\", max = \"10ms\", jitter = 0.0 }",
+    )
+    .await;
+    let status = gateway
+        .status_until("bad", |s| s["restarts"].as_u64() >= Some(3))
+        .await;
+    assert!(status["failed_starts"].as_u64() >= Some(3), "{status}");
+    good.die();
+    let back = |s: &Value| s["state"] == "connected" && s["restarts"] == 1;
+    let status = gateway.status_until("good", back).await;
+    assert_eq!(status["failed_starts"], 0, "{status}");
     gateway.stop().await;
 }
 

@@ -184,6 +184,54 @@ async fn an_update_reaches_its_subscriber_only() {
     }
 }
 
+/// With the last session that had it, a subscription ends at the server too; whichever way the
+/// sessions end.
+#[tokio::test]
+async fn a_subscription_ends_with_its_last_session() {
+    for (transport, front) in [
+        (Transport::Stdio, Front::Streamable),
+        (Transport::Http, Front::Streamable),
+        (Transport::Stdio, Front::Sse),
+        (Transport::WebSocket, Front::Sse),
+    ] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let one = gateway.client(front, "/mcp", "{}").await;
+        let two = gateway.client(front, "/mcp/servers/x", "{}").await;
+        // What it declares gives it a connection of its own, so its subscription is its own too.
+        let other = gateway.client(front, "/mcp", r#"{"sampling":{}}"#).await;
+        two.listen().await;
+        subscription_of(&one, &backend, "subscribe", "x+file:///a.txt").await;
+        subscription_of(&two, &backend, "subscribe", "file:///a.txt").await;
+        subscription_of(&other, &backend, "subscribe", "x+file:///a.txt").await;
+        let end = async |client: Client| {
+            if let Some(session) = &client.session {
+                let header = [("mcp-session-id", session.as_str())];
+                gateway
+                    .http()
+                    .send("DELETE", &client.path, &header, "")
+                    .await;
+            }
+        };
+        end(one).await;
+        backend.speak(UPDATED, r#"{"uri":"file:///a.txt"}"#).await;
+        two.must(UPDATED).await;
+        two.is_quiet().await;
+        let early = backend.was_asked().await;
+        assert!(early.is_none(), "{transport:?} {front:?} {early:?}");
+        end(two).await;
+        let first = backend.asked("resources/unsubscribe").await;
+        let uri = first.envelope.param(&["uri"]);
+        assert_eq!(uri.as_deref(), Some(r#""file:///a.txt""#));
+        first.answer("{}").await;
+        end(other).await;
+        let second = backend.asked("resources/unsubscribe").await;
+        assert_ne!(first.conn.id, second.conn.id, "{transport:?} {front:?}");
+        second.answer("{}").await;
+        gateway.stop().await;
+    }
+}
+
 /// Subscribes or unsubscribes; the server hears of it in its own spelling.
 async fn subscription_of(client: &Client, backend: &Backend, verb: &str, uri: &str) {
     let method = format!("resources/{verb}");

@@ -27,10 +27,39 @@ async fn a_launched_gateway_ends_on_sigterm() {
         .await
         .unwrap();
     soon("it answers", lines.next_line()).await.unwrap();
+    terminate(&child);
+    assert!(soon("it ends", child.wait()).await.unwrap().success());
+}
+
+fn terminate(child: &Child) {
     let id = i32::try_from(child.id().unwrap()).unwrap();
     let process = rustix::process::Pid::from_raw(id).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    assert!(soon("it ends", child.wait()).await.unwrap().success());
+}
+
+/// A call that a termination cuts off is answered before the output ends.
+#[tokio::test]
+async fn a_launched_gateway_answers_what_a_sigterm_cuts_off() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("tollbridge.toml");
+    std::fs::write(&config, TestGateway::new().server("x", &backend).text()).unwrap();
+    let mut child = launch(&config);
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let params = r#"{"name":"mcp_x_echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#;
+    let call = request("1", "tools/call", params);
+    input
+        .write_all(format!("{call}\n").as_bytes())
+        .await
+        .unwrap();
+    let _asked = backend.asked("tools/call").await;
+    terminate(&child);
+    let answer = soon("the call is answered", lines.next_line()).await;
+    let answer = Envelope::of(&answer.unwrap().unwrap());
+    assert_eq!(answer.id.as_deref(), Some("1"));
+    assert!(answer.error.is_some(), "{answer:?}");
+    assert!(!soon("it ends", child.wait()).await.unwrap().success());
 }
 
 /// An open listen stream does not keep it alive once its input has ended.
@@ -94,19 +123,14 @@ async fn a_launched_gateway_serves_its_client_and_ends_with_it() {
     assert_eq!(arguments.as_deref(), Some(r#"{"n":1e3}"#));
     drop(input);
     asked.answer(r#"{"n": 1e3}"#).await;
-    let answer = loop {
-        let line = soon("what was asked is answered", lines.next_line()).await;
-        let line = line.unwrap().unwrap();
-        // The server was listed after the greeting, which is told too.
-        if Envelope::of(&line).is_response() {
-            break line;
+    let mut answers = Vec::new();
+    while let Some(line) = soon("its output ends", lines.next_line()).await.unwrap() {
+        // The server was listed after the greeting, which is told too, at any moment.
+        if !Envelope::of(&line).method().ends_with("/list_changed") {
+            answers.push(line);
         }
-    };
-    assert_eq!(answer, r#"{"jsonrpc":"2.0","id":2,"result":{"n": 1e3}}"#);
-    assert_eq!(
-        soon("its output ends", lines.next_line()).await.unwrap(),
-        None
-    );
+    }
+    assert_eq!(answers, [r#"{"jsonrpc":"2.0","id":2,"result":{"n": 1e3}}"#]);
     assert!(soon("it ends", child.wait()).await.unwrap().success());
     soon("its server ends with it", asked.conn.closed.cancelled()).await;
 }

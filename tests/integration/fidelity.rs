@@ -382,3 +382,81 @@ async fn vendor_methods_pass() {
         gateway.stop().await;
     }
 }
+
+/// What is read and prompted arrives as it was written, but for URIs and names on the merged route.
+#[tokio::test]
+async fn reads_and_prompts_pass() {
+    const READ: &str = r#"{"contents":[ {"uri":"file:///a.txt","mimeType":"x/y","blob":"AAEC/w==","_meta":{"n":1E400}} ,{"text":"\u0040é \"uri\":\"file:///a.txt\"","uri":"file:///b","x":12345678901234567890123}],"k":{"a":-0.0,"a":[ ]}~}"#;
+    const PROMPT: &str = r#"{"description":"\ud800","messages":[{"role":"user","content":{"type":"future/type","n":0.10}},{"role":"assistant","content":{"type":"resource","resource":{"uri":"file:///a.txt" ,"text":"file:///a.txt"}}}] ,"k":1e-400~}"#;
+    for (transport, era) in ALL {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let (front, rest) = match era {
+            Era::Legacy => (Front::Streamable, ""),
+            Era::Modern => (
+                Front::Modern,
+                r#","cacheScope":"public" ,"ttlMs":5e0,"resultType":"complete""#,
+            ),
+        };
+        for (path, scheme, name) in [
+            ("/mcp", "x+file", "mcp_x_greet"),
+            ("/mcp/servers/x", "file", "greet"),
+        ] {
+            let client = gateway.client(front, path, "{}").await;
+            let check = async |method: &str, exposed: String, original: &str, result: &str| {
+                let params = client.params(&exposed, r#""a" :-0"#);
+                let sent = params.replace(&exposed, original);
+                client.send(request("1", method, &params)).await;
+                let asked = backend.asked(method).await;
+                same(asked.envelope.params.as_deref(), &sent, method);
+                let result = result.replace('~', rest);
+                asked.answer(&result).await;
+                let uri = |uri: &str| format!(r#""uri":"{uri}:///"#);
+                let expect = result.replace(&uri("file"), &uri(scheme));
+                let what = format!("{method} {path} {transport:?} {era:?}");
+                same(client.answer("1").await.result.as_deref(), &expect, &what);
+            };
+            let read = |scheme: &str| format!(r#""x": 1.0,"uri":"{scheme}:///a.txt""#);
+            check("resources/read", read(scheme), &read("file"), READ).await;
+            let get = |name: &str| format!(r#""name":"{name}","arguments":{{"who" : "\u0040"}}"#);
+            check("prompts/get", get(name), &get("greet"), PROMPT).await;
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A client that answers the questions of a result names resources as we showed them; the server
+/// hears its own names, also in what a model wrote.
+#[tokio::test]
+async fn answers_to_questions_name_resources_as_the_server_does() {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let answer = |uri: &str| {
+        format!(
+            r#""requestState":"s","inputResponses":{{"k":{{"role":"assistant","content":{{"type":"resource_link","uri":"{uri}" ,"name":"n"}}}}}}"#
+        )
+    };
+    let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+    for (method, exposed, original) in [
+        ("tools/call", r#""name":"mcp_x_echo""#, r#""name":"echo""#),
+        (
+            "prompts/get",
+            r#""name":"mcp_x_greet""#,
+            r#""name":"greet""#,
+        ),
+        (
+            "resources/read",
+            r#""uri":"x+file:///a.txt""#,
+            r#""uri":"file:///a.txt""#,
+        ),
+    ] {
+        let members = format!("{exposed},{}", answer("x+file:///a"));
+        client.ask("1", method, &members).await;
+        let asked = backend.asked(method).await;
+        let expect = client.params(&format!("{original},{}", answer("file:///a")), "");
+        same(asked.envelope.params.as_deref(), &expect, method);
+        asked.answer(r#"{"resultType":"complete"}"#).await;
+        client.answer("1").await;
+    }
+    gateway.stop().await;
+}

@@ -5,12 +5,15 @@
 
 mod support;
 
+mod able;
 mod broken;
 mod changes;
 mod command;
+mod ends;
 mod eras;
 mod fidelity;
 mod order;
+mod params;
 mod parties;
 mod sessions;
 mod upstream;

@@ -218,6 +218,107 @@ async fn a_withdrawn_question_is_withdrawn_from_its_client() {
     }
 }
 
+/// How far a client is with a question reaches the server that asked, under its own token, before
+/// the answer; and nobody else.
+#[tokio::test]
+async fn progress_of_a_client_reaches_who_asked() {
+    const WITH_TOKEN: &str = r#"{"message":"?","requestedSchema":{"type":"object","properties":{}},"_meta":{"progressToken":"\u0074"}}"#;
+    for transport in [
+        Transport::Http,
+        Transport::Stdio,
+        Transport::Sse,
+        Transport::WebSocket,
+    ] {
+        for front in Front::LEGACY {
+            let x = Backend::start(transport, Era::Legacy).await;
+            let y = Backend::start(transport, Era::Legacy).await;
+            let gateway = TestGateway::new()
+                .server("x", &x)
+                .server("y", &y)
+                .start()
+                .await;
+            let client = gateway.client(front, "/mcp", ELICITS).await;
+            let stranger = gateway.client(front, "/mcp", ELICITS).await;
+            let mut asked = Vec::new();
+            for (backend, tool) in [(&x, "mcp_x_echo"), (&y, "mcp_y_echo")] {
+                client.call(&format!(r#""{tool}""#), tool, "1").await;
+                let call = backend.asked("tools/call").await;
+                call.ask("5", "elicitation/create", WITH_TOKEN).await;
+                let question = client.must("elicitation/create").await;
+                let token = question.param(&["_meta", "progressToken"]).unwrap();
+                asked.push((call, question, token));
+            }
+            assert_ne!(asked[0].2, asked[1].2, "both servers chose the same");
+            let report = |token: &str, amount: u32| {
+                format!(r#"{{"progress":{amount}.0,"progressToken":{token},"k":1E400}}"#)
+            };
+            let at_server = |amount| Some(report(r#""\u0074""#, amount));
+            let (call, question, token) = &asked[1];
+            let told = "notifications/progress";
+            stranger.notify(told, &report(token, 1)).await;
+            client.notify(told, &report("12345678", 2)).await;
+            client.notify(told, &report(token, 3)).await;
+            let heard = y.told(told).await;
+            assert_eq!(
+                heard.envelope.params,
+                at_server(3),
+                "{transport:?} {front:?}"
+            );
+            client.notify(told, &report(token, 4)).await;
+            client.respond(question.id.as_deref().unwrap(), "{}").await;
+            assert_eq!(y.told(told).await.envelope.params, at_server(4));
+            assert_eq!(y.answered().await.id.as_deref(), Some("5"));
+            client.notify(told, &report(token, 5)).await;
+            call.answer("{}").await;
+            client.answer(r#""mcp_y_echo""#).await;
+            assert!(y.was_told().await.is_none(), "the question is answered");
+            assert!(x.was_told().await.is_none(), "it was not about x");
+            gateway.stop().await;
+        }
+    }
+}
+
+/// A vendor's own notifications reach the server of the route on the connection of their session;
+/// on the merged route they concern nobody.
+#[tokio::test]
+async fn vendor_notifications_reach_the_server_of_the_route() {
+    const PARAMS: &str = r#"{"n": 1E400,"uri":"x+file:///a"}"#;
+    const METHOD: &str = "notifications/acme/changed";
+    for (transport, era) in ALL {
+        for front in Front::LEGACY {
+            let backend = Backend::start(transport, era).await;
+            let gateway = TestGateway::new()
+                .server_with("x", &backend, r#"isolation = "session""#)
+                .start()
+                .await;
+            let path = "/mcp/servers/x";
+            let early = gateway.client(front, path, "{}").await;
+            early.notify(METHOD, r#"{"is":"early"}"#).await;
+            let heard = backend.told(METHOD).await;
+            assert_eq!(heard.envelope.params.as_deref(), Some(r#"{"is":"early"}"#));
+            let client = gateway.client(front, path, "{}").await;
+            client.ask("1", "tools/call", r#""name":"echo""#).await;
+            let call = backend.asked("tools/call").await;
+            client.notify(METHOD, PARAMS).await;
+            let heard = backend.told(METHOD).await;
+            let what = format!("{transport:?} {era:?} {front:?}");
+            assert_eq!(heard.envelope.params.as_deref(), Some(PARAMS), "{what}");
+            assert_eq!(
+                heard.headers.get("mcp-session-id"),
+                call.headers.get("mcp-session-id"),
+                "{what}"
+            );
+            call.answer("{}").await;
+            client.answer("1").await;
+            let merged = gateway.client(front, "/mcp", "{}").await;
+            merged.notify(METHOD, PARAMS).await;
+            merged.is_quiet().await;
+            assert!(backend.was_told().await.is_none(), "{what}");
+            gateway.stop().await;
+        }
+    }
+}
+
 /// Log messages follow their call; with two calls on one pipe nobody can tell whose they are.
 #[tokio::test]
 async fn log_messages_reach_their_call_only() {

@@ -285,6 +285,50 @@ async fn a_request_without_a_session_is_served() {
     gateway.stop().await;
 }
 
+/// A version that is not known is refused whatever is sent with it, and whatever is asked for.
+#[tokio::test]
+async fn an_unknown_version_is_refused_on_everything() {
+    let (gateway, _backend) = with_one_server().await;
+    let http = gateway.http();
+    let session = initialize(&gateway, "2025-03-26").await;
+    let session = ("mcp-session-id", session.as_str());
+    for (version, known) in [
+        ("1999-01-01", false),
+        ("2025-11-25", true),
+        ("2026-07-28", true),
+        ("nonsense", false),
+    ] {
+        let version = ("mcp-protocol-version", version);
+        for (body, status) in [
+            (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, 202),
+            (r#"[{"jsonrpc":"2.0","method":"notifications/x"}]"#, 202),
+            // Nothing waits for it.
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 400),
+        ] {
+            let answer = http.post_with("/mcp", &[version, session], body).await;
+            let status = if known { status } else { 400 };
+            assert_eq!(answer.status(), status, "{version:?} {body}");
+            let text = answer.text().await;
+            assert_eq!(text.contains("-32600"), !known, "{version:?} {body} {text}");
+        }
+        let headers = [("accept", "text/event-stream"), version, session];
+        let answer = http.get("/mcp", &headers).await;
+        assert_eq!(
+            answer.status(),
+            if known { 200 } else { 400 },
+            "{version:?}"
+        );
+        if !known {
+            assert_eq!(code(answer).await, -32600);
+            let answer = http.send("DELETE", "/mcp", &headers, "").await;
+            assert_eq!(code(answer).await, -32600);
+        }
+    }
+    let answer = http.send("DELETE", "/mcp", &[session], "").await;
+    assert_eq!(answer.status(), 200, "it is still there");
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn strangers_from_other_sites_are_refused() {
     let (gateway, _backend) = with_one_server().await;
@@ -309,6 +353,90 @@ async fn strangers_from_other_sites_are_refused() {
     ];
     assert_eq!(http.post_with("/mcp", &local, PING).await.status(), 200);
     gateway.stop().await;
+}
+
+/// A browser lets the pages of welcome origins speak MCP, read our headers, and nothing else.
+#[tokio::test]
+async fn pages_of_welcome_origins_may_speak() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .setting(r#"allowed_origins = ["https://app.example.com"]"#)
+        .server("x", &backend)
+        .start()
+        .await;
+    for (origin, is_welcome) in [
+        ("https://app.example.com", true),
+        ("http://localhost:3000", true),
+        ("http://127.0.0.1:6274", true),
+        ("https://other.example.com", false),
+        ("https://app.example.com.evil.com", false),
+        ("null", false),
+    ] {
+        for (path, verbs) in [
+            ("/mcp", "GET, POST, DELETE"),
+            ("/mcp/servers/x", "GET, POST, DELETE"),
+            ("/sse", "GET"),
+            ("/sse/servers/x", "GET"),
+            ("/messages/", "POST"),
+        ] {
+            let asked = preflight(&gateway, path, origin).await;
+            let posted = gateway
+                .http()
+                .post_with(path, &[("origin", origin)], PING)
+                .await;
+            if is_welcome {
+                assert_eq!(asked.status(), 204, "{origin} {path}");
+                assert_eq!(asked.header("access-control-allow-methods"), Some(verbs));
+                // Whatever the answer is, the page may read it.
+                expect_readable(&[&asked, &posted], origin);
+                continue;
+            }
+            for answer in [asked, posted] {
+                assert_eq!(answer.status(), 403, "{origin} {path}");
+                assert_eq!(answer.header("access-control-allow-origin"), None);
+            }
+        }
+    }
+    let loopback = ("origin", "http://localhost:3000");
+    let status = gateway.http().get("/status", &[loopback]).await;
+    assert_eq!(status.header("access-control-allow-origin"), None);
+    let plain = gateway.http().post("/mcp", PING).await;
+    assert_eq!(plain.header("access-control-allow-origin"), None);
+    assert_eq!(plain.header("vary"), None, "no browser, no word of it");
+    gateway.stop().await;
+}
+
+/// Asks as a browser does before its page may post.
+async fn preflight(gateway: &Gateway, path: &str, origin: &str) -> Answer {
+    let wanted = "content-type,mcp-session-id,Mcp-Param-Region,x-evil";
+    let headers = [
+        ("origin", origin),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", wanted),
+    ];
+    let answer = gateway.http().send("OPTIONS", path, &headers, "").await;
+    if answer.status() == 204 {
+        assert_eq!(
+            answer.header("access-control-allow-headers"),
+            Some(
+                "content-type, accept, authorization, x-api-key, last-event-id, \
+                 mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, mcp-param-region"
+            )
+        );
+    }
+    answer
+}
+
+fn expect_readable(answers: &[&Answer], origin: &str) {
+    for answer in answers {
+        assert_eq!(answer.header("access-control-allow-origin"), Some(origin));
+        assert_eq!(answer.header("vary"), Some("origin"));
+        assert_eq!(answer.header("access-control-allow-credentials"), None);
+        assert_eq!(
+            answer.header("access-control-expose-headers"),
+            Some("mcp-session-id, mcp-protocol-version, www-authenticate")
+        );
+    }
 }
 
 /// A body may be as large and as deep as the limits say, and no more.
@@ -343,6 +471,51 @@ async fn bodies_have_limits() {
     gateway.stop().await;
 }
 
+/// A batch may hold so many messages and no more, on every transport that has batches.
+#[tokio::test]
+async fn batches_have_a_limit() {
+    let gateway = TestGateway::new().start().await;
+    let batch = |count: usize| {
+        let ping = r#"{"jsonrpc":"2.0","id":ID,"method":"ping"}"#;
+        let pings: Vec<_> = (0..count)
+            .map(|id| ping.replace("ID", &id.to_string()))
+            .collect();
+        format!("[{}]", pings.join(","))
+    };
+    let session = initialize(&gateway, "2025-03-26").await;
+    let header = [("mcp-session-id", session.as_str())];
+    for (count, status) in [(64, 200), (65, 400), (63, 200)] {
+        let answer = gateway
+            .http()
+            .post_with("/mcp", &header, batch(count))
+            .await;
+        assert_eq!(answer.status(), status, "{count}");
+    }
+    let params = r#"{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+    for front in [Front::Sse, Front::Stdio] {
+        let client = gateway.client(front, "/mcp", "{}").await;
+        client
+            .ask_raw(request(r#""again""#, "initialize", params))
+            .await;
+        client.answer(r#""again""#).await;
+        for (count, is_taken) in [(64, true), (65, false), (63, true)] {
+            let refused = client.ask_raw(batch(count)).await;
+            if is_taken {
+                for id in 0..count {
+                    client.answer(&id.to_string()).await;
+                }
+            } else if front == Front::Sse {
+                assert_eq!(refused.unwrap().status(), 400);
+            } else {
+                let refused = client.next().await;
+                assert_eq!((&refused.id, refused.code()), (&None, -32600));
+            }
+            client.is_quiet().await;
+        }
+    }
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn wrong_types_and_verbs_are_refused() {
     let (gateway, _backend) = with_one_server().await;
@@ -366,25 +539,17 @@ async fn wrong_types_and_verbs_are_refused() {
         let answer = http.send("POST", "/mcp", headers, PING).await;
         assert_eq!(answer.status(), status, "{headers:?}");
     }
-    for verb in ["PUT", "PATCH", "OPTIONS", "HEAD"] {
-        let answer = http.send(verb, "/mcp", &JSON, "").await;
-        assert_eq!(answer.status(), 405, "{verb}");
-        assert_eq!(answer.header("allow"), Some("GET, POST, DELETE"));
-    }
     let events = [("accept", "text/event-stream")];
-    assert_eq!(
-        http.get("/mcp", &events).await.status(),
-        405,
-        "no session to stream for"
-    );
+    let no_session = http.get("/mcp", &events).await;
+    assert_eq!(no_session.status(), 405, "no session to stream for");
+    assert_eq!(no_session.header("allow"), Some("GET, POST, DELETE"));
+    assert!(no_session.text().await.contains("Mcp-Session-Id"));
     assert_eq!(
         http.get("/mcp", &[("accept", "application/json")])
             .await
             .status(),
         406
     );
-    assert_eq!(http.send("POST", "/sse", &JSON, PING).await.status(), 405);
-    assert_eq!(http.get("/messages/", &events).await.status(), 405);
     assert_eq!(
         http.post("/messages/?session_id=none", PING).await.status(),
         404
@@ -396,6 +561,44 @@ async fn wrong_types_and_verbs_are_refused() {
         "/mcp/servers/",
     ] {
         assert_eq!(http.post(path, PING).await.status(), 404, "{path}");
+    }
+    gateway.stop().await;
+}
+
+/// Each path names the verbs it takes, and the header and the text agree.
+#[tokio::test]
+async fn verbs_that_a_path_does_not_take_are_refused() {
+    let (gateway, _backend) = with_one_server().await;
+    let http = gateway.http();
+    for (path, taken) in [
+        ("/mcp", "GET, POST, DELETE"),
+        ("/mcp/servers/x", "GET, POST, DELETE"),
+        ("/sse", "GET"),
+        ("/messages/", "POST"),
+        ("/", "GET, HEAD"),
+        ("/status", "GET, HEAD"),
+        ("/healthz", "GET, HEAD"),
+        ("/readyz", "GET, HEAD"),
+    ] {
+        for verb in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let answer = http.send(verb, path, &JSON, "").await;
+            if taken.split(", ").any(|taken| taken == verb) {
+                // Without a session there is nothing to GET from /mcp.
+                let is_refused = verb == "GET" && path.starts_with("/mcp");
+                assert_eq!(answer.status() == 405, is_refused, "{verb} {path}");
+                continue;
+            }
+            assert_eq!(answer.status(), 405, "{verb} {path}");
+            assert_eq!(answer.header("allow"), Some(taken), "{verb} {path}");
+            if verb != "HEAD" {
+                assert_eq!(answer.text().await, format!("this path takes {taken}\n"));
+            }
+        }
+    }
+    for path in ["/status", "/healthz", "/readyz"] {
+        let answer = http.send("HEAD", path, &[], "").await;
+        assert_eq!(answer.status(), 200, "{path}");
+        assert_eq!(answer.text().await, "", "{path}");
     }
     gateway.stop().await;
 }

@@ -107,8 +107,20 @@ pub(crate) async fn connect_timeout() {
     let (hasty, patient) = ("connect_timeout = \"200ms\"", "connect_timeout = \"10m\"");
     // It takes connections and never answers the handshake of WebSocket.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("url = \"ws://{}/\"", mute.local_addr().unwrap());
+    let mute_addr = mute.local_addr().unwrap();
+    let url = format!("url = \"ws://{mute_addr}/\"");
     check_start(&url, patient, hasty, "it did not start within 200ms").await;
+    // Nor that of TLS.
+    let url = format!("url = \"wss://{mute_addr}/\"");
+    check_start(&url, patient, hasty, "it did not start within 200ms").await;
+    let url = format!("url = \"https://{mute_addr}/\"\ntransport = \"http\"");
+    check_start(
+        &url,
+        patient,
+        hasty,
+        "no connection: it was not open within 200ms",
+    )
+    .await;
 
     let (full, _waiting) = full_listener().await;
     let url = format!("url = \"http://{}/\"", full.local_addr().unwrap());

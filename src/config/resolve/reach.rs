@@ -129,7 +129,7 @@ impl Resolver<'_> {
             return None;
         }
         let program = server.command.as_deref()?;
-        self.program_name(program, &at.key("command"));
+        let program = self.program_name(program, &at.key("command"));
         self.environment(&server.env, &at.key("env"));
         let args = at.key("args");
         for (index, _) in server
@@ -146,7 +146,7 @@ impl Resolver<'_> {
             .as_deref()
             .map(|cwd| self.path(cwd, &at.key("cwd")));
         Some(Transport::Stdio(Command {
-            program: program.to_owned(),
+            program,
             args: server.args.clone(),
             env: server.env.clone(),
             cwd,
@@ -162,7 +162,8 @@ impl Resolver<'_> {
         );
     }
 
-    fn program_name(&mut self, program: &str, at: &Place<'_>) {
+    /// A name alone is looked for in `PATH`; a path is one like any other.
+    fn program_name(&mut self, program: &str, at: &Place<'_>) -> String {
         if program.trim().is_empty() {
             self.unusable(at, "is empty, or blank");
         } else if program.contains('\0') {
@@ -183,7 +184,13 @@ impl Resolver<'_> {
                     .at(at.span(), "no shell splits this into words")
                     .help_if(at.is_quotable().then_some(help)),
             );
+        } else if program.contains('/') {
+            match self.path(program, at).into_os_string().into_string() {
+                Ok(path) => return path,
+                Err(_) => self.unusable(at, "starts in a directory whose name is no Unicode"),
+            }
         }
+        program.to_owned()
     }
 
     fn environment(&mut self, env: &IndexMap<String, Secret>, at: &Place<'_>) {

@@ -18,7 +18,7 @@ use tollbridge::{
 
 use super::{
     gateway::Gateway,
-    http::{Events, Http},
+    http::{Answer, Events, Http},
     wire::{self, Envelope, member, soon, spawn, value},
 };
 
@@ -223,6 +223,15 @@ impl Client {
             }
             Front::Modern | Front::Streamable => self.post(text).await,
         }
+    }
+
+    /// Sends text that is perhaps no message; what HTTP says at once.
+    pub(crate) async fn ask_raw(&self, text: String) -> Option<Answer> {
+        if let Some(endpoint) = &self.endpoint {
+            return Some(self.http.post(endpoint, text).await);
+        }
+        self.send(text).await;
+        None
     }
 
     async fn post(&self, text: String) -> Sent {

@@ -1,0 +1,133 @@
+//! What a server hears of a client outside of its calls: the notifications it sends, and that its
+//! subscriptions are over.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::time::timeout;
+
+use super::{
+    Backend, Failure, handshake,
+    instance::{Instance, Phase},
+};
+use crate::{
+    mcp::{Era, Method, Notification, Raw},
+    session::{Client, Session},
+};
+
+/// How long a server may take to end a subscription.
+const SUBSCRIPTION_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Backend {
+    /// Whether the calls of `session` go to the connection `instance`.
+    pub(crate) fn serves(&self, session: &Arc<Session>, instance: u64) -> bool {
+        let of = self.instances_of(session);
+        of.iter().any(|known| known.id == instance)
+    }
+
+    /// Whether calls of both sessions go to one connection.
+    pub(crate) fn joins(&self, one: &Arc<Session>, other: &Arc<Session>) -> bool {
+        let of = self.instances_of(one);
+        of.iter().any(|instance| self.serves(other, instance.id))
+    }
+
+    /// The connections, present or to be, that calls of `session` go to.
+    fn instances_of(&self, session: &Arc<Session>) -> Vec<Arc<Instance>> {
+        let Some(client) = Client::of(session) else {
+            return Vec::new();
+        };
+        let of = |era| {
+            let key = self.key(&client, era);
+            if self.is_catalogs(&key) {
+                return Some(Arc::clone(&self.catalog));
+            }
+            self.lock().get(&key).cloned()
+        };
+        let mut instances: Vec<_> = [Era::Legacy, Era::Modern]
+            .into_iter()
+            .filter_map(of)
+            .collect();
+        instances.dedup_by_key(|instance| instance.id);
+        instances
+    }
+
+    /// Ends the subscription to `uri`, in the server's spelling, on each connection of `session`
+    /// that nobody else wants it on, as `is_wanted` says of a connection.
+    pub(crate) async fn leave(
+        &self,
+        session: &Arc<Session>,
+        uri: &str,
+        is_wanted: impl Fn(u64) -> bool,
+    ) {
+        for instance in self.instances_of(session) {
+            if !instance.is_subscribed(uri) || is_wanted(instance.id) {
+                continue;
+            }
+            instance.unsubscribed(uri);
+            self.subscription(&instance, Method::ResourcesUnsubscribe, uri)
+                .await;
+            // Whoever subscribed meanwhile may have come first.
+            if is_wanted(instance.id) {
+                instance.subscribed(uri.to_owned());
+                self.subscription(&instance, Method::ResourcesSubscribe, uri)
+                    .await;
+            }
+        }
+    }
+
+    async fn subscription(&self, instance: &Instance, method: Method, uri: &str) {
+        let Phase::Ready(connection) = instance.phase() else {
+            return;
+        };
+        let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
+        let request = handshake::control(method, Some(params));
+        let answer = timeout(SUBSCRIPTION_PATIENCE, connection.link.request(request)).await;
+        tracing::debug!(server = %self.name, uri, ?answer, "subscription of a session that ended");
+    }
+
+    /// Passes a notification to the connection that serves `session`, which is made where there is
+    /// none. Whether it is on its way.
+    pub(crate) fn tell(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        notification: &Notification,
+    ) -> bool {
+        let Some(client) = Client::of(session) else {
+            return false;
+        };
+        let bytes = notification
+            .params
+            .as_ref()
+            .map_or(0, |params| params.as_bytes().len());
+        if bytes > self.config.limits.request {
+            tracing::debug!(server = %self.name, bytes, "a notification is larger than limits.request");
+            return false;
+        }
+        // Nothing that the client asks next may overtake it where the connection stands.
+        if let Some(Ok(served)) = self.connection(&client).now_or_never() {
+            let link = &served.connection.link;
+            link.try_notify(&notification.method, notification.params.as_ref());
+            return true;
+        }
+        let (backend, notification) = (Arc::clone(self), notification.clone());
+        self.maker.tasks.spawn("notification of a client", async move {
+            let told = backend.tell_later(&client, &notification.method, notification.params.as_ref());
+            if let Err(failure) = told.await {
+                tracing::debug!(server = %backend.name, %failure, "a notification was not taken");
+            }
+        });
+        true
+    }
+
+    async fn tell_later(
+        &self,
+        client: &Client,
+        method: &str,
+        params: Option<&Raw>,
+    ) -> Result<(), Failure> {
+        let after = self.config.timeout;
+        let served = timeout(after, self.connection(client)).await;
+        let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
+        served.connection.link.notify(method, params).await
+    }
+}

@@ -1,0 +1,74 @@
+//! What legacy servers list for clients that they can ask something.
+//!
+//! Called by `discovery`, one task a server. Until such a client comes nothing is done; then each
+//! legacy server is asked once, on a connection that declares all that we relay and ends with its
+//! lists. For a program this is a second process for a moment, so few are asked at a time, and
+//! none again before it was connected anew and lists something else.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::{Board, list};
+use crate::{
+    backend::{Backend, Failure, Standing},
+    catalog::Listing,
+};
+
+/// Servers that are asked at a time.
+pub(super) const AT_ONCE_MAX: usize = 2;
+
+/// Publishes what `backend` lists for clients that can be asked something, for ever.
+pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>, turns: Arc<Semaphore>) {
+    let mut came = board.able_came.subscribe();
+    if came.wait_for(|came| *came).await.is_err() {
+        return;
+    }
+    let mut standing = backend.standing();
+    let mut changes = board.changes();
+    let mut compared: Option<Arc<Listing>> = None;
+    let mut is_asked = false;
+    loop {
+        changes.mark_unchanged();
+        let plain = board.listing(&backend.name);
+        match (standing.now(), plain) {
+            (Standing::Up(control), Some(plain)) if control.is_legacy() => {
+                if !is_asked && compared.as_ref() != Some(&plain) {
+                    is_asked = true;
+                    if compare(&backend, &plain, &board, &turns).await {
+                        compared = Some(plain);
+                    }
+                }
+            }
+            (Standing::Up(_), _) => {}
+            (Standing::Connecting | Standing::Down, _) => is_asked = false,
+        }
+        tokio::select! {
+            () = standing.changed() => {}
+            told = changes.changed() => if told.is_err() { return },
+        }
+    }
+}
+
+/// Whether it could be found out what the server lists beyond `plain`.
+async fn compare(backend: &Backend, plain: &Listing, board: &Board, turns: &Semaphore) -> bool {
+    // It is never closed.
+    let _turn = turns.acquire().await;
+    match listing(backend).await {
+        Ok(listing) => {
+            board.publish_able(&backend.name, listing.beyond(plain));
+            true
+        }
+        Err(failure) => {
+            tracing::debug!(server = %backend.name, %failure, "no lists for able clients");
+            false
+        }
+    }
+}
+
+async fn listing(backend: &Backend) -> Result<Listing, Failure> {
+    let control = backend.connect_as_able().await?;
+    let offer = list(backend, &control).await;
+    control.end().await;
+    Ok(Arc::unwrap_or_clone(offer?.listing))
+}

@@ -1,0 +1,48 @@
+//! What clients tell outside of any call: to us, to the server that asked, or to the one of the route.
+
+use std::sync::Arc;
+
+use super::Proxy;
+use crate::{
+    mcp::{Id, Notification, method::notice},
+    names::Scope,
+    session::Session,
+};
+
+impl Proxy {
+    /// Takes a notification of the client of `session`.
+    pub fn told(&self, session: &Arc<Session>, notification: &Notification) {
+        let params = notification.params.as_ref();
+        let is_taken = match notification.method.as_ref() {
+            notice::INITIALIZED => {
+                session.set_initialized();
+                true
+            }
+            notice::CANCELLED => {
+                let id = params.and_then(|params| params.get("requestId"));
+                id.and_then(Id::from_raw)
+                    .is_some_and(|id| session.cancel(&id))
+            }
+            notice::ROOTS_CHANGED => {
+                self.backends.roots_changed(session);
+                true
+            }
+            notice::PROGRESS => params.is_some_and(|params| session.progress(params)),
+            _ => self.pass_on(session, notification),
+        };
+        if !is_taken {
+            let method = &*notification.method;
+            tracing::debug!(session = %session.id, method, "a notification concerns nobody");
+        }
+    }
+
+    /// Passes a notification that we do not know to the one server of the route; whether there is
+    /// one.
+    fn pass_on(&self, session: &Arc<Session>, notification: &Notification) -> bool {
+        let backend = match &session.scope {
+            Scope::All => None,
+            Scope::Server(server) => self.backends.get(server),
+        };
+        backend.is_some_and(|backend| backend.tell(session, notification))
+    }
+}

@@ -1,0 +1,526 @@
+//! One legacy session: what its client said about itself, and what it is waiting for.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    Event, ServerRequest, legacy,
+    replay::{Item, Stalled, Stream},
+};
+use crate::{
+    auth::Agent,
+    lock::lock,
+    mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope},
+    names::Scope,
+};
+
+/// Unanswered server requests a session may hold.
+pub const ASKED_MAX: usize = 64;
+/// Streams of a session that are kept for resumption, the finished ones included.
+pub const STREAMS_MAX: usize = 16;
+/// Bytes in the streams of a session at which finished ones are given up, the oldest first.
+pub const STREAM_BYTES_MAX: usize = 16 << 20;
+/// Calls a session may have running.
+pub const CALLS_MAX: usize = 1024;
+/// Event ids of the stream for messages that belong to no call name this one.
+const STANDING: u64 = 0;
+
+/// How a session's client is connected.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// HTTP+SSE.
+    Sse,
+    /// stdin and stdout.
+    Stdio,
+    /// Streamable HTTP.
+    Streamable,
+}
+
+/// What a client said in its `initialize`.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// The revision agreed on.
+    pub revision: Revision,
+    /// `clientInfo`.
+    pub info: Option<Raw>,
+    /// `capabilities`, an object.
+    pub capabilities: Raw,
+    /// The capabilities in a canonical spelling; empty when there are none.
+    pub profile: Arc<str>,
+}
+
+impl Opening {
+    /// Whether servers can ask the client something.
+    pub fn can_be_asked(&self) -> bool {
+        legacy::declares_answers(&self.capabilities)
+    }
+}
+
+/// One legacy session.
+#[derive(Debug)]
+pub struct Session {
+    /// 256 random bits in hex; never a credential.
+    pub id: String,
+    /// Whose it is.
+    pub agent: Arc<Agent>,
+    /// What it sees.
+    pub scope: Scope,
+    /// How its client is connected.
+    pub kind: Kind,
+    opening: Mutex<Option<Arc<Opening>>>,
+    logs: Mutex<Logs>,
+    calls: Mutex<HashMap<Id, CancellationToken>>,
+    asked: Mutex<HashMap<u64, Asked>>,
+    streams: Mutex<Vec<Arc<Stream>>>,
+    standing: Mutex<Option<Arc<Stream>>>,
+    subscriptions: Mutex<Vec<String>>,
+    seen: Mutex<Option<[u64; 4]>>,
+    next_stream: AtomicU64,
+    pub(super) used_ms: AtomicU64,
+    initialized: AtomicBool,
+    /// Whether the client can answer no more.
+    mute: AtomicBool,
+    /// Cancelled when the session ends.
+    pub ended: CancellationToken,
+}
+
+impl Session {
+    /// A session outside the registry, such as that of the process on stdin.
+    pub fn new(kind: Kind, agent: Arc<Agent>, scope: Scope) -> Self {
+        Self {
+            id: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+            agent,
+            scope,
+            kind,
+            opening: Mutex::new(None),
+            logs: Mutex::new(Logs::All),
+            calls: Mutex::default(),
+            asked: Mutex::default(),
+            streams: Mutex::default(),
+            standing: Mutex::default(),
+            subscriptions: Mutex::default(),
+            seen: Mutex::default(),
+            next_stream: AtomicU64::new(1),
+            used_ms: AtomicU64::new(0),
+            initialized: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    /// Notes what the client said in `initialize`; a second one replaces the first.
+    pub fn open(&self, opening: Opening) {
+        *lock(&self.opening) = Some(Arc::new(opening));
+    }
+
+    /// What the client said in `initialize`; `None` before it did.
+    pub fn opening(&self) -> Option<Arc<Opening>> {
+        lock(&self.opening).clone()
+    }
+
+    /// Notes that the client finished its handshake.
+    pub fn set_initialized(&self) {
+        self.initialized.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client finished its handshake.
+    pub fn is_initialized(&self) -> bool {
+        self.initialized.load(Ordering::Relaxed)
+    }
+
+    /// Sets the least severe log message the client wants.
+    pub fn set_level(&self, level: Level) {
+        *lock(&self.logs) = Logs::From(level);
+    }
+
+    /// Which log messages the client wants.
+    pub fn logs(&self) -> Logs {
+        *lock(&self.logs)
+    }
+
+    /// Registers a running call, so that a cancellation can find it.
+    ///
+    /// # Errors
+    /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
+    /// When [`CALLS_MAX`] are. When the session has ended.
+    pub fn begin(
+        self: &Arc<Self>,
+        id: &Id,
+        cancel: CancellationToken,
+    ) -> Result<Running, NotBegun> {
+        let mut calls = lock(&self.calls);
+        if self.ended.is_cancelled() {
+            return Err(NotBegun::Ended);
+        }
+        if calls.contains_key(id) {
+            return Err(NotBegun::Duplicate);
+        }
+        if calls.len() >= CALLS_MAX {
+            return Err(NotBegun::Busy);
+        }
+        calls.insert(id.clone(), cancel);
+        Ok(Running {
+            session: Arc::clone(self),
+            id: id.clone(),
+        })
+    }
+
+    /// Cancels the running call `id`; whether there was one.
+    pub fn cancel(&self, id: &Id) -> bool {
+        let found = lock(&self.calls).get(id).cloned();
+        found.inspect(CancellationToken::cancel).is_some()
+    }
+
+    /// Calls running.
+    pub fn in_flight(&self) -> usize {
+        lock(&self.calls).len()
+    }
+
+    /// The wire form of `event`; a server request is registered as waiting for this client.
+    /// `None` for what is no message.
+    pub fn encode(&self, event: Event) -> Option<Encoded> {
+        match event {
+            Event::Notification { method, params } => {
+                let bytes = envelope::notification(&method, params.as_ref());
+                Some(Encoded {
+                    bytes,
+                    may_drop: true,
+                })
+            }
+            Event::Request(request) => self.ask(request),
+            Event::Pause { .. } => None,
+        }
+    }
+
+    fn ask(&self, request: ServerRequest) -> Option<Encoded> {
+        let mut asked = lock(&self.asked);
+        asked.retain(|_, waiting| !waiting.answer.is_closed());
+        if asked.len() >= ASKED_MAX || self.mute.load(Ordering::Relaxed) {
+            return None;
+        }
+        let id = Id::number(request.key);
+        let bytes = envelope::request(&id, request.method.as_str(), request.params.as_ref());
+        let waiting = Asked {
+            answer: request.answer,
+            progress: request.progress,
+        };
+        asked.insert(request.key, waiting);
+        Some(Encoded {
+            bytes,
+            may_drop: false,
+        })
+    }
+
+    /// Notes that the client can answer no more: whoever waits for it, now or later, is told.
+    pub fn set_mute(&self) {
+        let mut asked = lock(&self.asked);
+        self.mute.store(true, Ordering::Relaxed);
+        asked.clear();
+    }
+
+    /// Hands the client's answer to the server request `id`; whether one was waiting.
+    pub fn answer(&self, id: &Id, outcome: Outcome) -> bool {
+        let waiting = id
+            .as_number()
+            .and_then(|key| lock(&self.asked).remove(&key));
+        waiting.is_some_and(|waiting| waiting.answer.send(outcome).is_ok())
+    }
+
+    /// Hands the client's progress on a server request to its server; whether one waits for it.
+    /// What is too much for the server is lost.
+    pub fn progress(&self, params: &Raw) -> bool {
+        let token = params.get("progressToken").and_then(Id::from_raw);
+        let asked = lock(&self.asked);
+        let waiting = token.and_then(|token| asked.get(&token.as_number()?));
+        let progress = waiting.and_then(|waiting| waiting.progress.as_ref());
+        progress.is_some_and(|progress| progress.try_send(params.clone()).is_ok())
+    }
+
+    /// Sends a message that belongs to no call. `false` when the client has no open stream for it.
+    pub fn deliver(&self, event: Event) -> bool {
+        let Some(stream) = self.standing() else {
+            return false;
+        };
+        let Some(encoded) = self.encode(event) else {
+            return false;
+        };
+        if encoded.may_drop {
+            stream.offer(encoded.bytes);
+        } else {
+            stream.push(Item::Message(encoded.bytes));
+        }
+        true
+    }
+
+    /// The stream for messages that belong to no call, once its client has opened it.
+    pub fn standing(&self) -> Option<Arc<Stream>> {
+        lock(&self.standing).clone()
+    }
+
+    /// The same stream, opened when there is none.
+    pub fn open_standing(&self) -> Arc<Stream> {
+        let mut standing = lock(&self.standing);
+        if let Some(stream) = standing.as_ref().filter(|stream| !stream.is_finished()) {
+            return Arc::clone(stream);
+        }
+        // A client of streamable HTTP can open the stream again; for others it is the session.
+        let overrun = match self.kind {
+            Kind::Sse | Kind::Stdio => self.ended.clone(),
+            Kind::Streamable => CancellationToken::new(),
+        };
+        let stream = Arc::new(Stream::watched(STANDING, overrun));
+        if self.ended.is_cancelled() {
+            stream.finish();
+        }
+        *standing = Some(Arc::clone(&stream));
+        stream
+    }
+
+    /// Adds an answer to one of its streams once there is room; at once when the session has ended,
+    /// since its streams wait for the answer then.
+    ///
+    /// # Errors
+    /// When the client did not make room in time; the stream is finished then.
+    pub async fn send(&self, answer: Bytes, stream: &Stream) -> Result<(), Stalled> {
+        tokio::select! {
+            biased;
+            sent = stream.send(answer.clone()) => sent,
+            () = self.ended.cancelled() => {
+                stream.push(Item::Message(answer));
+                Ok(())
+            }
+        }
+    }
+
+    /// A new stream for the answer to one call.
+    pub fn open_stream(&self) -> Arc<Stream> {
+        self.add_stream()
+    }
+
+    /// The stream `id`, while it is kept.
+    pub fn stream(&self, id: u64) -> Option<Arc<Stream>> {
+        if id == STANDING {
+            return Some(self.open_standing());
+        }
+        lock(&self.streams)
+            .iter()
+            .find(|stream| stream.id == id)
+            .cloned()
+    }
+
+    fn add_stream(&self) -> Arc<Stream> {
+        let stream = Arc::new(Stream::new(
+            self.next_stream.fetch_add(1, Ordering::Relaxed),
+        ));
+        self.trim();
+        let mut streams = lock(&self.streams);
+        if streams.len() >= STREAMS_MAX
+            && let Some(oldest) = streams.iter().position(|stream| stream.is_finished())
+        {
+            streams.remove(oldest);
+        }
+        streams.push(Arc::clone(&stream));
+        stream
+    }
+
+    /// Gives up finished streams that were read, and the oldest ones beyond the budget.
+    pub(super) fn trim(&self) {
+        let mut streams = lock(&self.streams);
+        streams.retain(|stream| !stream.is_spent());
+        let mut bytes: usize = streams.iter().map(|stream| stream.bytes()).sum();
+        streams.retain(|stream| {
+            let keep = bytes <= STREAM_BYTES_MAX || !stream.is_finished();
+            if !keep {
+                bytes -= stream.bytes();
+            }
+            keep
+        });
+    }
+
+    /// Whether somebody reads one of its streams: a body of an answer attends the stream it follows.
+    pub(super) fn has_reader(&self) -> bool {
+        self.standing().is_some_and(|stream| stream.readers() > 0)
+            || lock(&self.streams)
+                .iter()
+                .any(|stream| stream.readers() > 0)
+    }
+
+    /// Notes the state of the lists that the client has been told of; the state before.
+    pub fn swap_seen(&self, digests: [u64; 4]) -> Option<[u64; 4]> {
+        lock(&self.seen).replace(digests)
+    }
+
+    /// Resource URIs this session subscribed to, as it named them.
+    pub fn subscriptions(&self) -> Vec<String> {
+        lock(&self.subscriptions).clone()
+    }
+
+    /// Adds a subscription; whether it is new.
+    pub fn subscribe(&self, uri: &str) -> bool {
+        let mut all = lock(&self.subscriptions);
+        let new = !all.iter().any(|known| known == uri);
+        if new {
+            all.push(uri.to_owned());
+        }
+        new
+    }
+
+    /// Removes a subscription; whether there was one.
+    pub fn unsubscribe(&self, uri: &str) -> bool {
+        let mut all = lock(&self.subscriptions);
+        let before = all.len();
+        all.retain(|known| known != uri);
+        all.len() < before
+    }
+
+    /// Ends the session: its calls are cancelled, and its streams are finished as soon as their
+    /// answers are out.
+    pub fn end(&self) {
+        self.ended.cancel();
+        lock(&self.asked).clear();
+        let calls = lock(&self.calls);
+        calls.values().for_each(CancellationToken::cancel);
+        if calls.is_empty() {
+            drop(calls);
+            self.finish_streams();
+        }
+    }
+
+    fn finish_streams(&self) {
+        for stream in lock(&self.streams).iter() {
+            stream.finish();
+        }
+        if let Some(standing) = self.standing() {
+            standing.finish();
+        }
+    }
+}
+
+/// A server request that waits for the client.
+#[derive(Debug)]
+struct Asked {
+    answer: oneshot::Sender<Outcome>,
+    progress: Option<mpsc::Sender<Raw>>,
+}
+
+/// A message ready to be written.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The JSON-RPC message.
+    pub bytes: Bytes,
+    /// Whether a reader that is too slow may miss it.
+    pub may_drop: bool,
+}
+
+/// Why a call was not begun.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NotBegun {
+    /// Its id is in use.
+    #[error("a request with this id is still running in this session")]
+    Duplicate,
+    /// Too many are running.
+    #[error("{CALLS_MAX} requests are still running in this session")]
+    Busy,
+    /// Nothing begins any more.
+    #[error("the session has ended")]
+    Ended,
+}
+
+/// Marks a call as running until dropped, which is when its answer is out: a session that has ended
+/// waits for that before it finishes its streams.
+#[derive(Debug)]
+pub struct Running {
+    session: Arc<Session>,
+    id: Id,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.session.calls);
+        calls.remove(&self.id);
+        let was_last = calls.is_empty();
+        drop(calls);
+        if was_last && self.session.ended.is_cancelled() {
+            self.session.finish_streams();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::replay::KEPT_MESSAGES_MAX;
+
+    fn agent() -> Arc<Agent> {
+        Arc::new(Agent::anonymous())
+    }
+
+    #[test]
+    fn an_id_in_use_is_refused_until_its_call_ends() {
+        let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
+        let id = Id::number(1);
+        let running = session.begin(&id, CancellationToken::new()).unwrap();
+        assert!(session.begin(&id, CancellationToken::new()).is_err());
+        drop(running);
+        assert!(session.begin(&id, CancellationToken::new()).is_ok());
+    }
+
+    /// A client that does not read holds up neither the end of its session nor the last answers.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_session_waits_for_no_reader() {
+        let session = Arc::new(Session::new(Kind::Sse, agent(), Scope::All));
+        let stream = session.open_standing();
+        for _ in 0..=KEPT_MESSAGES_MAX {
+            stream.offer(Bytes::from_static(b"{}"));
+        }
+        let start = tokio::time::Instant::now();
+        let running = session.begin(&Id::number(1), CancellationToken::new());
+        let answer = session.send(Bytes::from_static(b"last"), &stream);
+        let end = async {
+            session.end();
+            assert!(!stream.is_finished(), "an answer is still to come");
+        };
+        let (sent, ()) = tokio::join!(answer, end);
+        sent.unwrap();
+        drop(running);
+        assert!(stream.is_finished());
+        assert_eq!(start.elapsed(), std::time::Duration::ZERO);
+        let mut place = stream.resume(0);
+        let mut last = None;
+        while let Some(item) = stream.next(&mut place).await {
+            last = Some(item);
+        }
+        assert_eq!(last, Some(Item::Message(Bytes::from_static(b"last"))));
+    }
+
+    #[test]
+    fn only_an_answer_that_is_awaited_is_taken() {
+        let session = Session::new(Kind::Streamable, agent(), Scope::All);
+        let (answer, mut taken) = oneshot::channel();
+        let method = crate::mcp::Method::parse("roots/list");
+        session.encode(Event::Request(ServerRequest {
+            key: 9,
+            method,
+            params: None,
+            answer,
+            progress: None,
+        }));
+        assert!(!session.answer(&Id::number(8), Ok(Raw::from_static("{}"))));
+        assert!(session.answer(&Id::number(9), Ok(Raw::from_static("{}"))));
+        assert!(
+            !session.answer(&Id::number(9), Ok(Raw::from_static("{}"))),
+            "only once"
+        );
+        assert_eq!(taken.try_recv().unwrap(), Ok(Raw::from_static("{}")));
+    }
+}

@@ -1,0 +1,112 @@
+//! Some servers list more for clients that they can ask something. Such clients see it, others do
+//! not, and no process runs for it longer than a moment.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+
+use crate::support::{Client, Front, Gateway, TestGateway, soon};
+
+/// A server that has a tool `ask` for clients that sample; every start of it is a line in `starts`.
+const SERVER: &str = r#"
+echo >> "$1/starts"
+say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+tools='{"name":"plain","inputSchema":{"type":"object"}}'
+while read -r line; do
+    id=${line#*'"id":'}
+    id=${id%%,*}
+    case $line in
+    *'"method":"initialize"'*'"sampling"'* | *'"sampling"'*'"method":"initialize"'*)
+        tools="$tools,"'{"name":"ask","inputSchema":{"type":"object"}}' ;;
+    esac
+    case $line in
+    *'"method":"initialize"'*)
+        say '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}' ;;
+    *'"method":"tools/list"'*)
+        say '"result":{"tools":['"$tools"']}' ;;
+    *'"method":"tools/call"'*)
+        case $tools in
+        *'"ask"'*) say '"result":{"content":[]}' ;;
+        *) say '"error":{"code":-32602,"message":"Unknown tool"}' ;;
+        esac ;;
+    *'"id":'*)
+        say '"error":{"code":-32601,"message":"Method not found"}' ;;
+    esac
+done
+echo >> "$1/ends"
+"#;
+
+const SAMPLING: &str = r#"{"sampling":{}}"#;
+
+async fn gateway() -> (Gateway, TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().display();
+    fs::write(place.path().join("server.sh"), SERVER).unwrap();
+    let section = format!("command = 'sh'\nargs = ['{path}/server.sh', '{path}']");
+    let gateway = TestGateway::new().section("x", &section).start().await;
+    (gateway, place)
+}
+
+fn lines(place: &Path, file: &str) -> usize {
+    fs::read_to_string(place.join(file)).map_or(0, |text| text.lines().count())
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    let tools = client.list("tools").await;
+    let names = tools.iter().map(|tool| tool["name"].as_str().unwrap());
+    names.map(str::to_owned).collect()
+}
+
+/// Waits until as many of its processes as `ends` have ended.
+async fn ended(place: &Path, ends: usize) {
+    let look = async {
+        while lines(place, "ends") < ends {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    soon("they end", look).await;
+}
+
+#[tokio::test]
+async fn what_is_listed_for_able_clients() {
+    let (gateway, place) = gateway().await;
+    let plain = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let modern = gateway.client(Front::Modern, "/mcp", SAMPLING).await;
+    for client in [&plain, &modern] {
+        assert_eq!(names(client).await, ["mcp_x_plain"]);
+    }
+    // The process for able clients is started when the first of them comes.
+    assert_eq!(lines(place.path(), "starts"), 1);
+
+    let able = gateway.client(Front::Streamable, "/mcp", SAMPLING).await;
+    able.listen().await;
+    able.must("notifications/tools/list_changed").await;
+    assert_eq!(names(&able).await, ["mcp_x_ask", "mcp_x_plain"]);
+    ended(place.path(), 1).await;
+    assert_eq!(lines(place.path(), "starts"), 2);
+
+    able.ask("1", "tools/call", r#""name":"mcp_x_ask""#).await;
+    assert!(able.answer("1").await.result.is_some());
+    // What it declares is what its own process was told.
+    let rooted = gateway
+        .client(Front::Streamable, "/mcp", r#"{"roots":{}}"#)
+        .await;
+    assert_eq!(names(&rooted).await, ["mcp_x_ask", "mcp_x_plain"]);
+    rooted.ask("1", "tools/call", r#""name":"mcp_x_ask""#).await;
+    let refused = rooted.answer("1").await.failure();
+    assert_eq!(refused["message"], "Unknown tool");
+    assert_eq!(lines(place.path(), "starts"), 4);
+
+    for client in [&plain, &modern] {
+        assert_eq!(names(client).await, ["mcp_x_plain"]);
+        client.ask("1", "tools/call", r#""name":"mcp_x_ask""#).await;
+        client.answer("1").await.failure();
+        client
+            .ask("2", "tools/call", r#""name":"mcp_x_plain""#)
+            .await;
+        client.answer("2").await;
+    }
+    // Clients without capabilities share the connection of the catalog, as ever.
+    assert_eq!(lines(place.path(), "starts"), 4);
+    gateway.stop().await;
+}

@@ -1,0 +1,123 @@
+//! `Mcp-Param-*`: arguments that travel in headers too, on either side (2026-07-28).
+
+use crate::support::{
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport,
+    client::modern_headers,
+    value,
+    wire::{Envelope, request},
+};
+
+const TOOLS: &str = r#"[{"name":"find","inputSchema":{"type":"object","properties":{
+    "region":{"type":"string","x-mcp-header":"Region"},
+    "page":{"type":"integer","x-mcp-header":"Page"},
+    "deep":{"type":"boolean","x-mcp-header":"Deep"},
+    "rest":{"type":"string"}}}}]"#;
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+async fn with_server(era: Era) -> (Gateway, Backend) {
+    let backend = Backend::start(Transport::Http, era).await;
+    backend.set_list("tools/list", TOOLS);
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    (gateway, backend)
+}
+
+/// The `Mcp-Param-*` headers that came, in order.
+fn params_of(headers: &http::HeaderMap) -> Vec<String> {
+    let mut found: Vec<_> = headers
+        .iter()
+        .filter(|(name, _)| name.as_str().starts_with("mcp-param-"))
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .collect();
+    found.sort();
+    found
+}
+
+/// A modern server is sent the headers that its schema asks for, whichever client calls; a legacy
+/// one never is.
+#[tokio::test]
+async fn arguments_are_repeated_to_modern_servers() {
+    for (era, front) in [
+        (Era::Modern, Front::Streamable),
+        (Era::Modern, Front::Stdio),
+        (Era::Modern, Front::StdioModern),
+        (Era::Legacy, Front::Streamable),
+        (Era::Legacy, Front::StdioModern),
+    ] {
+        let (gateway, backend) = with_server(era).await;
+        for (path, tool) in [("/mcp", "mcp_x_find"), ("/mcp/servers/x", "find")] {
+            let client = gateway.client(front, path, "{}").await;
+            for (arguments, expect) in [
+                (
+                    r#"{"region":"eu west","page":3,"deep":false,"rest":"r"}"#,
+                    &[
+                        "mcp-param-deep: false",
+                        "mcp-param-page: 3",
+                        "mcp-param-region: eu west",
+                    ][..],
+                ),
+                (
+                    r#"{"region":"Z\u00fcrich"}"#,
+                    &["mcp-param-region: =?base64?WsO8cmljaA==?="],
+                ),
+                (r#"{"page":null}"#, &[]),
+            ] {
+                let members = format!(r#""name":"{tool}","arguments":{arguments}"#);
+                client.ask("1", "tools/call", &members).await;
+                let asked = backend.asked("tools/call").await;
+                let expect = if era == Era::Modern { expect } else { &[] };
+                assert_eq!(params_of(&asked.headers), expect, "{front:?} {arguments}");
+                assert_eq!(
+                    asked.envelope.param(&["arguments"]).as_deref(),
+                    Some(arguments)
+                );
+                asked.answer("{}").await;
+                client.answer("1").await;
+            }
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A client's headers must say what its arguments say; the server gets them anew.
+#[tokio::test]
+async fn headers_of_clients_agree_with_the_arguments() {
+    let (gateway, backend) = with_server(Era::Modern).await;
+    backend.on_request(|request| {
+        (request.method() == "tools/call").then(|| Auto::Result("{}".to_owned()))
+    });
+    let arguments = r#"{"region":"Z\u00fcrich","page":42}"#;
+    let call = request(
+        "1",
+        "tools/call",
+        &format!(r#"{{"name":"mcp_x_find","arguments":{arguments},{META}}}"#),
+    );
+    let own = modern_headers(&Envelope::of(&call));
+    let own: Vec<_> = own.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let region = ("mcp-param-region", "=?base64?WsO8cmljaA==?=");
+    let page = ("mcp-param-page", "42");
+    for (sent, is_taken) in [
+        (&[region, page][..], true),
+        (&[region, ("Mcp-Param-Page", "42.0")], true),
+        (&[region], false),
+        (&[page], false),
+        (&[region, ("mcp-param-page", "43")], false),
+        (&[region, page, page], false),
+        (&[("mcp-param-region", "Zurich"), page], false),
+        (&[("mcp-param-region", "=?base64?!?="), page], false),
+        (&[region, page, ("mcp-param-deep", "true")], false),
+        (&[region, page, ("mcp-param-unknown", "x")], true),
+    ] {
+        let headers = [&own[..], sent].concat();
+        let answer = gateway
+            .http()
+            .post_with("/mcp", &headers, call.clone())
+            .await;
+        assert_eq!(answer.status() == 200, is_taken, "{sent:?}");
+        if !is_taken {
+            assert_eq!(answer.status(), 400, "{sent:?}");
+            let refused = value(&answer.text().await);
+            assert_eq!(refused["error"]["code"], -32020, "{sent:?}");
+        }
+    }
+    gateway.stop().await;
+}

@@ -99,6 +99,14 @@ pub struct Config {
     pub servers: IndexMap<ServerName, Server>,
 }
 
+impl Config {
+    /// Whether `listen` can be reached from other machines and nobody has to authenticate.
+    pub fn is_open_to_strangers(&self) -> bool {
+        let is_local = self.listen.ip().to_canonical().is_loopback();
+        !is_local && self.governance.auth == Authentication::Anonymous
+    }
+}
+
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {

@@ -192,14 +192,14 @@ const NAMED: [(&str, &str); 3] = [
 
 /// Whether the keys of the table at `path` are names that operators chose.
 fn is_chosen_by_operator(path: &[&str]) -> bool {
-    match path {
+    matches!(
+        path,
         ["governance", "teams"]
-        | ["servers", _, "env" | "headers"]
-        | ["servers", _, _, "rename" | "describe" | "price" | "timeout"]
-        | ["profiles", _, "rename" | "describe"] => true,
-        [.., "scan", "custom" | "dictionaries"] => true,
-        _ => false,
-    }
+            | ["servers", _, "env" | "headers"]
+            | ["servers", _, _, "rename" | "describe" | "price" | "timeout"]
+            | ["profiles", _, "rename" | "describe"]
+            | [.., "scan", "custom" | "dictionaries"]
+    )
 }
 
 /// The key of `table` that `segment` stands for; with a `noun` it must be there.

@@ -40,8 +40,9 @@ const SECS_A_DAY: u64 = 24 * 60 * 60;
 /// Days are the largest unit: months and years are not of one length.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let days = self.0.as_secs() / SECS_A_DAY;
-        let rest = self.0 - Duration::from_secs(days * SECS_A_DAY);
+        let seconds = self.0.as_secs();
+        let days = seconds / SECS_A_DAY;
+        let rest = Duration::new(seconds % SECS_A_DAY, self.0.subsec_nanos());
         if days > 0 {
             write!(f, "{days}d")?;
         }

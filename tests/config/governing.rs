@@ -209,6 +209,12 @@ fn with_keys_other_machines_may_connect() {
     assert_eq!(config(text).listen.to_string(), "0.0.0.0:8080");
     let anonymous = text.replace("keys", "anonymous");
     assert!(load(&[], &[("a.toml", &anonymous)]).is_err());
+    let mut known = config(text);
+    assert!(!known.is_open_to_strangers());
+    known.governance.auth = Authentication::Anonymous;
+    assert!(known.is_open_to_strangers());
+    known.listen = ([127, 0, 0, 2], 8080).into();
+    assert!(!known.is_open_to_strangers());
     let dangerous = format!("danger_listen_without_auth = true\n{anonymous}");
     assert!(config(&dangerous).danger_listen_without_auth);
 }

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::support::toml;
+use crate::support::{json, toml};
 
 #[test]
 fn amounts_that_are_none() {
@@ -328,13 +328,6 @@ fn rules_about_arguments() {
         name = "a"
         at = "/a~b"
         [[governance.args]]
-        name = ""
-        at = "/a"
-        tools = ["[a"]
-        one_of = []
-        min = 3
-        max = 2
-        [[governance.args]]
         at = "/a"
         max = 1
     "#,
@@ -383,43 +376,96 @@ fn rules_about_arguments() {
       |
       = help: write `~0` for `~` and `~1` for `/` in a name
 
-    error: `governance.args[2].name` is empty
-     --> tollbridge.toml:9:8
+    error: `governance.args[2]` needs `name`
+     --> tollbridge.toml:8:1
       |
-    9 | name = ""
+    8 | [[governance.args]]
+      | ^^^^^^^^^^^^^^^^^^^ `name` is missing
+      |
+      = help: write name = "..."
+
+    6 mistakes
+    "#);
+}
+
+#[test]
+fn conditions_that_nothing_meets() {
+    let report = toml(
+        r#"
+        [[governance.args]]
+        name = ""
+        at = "/a"
+        tools = ["[a"]
+        one_of = []
+        min = 3
+        max = 2
+        [[governance.args]]
+        name = "a"
+        at = ""
+        min = nan
+        max = "1"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `governance.args[0].name` is empty
+     --> tollbridge.toml:2:8
+      |
+    2 | name = ""
       |        ^^ write what the audit shall call it
 
     error: `[a` is not a glob
-      --> tollbridge.toml:11:10
-       |
-    11 | tools = ["[a"]
-       |          ^^^^ unclosed character class; missing ']'
-       |
-       = help: `*`, `?`, `[a-z]` and `{a,b}` are special; `\` escapes them
+     --> tollbridge.toml:4:10
+      |
+    4 | tools = ["[a"]
+      |          ^^^^ unclosed character class; missing ']'
+      |
+      = help: `*`, `?`, `[a-z]` and `{a,b}` are special; `\` escapes them
 
-    error: `governance.args[2].one_of` is empty
-      --> tollbridge.toml:12:10
-       |
-    12 | one_of = []
-       |          ^^ no value is one of none
+    error: `governance.args[0].one_of` is empty
+     --> tollbridge.toml:5:10
+      |
+    5 | one_of = []
+      |          ^^ no value is one of none
 
-    error: `governance.args[2].min` is more than `max`
-      --> tollbridge.toml:13:7
-       |
-    13 | min = 3
-       |       ^ no number is both
-    14 | max = 2
-       |       - at least the one and at most the other
+    error: `governance.args[0].min` is more than `max`
+     --> tollbridge.toml:6:7
+      |
+    6 | min = 3
+      |       ^ no number is both
+    7 | max = 2
+      |       - at least the one and at most the other
 
-    error: `governance.args[3]` needs `name`
-      --> tollbridge.toml:15:1
+    error: `governance.args[1].min` is out of range
+      --> tollbridge.toml:11:7
        |
-    15 | [[governance.args]]
-       | ^^^^^^^^^^^^^^^^^^^ `name` is missing
-       |
-       = help: write name = "..."
+    11 | min = nan
+       |       ^^^ no argument compares with it
 
-    10 mistakes
+    error: `governance.args[1].max` must be a number
+      --> tollbridge.toml:12:7
+       |
+    12 | max = "1"
+       |       ^^^ this is a string
+
+    6 mistakes
+    "#);
+}
+
+#[test]
+fn a_null_in_a_condition() {
+    let report = json(
+        r#"
+        { "governance": { "args": [{ "name": "a", "at": "/a", "one_of": [1, null], "equals": { "b": null } }] } }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `governance.args[0].equals` has a null
+     --> tollbridge.json:1:76
+      |
+    1 | { "governance": { "args": [{ "name": "a", "at": "/a", "one_of": [1, null], "equals": { "b": null } }] } }
+      |                                                                            ^^^^^^^^ null stands for a missing key in a config
+
+    1 mistake
     "#);
 }
 

@@ -277,16 +277,18 @@ impl Backend {
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
         } else {
-            self.deadlines()
+            self.deadlines(admitted)
         };
-        let mut served = self.in_time(call, self.connection(&call.client)).await?;
+        let patience = self.patience(admitted);
+        let connection = self.connection(&call.client);
+        let mut served = in_time(call, patience, connection).await?;
         self.raise_level(&served.connection, &call.client).await;
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
             let again = self.reconnected(&served.connection, &call.client);
-            served = self.in_time(call, again).await?;
+            served = in_time(call, patience, again).await?;
             outcome = self.exchange(admitted, &served.connection, limits).await;
         }
         served.instance.touch();
@@ -299,21 +301,6 @@ impl Backend {
             &call.client,
             revision,
         ))
-    }
-
-    /// Waits for a connection while the client does, and no longer than for an answer.
-    async fn in_time(
-        &self,
-        call: &Call,
-        connection: impl Future<Output = Result<Served, Failure>>,
-    ) -> Result<Served, Failure> {
-        let after = self.config.timeout;
-        tokio::select! {
-            biased;
-            connection = connection => connection,
-            () = call.cancel.cancelled() => Err(Failure::Cancelled),
-            () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
-        }
     }
 
     /// Asks a legacy server for log messages as its client wants them, when it does not send them
@@ -383,8 +370,15 @@ impl Backend {
         }
     }
 
-    fn deadlines(&self) -> Deadlines {
-        let idle = self.config.timeout;
+    /// How long a call may take without progress: what its tool says, else what the server says.
+    fn patience(&self, admitted: &Admitted) -> Duration {
+        let tool = admitted.routed().tool.as_ref();
+        let of_tool = tool.and_then(|tool| self.config.tools.timeout.get(&*tool.original));
+        of_tool.copied().unwrap_or(self.config.timeout)
+    }
+
+    fn deadlines(&self, admitted: &Admitted) -> Deadlines {
+        let idle = self.patience(admitted);
         Deadlines {
             idle,
             total: self.config.max_total_timeout.max(idle),
@@ -394,6 +388,20 @@ impl Backend {
 
 /// How long the first call waits for a server to take its client's log level.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits `after` for a connection while the client does.
+async fn in_time(
+    call: &Call,
+    after: Duration,
+    connection: impl Future<Output = Result<Served, Failure>>,
+) -> Result<Served, Failure> {
+    tokio::select! {
+        biased;
+        connection = connection => connection,
+        () = call.cancel.cancelled() => Err(Failure::Cancelled),
+        () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
+    }
+}
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.
 fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance) {

@@ -17,7 +17,10 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names::ServerName;
+use crate::{
+    money::Micros,
+    names::{ProfileName, ServerName},
+};
 
 pub use child_env::child_environment;
 pub use display::Shown;
@@ -82,8 +85,26 @@ pub struct Config {
     pub list_page_size: Option<usize>,
     /// How names and URIs of servers become exposed ones.
     pub naming: Naming,
+    /// Where state is kept; it need not exist yet.
+    pub data_dir: PathBuf,
+    /// What governs calls.
+    pub governance: Governance,
+    /// The record of calls.
+    pub audit: Audit,
+    /// The agents of the files by name, in their order.
+    pub agents: IndexMap<String, Agent>,
+    /// Named views of the catalog, in the order of the files.
+    pub profiles: IndexMap<ProfileName, Profile>,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
+}
+
+impl Config {
+    /// Whether `listen` can be reached from other machines and nobody has to authenticate.
+    pub fn is_open_to_strangers(&self) -> bool {
+        let is_local = self.listen.ip().to_canonical().is_loopback();
+        !is_local && self.governance.auth == Authentication::Anonymous
+    }
 }
 
 /// What is logged, and how.
@@ -209,6 +230,14 @@ pub struct Server {
     pub retry: Retry,
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
+    /// Price of a call for which its tool has none; `None`: that of [`Governance`].
+    pub price: Option<Micros>,
+    /// How much may be spent on it, by all agents together; all of them hold.
+    pub budget: Vec<Budget>,
+    /// How often it may be called.
+    pub rate: Option<Rate>,
+    /// What is looked for in data to and from it.
+    pub scan: Option<Scan>,
 }
 
 /// How a server is reached.
@@ -349,6 +378,10 @@ pub struct ItemRules {
     pub rename: IndexMap<String, String>,
     /// Original name -> the description shown in its place.
     pub describe: IndexMap<String, String>,
+    /// Original name -> the price of a call; tools only.
+    pub price: IndexMap<String, Micros>,
+    /// Original name -> how long a call may take without progress; tools only.
+    pub timeout: IndexMap<String, Duration>,
 }
 
 /// Which callers share a connection.

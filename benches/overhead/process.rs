@@ -62,6 +62,7 @@ impl Process {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", home)
+            .env("TOLLBRIDGE_DATA_DIR", home.join("data"))
             .stderr(fs::File::create(&log)?);
         Self::start(command).await.map_err(|fault| {
             let said = fs::read_to_string(&log).unwrap_or_default();

@@ -243,6 +243,7 @@ fn rules_apply_on_every_route() {
             .map(|(name, text)| (name.to_owned(), text.to_owned()))
             .into_iter()
             .collect(),
+        ..ItemRules::default()
     };
     Arc::make_mut(&mut offer.listing).tools[1] = raw(r#"{"name":"get_b","description":"old"}"#);
     let catalog = Catalog::build(&naming(), &[offer]);
@@ -1119,5 +1120,9 @@ fn server_config() -> Server {
             request: 0,
             response: 0,
         },
+        price: None,
+        budget: Vec::new(),
+        rate: None,
+        scan: None,
     }
 }

@@ -32,10 +32,10 @@ impl Serve {
         if let Some(listen) = self.listen {
             config.listen = listen;
         }
-        if !config.listen.ip().is_loopback() && !config.danger_listen_without_auth {
+        if config.is_open_to_strangers() && !config.danger_listen_without_auth {
             return wrong_usage(
                 "refusing to listen beyond this machine without authentication; see \
-                 `danger_listen_without_auth`",
+                 `governance.auth` and `danger_listen_without_auth`",
             );
         }
         block_on(config.workers, serve(&config))

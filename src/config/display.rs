@@ -9,8 +9,10 @@ use super::{
     Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
     file::{self, File, ItemKind, TransportKind},
     mask,
-    units::{Size, Time},
+    units::{Amount, Size, Time},
 };
+
+mod governing;
 
 /// A config as text (`Display`: TOML) or as JSON; secrets are `***`.
 #[derive(Clone, Debug)]
@@ -49,6 +51,7 @@ fn file(config: &Config) -> File {
         listen: config.listen.to_string(),
         danger_listen_without_auth: config.danger_listen_without_auth,
         port_search: config.port_search,
+        data_dir: Some(path(&config.data_dir)),
         allowed_hosts: config.allowed_hosts.clone(),
         allowed_origins: config.allowed_origins.clone(),
         workers: Some(config.workers),
@@ -60,6 +63,10 @@ fn file(config: &Config) -> File {
         tls: config.tls.as_ref().map(tls),
         limits: limits(&config.limits),
         naming: naming(&config.naming),
+        governance: governing::governance(&config.governance),
+        audit: governing::audit(&config.audit),
+        agents: governing::agents(&config.agents),
+        profiles: governing::profiles(&config.profiles),
         servers: servers.collect(),
     }
 }
@@ -109,7 +116,7 @@ fn server(server: &Server) -> file::Server {
             .roots
             .as_ref()
             .map(|roots| roots.iter().map(root).collect()),
-        tools: item_rules(&server.tools),
+        tools: tool_rules(&server.tools),
         resources: item_rules(&server.resources),
         prompts: item_rules(&server.prompts),
         isolation: server.isolation,
@@ -128,6 +135,10 @@ fn server(server: &Server) -> file::Server {
             request: size(server.limits.request),
             response: size(server.limits.response),
         },
+        price: server.price.map(Amount),
+        budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
+        rate: server.rate.map(governing::rate),
+        scan: server.scan.as_ref().map(governing::scan),
         ..file::Server::default()
     };
     reach(&server.transport, &mut shown);
@@ -202,14 +213,31 @@ fn root(root: &super::Root) -> file::Root {
     }
 }
 
+fn tool_rules(rules: &ItemRules) -> file::ToolRules {
+    let price = rules.price.iter();
+    let timeout = rules.timeout.iter();
+    file::ToolRules {
+        items: item_rules(rules),
+        price: price
+            .map(|(tool, price)| (tool.clone(), Amount(*price)))
+            .collect(),
+        timeout: timeout
+            .map(|(tool, limit)| (tool.clone(), Time(*limit)))
+            .collect(),
+    }
+}
+
 fn item_rules(rules: &ItemRules) -> file::ItemRules {
-    let globs = |globs: &[globset::Glob]| globs.iter().map(|g| g.glob().to_owned()).collect();
     file::ItemRules {
         allow: rules.allow.as_deref().map(globs),
         deny: globs(&rules.deny),
         rename: rules.rename.clone(),
         describe: rules.describe.clone(),
     }
+}
+
+fn globs(globs: &[globset::Glob]) -> Vec<String> {
+    globs.iter().map(|glob| glob.glob().to_owned()).collect()
 }
 
 fn size(bytes: usize) -> Size {

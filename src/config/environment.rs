@@ -122,9 +122,14 @@ struct Spans {
 
 /// Why a variable stands for no key.
 enum NoPath {
-    Ambiguous { candidates: Vec<String> },
+    Ambiguous {
+        candidates: Vec<String>,
+    },
     Empty,
-    UnknownServer { known: Vec<String> },
+    UnknownName {
+        noun: &'static str,
+        known: Vec<String>,
+    },
 }
 
 impl NoPath {
@@ -140,11 +145,11 @@ impl NoPath {
             Self::Empty => finding
                 .at(Some(span), "a part of the name is empty")
                 .help("write TOLLBRIDGE_LISTEN, TOLLBRIDGE_NAMING__CHARSET, and so on"),
-            Self::UnknownServer { known } => finding
-                .at(Some(span), "no server of the config has this name")
+            Self::UnknownName { noun, known } => finding
+                .at(Some(span), format!("no {noun} of the config has this name"))
                 .help(match known.len() {
-                    0 => "the files configure no server".to_owned(),
-                    _ => format!("the servers are {}", hint::listed(&known)),
+                    0 => format!("the files configure no {noun}"),
+                    _ => format!("the {noun}s are {}", hint::listed(&known)),
                 }),
         }
     }
@@ -154,7 +159,7 @@ impl NoPath {
 ///
 /// Names that operators chose (servers, and keys of tables such as `env`) are looked up in
 /// `config`, ignoring case and taking every other character for `_`; a name that is not there is
-/// taken as it is written, but for a server's.
+/// taken as it is written, but for those of [`NAMED`].
 fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
     let segments: Vec<&str> = name.split("__").collect();
     if segments.iter().any(|segment| segment.is_empty()) {
@@ -163,16 +168,12 @@ fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
     let mut path: Vec<String> = Vec::new();
     let mut at = Some(config);
     for segment in segments {
-        let chosen_by_operator = match path.as_slice() {
-            [section] => section == "servers",
-            [servers, _, key] => servers == "servers" && matches!(key.as_str(), "env" | "headers"),
-            [servers, _, _, key] => {
-                servers == "servers" && matches!(key.as_str(), "rename" | "describe")
-            }
-            _ => false,
-        };
-        let key = if chosen_by_operator {
-            existing(segment, at, path.len() == 1)?
+        let above: Vec<&str> = path.iter().map(String::as_str).collect();
+        let named = NAMED.iter().find(|(section, _)| above == [*section]);
+        let key = if let Some((_, noun)) = named {
+            existing(segment, at, Some(noun))?
+        } else if is_chosen_by_operator(&above) {
+            existing(segment, at, None)?
         } else {
             segment.to_lowercase()
         };
@@ -182,8 +183,31 @@ fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
     Ok(path)
 }
 
-/// The key of `table` that `segment` stands for.
-fn existing(segment: &str, table: Option<&Node>, is_server: bool) -> Result<String, NoPath> {
+/// Sections whose entries only files can add, and what one entry is.
+const NAMED: [(&str, &str); 3] = [
+    ("agents", "agent"),
+    ("profiles", "profile"),
+    ("servers", "server"),
+];
+
+/// Whether the keys of the table at `path` are names that operators chose.
+fn is_chosen_by_operator(path: &[&str]) -> bool {
+    matches!(
+        path,
+        ["governance", "teams"]
+            | ["servers", _, "env" | "headers"]
+            | ["servers", _, _, "rename" | "describe" | "price" | "timeout"]
+            | ["profiles", _, "rename" | "describe"]
+            | [.., "scan", "custom" | "dictionaries"]
+    )
+}
+
+/// The key of `table` that `segment` stands for; with a `noun` it must be there.
+fn existing(
+    segment: &str,
+    table: Option<&Node>,
+    noun: Option<&'static str>,
+) -> Result<String, NoPath> {
     let keys = || {
         table
             .and_then(Node::as_table)
@@ -192,12 +216,13 @@ fn existing(segment: &str, table: Option<&Node>, is_server: bool) -> Result<Stri
     };
     let same = |key: &&String| plain(key) == segment.to_uppercase();
     let mut candidates: Vec<String> = keys().filter(same).cloned().collect();
-    match candidates.len() {
-        1 => Ok(candidates.remove(0)),
-        0 if is_server => Err(NoPath::UnknownServer {
+    match (candidates.len(), noun) {
+        (1, _) => Ok(candidates.remove(0)),
+        (0, Some(noun)) => Err(NoPath::UnknownName {
+            noun,
             known: keys().cloned().collect(),
         }),
-        0 => Ok(segment.to_owned()),
+        (0, None) => Ok(segment.to_owned()),
         _ => Err(NoPath::Ambiguous { candidates }),
     }
 }

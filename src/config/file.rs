@@ -10,8 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Charset, Conflict, EraPin, Isolation, LogFormat, Secret,
-    units::{Size, Time},
+    units::{Amount, Size, Time},
 };
+pub(super) use governing::{
+    Agent, ArgumentRule, Audit, Budget, Budgets, Governance, Off, Policy, Profile, Rate, Scan,
+    Team, Terms,
+};
+
+mod governing;
 
 /// Keys at the top that begin with this are the operator's: places for YAML anchors, and ignored.
 pub(super) const OPERATORS_PREFIX: &str = "x-";
@@ -25,13 +31,17 @@ pub(super) struct File {
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
     pub(super) schema: Option<String>,
     /// Address and port of the HTTP listener. Addresses beyond this machine need
-    /// `danger_listen_without_auth`.
+    /// `governance.auth = "keys"`, or `danger_listen_without_auth`.
     pub(super) listen: String,
     /// Listen beyond this machine although nobody has to authenticate: everyone who reaches the
     /// port may call every tool.
     pub(super) danger_listen_without_auth: bool,
     /// How many following ports are tried when the one of `listen` is taken.
     pub(super) port_search: u16,
+    /// Where state is kept: agents, budgets, listings, the audit. Relative paths start at the
+    /// directory of the config file; by default it is `tollbridge` in the user's data directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) data_dir: Option<String>,
     /// `Host` names accepted beside loopback names and the listen address.
     pub(super) allowed_hosts: Vec<String>,
     /// `Origin` values accepted beside those of loopback hosts; `*` accepts all.
@@ -56,6 +66,18 @@ pub(super) struct File {
     pub(super) limits: Limits,
     /// How names and URIs of servers become the ones that clients see.
     pub(super) naming: Naming,
+    /// Who may call what, how often, for how much money, with which data. Without this section
+    /// everybody may call everything, and nothing is charged or scanned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) governance: Option<Governance>,
+    /// The record of all calls.
+    pub(super) audit: Audit,
+    /// The agents by name.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) agents: IndexMap<String, Agent>,
+    /// Named views of the catalog; names have letters, digits, `_`, `-` and `.`.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) profiles: IndexMap<String, Profile>,
     /// The servers by name; names have letters, digits, `_`, `-` and `.`.
     pub(super) servers: IndexMap<String, Server>,
 }
@@ -67,6 +89,7 @@ impl Default for File {
             listen: "127.0.0.1:8080".to_owned(),
             danger_listen_without_auth: false,
             port_search: 0,
+            data_dir: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             workers: None,
@@ -78,6 +101,10 @@ impl Default for File {
             tls: None,
             limits: Limits::default(),
             naming: Naming::default(),
+            governance: None,
+            audit: Audit::default(),
+            agents: IndexMap::new(),
+            profiles: IndexMap::new(),
             servers: IndexMap::new(),
         }
     }
@@ -216,9 +243,9 @@ pub(super) struct Server {
     /// Roots offered to the server; without this key clients are asked for theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) roots: Option<Vec<Root>>,
-    /// Which tools are shown, and as what.
-    #[serde(skip_serializing_if = "ItemRules::is_empty")]
-    pub(super) tools: ItemRules,
+    /// Which tools are shown, as what, for which price and for how long.
+    #[serde(skip_serializing_if = "ToolRules::is_empty")]
+    pub(super) tools: ToolRules,
     /// Which resources and templates are shown, and as what; names are URIs.
     #[serde(skip_serializing_if = "ItemRules::is_empty")]
     pub(super) resources: ItemRules,
@@ -245,6 +272,19 @@ pub(super) struct Server {
     pub(super) retry: Retry,
     /// Limits on messages to and from the server.
     pub(super) limits: ServerLimits,
+    /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) price: Option<Amount>,
+    /// How much all agents together may spend on this server: one budget, a list of budgets that
+    /// all hold, or "off"; by default without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) budget: Option<Budgets>,
+    /// How often this server may be called; by default without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<Rate>,
+    /// What is looked for in data to and from this server, and what happens to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scan: Option<Scan>,
 }
 
 impl Default for Server {
@@ -265,7 +305,7 @@ impl Default for Server {
             priority: 0,
             tags: Vec::new(),
             roots: None,
-            tools: ItemRules::default(),
+            tools: ToolRules::default(),
             resources: ItemRules::default(),
             prompts: ItemRules::default(),
             isolation: Isolation::Auto,
@@ -277,6 +317,10 @@ impl Default for Server {
             max_total_timeout: None,
             retry: Retry::default(),
             limits: ServerLimits::default(),
+            price: None,
+            budget: None,
+            rate: None,
+            scan: None,
         }
     }
 }
@@ -369,6 +413,28 @@ pub(super) struct ItemRules {
 }
 
 impl ItemRules {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Which tools of a server are shown, and as what. Names are the server's own.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default)]
+#[schemars(extend("additionalProperties" = false))]
+pub(super) struct ToolRules {
+    /// What holds of all kinds of item.
+    #[serde(flatten)]
+    pub(super) items: ItemRules,
+    /// Name -> the price of a call in US dollars.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) price: IndexMap<String, Amount>,
+    /// Name -> how long a call may take without progress, in place of the server's `timeout`.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) timeout: IndexMap<String, Time>,
+}
+
+impl ToolRules {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use globset::Glob;
+use globset::{Glob, GlobBuilder};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,9 @@ use crate::{
 };
 
 /// The section `[governance]`. Its [`Default`] is what holds without the section: everything is
-/// allowed and free, nothing is scanned.
+/// allowed and free, nothing is scanned. With the section, keys that are not written have other
+/// defaults: a price of $0.015, a budget of $10.00 for each agent, and with
+/// [`Authentication::Keys`] nothing is allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Governance {
     /// How clients say who they are.
@@ -32,7 +34,7 @@ pub struct Governance {
     pub charge_errors: bool,
     /// Budgets of teams.
     pub teams: IndexMap<String, Vec<Budget>>,
-    /// What holds for agents that say nothing else.
+    /// What holds for agents that say nothing else; its policy is never `None`.
     pub terms: Terms,
 }
 
@@ -93,7 +95,7 @@ pub struct Terms {
     /// Which tools, prompts, resources and methods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// How much may be spent; all of them hold.
+    /// How much each agent may spend; all of them hold, and none of them is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Vec<Budget>>,
     /// How often an agent may call.
@@ -137,19 +139,19 @@ pub struct Policy {
     /// What the lists mean.
     pub mode: PolicyMode,
     /// Tools.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Glob>,
     /// Prompts.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<Glob>,
     /// Resources, by URI.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Glob>,
     /// Vendor methods of the per-server route.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<Glob>,
     /// Names of any kind that are refused whatever the lists say, also by more specific policies.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<Glob>,
 }
 
@@ -203,16 +205,43 @@ pub enum Window {
 }
 
 /// How often something may be done (GCRA): on average `calls` each `per`, `burst` of them at once.
+///
+/// In a config `calls` and `burst` are at most a million and `per` is 1 s to 24 h, so that one call
+/// is worth at least a microsecond.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// Calls each `per`.
     pub calls: std::num::NonZeroU32,
-    /// The period, seconds in JSON.
+    /// The period; in JSON a text such as `1m`.
     #[serde(with = "period")]
     pub per: Duration,
-    /// How many at once.
+    /// How many at once; as many as `calls` where a config does not say.
     pub burst: std::num::NonZeroU32,
+}
+
+/// The glob `text` as all globs of a config are: `*` and `?` do not match `/`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn glob(text: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(text).literal_separator(true).build()
+}
+
+/// Globs as texts; what `globset` reads by itself would match `/`.
+mod globs {
+    use globset::Glob;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(globs: &[Glob], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(globs.iter().map(Glob::glob))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Glob>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        let globs = texts.iter().map(|text| super::glob(text));
+        globs.collect::<Result<_, _>>().map_err(de::Error::custom)
+    }
 }
 
 mod period {
@@ -248,7 +277,8 @@ pub struct Scan {
     pub mask: Mask,
     /// Country packs of national numbers, as ISO 3166 codes in lower case; empty: all of them.
     pub countries: Vec<String>,
-    /// Further classes: name -> regular expression.
+    /// Further classes: name -> regular expression; in a config it compiles, and does not match
+    /// the empty text.
     pub custom: IndexMap<String, String>,
     /// Further classes: name -> words and phrases.
     pub dictionaries: IndexMap<String, Vec<String>>,
@@ -292,8 +322,9 @@ pub struct ArgumentRule {
     /// Named in the audit when the rule refuses.
     pub name: String,
     /// Tools it is about; globs like those of a policy.
+    #[serde(with = "globs")]
     pub tools: Vec<Glob>,
-    /// JSON pointer (RFC 6901) into the arguments.
+    /// JSON pointer (RFC 6901) into the arguments; empty: all of them.
     pub at: String,
     /// What the value is compared with; all that are given must hold.
     #[serde(flatten)]
@@ -349,7 +380,7 @@ pub struct Agent {
     pub enabled: bool,
     /// Whether it sees everything in `/status`.
     pub admin: bool,
-    /// Its API keys.
+    /// Its API keys, 32 visible ASCII characters or more each, unique among all agents.
     pub keys: Vec<Secret>,
     /// Profiles it may use; `None`: all.
     pub profiles: Option<Vec<ProfileName>>,
@@ -376,17 +407,28 @@ pub struct Profile {
     pub terms: Terms,
 }
 
-/// The section `[audit]`.
+/// The section `[audit]`. Its [`Default`] is what holds without the section.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Audit {
-    /// Whether calls are recorded at all.
+    /// Whether calls are recorded at all; default true.
     pub enabled: bool,
-    /// When a record counts as kept.
+    /// When a record counts as kept; default [`Durability::Process`].
     pub durability: Durability,
-    /// Whether arguments are recorded, with PII and secrets redacted.
+    /// Whether arguments are recorded, with PII and secrets redacted; default false.
     pub arguments: bool,
-    /// How long records are kept; `None`: for ever.
+    /// How long records are kept, default 90 days; `None`: for ever.
     pub retention: Option<Duration>,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            durability: Durability::Process,
+            arguments: false,
+            retention: Some(Duration::from_secs(90 * 24 * 60 * 60)),
+        }
+    }
 }
 
 /// When a record counts as kept.

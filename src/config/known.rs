@@ -2,20 +2,8 @@
 
 /// Keys and sections that the design names and this version does not have, by the type of `file`
 /// they will belong to (the empty name is the top level).
-const LATER: [(&str, &[&str]); 6] = [
-    (
-        "",
-        &[
-            "agents",
-            "audit",
-            "data_dir",
-            "governance",
-            "profiles",
-            "public_url",
-            "store",
-        ],
-    ),
-    ("ItemRules", &["price", "timeout"]),
+const LATER: [(&str, &[&str]); 5] = [
+    ("", &["public_url", "store"]),
     ("Limits", &["in_flight_per_agent"]),
     ("Retry", &["stable_after"]),
     (
@@ -23,15 +11,11 @@ const LATER: [(&str, &[&str]); 6] = [
         &[
             "balance",
             "breaker",
-            "budget",
             "grace",
             "health",
             "pool_size",
-            "price",
-            "rate",
             "replicas",
             "route",
-            "scan",
             "validate",
         ],
     ),
@@ -45,7 +29,21 @@ const LATER_WORDS: [(&str, &[&str]); 2] = [
 ];
 
 /// Keys that other programs have for what we call differently.
-const IN_PLACE_OF: [(&str, &str, &str); 13] = [
+const IN_PLACE_OF: [(&str, &str, &str); 19] = [
+    ("Agent", "key", "write `keys = [\"${...}\"]`"),
+    ("Agent", "profile", "write `profiles = [...]`"),
+    ("Budget", "amount", "write `limit`"),
+    (
+        "ItemRules",
+        "price",
+        "only tools have prices: write it under `tools`",
+    ),
+    (
+        "ItemRules",
+        "timeout",
+        "only tools have timeouts of their own: write it under `tools`",
+    ),
+    ("Rate", "limit", "write `calls`"),
     ("", "bind", "write `listen = \"127.0.0.1:8080\"`"),
     ("", "host", "write `listen = \"127.0.0.1:8080\"`"),
     ("", "port", "write `listen = \"127.0.0.1:8080\"`"),

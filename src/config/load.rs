@@ -113,6 +113,13 @@ pub fn find_default() -> Option<PathBuf> {
         .find_map(|directory| find_in(&directory))
 }
 
+/// Where state is kept unless a config says: `tollbridge` in the user's data directory, which is
+/// `~/.local/share` (XDG) or, on macOS, `~/Library/Application Support`.
+fn default_data_dir() -> Option<PathBuf> {
+    let user = etcetera::base_strategy::choose_native_strategy().ok()?;
+    Some(user.data_dir().join("tollbridge"))
+}
+
 /// The config in `directory`.
 fn find_in(directory: &Path) -> Option<PathBuf> {
     DEFAULT_NAMES
@@ -234,9 +241,11 @@ impl Loading {
         );
         match decode::decode(&conforming) {
             Ok(file) => {
+                let data_dir = default_data_dir();
                 let surroundings = Surroundings {
                     sources: &self.sources,
                     is_file,
+                    data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,
                 };
                 Some(resolve::config(

@@ -1,7 +1,7 @@
 //! What of a source may be shown: its text with every secret replaced by `***`.
 //!
 //! Secrets are found by where they stand, before anything is known to be right: values under
-//! `env`, `headers` and `auth`, values of keys that sound like a secret, credentials inside URLs,
+//! `env`, `headers`, `auth` and `keys`, values of keys that sound like a secret, credentials in URLs,
 //! and values of keys that nobody knows. A text that could not be parsed shows keys only,
 //! misspelled ones included.
 
@@ -307,7 +307,10 @@ enum Secrecy {
 
 /// Judges `key` by its name alone, wherever it stands.
 fn secrecy(key: &str) -> Secrecy {
-    const WHOLE: [&str; 4] = ["auth", "env", "environment", "headers"];
+    /// Sections whose keys sound like secrets and are none: `limits.headers` is a size,
+    /// `governance.auth` a word, and classes of a scan are called `api_key` or `password`.
+    const NONE: [&str; 3] = ["governance", "limits", "scan"];
+    const WHOLE: [&str; 5] = ["auth", "env", "environment", "headers", "keys"];
     const PART: [&str; 7] = [
         "apikey",
         "authorization",
@@ -322,8 +325,7 @@ fn secrecy(key: &str) -> Secrecy {
         .filter(char::is_ascii_alphanumeric)
         .collect::<String>()
         .to_lowercase();
-    if plain == "limits" {
-        // It has a `headers` of its own, which is a size.
+    if NONE.contains(&plain.as_str()) {
         Secrecy::None
     } else if WHOLE.contains(&plain.as_str()) || PART.iter().any(|part| plain.contains(part)) {
         Secrecy::Whole

@@ -256,6 +256,16 @@ impl<'t> Place<'t> {
         self.node.is_none_or(|node| node.origin != Origin::Variable)
     }
 
+    /// The text, when it is one.
+    pub(super) fn text(&self) -> Option<&'t str> {
+        self.node.and_then(Node::as_text)
+    }
+
+    /// All of the value, also of a table.
+    pub(super) fn whole_span(&self) -> Option<Span> {
+        self.node.map(|node| node.span).or(self.key)
+    }
+
     /// The keys of this table.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t> {
         let table = self.node.and_then(Node::as_table);

@@ -18,6 +18,7 @@ use super::{
     units::{Size, Time},
 };
 
+mod governing;
 mod items;
 mod prefix;
 mod reach;
@@ -44,6 +45,8 @@ pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
     /// Whether a file is there; a test or a dry run has its own answer.
     pub(super) is_file: fn(&Path) -> bool,
+    /// Where state is kept unless the config says; `None` when the user has no home.
+    pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.
     pub(super) is_incomplete: bool,
 }
@@ -60,9 +63,15 @@ pub(super) fn config(
         surroundings,
         findings,
     };
-    let naming = resolver.naming(&file.naming, &root.key("naming"));
+    let is_anonymous = governing::is_anonymous(&file, &root) && !surroundings.is_incomplete;
+    if is_anonymous {
+        resolver.unknowable_agents(&root);
+    }
+    let names: Vec<String> = file.profiles.keys().cloned().collect();
+    let servers = file.servers.values();
+    let tags: Vec<String> = servers.flat_map(|server| &server.tags).cloned().collect();
     let config = Config {
-        listen: resolver.listen(&file, &root),
+        listen: resolver.listen(&file, is_anonymous, &root),
         danger_listen_without_auth: file.danger_listen_without_auth,
         port_search: file.port_search,
         allowed_hosts: resolver.allowed_hosts(file.allowed_hosts, &root.key("allowed_hosts")),
@@ -88,8 +97,13 @@ pub(super) fn config(
             &root.key("drain_timeout"),
         ),
         list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
+        naming: resolver.naming(&file.naming, &root.key("naming")),
+        data_dir: resolver.data_dir(file.data_dir.as_deref(), &root.key("data_dir")),
+        governance: resolver.governance(file.governance, &file.agents, &root.key("governance")),
+        audit: resolver.audit(file.audit, &root.key("audit")),
+        agents: resolver.agents(file.agents, &names, &root.key("agents")),
+        profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
         servers: resolver.servers(file.servers, &root.key("servers")),
-        naming,
     };
     prefix::check(&config, &root, resolver.findings);
     config
@@ -101,7 +115,7 @@ struct Resolver<'r> {
 }
 
 impl Resolver<'_> {
-    fn listen(&mut self, file: &file::File, root: &Place<'_>) -> SocketAddr {
+    fn listen(&mut self, file: &file::File, is_anonymous: bool, root: &Place<'_>) -> SocketAddr {
         let at = root.key("listen");
         let Ok(address) = file.listen.parse::<SocketAddr>() else {
             self.findings.add(
@@ -114,13 +128,14 @@ impl Resolver<'_> {
             );
             return SocketAddr::from(([127, 0, 0, 1], 8080));
         };
-        if !address.ip().to_canonical().is_loopback() && !file.danger_listen_without_auth {
+        let is_open = !address.ip().to_canonical().is_loopback() && is_anonymous;
+        if is_open && !file.danger_listen_without_auth {
             self.findings.add(
                 Finding::mistake(format!("{address} can be reached from other machines"))
                     .at(at.span(), "and nobody would have to authenticate")
                     .help(
-                        "this version has no authentication: listen on 127.0.0.1, behind a proxy \
-                         that authenticates, or set `danger_listen_without_auth = true`",
+                        "listen on 127.0.0.1, write `auth = \"keys\"` in `[governance]`, or set \
+                         `danger_listen_without_auth = true`",
                     ),
             );
         }
@@ -237,6 +252,29 @@ impl Resolver<'_> {
         let path = source.map_or_else(|| written.into(), |source| source.directory.join(written));
         // Only where the directory of the process is gone does it stay relative.
         std::path::absolute(&path).unwrap_or(path)
+    }
+
+    fn data_dir(&mut self, written: Option<&str>, at: &Place<'_>) -> PathBuf {
+        match (written, self.surroundings.data_dir) {
+            (Some(""), _) => {
+                self.findings.add(
+                    Finding::mistake(format!("`{}` is empty", at.path()))
+                        .at(at.span(), "write a directory, or leave it out"),
+                );
+                PathBuf::new()
+            }
+            (Some(written), _) => self.path(written, at),
+            (None, Some(default)) => default.to_owned(),
+            (None, None) => {
+                if !at.is_written() && !self.surroundings.is_incomplete {
+                    self.findings.add(
+                        Finding::mistake("there is no directory for data")
+                            .help("write `data_dir`: this user has no home directory"),
+                    );
+                }
+                PathBuf::new()
+            }
+        }
     }
 
     fn limits(&mut self, limits: &file::Limits, at: &Place<'_>) -> Limits {

@@ -10,8 +10,9 @@ use super::{
     environment, file, hint, known,
     node::{Entry, Node, Origin, Value, join},
     report::{Finding, Findings, Sources},
-    units::{Size, Time, UNIT_KEYWORD},
+    units::{Amount, Size, Time, UNIT_KEYWORD},
 };
+use crate::money::Micros;
 
 /// Reports everything in `node` that `schema` does not allow, and removes it.
 pub(super) fn conform(
@@ -44,8 +45,10 @@ impl<'s> Check<'s, '_> {
             return false;
         }
         let (name, schema) = self.resolve(schema);
-        if let Some(unit) = schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
-            return self.quantity(node, unit, path);
+        match schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
+            Some(Amount::KEYWORD) => return self.money(node, path),
+            Some(unit) => return self.quantity(node, unit, path),
+            None => {}
         }
         let options = schema.get("oneOf").or_else(|| schema.get("anyOf"));
         if let Some(options) = options.and_then(Json::as_array) {
@@ -121,8 +124,16 @@ impl<'s> Check<'s, '_> {
         for name in &missing {
             let finding = Finding::mistake(format!("`{path}` needs `{name}`"));
             let finding = finding.at(Some(span), format!("`{name}` is missing"));
-            self.findings
-                .add(finding.help(format!("write {name} = \"...\"")));
+            let words = section
+                .key(name)
+                .map(|schema| words_of(self.resolve(schema).1))
+                .unwrap_or_default();
+            let help = if words.is_empty() {
+                format!("write {name} = {}", example(section.key(name)))
+            } else {
+                format!("write {name} = {}", hint::joined(&quoted(&words, ""), "or"))
+            };
+            self.findings.add(finding.help(help));
         }
         complete && missing.is_empty()
     }
@@ -195,18 +206,36 @@ impl<'s> Check<'s, '_> {
         if options.iter().all(|option| tag(option).is_some()) {
             return self.tagged(node, options, path);
         }
-        let wanted = if node.as_table().is_some() {
-            "object"
-        } else {
-            "string"
-        };
-        let fits = |option: &&Json| {
-            self.resolve(option).1.get("type").and_then(Json::as_str) == Some(wanted)
-        };
-        match options.iter().find(fits) {
-            Some(option) => self.value(node, option, path),
-            None => true,
+        if node.origin == Origin::Environment
+            && let Some(compound) = node
+                .as_text()
+                .and_then(|t| environment::compound(t, node.span))
+        {
+            *node = compound;
         }
+        let wanted = match node.value {
+            Value::List(_) => "array",
+            Value::Table(_) => "object",
+            Value::Bool(_) | Value::Float(_) | Value::Integer(_) | Value::Null | Value::Text(_) => {
+                "string"
+            }
+        };
+        let fitting = options
+            .iter()
+            .find(|option| type_of(self.resolve(option).1) == wanted);
+        if let Some(option) = fitting {
+            let words = words_of(self.resolve(option).1);
+            if words.is_empty() || node.as_text().is_some_and(|text| words.contains(&text)) {
+                return self.value(node, option, path);
+            }
+        }
+        // One of the words says little to who meant another shape.
+        let shapes = || options.iter().map(|option| self.resolve(option).1);
+        let wanted: Vec<String> = shapes().flat_map(forms).collect();
+        let tables = shapes().filter(|shape| type_of(shape) == "object");
+        let help = tables.map(table_example).next();
+        self.report_type(node, &hint::joined(&wanted, "or"), help, path);
+        false
     }
 
     fn tagged(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
@@ -405,6 +434,32 @@ impl<'s> Check<'s, '_> {
         false
     }
 
+    /// An amount of money, which is a string: a number would be a float, and those are not exact.
+    fn money(&mut self, node: &Node, path: &str) -> bool {
+        let written = match node.value {
+            Value::Text(_) => node.as_text().unwrap_or_default(),
+            Value::Float(_) | Value::Integer(_) => self.sources.written(node.span),
+            Value::Bool(_) | Value::List(_) | Value::Null | Value::Table(_) => "",
+        };
+        let parsed = written.trim().parse::<Micros>();
+        let label = match (&node.value, &parsed) {
+            (Value::Text(_), Ok(_)) => return true,
+            (Value::Text(_), Err(invalid)) => invalid.to_string(),
+            _ => format!("this is {}", node.kind()),
+        };
+        let meant = written.trim().trim_start_matches(['$', '+']).trim_start();
+        let is_shown = self.quotable(node).is_some();
+        let help = if is_shown && meant.parse::<Micros>().is_ok() {
+            format!("write \"{meant}\"")
+        } else {
+            "write for example \"0.015\"".to_owned()
+        };
+        let finding = Finding::mistake(format!("`{path}` must be an amount in quotes"));
+        self.findings
+            .add(finding.at(Some(node.span), label).help(help));
+        false
+    }
+
     /// Reports that `node` is not `wanted`; false, for the caller to return.
     fn wrong_type(&mut self, node: &Node, wanted: &str, path: &str) -> bool {
         self.report_type(node, wanted, None, path);
@@ -432,6 +487,58 @@ impl<'s> Check<'s, '_> {
 
 /// The key that tells the options of a tagged table apart.
 const TAG: &str = "type";
+
+/// What JSON Schema calls the type of a value that `schema` describes.
+fn type_of(schema: &Json) -> &str {
+    match schema.get("type").and_then(Json::as_str) {
+        Some(name) => name,
+        None if words_of(schema).is_empty() => "",
+        None => "string",
+    }
+}
+
+/// The words that are all that `schema` allows.
+fn words_of(schema: &Json) -> Vec<&str> {
+    let listed = schema.get("enum").and_then(Json::as_array);
+    let described = schema.get("oneOf").and_then(Json::as_array);
+    let words = listed.into_iter().flatten().filter_map(Json::as_str);
+    let constants = described
+        .into_iter()
+        .flatten()
+        .filter_map(|option| option.get("const").and_then(Json::as_str));
+    words.chain(constants).collect()
+}
+
+/// What `schema` describes, for people.
+fn forms(schema: &Json) -> Vec<String> {
+    let words = words_of(schema);
+    match type_of(schema) {
+        "array" => vec!["a list".to_owned()],
+        "object" => vec!["a table".to_owned()],
+        _ if words.is_empty() => vec!["a string".to_owned()],
+        _ => quoted(&words, ""),
+    }
+}
+
+/// A stand-in for a table that `schema` describes, with the keys that it needs.
+fn table_example(schema: &Json) -> String {
+    let section = Section { name: "", schema };
+    let required = section.required();
+    let keys: Vec<String> = required
+        .iter()
+        .map(|key| format!("{key} = {}", example(section.key(key))))
+        .collect();
+    format!("write {{ {} }}", keys.join(", "))
+}
+
+/// A stand-in for a value that `schema` describes.
+fn example(schema: Option<&Json>) -> &'static str {
+    match schema.map(type_of) {
+        Some("array") => "[...]",
+        Some("boolean" | "integer" | "number") => "...",
+        Some(_) | None => "\"...\"",
+    }
+}
 
 /// The value of the tag in the schema `option`.
 fn tag(option: &Json) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! Durations and sizes as they are written: with a unit.
+//! Durations, sizes and amounts of money as they are written: with a unit, or as a decimal string.
 
 use std::{fmt, time::Duration};
 
@@ -6,7 +6,9 @@ use bytesize::ByteSize;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The keyword of the schema that names the unit of a string: `"time"` or `"size"`.
+use crate::money::Micros;
+
+/// The keyword of the schema that names the unit of a string: `"time"`, `"size"` or `"money"`.
 pub(super) const UNIT_KEYWORD: &str = "x-unit";
 
 /// A length of time such as `"30s"`, `"1m30s"` or `"250ms"`; zero may be written `0`.
@@ -24,14 +26,30 @@ impl Time {
         Self(Duration::from_secs(secs))
     }
 
+    pub(super) fn days(days: u64) -> Self {
+        Self::secs(days * SECS_A_DAY)
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
         humantime::parse_duration(text.trim()).ok().map(Self)
     }
 }
 
+const SECS_A_DAY: u64 = 24 * 60 * 60;
+
+/// Days are the largest unit: months and years are not of one length.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = humantime::format_duration(self.0).to_string();
+        let seconds = self.0.as_secs();
+        let days = seconds / SECS_A_DAY;
+        let rest = Duration::new(seconds % SECS_A_DAY, self.0.subsec_nanos());
+        if days > 0 {
+            write!(f, "{days}d")?;
+        }
+        if days > 0 && rest.is_zero() {
+            return Ok(());
+        }
+        let text = humantime::format_duration(rest).to_string();
         f.write_str(&text.replace(' ', ""))
     }
 }
@@ -56,7 +74,7 @@ impl JsonSchema for Time {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A number with a unit: ms, s, m, h; parts add up, as in \"1m30s\".",
+            "description": "A number with a unit: ms, s, m, h, d; parts add up, as in \"1m30s\".",
             "type": ["string", "integer"],
             "pattern": r"^\s*([0-9]+\s*[a-zµ]+\s*)+$|\$\{",
             "minimum": 0,
@@ -119,6 +137,46 @@ impl JsonSchema for Size {
             "description": "A number of bytes with a unit: B, KiB, MiB, GiB (or kB, MB, GB).",
             "type": "string",
             "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG][iI]?[bB]?|[bB])\s*$|\$\{",
+            UNIT_KEYWORD: Self::KEYWORD,
+        })
+    }
+}
+
+/// An amount of US dollars such as `"0.015"`; a number is refused, since a float is not exact.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Amount(pub(super) Micros);
+
+impl Amount {
+    pub(super) const KEYWORD: &str = "money";
+
+    pub(super) fn micros(micros: u64) -> Self {
+        Self(Micros::new(micros))
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.trim().parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Amount {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Amount".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "US dollars, a decimal string with up to six digits after the point.",
+            "type": "string",
+            "pattern": r"^\s*[0-9]+(\.[0-9]{1,6})?\s*$|\$\{",
             UNIT_KEYWORD: Self::KEYWORD,
         })
     }

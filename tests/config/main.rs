@@ -4,6 +4,7 @@ mod environment;
 mod files;
 mod foreign;
 mod formats;
+mod governing;
 mod mistakes;
 mod odd;
 mod secrets;

@@ -7,7 +7,7 @@ use crate::support::{accepted, load, report};
 const SECRET: &str = "hunter2";
 
 /// Files that are wrong and hold the secret.
-const WRONG: [(&str, &str); 28] = [
+const WRONG: [(&str, &str); 32] = [
     (
         "a.toml",
         "[servers.a]\ncommand = 1\nenv = { T = 'hunter2', U = ['hunter2'] }",
@@ -39,6 +39,16 @@ const WRONG: [(&str, &str); 28] = [
     ),
     ("a.toml", "[servers.a]\nauth = 'hunter2'"),
     ("a.toml", "token = 'hunter2' x"),
+    (
+        "a.toml",
+        "[agents.a]\nkeys = ['hunter2', 'hunter2 hunter2']",
+    ),
+    ("a.toml", "[agents.a]\nkeys = 'hunter2'"),
+    ("a.toml", "[agents.a]\nkey = 'hunter2'\nid = 1"),
+    (
+        "a.toml",
+        "[governance]\nauth = 'x'\nkeys = ['hunter2']\nteams = { a = { token = 'hunter2' } }",
+    ),
     ("a.toml", "[servers.a]\nenv = { T = 'hunter2"),
     (
         "a.toml",
@@ -111,6 +121,16 @@ fn no_message_quotes_a_value_from_a_variable() {
         "servers = { a = { url = '${S}' } }",
         "servers = { a = { url = 'https://x', headers = { A = '${S}\n' } } }",
         "allowed_hosts = ['${S}/']",
+        "governance = { auth = '${S}' }",
+        "governance = { price = '${S}' }",
+        "governance = { budget = '${S}' }",
+        "governance = { rate = { calls = '${S}' } }",
+        "governance = { policy = { mode = 'allowlist', tools = ['[${S}'] } }",
+        "governance = { args = [{ name = 'a', at = '${S}', matches = '(${S}' }] }",
+        "governance = { scan = { custom = { a = '(${S}' }, countries = ['${S}'] } }",
+        "governance = { scan = { base64 = ['${S}'], arguments = { email = '${S}' } } }",
+        "agents = { a = { id = '${S}', profiles = ['${S}'], keys = ['${S}'] } }",
+        "audit = { retention = '${S}' }",
         "tls = { cert = '~${S}', key = '${S}' }\nx = 1",
     ];
     for key in keys {
@@ -126,7 +146,7 @@ fn no_message_quotes_a_value_from_a_variable() {
 fn no_override_shows_a_secret() {
     let file = (
         "a.toml",
-        "[servers.a]\nurl = 'https://x'\n[servers.b]\ncommand = 'b'",
+        "[servers.a]\nurl = 'https://x'\n[servers.b]\ncommand = 'b'\n[agents.c]",
     );
     let names = [
         "TOLLBRIDGE_SERVERS__A__AUTH__TOKN",
@@ -135,6 +155,8 @@ fn no_override_shows_a_secret() {
         "TOLLBRIDGE_SERVERS__NONE__ENV__A",
         "TOLLBRIDGE_SERVERS__B__ENV",
         "TOLLBRIDGE_TOKEN",
+        "TOLLBRIDGE_AGENTS__C__KEYS",
+        "TOLLBRIDGE_AGENTS__C__KEYS__0",
     ];
     for name in names {
         check(&[(name, SECRET)], &[file]);
@@ -144,6 +166,10 @@ fn no_override_shows_a_secret() {
 #[test]
 fn nothing_that_is_loaded_shows_a_secret() {
     let text = "
+        [governance]
+        auth = 'keys'
+        [agents.a]
+        keys = ['hunter2hunter2hunter2hunter2hunter2']
         [servers.a]
         command = 'a'
         args = ['--token', 'hunter2', '--secret=hunter2', 'postgres://me:hunter2@db/x']

@@ -6,6 +6,7 @@ use crate::support::{accepted, config};
 
 const FULL: &str = r#"
     workers = 2
+    data_dir = "data"
     tls = { cert = "c.pem", key = "k.pem" }
     list_page_size = 5
     [naming]
@@ -31,6 +32,7 @@ fn for_people() {
     listen = "127.0.0.1:8080"
     danger_listen_without_auth = false
     port_search = 0
+    data_dir = "/etc/tollbridge/data"
     allowed_hosts = []
     allowed_origins = []
     workers = 2
@@ -59,6 +61,12 @@ fn for_people() {
     max_length = 48
     conflict = "priority"
     namespace_resources = true
+
+    [audit]
+    enabled = true
+    durability = "process"
+    arguments = false
+    retention = "90d"
 
     [servers.github]
     command = "npx"

@@ -140,6 +140,7 @@ fn launch(config: &Path) -> Child {
         .arg("stdio")
         .arg("--config")
         .arg(config)
+        .env("TOLLBRIDGE_DATA_DIR", config.with_file_name("data"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

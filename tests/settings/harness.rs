@@ -1,6 +1,6 @@
 //! Gateways from a few lines of config, and questions to them.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::Value;
 use tokio::{
@@ -31,19 +31,28 @@ pub(crate) fn parse(text: &str) -> Result<Config, String> {
         .map_err(|mistakes| mistakes.to_string())
 }
 
-/// A gateway of exactly this config, or why there is none.
+/// A gateway of this config, or why there is none; it keeps state in a directory of its own unless
+/// the config says where.
 pub(crate) async fn try_launch(text: &str) -> Result<Gateway, String> {
-    let config = parse(text)?;
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    let mut config = parse(text)?;
+    if !text.contains("data_dir") {
+        config.data_dir = data.path().to_owned();
+    }
     let surroundings = Surroundings {
         guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
     };
     let running = app::start(&config, surroundings)
         .await
         .map_err(|invalid| invalid.to_string())?;
-    Ok(Gateway { running, config })
+    Ok(Gateway {
+        running,
+        config,
+        _data: data,
+    })
 }
 
-/// A gateway of exactly this config.
+/// A gateway of this config.
 pub(crate) async fn launch(text: &str) -> Gateway {
     let launched = try_launch(text).await;
     launched.unwrap_or_else(|error| panic!("{error}\n{text}"))

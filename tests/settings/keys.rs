@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use tollbridge::config::schema;
 
 use crate::{
-    connections, harness::parse, items, limits, listener, lists, naming, process, reach, times,
+    connections, governing::GOVERNING, harness::parse, items, limits, listener, lists, naming,
+    process, reach, times,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -18,6 +19,7 @@ const TESTS: &[(&str, fn())] = &[
         "danger_listen_without_auth",
         process::danger_listen_without_auth,
     ),
+    ("data_dir", process::data_dir),
     ("drain_timeout", times::drain_timeout),
     ("first_list_wait", lists::first_list_wait),
     ("keep_alive", times::keep_alive),
@@ -77,6 +79,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.tools.deny", items::deny),
     ("servers.*.tools.describe.*", items::describe),
     ("servers.*.tools.rename.*", items::rename),
+    ("servers.*.tools.timeout.*", times::tool_timeout),
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
     ("tls.cert", listener::tls_cert),
@@ -90,12 +93,15 @@ fn every_key_has_a_test() {
     let schema = schema();
     let mut keys = BTreeSet::new();
     collect(&schema, &schema, "", &mut keys);
-    let tested: BTreeSet<String> = TESTS.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let here = TESTS.iter().map(|(key, _)| (*key).to_owned());
+    let there = GOVERNING.iter().map(|key| (*key).to_owned());
+    let tested: BTreeSet<String> = here.chain(there).collect();
     let missing: Vec<_> = keys.difference(&tested).collect();
     let gone: Vec<_> = tested.difference(&keys).collect();
     assert!(missing.is_empty(), "keys without a test: {missing:#?}");
     assert!(gone.is_empty(), "tests of keys that are gone: {gone:#?}");
-    assert_eq!(tested.len(), TESTS.len(), "a key is there twice");
+    let listed = TESTS.len() + GOVERNING.len();
+    assert_eq!(tested.len(), listed, "a key is there twice");
 }
 
 /// `$schema` is for editors alone: other names like it, and other keys than `x-`, are mistakes.
@@ -138,7 +144,7 @@ fn collect(node: &Value, root: &Value, path: &str, keys: &mut BTreeSet<String>) 
             collect(choice, root, path, keys);
         }
     }
-    if let Some(items) = node.get("items") {
+    if let Some(items @ Value::Object(_)) = node.get("items") {
         collect(items, root, path, keys);
     }
     if has_keys {

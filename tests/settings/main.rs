@@ -20,6 +20,7 @@ mod integration {
 mod binary;
 
 mod connections;
+mod governing;
 mod harness;
 mod items;
 mod keys;

@@ -1,11 +1,14 @@
 //! Keys about the whole process, seen at the binary.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rustix::process::Signal;
 
 use crate::{
-    binary::{Place, Serving, until},
+    binary::{Place, Serving, finish, until},
     harness::parse,
 };
 
@@ -39,6 +42,28 @@ async fn threads(config: &str, least: usize) -> usize {
     let count = count.await;
     serving.end(Signal::TERM).await;
     count
+}
+
+/// The variable wins over the key, and the key over the user's directory.
+#[tokio::test]
+pub(crate) async fn data_dir() {
+    let place = Place::new("data_dir = \"state\"");
+    fs::write(place.file("silent.toml"), "").unwrap();
+    let shown = async |config: &str, variable: Option<&str>| {
+        let mut command = place.command(&["check", "--json", "--config", config]);
+        command.env_remove("TOLLBRIDGE_DATA_DIR");
+        command.envs(variable.map(|directory| ("TOLLBRIDGE_DATA_DIR", directory)));
+        let checked = finish(command).await.json();
+        let directory = checked["config"]["data_dir"].as_str().unwrap();
+        PathBuf::from(directory)
+    };
+    let named = shown("tollbridge.toml", None).await;
+    assert!(named.is_absolute() && named.ends_with("state"), "{named:?}");
+    let variable = shown("tollbridge.toml", Some("/elsewhere")).await;
+    assert_eq!(variable, Path::new("/elsewhere"));
+    let default = shown("silent.toml", None).await;
+    assert!(default.starts_with(place.file("")), "{default:?}");
+    assert!(default.ends_with("tollbridge"), "{default:?}");
 }
 
 #[tokio::test]

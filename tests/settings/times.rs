@@ -146,16 +146,32 @@ async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
 
 #[tokio::test]
 pub(crate) async fn timeout() {
-    let start = async |timeout: &str| {
+    check_timeout("timeout = \"10m\"", "timeout = \"200ms\"").await;
+}
+
+/// What a tool says wins over what its server says, and over what another tool says.
+#[tokio::test]
+pub(crate) async fn tool_timeout() {
+    check_timeout(
+        "timeout = \"200ms\"\ntools.timeout = { echo = \"10m\", other = \"200ms\" }",
+        "timeout = \"10m\"\ntools.timeout = { echo = \"200ms\", other = \"10m\" }",
+    )
+    .await;
+}
+
+/// Checks that a call of `echo` waits with `patient` keys of its server, beyond the 200 ms after
+/// which it ends with `hasty` ones.
+async fn check_timeout(patient: &str, hasty: &str) {
+    let start = async |keys: &str| {
         let backend = http_backend().await;
-        let gateway = with_one(&backend, "", &format!("timeout = \"{timeout}\"")).await;
+        let gateway = with_one(&backend, "", keys).await;
         let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
         client.ask("1", "tools/call", CALL).await;
         let asked = backend.asked("tools/call").await;
         (gateway, backend, client, asked)
     };
-    let (_patient, _slow, waits, asked) = start("10m").await;
-    let (_hasty, _backend, gives_up, _asked) = start("200ms").await;
+    let (_patient, _slow, waits, asked) = start(patient).await;
+    let (_hasty, _backend, gives_up, _asked) = start(hasty).await;
     let failure = gives_up.answer("1").await.failure();
     assert_eq!(failure["data"]["reason"], "timeout");
     assert!(

@@ -118,7 +118,7 @@ async function throughTollbridge(binary, mock, work) {
   const config = join(home, "config.toml");
   await writeFile(config, `[servers.mock]\nurl = ${JSON.stringify(mock)}\ntransport = "http"\n`);
   const gateway = spawn(binary, ["serve", "--config", config, "--listen", "127.0.0.1:0"], {
-    env: { ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_STATE_HOME: home },
+    env: { ...process.env, HOME: home, TOLLBRIDGE_DATA_DIR: join(home, "data") },
     stdio: ["ignore", "pipe", "inherit"],
   });
   try {

@@ -507,7 +507,7 @@ def tollbridge(backend: str) -> Iterator[str]:
         command = [str(built("tollbridge")), "serve", "--config", str(config)]
         command += ["--listen", "127.0.0.1:0"]
         # Nothing of whoever runs this may change the outcome, and nothing of it may change theirs.
-        environment = os.environ | {"HOME": home, "XDG_DATA_HOME": home, "XDG_STATE_HOME": home}
+        environment = os.environ | {"HOME": home, "TOLLBRIDGE_DATA_DIR": f"{home}/data"}
         with program("tollbridge", command, environment) as first_line:
             listening = re.match(r"listening on (http://\S+)", first_line)
             if listening is None:

@@ -1,12 +1,13 @@
 //! Rules for the items of a server: which ones are shown, and as what.
 
-use globset::{Glob, GlobBuilder};
+use globset::Glob;
 use indexmap::IndexMap;
 
-use super::{Resolver, is_name_char, quote};
+use super::{Resolver, is_name_char, quote, server::TIMEOUT_MIN};
 use crate::config::{
     ItemRules,
     file::{self, ItemKind},
+    governing::glob,
     node::Place,
     report::Finding,
 };
@@ -15,6 +16,21 @@ use crate::config::{
 const NAME_LENGTH_MAX: usize = 128;
 
 impl Resolver<'_> {
+    pub(super) fn tool_rules(&mut self, rules: file::ToolRules, at: &Place<'_>) -> ItemRules {
+        let limits = at.key("timeout");
+        let timeout = rules.timeout.into_iter().map(|(tool, limit)| {
+            let limit = self.time(limit, TIMEOUT_MIN, &limits.key(&tool));
+            (tool, limit)
+        });
+        let timeout = timeout.collect();
+        let price = rules.price.into_iter();
+        ItemRules {
+            price: price.map(|(tool, price)| (tool, price.0)).collect(),
+            timeout,
+            ..self.item_rules(rules.items, ItemKind::Tools, at)
+        }
+    }
+
     pub(super) fn item_rules(
         &mut self,
         rules: file::ItemRules,
@@ -29,18 +45,20 @@ impl Resolver<'_> {
             deny: self.globs(&rules.deny, &at.key("deny")),
             rename: rules.rename,
             describe: rules.describe,
+            price: IndexMap::new(),
+            timeout: IndexMap::new(),
         }
     }
 
-    fn globs(&mut self, globs: &[String], at: &Place<'_>) -> Vec<Glob> {
+    pub(super) fn globs(&mut self, globs: &[String], at: &Place<'_>) -> Vec<Glob> {
         let mut parsed = Vec::new();
-        for (index, glob) in globs.iter().enumerate() {
-            match GlobBuilder::new(glob).literal_separator(true).build() {
+        for (index, text) in globs.iter().enumerate() {
+            match glob(text) {
                 Ok(glob) => parsed.push(glob),
                 Err(error) => {
                     let at = at.item(index);
                     self.findings.add(
-                        Finding::mistake(format!("{} is not a glob", quote(glob, &at)))
+                        Finding::mistake(format!("{} is not a glob", quote(text, &at)))
                             .at(at.span(), error.kind().to_string())
                             .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
                     );
@@ -50,7 +68,12 @@ impl Resolver<'_> {
         parsed
     }
 
-    fn rename(&mut self, rename: &IndexMap<String, String>, kind: ItemKind, at: &Place<'_>) {
+    pub(super) fn rename(
+        &mut self,
+        rename: &IndexMap<String, String>,
+        kind: ItemKind,
+        at: &Place<'_>,
+    ) {
         let mut taken: IndexMap<&str, &str> = IndexMap::new();
         for (original, new) in rename {
             let entry = at.key(original);

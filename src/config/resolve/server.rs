@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::{Resolver, quote};
+use super::{Resolver, governing::budgets, quote};
 use crate::{
     config::{
         Expose, Retry, Root, Server, ServerLimits,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The least time that a timeout of a server may be.
-const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -61,7 +61,7 @@ impl Resolver<'_> {
             roots: server
                 .roots
                 .map(|roots| self.roots(roots, &at.key("roots"))),
-            tools: self.item_rules(server.tools, ItemKind::Tools, &at.key("tools")),
+            tools: self.tool_rules(server.tools, &at.key("tools")),
             resources: self.item_rules(server.resources, ItemKind::Resources, &at.key("resources")),
             prompts: self.item_rules(server.prompts, ItemKind::Prompts, &at.key("prompts")),
             isolation: server.isolation,
@@ -81,6 +81,10 @@ impl Resolver<'_> {
                 request: self.size(server.limits.request, &at.key("limits").key("request")),
                 response: self.size(server.limits.response, &at.key("limits").key("response")),
             },
+            price: server.price.map(|price| price.0),
+            budget: server.budget.map(budgets).unwrap_or_default(),
+            rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),
+            scan: server.scan.map(|scan| self.scan(scan, &at.key("scan"))),
             transport: transport?,
         };
         Some(resolved)

@@ -48,25 +48,33 @@ fn a_variable_of_an_editor() {
 }
 
 #[test]
-fn a_section_that_protects_in_a_document_of_others() {
+fn a_key_of_a_later_version_in_a_document_of_others() {
     let report = mcp_json(
         r#"
         {
-          "mcpServers": { "a": { "command": "a" } },
-          "governance": { "price": "1" }
+          "mcpServers": { "a": { "command": "a", "breaker": { "failures": 1 } } },
+          "store": "sqlite"
         }
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: unknown key `governance`
-     --> mcp.json:3:3
+    error: unknown key `servers.a.breaker`
+     --> mcp.json:2:42
       |
-    3 |   "governance": { "price": "***" }
-      |   ^^^^^^^^^^^^ not supported by this version
+    2 |   "mcpServers": { "a": { "command": "a", "breaker": { "failures": *** } } },
+      |                                          ^^^^^^^^^ not supported by this version
       |
       = help: remove it
 
-    1 mistake
+    error: unknown key `store`
+     --> mcp.json:3:3
+      |
+    3 |   "store": "***"
+      |   ^^^^^^^ not supported by this version
+      |
+      = help: remove it
+
+    2 mistakes
     "#);
 }
 

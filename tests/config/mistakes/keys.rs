@@ -67,19 +67,18 @@ fn a_key_like_no_other() {
 }
 
 #[test]
-fn a_section_of_a_later_version() {
+fn a_key_of_a_later_version() {
     let report = toml(
         r#"
-        [governance]
-        price = "0.01"
+        store = "postgres://localhost/tollbridge"
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: unknown key `governance`
-     --> tollbridge.toml:1:2
+    error: unknown key `store`
+     --> tollbridge.toml:1:1
       |
-    1 | [governance]
-      |  ^^^^^^^^^^ not supported by this version
+    1 | store = "***"
+      | ^^^^^ not supported by this version
       |
       = help: remove it
 
@@ -93,15 +92,15 @@ fn a_server_key_of_a_later_version() {
         r#"
         [servers.a]
         command = "a"
-        price = "0.02"
+        breaker = { failures = 3 }
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: unknown key `servers.a.price`
+    error: unknown key `servers.a.breaker`
      --> tollbridge.toml:3:1
       |
-    3 | price = "***"
-      | ^^^^^ not supported by this version
+    3 | breaker = { failures = *** }
+      | ^^^^^^^ not supported by this version
       |
       = help: remove it
 

@@ -58,7 +58,7 @@ fn an_address_that_others_reach() {
     1 | listen = "0.0.0.0:8080"
       |          ^^^^^^^^^^^^^^ and nobody would have to authenticate
       |
-      = help: this version has no authentication: listen on 127.0.0.1, behind a proxy that authenticates, or set `danger_listen_without_auth = true`
+      = help: listen on 127.0.0.1, write `auth = "keys"` in `[governance]`, or set `danger_listen_without_auth = true`
 
     1 mistake
     "#);

@@ -3,6 +3,7 @@
 use std::{fmt::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tollbridge::{
     app::{self, Running, Surroundings},
     config::{self, Config, Environment, Format, Source},
@@ -20,6 +21,7 @@ use super::{
 pub(crate) struct TestGateway {
     top: String,
     servers: String,
+    data: Arc<TempDir>,
 }
 
 impl TestGateway {
@@ -28,6 +30,7 @@ impl TestGateway {
         Self {
             top: "listen = \"127.0.0.1:0\"\ndrain_timeout = \"0s\"\n".to_owned(),
             servers: String::new(),
+            data: Arc::new(tempfile::tempdir().unwrap()),
         }
     }
 
@@ -59,9 +62,15 @@ impl TestGateway {
         self
     }
 
-    /// The text of the config.
+    /// The text of the config. State is kept in a directory that lives as long as this and its
+    /// gateways, unless a setting says where.
     pub(crate) fn text(&self) -> String {
-        format!("{}{}", self.top, self.servers)
+        let data = if self.top.contains("data_dir") {
+            String::new()
+        } else {
+            format!("data_dir = '{}'\n", self.data.path().display())
+        };
+        format!("{data}{}{}", self.top, self.servers)
     }
 
     fn config(&self) -> Config {
@@ -84,7 +93,11 @@ impl TestGateway {
             guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
         };
         let running = app::start(&config, surroundings).await.unwrap();
-        Gateway { running, config }
+        Gateway {
+            running,
+            config,
+            _data: Arc::clone(&self.data),
+        }
     }
 
     /// Starts it and waits until every server is listed or has failed.
@@ -102,6 +115,8 @@ const RETRY: &str = "retry = { base = \"20ms\", max = \"200ms\", jitter = 0.0 }"
 pub(crate) struct Gateway {
     pub(crate) running: Running,
     pub(crate) config: Config,
+    /// Where it keeps state, when the config does not say.
+    pub(crate) _data: Arc<TempDir>,
 }
 
 impl Gateway {

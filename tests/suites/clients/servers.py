@@ -252,7 +252,8 @@ def tollbridge(config: Path) -> Iterator[str]:
     command = [str(built("tollbridge")), "serve", "--config", str(config)]
     command += ["--listen", "127.0.0.1:0"]
     with tempfile.TemporaryDirectory(prefix="tollbridge-gateway-") as home:
-        with program("tollbridge", command, sheltered(home)) as url:
+        environment = sheltered(home) | {"TOLLBRIDGE_DATA_DIR": f"{home}/data"}
+        with program("tollbridge", command, environment) as url:
             yield url
 
 

@@ -1,0 +1,268 @@
+//! What governs calls: `[governance]`, `[profiles.X]`, `[audit]`, and the keys that servers share
+//! with them. Agents, scans and argument rules have files of their own.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use indexmap::IndexMap;
+
+use super::Resolver;
+use crate::{
+    config::{
+        Audit, Authentication, Budget, Governance, Policy, PolicyMode, Profile, Rate, Terms,
+        Window,
+        file::{self, ItemKind},
+        hint,
+        node::Place,
+        report::Finding,
+        units::Time,
+    },
+    money::Micros,
+    names::{InvalidServerName, ProfileName},
+};
+
+mod agents;
+mod arguments;
+mod scan;
+
+/// Calls that a rate may have, each period and at once: more is no limit.
+const CALLS_MAX: u32 = 1_000_000;
+
+/// The least period of a rate; together with [`CALLS_MAX`] it leaves a microsecond for a call.
+const PERIOD_MIN: Duration = Duration::from_secs(1);
+
+/// Records are kept at least this long, so that they can be read at all.
+const RETENTION_MIN: Duration = Duration::from_secs(1);
+
+/// The longest time that records are kept, unless it is for ever.
+const RETENTION_DAYS_MAX: u64 = 36_500;
+
+/// What each agent may spend in total, where `[governance]` says nothing else.
+const BUDGET: Budget = Budget {
+    limit: Micros::new(10_000_000),
+    window: Window::Total,
+};
+
+/// Whether nobody can say who they are; false where it is not known what was meant.
+pub(super) fn is_anonymous(file: &file::File, root: &Place<'_>) -> bool {
+    let governance = file.governance.as_ref();
+    let auth = governance.map_or(Authentication::Anonymous, |governance| governance.auth);
+    let at = root.key("governance").key("auth");
+    let is_mistyped = at.is_written() && at.text() != Some("anonymous");
+    auth == Authentication::Anonymous && !is_mistyped
+}
+
+impl Resolver<'_> {
+    pub(super) fn governance(
+        &mut self,
+        written: Option<file::Governance>,
+        agents: &IndexMap<String, file::Agent>,
+        at: &Place<'_>,
+    ) -> Governance {
+        let Some(governance) = written else {
+            return Governance::default();
+        };
+        let mode = match governance.auth {
+            Authentication::Anonymous => PolicyMode::All,
+            Authentication::Keys => PolicyMode::None,
+        };
+        let mut terms = self.terms(governance.terms, at);
+        terms.policy.get_or_insert_with(|| Policy {
+            mode,
+            ..Policy::default()
+        });
+        terms.budget.get_or_insert_with(|| vec![BUDGET]);
+        Governance {
+            auth: governance.auth,
+            errors: governance.errors,
+            error_codes: governance.error_codes,
+            price: governance.price.0,
+            charge_errors: governance.charge_errors,
+            teams: self.teams(governance.teams, agents, &at.key("teams")),
+            terms,
+        }
+    }
+
+    fn teams(
+        &mut self,
+        teams: IndexMap<String, file::Team>,
+        agents: &IndexMap<String, file::Agent>,
+        at: &Place<'_>,
+    ) -> IndexMap<String, Vec<Budget>> {
+        let known = || agents.values().filter_map(|agent| agent.team.as_deref());
+        for name in teams.keys() {
+            if known().any(|team| team == name) || self.surroundings.is_incomplete {
+                continue;
+            }
+            let close = hint::closest(name, known());
+            self.findings.add(
+                Finding::warning(format!("nobody is in the team `{name}`"))
+                    .at(
+                        at.key(name).key_span(),
+                        "no agent of the config has it as `team`",
+                    )
+                    .help_if(close.map(|close| format!("did you mean `{close}`?"))),
+            );
+        }
+        let budgets = |team: file::Team| team.budget.map(budgets).unwrap_or_default();
+        teams
+            .into_iter()
+            .map(|(name, team)| (name, budgets(team)))
+            .collect()
+    }
+
+    pub(super) fn terms(&mut self, terms: file::Terms, at: &Place<'_>) -> Terms {
+        Terms {
+            policy: terms
+                .policy
+                .map(|policy| self.policy(&policy, &at.key("policy"))),
+            budget: terms.budget.map(budgets),
+            rate: terms.rate.map(|rate| self.rate(rate, &at.key("rate"))),
+            tool_rate: terms
+                .tool_rate
+                .map(|rate| self.rate(rate, &at.key("tool_rate"))),
+            scan: terms.scan.map(|scan| self.scan(scan, &at.key("scan"))),
+            args: self.argument_rules(terms.args, &at.key("args")),
+            observe: terms.observe,
+        }
+    }
+
+    fn policy(&mut self, policy: &file::Policy, at: &Place<'_>) -> Policy {
+        let lists = ["tools", "prompts", "resources", "methods"].map(|list| at.key(list));
+        let all_or_nothing = match policy.mode {
+            PolicyMode::All => Some("everything is allowed"),
+            PolicyMode::Allowlist | PolicyMode::Denylist => None,
+            PolicyMode::None => Some("nothing is allowed"),
+        };
+        for (why, list) in all_or_nothing.iter().flat_map(|why| {
+            let written = lists.iter().filter(|list| list.has_content());
+            written.map(move |list| (why, list))
+        }) {
+            self.findings.add(
+                Finding::warning(format!("`{}` has no effect", list.path()))
+                    .at(list.key_span(), format!("{why} with this `mode`"))
+                    .help("write `mode = \"allowlist\"` or `mode = \"denylist\"`"),
+            );
+        }
+        let [tools, prompts, resources, methods] = lists;
+        Policy {
+            mode: policy.mode,
+            tools: self.globs(&policy.tools, &tools),
+            prompts: self.globs(&policy.prompts, &prompts),
+            resources: self.globs(&policy.resources, &resources),
+            methods: self.globs(&policy.methods, &methods),
+            deny: self.globs(&policy.deny, &at.key("deny")),
+        }
+    }
+
+    pub(super) fn rate(&mut self, rate: file::Rate, at: &Place<'_>) -> Rate {
+        let calls = self.within(rate.calls, 1, CALLS_MAX, &at.key("calls"));
+        let burst = match rate.burst {
+            Some(burst) => self.within(burst, 1, CALLS_MAX, &at.key("burst")),
+            None => calls,
+        };
+        let positive = |count| NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+        Rate {
+            calls: positive(calls),
+            per: self.time(rate.per, PERIOD_MIN, &at.key("per")),
+            burst: positive(burst),
+        }
+    }
+
+    pub(super) fn profiles(
+        &mut self,
+        profiles: IndexMap<String, file::Profile>,
+        tags: &[String],
+        at: &Place<'_>,
+    ) -> IndexMap<ProfileName, Profile> {
+        let mut resolved = IndexMap::new();
+        for (name, profile) in profiles {
+            let at = at.key(&name);
+            match ProfileName::parse(&name) {
+                Ok(name) => {
+                    resolved.insert(name, self.profile(profile, tags, &at));
+                }
+                Err(error) => {
+                    let label = match error {
+                        InvalidServerName::Character { found } => {
+                            format!("`{found}` is not allowed in it")
+                        }
+                        InvalidServerName::Length { found } => {
+                            format!("has {found} characters, 1 to 64 are allowed")
+                        }
+                    };
+                    self.findings.add(
+                        Finding::mistake("this is not the name of a profile")
+                            .at(at.key_span(), label)
+                            .help("names are part of URLs: write for example `read-only`"),
+                    );
+                }
+            }
+        }
+        resolved
+    }
+
+    fn profile(&mut self, profile: file::Profile, tags: &[String], at: &Place<'_>) -> Profile {
+        if let Some(wanted) = &profile.tags {
+            self.known_tags(wanted, tags, &at.key("tags"));
+        }
+        self.rename(&profile.rename, ItemKind::Tools, &at.key("rename"));
+        let mut globs =
+            |list: Option<Vec<String>>, key: &str| list.map(|list| self.globs(&list, &at.key(key)));
+        Profile {
+            tools: globs(profile.tools, "tools"),
+            prompts: globs(profile.prompts, "prompts"),
+            resources: globs(profile.resources, "resources"),
+            tags: profile.tags,
+            rename: profile.rename,
+            describe: profile.describe,
+            terms: self.terms(profile.terms, at),
+        }
+    }
+
+    /// Warns of tags that select nothing.
+    fn known_tags(&mut self, wanted: &[String], known: &[String], at: &Place<'_>) {
+        for (index, tag) in wanted.iter().enumerate() {
+            if known.contains(tag) || self.surroundings.is_incomplete {
+                continue;
+            }
+            let item = at.item(index);
+            let close = hint::closest(tag, known.iter().map(String::as_str));
+            self.findings.add(
+                Finding::warning(format!("no server has {}", super::quote(tag, &item)))
+                    .at(item.span(), "selects nothing")
+                    .help_if(close.map(|close| format!("did you mean \"{close}\"?"))),
+            );
+        }
+    }
+
+    pub(super) fn audit(&mut self, audit: file::Audit, at: &Place<'_>) -> Audit {
+        let retention = audit.retention.0;
+        let longest = Time::days(RETENTION_DAYS_MAX);
+        if !retention.is_zero() && !(RETENTION_MIN..=longest.0).contains(&retention) {
+            let label = format!(
+                "must be 0, or between {} and {longest}",
+                Time(RETENTION_MIN)
+            );
+            self.wrong(&at.key("retention"), &label);
+        }
+        Audit {
+            enabled: audit.enabled,
+            durability: audit.durability,
+            arguments: audit.arguments,
+            retention: Some(retention).filter(|retention| !retention.is_zero()),
+        }
+    }
+}
+
+/// The budgets that `written` stands for.
+pub(super) fn budgets(written: file::Budgets) -> Vec<Budget> {
+    let budget = |budget: file::Budget| Budget {
+        limit: budget.limit.0,
+        window: budget.window,
+    };
+    match written {
+        file::Budgets::Off(file::Off::Off) => Vec::new(),
+        file::Budgets::One(one) => vec![budget(one)],
+        file::Budgets::Many(many) => many.into_iter().map(budget).collect(),
+    }
+}

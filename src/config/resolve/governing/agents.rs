@@ -1,0 +1,221 @@
+//! The agents of a config: no two may be taken for each other.
+
+use std::collections::HashMap;
+
+use indexmap::IndexMap;
+
+use super::super::{Resolver, quote};
+use crate::{
+    config::{Agent, Secret, file, hint, node::Place, report::Finding},
+    names::{AgentId, ProfileName},
+};
+
+/// The least length of a key, which leaves 128 bits to hexadecimal digits.
+const KEY_CHARS_MIN: usize = 32;
+
+/// The longest name of an agent, characters.
+const NAME_CHARS_MAX: usize = 64;
+
+/// What the agent of callers without a credential is called.
+const ANONYMOUS: &str = "anonymous";
+
+impl Resolver<'_> {
+    /// Resolves the agents; `profiles` are the ones that they may name.
+    pub(in super::super) fn agents(
+        &mut self,
+        agents: IndexMap<String, file::Agent>,
+        profiles: &[String],
+        at: &Place<'_>,
+    ) -> IndexMap<String, Agent> {
+        let mut resolved = IndexMap::new();
+        for (name, agent) in agents {
+            let at = at.key(&name);
+            self.agent_name(&name, &at);
+            let agent = Agent {
+                id: self.agent_id(agent.id.as_deref(), &name, &at.key("id")),
+                team: self.team(agent.team, &at.key("team")),
+                enabled: agent.enabled,
+                admin: agent.admin,
+                keys: self.agent_keys(agent.keys, &at.key("keys")),
+                profiles: agent
+                    .profiles
+                    .map(|names| self.agent_profiles(&names, profiles, &at.key("profiles"))),
+                terms: self.terms(agent.terms, &at),
+                name: name.clone(),
+            };
+            resolved.insert(name, agent);
+        }
+        self.ids_apart(&resolved, at);
+        self.keys_apart(&resolved, at);
+        resolved
+    }
+
+    /// Warns of agents in a config with which nobody can be told from anybody else.
+    pub(in super::super) fn unknowable_agents(&mut self, root: &Place<'_>) {
+        let agents = root.key("agents");
+        let Some(first) = agents.keys().next() else {
+            return;
+        };
+        let auth = root.key("governance").key("auth");
+        self.findings.add(
+            Finding::warning("no caller can be told to be one of the agents")
+                .at(
+                    agents.key(first).key_span(),
+                    "everybody is the anonymous agent",
+                )
+                .at(
+                    auth.span().filter(|_| auth.is_written()),
+                    "nobody says who they are",
+                )
+                .help("write `auth = \"keys\"` in `[governance]`"),
+        );
+    }
+
+    fn agent_name(&mut self, name: &str, at: &Place<'_>) {
+        let is_text = !name.is_empty() && !name.contains(char::is_control);
+        let (label, help) = if !is_text || name.trim() != name {
+            ("not words, or with space around them", None)
+        } else if name.chars().count() > NAME_CHARS_MAX {
+            ("longer than 64 characters", None)
+        } else if name == ANONYMOUS {
+            let help = "what holds for them is written in `[governance]`";
+            (
+                "that is the agent of callers without a key",
+                Some(help.to_owned()),
+            )
+        } else {
+            return;
+        };
+        self.findings.add(
+            Finding::mistake("this is not the name of an agent")
+                .at(at.key_span(), label)
+                .help_if(help),
+        );
+    }
+
+    fn agent_id(&mut self, written: Option<&str>, name: &str, at: &Place<'_>) -> AgentId {
+        let by_name = AgentId::of_name(name);
+        let Some(written) = written else {
+            return by_name;
+        };
+        let problem = match written.parse::<AgentId>() {
+            Ok(AgentId::ANONYMOUS) => "the id of callers without a key".to_owned(),
+            Ok(id) => return id,
+            Err(invalid) => invalid.to_string(),
+        };
+        self.findings.add(
+            Finding::mistake(format!("{} is not an id for an agent", quote(written, at)))
+                .at(at.span(), problem)
+                .help(format!("leave it out, or write \"{by_name}\"")),
+        );
+        by_name
+    }
+
+    fn team(&mut self, team: Option<String>, at: &Place<'_>) -> Option<String> {
+        if team.as_deref().is_some_and(|team| team.trim().is_empty()) {
+            self.findings.add(
+                Finding::mistake(format!("`{}` is empty", at.path()))
+                    .at(at.span(), "write a word, or leave it out"),
+            );
+        }
+        team
+    }
+
+    /// Reports keys that can be guessed or sent by nobody, without showing them.
+    fn agent_keys(&mut self, keys: Vec<Secret>, at: &Place<'_>) -> Vec<Secret> {
+        for (index, key) in keys.iter().enumerate() {
+            let item = at.item(index);
+            let key = key.expose();
+            let (problem, label) = if !key.chars().all(|c| c.is_ascii_graphic()) {
+                (
+                    "cannot be sent in a header",
+                    "has a space or another character than ASCII's visible ones",
+                )
+            } else if key.len() < KEY_CHARS_MIN {
+                ("is too short for a key", "fewer than 32 characters")
+            } else {
+                continue;
+            };
+            self.findings.add(
+                Finding::mistake(format!("`{}` {problem}", item.path()))
+                    .at(item.span(), label)
+                    .help("make a key with `openssl rand -hex 32`"),
+            );
+        }
+        keys
+    }
+
+    fn agent_profiles(
+        &mut self,
+        names: &[String],
+        known: &[String],
+        at: &Place<'_>,
+    ) -> Vec<ProfileName> {
+        for (index, name) in names.iter().enumerate() {
+            if known.contains(name) || self.surroundings.is_incomplete {
+                continue;
+            }
+            let item = at.item(index);
+            let close = hint::closest(name, known.iter().map(String::as_str));
+            let help = match (close, known) {
+                (Some(close), _) => format!("did you mean \"{close}\"?"),
+                (None, []) => "the config has no profiles".to_owned(),
+                (None, known) => format!("the profiles are {}", hint::listed(known)),
+            };
+            self.findings.add(
+                Finding::mistake(format!("{} is not a profile", quote(name, &item)))
+                    .at(item.span(), "no such profile")
+                    .help(help),
+            );
+        }
+        let parsed = names.iter().map(|name| ProfileName::parse(name));
+        // A profile with a name that is none is reported where it stands.
+        parsed.filter_map(Result::ok).collect()
+    }
+
+    fn ids_apart(&mut self, agents: &IndexMap<String, Agent>, at: &Place<'_>) {
+        let mut taken: HashMap<AgentId, &str> = HashMap::new();
+        for agent in agents.values() {
+            let Some(other) = taken.insert(agent.id, &agent.name) else {
+                continue;
+            };
+            let place = |name: &str| {
+                let id = at.key(name).key("id");
+                let key = at.key(name).key_span();
+                id.span().filter(|_| id.is_written()).or(key)
+            };
+            let name = &agent.name;
+            self.findings.add(
+                Finding::mistake(format!("`{other}` and `{name}` have the same id"))
+                    .at(place(name), "this agent")
+                    .at(place(other), "and this one")
+                    .help("an id belongs to one agent: leave one of them out"),
+            );
+        }
+    }
+
+    fn keys_apart(&mut self, agents: &IndexMap<String, Agent>, at: &Place<'_>) {
+        let mut taken: HashMap<&str, (&str, Place<'_>)> = HashMap::new();
+        for agent in agents.values() {
+            let name = agent.name.as_str();
+            let list = at.key(name).key("keys");
+            for (index, key) in agent.keys.iter().enumerate() {
+                let item = list.item(index);
+                let Some((other, before)) = taken.insert(key.expose(), (name, item.clone())) else {
+                    continue;
+                };
+                let message = if other == name {
+                    format!("`{name}` has one key twice")
+                } else {
+                    format!("`{other}` and `{name}` have the same key")
+                };
+                self.findings.add(
+                    Finding::mistake(message)
+                        .at(item.span(), "this key")
+                        .at(before.span(), "is the same as this one")
+                        .help("a key says who the caller is: give each agent its own"),
+                );
+            }
+        }
+    }
+}

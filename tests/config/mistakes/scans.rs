@@ -1,0 +1,171 @@
+//! What is looked for in data.
+
+use insta::assert_snapshot;
+
+use crate::support::toml;
+
+#[test]
+fn classes_that_are_none() {
+    let report = toml(
+        r#"
+        [governance.scan]
+        arguments = { emial = "block", "*" = "report", tickets = "report" }
+        results = { api_key = "hide" }
+        custom = { ticket = "T-[0-9]+" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `emial` is not a class of data
+     --> tollbridge.toml:2:15
+      |
+    2 | arguments = { emial = "block", "*" = "report", tickets = "report" }
+      |               ^^^^^ did you mean `email`?
+      |
+      = help: the classes are api_key, credit_card, date_of_birth, email, iban, ip_address, jwt, national_id, passport, password, phone, private_key and us_ssn, names under `custom` and `dictionaries`, and "*" for all others
+
+    error: `tickets` is not a class of data
+     --> tollbridge.toml:2:48
+      |
+    2 | arguments = { emial = "block", "*" = "report", tickets = "report" }
+      |                                                ^^^^^^^ did you mean `ticket`?
+      |
+      = help: the classes are api_key, credit_card, date_of_birth, email, iban, ip_address, jwt, national_id, passport, password, phone, private_key and us_ssn, names under `custom` and `dictionaries`, and "*" for all others
+
+    error: `hide` is not a legal value of `governance.scan.results.api_key`
+     --> tollbridge.toml:3:23
+      |
+    3 | results = { api_key = "hide" }
+      |                       ^^^^^^ no such value
+      |
+      = help: the legal values are "off", "report", "redact" and "block"
+
+    3 mistakes
+    "#);
+}
+
+#[test]
+fn classes_of_ones_own() {
+    let report = toml(
+        r#"
+        [governance.scan.custom]
+        email = "a"
+        "two words" = "b"
+        open = "(a"
+        empty = "a*"
+        [governance.scan.dictionaries]
+        open = ["a"]
+        none = []
+        blank = [" "]
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `email` cannot be a class of your own
+     --> tollbridge.toml:2:1
+      |
+    2 | email = "a"
+      | ^^^^^ a class of this name exists already
+
+    error: `two words` cannot be a class of your own
+     --> tollbridge.toml:3:1
+      |
+    3 | "two words" = "b"
+      | ^^^^^^^^^^^ names have 1 to 64 letters, digits, `_` and `-`
+
+    error: `(a` is not a regular expression
+     --> tollbridge.toml:4:8
+      |
+    4 | open = "(a"
+      |        ^^^^ unclosed group
+      |
+      = help: the syntax is that of RE2: no look-around, no references back
+
+    error: `a*` matches everywhere
+     --> tollbridge.toml:5:9
+      |
+    5 | empty = "a*"
+      |         ^^^^ it matches the empty text
+
+    error: two classes are called `open`
+     --> tollbridge.toml:7:1
+      |
+    4 | open = "(a"
+      | ---- and this one
+    ...
+    7 | open = ["a"]
+      | ^^^^ this one
+
+    error: `governance.scan.dictionaries.none` is empty
+     --> tollbridge.toml:8:8
+      |
+    8 | none = []
+      |        ^^ a dictionary has words
+
+    error: `governance.scan.dictionaries.blank[0]` is empty
+     --> tollbridge.toml:9:10
+      |
+    9 | blank = [" "]
+      |          ^^^ write a text, or leave it out
+
+    7 mistakes
+    "#);
+}
+
+#[test]
+fn other_slips() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `DE` is not a country
+     --> tollbridge.toml:3:23
+      |
+    3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+      |                       ^^^^ two letters of ISO 3166, in lower case
+      |
+      = help: write "de"
+
+    error: `germany` is not a country
+     --> tollbridge.toml:3:29
+      |
+    3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+      |                             ^^^^^^^^^ two letters of ISO 3166, in lower case
+      |
+      = help: write for example "us"
+
+    error: `text` is not a MIME type
+     --> tollbridge.toml:3:51
+      |
+    3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+      |                                                   ^^^^^^ a type, `/` and a subtype are needed
+      |
+      = help: write for example "text/*" or "application/json"
+
+    error: `text/[a` is not a glob
+     --> tollbridge.toml:3:59
+      |
+    3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+      |                                                           ^^^^^^^^^ unclosed character class; missing ']'
+      |
+      = help: `*`, `?`, `[a-z]` and `{a,b}` are special; `\` escapes them
+
+    error: `servers.a.scan.allow[0]` is empty
+     --> tollbridge.toml:3:80
+      |
+    3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+      |                                                                                ^^ write a text, or leave it out
+
+    error: `stars` is not a legal value of `servers.a.scan.mask`
+     --> tollbridge.toml:3:92
+      |
+    3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
+      |                                                                                            ^^^^^^^ no such value
+      |
+      = help: the legal values are "length" and "type"
+
+    6 mistakes
+    "#);
+}

@@ -17,7 +17,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names::ServerName;
+use crate::names::{ProfileName, ServerName};
 
 pub use child_env::child_environment;
 pub use display::Shown;
@@ -84,6 +84,8 @@ pub struct Config {
     pub naming: Naming,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
+    /// Named views of the catalog.
+    pub profiles: IndexMap<ProfileName, Profile>,
 }
 
 /// What is logged, and how.

@@ -18,8 +18,8 @@ use tokio::{
 
 use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
-    catalog::{Catalog, Kind, Listing, Offer},
-    config::Naming,
+    catalog::{Catalog, Kind, Listing, Offer, Profiles},
+    config::{self, Config, Naming},
     names::{Scope, ServerName},
     task::Tasks,
 };
@@ -35,7 +35,9 @@ const RELIST_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Board {
     naming: Naming,
-    order: Vec<ServerName>,
+    profiles: Profiles,
+    /// The servers in the config's order.
+    servers: Vec<(ServerName, Arc<config::Server>)>,
     offers: Mutex<HashMap<ServerName, Offer>>,
     current: ArcSwap<Catalog>,
     changed: watch::Sender<u64>,
@@ -46,14 +48,19 @@ pub struct Board {
 
 impl Board {
     /// An empty catalog that waits for every enabled server.
-    pub fn new(naming: &Naming, backends: &Backends) -> Self {
+    pub fn new(config: &Config, backends: &Backends) -> Self {
         let enabled = backends.all().filter(|backend| backend.config.enabled);
         let awaited = enabled.map(|backend| backend.name.clone()).collect();
+        let servers = backends.all();
+        let servers = servers.map(|backend| (backend.name.clone(), Arc::clone(&backend.config)));
+        let profiles = Profiles::new(&config.profiles);
+        let empty = Catalog::build_with(&config.naming, &profiles, &[]);
         Self {
-            naming: naming.clone(),
-            order: backends.all().map(|backend| backend.name.clone()).collect(),
+            naming: config.naming.clone(),
+            profiles,
+            servers: servers.collect(),
             offers: Mutex::default(),
-            current: ArcSwap::from_pointee(Catalog::build(naming, &[])),
+            current: ArcSwap::from_pointee(empty),
             changed: watch::channel(0).0,
             awaited: watch::channel(awaited).0,
             start: Instant::now(),
@@ -63,6 +70,11 @@ impl Board {
     /// The current snapshot.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load_full()
+    }
+
+    /// The profiles that have a route.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
     }
 
     /// Tells of every new snapshot.
@@ -75,6 +87,9 @@ impl Board {
     pub async fn settled(&self, scope: &Scope, patience: Duration) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
             Scope::All => awaited.is_empty(),
+            Scope::Profile(profile) => !self.servers.iter().any(|(name, config)| {
+                awaited.contains(name) && self.profiles.takes(profile, &config.tags)
+            }),
             Scope::Server(server) => !awaited.contains(server),
         };
         if settled(&self.awaited.borrow()) {
@@ -118,12 +133,12 @@ impl Board {
 
     fn rebuild(&self, offers: &HashMap<ServerName, Offer>) {
         let ordered: Vec<Offer> = self
-            .order
+            .servers
             .iter()
-            .filter_map(|server| offers.get(server).cloned())
+            .filter_map(|(server, _)| offers.get(server).cloned())
             .collect();
-        self.current
-            .store(Arc::new(Catalog::build(&self.naming, &ordered)));
+        let catalog = Catalog::build_with(&self.naming, &self.profiles, &ordered);
+        self.current.store(Arc::new(catalog));
         self.changed.send_modify(|count| *count += 1);
     }
 

@@ -90,6 +90,7 @@ pub(super) fn config(
         list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
         servers: resolver.servers(file.servers, &root.key("servers")),
         naming,
+        profiles: indexmap::IndexMap::new(),
     };
     prefix::check(&config, &root, resolver.findings);
     config

@@ -12,5 +12,6 @@ mod eras;
 mod fidelity;
 mod order;
 mod parties;
+mod profiles;
 mod sessions;
 mod upstream;

@@ -5,8 +5,8 @@ use std::{fmt::Write, net::SocketAddr, sync::Arc, time::Duration};
 use serde_json::Value;
 use tollbridge::{
     app::{self, Running, Surroundings},
-    config::{self, Config, Environment, Format, Source},
-    names::{Scope, ServerName},
+    config::{self, Config, Environment, Format, Profile, Source},
+    names::{ProfileName, Scope, ServerName},
 };
 
 use super::{
@@ -20,6 +20,7 @@ use super::{
 pub(crate) struct TestGateway {
     top: String,
     servers: String,
+    profiles: Vec<(ProfileName, Profile)>,
 }
 
 impl TestGateway {
@@ -28,6 +29,7 @@ impl TestGateway {
         Self {
             top: "listen = \"127.0.0.1:0\"\ndrain_timeout = \"0s\"\n".to_owned(),
             servers: String::new(),
+            profiles: Vec::new(),
         }
     }
 
@@ -59,7 +61,14 @@ impl TestGateway {
         self
     }
 
-    /// The text of the config.
+    /// Adds a profile.
+    pub(crate) fn profile(mut self, name: &str, profile: Profile) -> Self {
+        let name = ProfileName::parse(name).unwrap();
+        self.profiles.push((name, profile));
+        self
+    }
+
+    /// The text of the config, but for its profiles.
     pub(crate) fn text(&self) -> String {
         format!("{}{}", self.top, self.servers)
     }
@@ -71,10 +80,12 @@ impl TestGateway {
             text: self.text(),
             directory: ".".into(),
         };
-        match config::parse([source], &Environment::default()) {
+        let mut config = match config::parse([source], &Environment::default()) {
             Ok(loaded) => loaded.config,
             Err(mistakes) => panic!("{mistakes}\n{}", self.text()),
-        }
+        };
+        config.profiles.extend(self.profiles.iter().cloned());
+        config
     }
 
     /// Starts it; its servers may still be connecting.

@@ -84,6 +84,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "governance",
         &[
             "router",
+            "catalog",
             "session",
             "store",
             "audit",

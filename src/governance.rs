@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod policy;
+pub mod rate;
 
 use crate::{
     mcp::{Outcome, RpcError},

@@ -13,6 +13,7 @@ mod mirror;
 mod naming;
 mod pattern;
 mod problem;
+mod profile;
 mod resources;
 pub mod rewrite;
 mod uri;
@@ -28,6 +29,7 @@ pub use header::{HeaderFault, HeaderParam, ParamKind};
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
 pub use problem::{Cause, Outcome, Problem};
+pub use profile::Profiles;
 pub use resources::Lookup;
 pub use uri::UriMap;
 pub use view::{Entry, Freshness, Page, View};
@@ -36,7 +38,8 @@ pub use crate::names::Scope;
 
 use crate::config::{self, ItemRules, Naming};
 use crate::mcp::json::Raw;
-use crate::names::ServerName;
+use crate::names::{ProfileName, ServerName};
+use profile::ProfileView;
 use resources::Routes;
 use view::Shelf;
 
@@ -45,6 +48,7 @@ use view::Shelf;
 pub struct Catalog {
     merged: Tables,
     servers: HashMap<ServerName, Tables>,
+    profiles: HashMap<ProfileName, ProfileView>,
     routes: Routes,
     problems: Vec<Problem>,
     version: u64,
@@ -64,7 +68,12 @@ struct Tables {
 impl Catalog {
     /// Builds the snapshot of `offers`, which stand in the config's order and have distinct names.
     pub fn build(naming: &Naming, offers: &[Offer]) -> Self {
-        merge::build(naming, offers)
+        Self::build_with(naming, &Profiles::default(), offers)
+    }
+
+    /// The same, with the views of `profiles`.
+    pub fn build_with(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Self {
+        merge::build(naming, profiles, offers)
     }
 
     /// The list of `kind` on the route of `scope`; empty for a server that is not in the snapshot.
@@ -90,7 +99,12 @@ impl Catalog {
     /// A server may serve more than it lists, so a URI that is found need not exist.
     pub fn resource(&self, scope: &Scope, uri: &str) -> Lookup {
         match scope {
-            Scope::All => self.routes.find(uri),
+            Scope::All => self.routes.find(uri, &|_, _, _| true),
+            Scope::Profile(name) => self.profiles.get(name).map_or(Lookup::NotFound, |view| {
+                self.routes.find(uri, &|at, exposed, original| {
+                    view.shows_resource(&self.routes.sites[at], exposed, original)
+                })
+            }),
             Scope::Server(_) => self
                 .tables(scope)
                 .and_then(|tables| tables.site)
@@ -102,7 +116,7 @@ impl Catalog {
     pub fn uris(&self, scope: &Scope, server: &ServerName) -> &UriMap {
         const IDENTITY: &UriMap = &UriMap::identity();
         match scope {
-            Scope::All => self
+            Scope::All | Scope::Profile(_) => self
                 .servers
                 .get(server)
                 .and_then(|tables| tables.site)
@@ -111,10 +125,26 @@ impl Catalog {
         }
     }
 
-    /// The same, to be kept; `None` where URIs stay as they are.
+    /// Whether clients of `scope` may know of the resource that `server` calls `original`.
+    pub fn shows_resource(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
+        match scope {
+            Scope::All => true,
+            Scope::Profile(name) => {
+                let site = self.servers.get(server).and_then(|tables| tables.site);
+                let (Some(view), Some(at)) = (self.profiles.get(name), site) else {
+                    return false;
+                };
+                let site = &self.routes.sites[at];
+                view.shows_resource(site, &site.uris.expose(original), original)
+            }
+            Scope::Server(own) => own == server,
+        }
+    }
+
+    /// Like [`uris`](Self::uris), to be kept; `None` where URIs stay as they are.
     pub fn uri_map(&self, scope: &Scope, server: &ServerName) -> Option<Arc<UriMap>> {
         let site = match scope {
-            Scope::All => self.servers.get(server)?.site?,
+            Scope::All | Scope::Profile(_) => self.servers.get(server)?.site?,
             Scope::Server(_) => return None,
         };
         Some(Arc::clone(&self.routes.sites[site].uris)).filter(|uris| !uris.is_identity())
@@ -145,6 +175,7 @@ impl Catalog {
     fn tables(&self, scope: &Scope) -> Option<&Tables> {
         match scope {
             Scope::All => Some(&self.merged),
+            Scope::Profile(profile) => self.profiles.get(profile).map(|view| &view.tables),
             Scope::Server(server) => self.servers.get(server),
         }
     }
@@ -394,6 +425,11 @@ pub struct Tool {
     pub original: Arc<str>,
     /// What clients of the route call it.
     pub exposed: Arc<str>,
+    /// What clients of merged routes call it, by which policies know it; empty where these do not
+    /// list it.
+    pub merged: Arc<str>,
+    /// What the profile of the route calls it, where it renames it; else empty.
+    pub alias: Arc<str>,
     /// Its entry in the route's list.
     pub item: Raw,
     /// Its entry in the server's own list.
@@ -413,6 +449,11 @@ pub struct Prompt {
     pub original: Arc<str>,
     /// What clients of the route call it.
     pub exposed: Arc<str>,
+    /// What clients of merged routes call it, by which policies know it; empty where these do not
+    /// list it.
+    pub merged: Arc<str>,
+    /// What the profile of the route calls it, where it renames it; else empty.
+    pub alias: Arc<str>,
     /// Its entry in the route's list.
     pub item: Raw,
     /// Its entry in the server's own list.

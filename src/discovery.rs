@@ -23,8 +23,8 @@ use tokio::{
 
 use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
-    catalog::{Audience, Catalog, Kind, Listing, Offer},
-    config::Naming,
+    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles},
+    config::{self, Config, Naming},
     lock::lock,
     names::{Scope, ServerName},
     task::Tasks,
@@ -41,7 +41,9 @@ const RELIST_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Board {
     naming: Naming,
-    order: Vec<ServerName>,
+    profiles: Profiles,
+    /// The servers in the config's order.
+    servers: Vec<(ServerName, Arc<config::Server>)>,
     offers: Mutex<Offers>,
     current: ArcSwap<Snapshots>,
     changed: watch::Sender<u64>,
@@ -68,14 +70,19 @@ struct Snapshots {
 
 impl Board {
     /// An empty catalog that waits for every enabled server.
-    pub fn new(naming: &Naming, backends: &Backends) -> Self {
+    pub fn new(config: &Config, backends: &Backends) -> Self {
         let enabled = backends.all().filter(|backend| backend.config.enabled);
         let awaited = enabled.map(|backend| backend.name.clone()).collect();
+        let servers = backends.all();
+        let servers = servers.map(|backend| (backend.name.clone(), Arc::clone(&backend.config)));
+        let profiles = Profiles::new(&config.profiles);
+        let empty = Snapshots::build(&config.naming, &profiles, &[], &HashMap::new());
         Self {
-            naming: naming.clone(),
-            order: backends.all().map(|backend| backend.name.clone()).collect(),
+            naming: config.naming.clone(),
+            profiles,
+            servers: servers.collect(),
             offers: Mutex::default(),
-            current: ArcSwap::from_pointee(Snapshots::build(naming, &[], &HashMap::new())),
+            current: ArcSwap::from_pointee(empty),
             changed: watch::channel(0).0,
             awaited: watch::channel(awaited).0,
             able_came: watch::channel(false).0,
@@ -104,6 +111,11 @@ impl Board {
             .send_if_modified(|came| !std::mem::replace(came, true));
     }
 
+    /// The profiles that have a route.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
     /// Tells of every new snapshot.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -114,6 +126,9 @@ impl Board {
     pub async fn settled(&self, scope: &Scope, patience: Duration) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
             Scope::All => awaited.is_empty(),
+            Scope::Profile(profile) => !self.servers.iter().any(|(name, config)| {
+                awaited.contains(name) && self.profiles.takes(profile, &config.tags)
+            }),
             Scope::Server(server) => !awaited.contains(server),
         };
         if settled(&self.awaited.borrow()) {
@@ -177,11 +192,11 @@ impl Board {
 
     fn rebuild(&self, offers: &Offers) {
         let ordered: Vec<Offer> = self
-            .order
+            .servers
             .iter()
-            .filter_map(|server| offers.plain.get(server).cloned())
+            .filter_map(|(server, _)| offers.plain.get(server).cloned())
             .collect();
-        let snapshots = Snapshots::build(&self.naming, &ordered, &offers.able);
+        let snapshots = Snapshots::build(&self.naming, &self.profiles, &ordered, &offers.able);
         self.current.store(Arc::new(snapshots));
         self.changed.send_modify(|count| *count += 1);
     }
@@ -192,8 +207,13 @@ impl Board {
 }
 
 impl Snapshots {
-    fn build(naming: &Naming, offers: &[Offer], able: &HashMap<ServerName, Listing>) -> Self {
-        let plain = Arc::new(Catalog::build(naming, offers));
+    fn build(
+        naming: &Naming,
+        profiles: &Profiles,
+        offers: &[Offer],
+        able: &HashMap<ServerName, Listing>,
+    ) -> Self {
+        let plain = Arc::new(Catalog::build_with(naming, profiles, offers));
         if !offers.iter().any(|offer| able.contains_key(&offer.server)) {
             let able = Arc::clone(&plain);
             return Self { plain, able };
@@ -204,7 +224,7 @@ impl Snapshots {
             }
             offer
         });
-        let able = Catalog::build(naming, &extended.collect::<Vec<_>>());
+        let able = Catalog::build_with(naming, profiles, &extended.collect::<Vec<_>>());
         Self {
             plain,
             able: Arc::new(able),

@@ -3,6 +3,10 @@
 //! [`Governance::admit`] alone can make an [`Admitted`], and `backend::Backends::forward` accepts
 //! nothing else: an ungoverned call does not compile. The present policy admits everything.
 
+pub mod arguments;
+pub mod policy;
+pub mod rate;
+
 use crate::{
     mcp::{Outcome, RpcError},
     router::Routed,

@@ -24,7 +24,7 @@ use crate::{
     auth::Agent,
     config::{Config, Limits},
     mcp::{RpcError, envelope},
-    names::{Scope, ServerName},
+    names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
     status::Status,
     task::Tasks,
@@ -97,7 +97,11 @@ impl Edge {
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
         {
-            return text(StatusCode::NOT_FOUND, "there is no such server");
+            let what = match scope {
+                Scope::All | Scope::Server(_) => "there is no such server",
+                Scope::Profile(_) => "there is no such profile",
+            };
+            return text(StatusCode::NOT_FOUND, what);
         }
         if !route.takes(request.method()) {
             return wrong_verb(route.verbs());
@@ -126,7 +130,6 @@ enum Route {
 
 impl Route {
     fn parse(path: &str) -> Option<Self> {
-        let server = |name: &str| ServerName::parse(name).ok().map(Scope::Server);
         match path.strip_suffix('/').unwrap_or(path) {
             "/mcp" => Some(Self::Mcp(Scope::All)),
             "/sse" => Some(Self::Sse(Scope::All)),
@@ -135,11 +138,11 @@ impl Route {
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
             path => {
-                if let Some(name) = path.strip_prefix("/mcp/servers/") {
-                    return server(name).map(Self::Mcp);
+                if let Some(part) = path.strip_prefix("/mcp/") {
+                    return part_of_catalog(part).map(Self::Mcp);
                 }
-                path.strip_prefix("/sse/servers/")
-                    .and_then(server)
+                path.strip_prefix("/sse/")
+                    .and_then(part_of_catalog)
                     .map(Self::Sse)
             }
         }
@@ -173,6 +176,15 @@ impl Route {
             Self::Health | Self::Messages | Self::Ready | Self::Status => None,
         }
     }
+}
+
+/// The scope that the end of a path names.
+fn part_of_catalog(path: &str) -> Option<Scope> {
+    if let Some(name) = path.strip_prefix("servers/") {
+        return ServerName::parse(name).ok().map(Scope::Server);
+    }
+    let name = path.strip_prefix("profiles/")?;
+    ProfileName::parse(name).ok().map(Scope::Profile)
 }
 
 /// Bytes of all names and values.
@@ -245,6 +257,12 @@ mod tests {
         check("/mcp/", Some(Route::Mcp(Scope::All)));
         check("/mcp/servers/gh", Some(Route::Mcp(one())));
         check("/sse/servers/gh", Some(Route::Sse(one())));
+        let reading = || Scope::Profile(ProfileName::parse("reading").unwrap());
+        check("/mcp/profiles/reading", Some(Route::Mcp(reading())));
+        check("/sse/profiles/reading/", Some(Route::Sse(reading())));
+        check("/mcp/profiles/", None);
+        check("/mcp/profiles/a/b", None);
+        check("/mcp/others/a", None);
         check("/messages/", Some(Route::Messages));
         check("/", Some(Route::Status));
         check("/mcp/servers/", None);

@@ -70,6 +70,8 @@ pub enum InvalidServerName {
 pub enum Scope {
     /// Everything, merged, under exposed names.
     All,
+    /// What one profile shows of it, under the names that the profile gives.
+    Profile(ProfileName),
     /// One server, under its own names.
     Server(ServerName),
 }

@@ -44,7 +44,7 @@ impl Proxy {
     pub fn new(config: &Config, backends: Backends, tasks: &Tasks) -> Self {
         Self {
             governance: Governance::default(),
-            board: Arc::new(Board::new(&config.naming, &backends)),
+            board: Arc::new(Board::new(config, &backends)),
             backends,
             sessions: Sessions::new(config.limits.sessions_per_agent),
             first_list_wait: config.first_list_wait,
@@ -95,6 +95,7 @@ impl Proxy {
     pub fn has(&self, scope: &Scope) -> bool {
         match scope {
             Scope::All => true,
+            Scope::Profile(profile) => self.board.profiles().has(profile),
             Scope::Server(server) => self.backends.get(server).is_some(),
         }
     }
@@ -185,7 +186,7 @@ impl Proxy {
     pub fn introduce(&self, scope: &Scope, era: Era) -> Introduction {
         let catalog = self.board.catalog();
         let known = match scope {
-            Scope::All => None,
+            Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
                 .backends
                 .get(server)

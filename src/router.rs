@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::{
-    catalog::{Catalog, HeaderParam, Lookup, Tool, UriMap, rewrite},
+    catalog::{Catalog, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
     mcp::{Method, Raw, RpcError, error, json::Patch},
     names::{Scope, ServerName},
     session::Call,
@@ -22,6 +22,8 @@ pub struct Routed {
     pub server: ServerName,
     /// The tool, when one is called.
     pub tool: Option<Arc<Tool>>,
+    /// The item that is used; `None` for methods that concern a whole server.
+    pub subject: Option<Subject>,
     /// The params in the server's own names.
     pub params: Option<Raw>,
     /// How URIs in what comes back become exposed ones; `None` leaves them alone.
@@ -32,6 +34,54 @@ impl Routed {
     /// The arguments that travel in headers too (2026-07-28).
     pub fn header_params(&self) -> &[HeaderParam] {
         self.tool.as_ref().map_or(&[], |tool| &tool.headers)
+    }
+}
+
+/// The item that a call uses, by all of its names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Subject {
+    /// What it is; completion of a URI is about a template.
+    pub kind: Kind,
+    /// Its name or URI on merged routes; empty where they do not list it.
+    pub merged: Arc<str>,
+    /// What the profile of the route calls it, where it renames it; else empty.
+    pub alias: Arc<str>,
+    /// What its server calls it.
+    pub original: Arc<str>,
+}
+
+impl Subject {
+    fn of_tool(tool: &Tool) -> Self {
+        Self {
+            kind: Kind::Tools,
+            merged: tool.merged.clone(),
+            alias: tool.alias.clone(),
+            original: tool.original.clone(),
+        }
+    }
+
+    fn of_prompt(prompt: &Prompt) -> Self {
+        Self {
+            kind: Kind::Prompts,
+            merged: prompt.merged.clone(),
+            alias: prompt.alias.clone(),
+            original: prompt.original.clone(),
+        }
+    }
+
+    fn of_resource(kind: Kind, server: &ServerName, original: &str, catalog: &Catalog) -> Self {
+        let uris = catalog.uris(&Scope::All, server);
+        let merged = if kind == Kind::Templates {
+            uris.expose_template(original)
+        } else {
+            uris.expose(original)
+        };
+        Self {
+            kind,
+            merged: merged.into(),
+            alias: Arc::default(),
+            original: original.into(),
+        }
     }
 }
 
@@ -60,6 +110,7 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> 
         Ok(Target {
             server,
             tool,
+            subject,
             params,
         }) => {
             let uris = catalog.uri_map(&call.scope, &server);
@@ -71,6 +122,7 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> 
                 call,
                 server,
                 tool,
+                subject,
                 params,
                 uris,
             })
@@ -90,6 +142,7 @@ pub fn unknown_method(method: &Method) -> RpcError {
 struct Target {
     server: ServerName,
     tool: Option<Arc<Tool>>,
+    subject: Option<Subject>,
     params: Option<Raw>,
 }
 
@@ -106,6 +159,7 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     Ok(Target {
         server: tool.server.clone(),
         params,
+        subject: Some(Subject::of_tool(tool)),
         tool: Some(Arc::clone(tool)),
     })
 }
@@ -122,6 +176,7 @@ fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcEr
     Ok(Target {
         server: prompt.server.clone(),
         params,
+        subject: Some(Subject::of_prompt(prompt)),
         tool: None,
     })
 }
@@ -129,9 +184,11 @@ fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcEr
 fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     let uri = Named::of(call, &["uri"])?;
     let (server, original) = find_resource(call, catalog, &uri.text)?;
+    let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);
     Ok(Target {
         server,
         params: Some(uri.replaced(&original)),
+        subject: Some(subject),
         tool: None,
     })
 }
@@ -139,9 +196,11 @@ fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
 fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     if let Ok(uri) = Named::of(call, &["ref", "uri"]) {
         let (server, original) = find_resource(call, catalog, &uri.text)?;
+        let subject = Subject::of_resource(Kind::Templates, &server, &original, catalog);
         return Ok(Target {
             server,
             params: Some(uri.replaced(&original)),
+            subject: Some(subject),
             tool: None,
         });
     }
@@ -183,9 +242,10 @@ fn whole_server(call: &Call) -> Result<Target, RpcError> {
         Scope::Server(server) => Ok(Target {
             server: server.clone(),
             tool: None,
+            subject: None,
             params: call.params.clone(),
         }),
-        Scope::All => Err(unknown_method(&call.method)),
+        Scope::All | Scope::Profile(_) => Err(unknown_method(&call.method)),
     }
 }
 

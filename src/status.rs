@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Report, State},
-    catalog::Kind,
+    catalog::{Catalog, Kind},
     clock,
     names::Scope,
     proxy::Proxy,
@@ -38,6 +38,9 @@ pub struct Overview {
     pub sessions: Vec<SessionReport>,
     /// What the merged routes list.
     pub listed: Counts,
+    /// What each profile lists.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<ProfileReport>,
     /// Every server.
     pub servers: Vec<ServerReport>,
 }
@@ -53,6 +56,15 @@ pub struct ServerReport {
     /// What is odd about its items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+}
+
+/// One profile.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProfileReport {
+    /// Its name.
+    pub name: String,
+    /// What it lists.
+    pub listed: Counts,
 }
 
 /// Items of each kind.
@@ -143,7 +155,11 @@ impl Status {
                 problems: problems.map(ToString::to_string).collect(),
             }
         });
-        let listed = |kind| catalog.list(&Scope::All, kind).len();
+        let profiles = self.proxy.board().profiles().names();
+        let profiles = profiles.map(|name| ProfileReport {
+            name: name.to_string(),
+            listed: counts(&catalog, &Scope::Profile(name.clone())),
+        });
         Overview {
             version: env!("CARGO_PKG_VERSION"),
             status: if self.draining.is_cancelled() {
@@ -156,12 +172,8 @@ impl Status {
             started_at: self.started_at.to_string(),
             uptime_seconds: self.start.elapsed().as_secs(),
             sessions: self.sessions(),
-            listed: Counts {
-                tools: listed(Kind::Tools),
-                resources: listed(Kind::Resources),
-                templates: listed(Kind::Templates),
-                prompts: listed(Kind::Prompts),
-            },
+            listed: counts(&catalog, &Scope::All),
+            profiles: profiles.collect(),
             servers: servers.collect(),
         }
     }
@@ -207,6 +219,16 @@ impl Status {
             resources = overview.listed.resources,
             prompts = overview.listed.prompts,
         )
+    }
+}
+
+fn counts(catalog: &Catalog, scope: &Scope) -> Counts {
+    let listed = |kind| catalog.list(scope, kind).len();
+    Counts {
+        tools: listed(Kind::Tools),
+        resources: listed(Kind::Resources),
+        templates: listed(Kind::Templates),
+        prompts: listed(Kind::Prompts),
     }
 }
 

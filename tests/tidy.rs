@@ -86,6 +86,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "governance",
         &[
             "router",
+            "catalog",
             "session",
             "store",
             "audit",

@@ -16,7 +16,10 @@ pub const MERGED_CHARACTERS_MAX: usize = 65_536;
 const HEADING: &str = "# Server ";
 
 /// The instructions of all `offers` that put something on merged routes, in the config's order.
-pub(super) fn merge(offers: &[Offer], problems: &mut Vec<Problem>) -> Option<String> {
+pub(super) fn merge<'o>(
+    offers: impl IntoIterator<Item = &'o Offer>,
+    problems: &mut Vec<Problem>,
+) -> Option<String> {
     let mut merged = String::new();
     let mut room = MERGED_CHARACTERS_MAX;
     for offer in offers {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    ByKind, Catalog, Cause, Entry, Freshness, Kind, Offer, Outcome, Problem, Prompt, Tables, Tool,
-    instructions,
+    ByKind, Catalog, Cause, Entry, Freshness, Kind, Offer, Outcome, Problem, Profiles, Prompt,
+    Tables, Tool, instructions,
     item::{self, Filter, Item},
     naming::{self, Claim, Template, Verdict},
     pattern::Pattern,
@@ -34,11 +34,13 @@ struct Placed<'a> {
     part: usize,
     item: &'a Item<'a>,
     exposed: Arc<str>,
+    /// The name or URI on merged routes, empty where these have none for it.
+    merged: Arc<str>,
     /// The name that the operator gave a resource, for people.
     label: Option<&'a str>,
 }
 
-pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
+pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Catalog {
     let mut problems = Vec::new();
     let mut parts: Vec<Part<'_>> = offers
         .iter()
@@ -46,12 +48,9 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
         .collect();
     settle_prefixes(&mut parts, &mut problems);
     let uri_verdicts = map_uris(naming, &mut parts);
-    let mut servers = HashMap::with_capacity(parts.len());
-    for (at, part) in parts.iter().enumerate() {
-        servers.insert(part.offer.server.clone(), own_tables(at, &parts));
-    }
     let mut routes = Routes::new(parts.iter().map(site).collect(), naming.namespace_resources);
     let mut merged = Tables::default();
+    let mut names = ByKind::from_fn(|_| HashMap::new());
     for kind in Kind::ALL {
         let mut placed = match kind {
             Kind::Tools | Kind::Prompts => place_named(naming, kind, &parts, &mut problems),
@@ -72,18 +71,35 @@ pub(super) fn build(naming: &Naming, offers: &[Offer]) -> Catalog {
         };
         placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
         merged.fill(kind, &placed, &parts, |at| &parts[at].uris);
-        merged.shelves[kind].freshness = merged_freshness(kind, &parts);
+        merged.shelves[kind].freshness = merged_freshness(kind, offers);
+        let known = placed.iter().map(|placed| {
+            let key = (placed.part, placed.item.original.clone());
+            (key, placed.exposed.clone())
+        });
+        names[kind] = known.collect();
     }
     merged.instructions = instructions::merge(offers, &mut problems);
-    let version = version(offers, &merged, &servers);
-    Catalog {
+    let own = |at| own_tables(at, &parts, &names);
+    let servers: HashMap<ServerName, Tables> = parts
+        .iter()
+        .enumerate()
+        .map(|(at, part)| (part.offer.server.clone(), own(at)))
+        .collect();
+    let profiles = profiles.views(&merged, offers, &mut problems);
+    let mut catalog = Catalog {
         merged,
         servers,
+        profiles,
         routes,
         problems,
-        version,
-    }
+        version: 0,
+    };
+    catalog.version = version(&catalog);
+    catalog
 }
+
+/// The merged names of tools and prompts: position of the part, original name -> exposed name.
+type Names = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
 
 fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
     let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind)));
@@ -232,11 +248,12 @@ fn place_uris<'a>(
 fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> Vec<Placed<'a>> {
     let named = items.into_iter().zip(names);
     let placed = named.filter_map(|((part, item), name)| {
-        let exposed = name?.into();
+        let exposed: Arc<str> = name?.into();
         let label = item.label;
         Some(Placed {
             part,
             item,
+            merged: exposed.clone(),
             exposed,
             label,
         })
@@ -303,7 +320,7 @@ fn rivals(
 }
 
 /// What the route of one server shows, in the server's own order.
-fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
+fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
     const IDENTITY: &UriMap = &UriMap::identity();
     let part = &parts[at];
     let listing = &part.offer.listing;
@@ -319,6 +336,7 @@ fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
             item,
             // Nothing is renamed on the route of one server.
             exposed: item.original.clone(),
+            merged: merged_name(kind, at, item, part, names),
             label: None,
         });
         tables.fill(kind, &placed.collect::<Vec<_>>(), parts, |_| IDENTITY);
@@ -327,6 +345,19 @@ fn own_tables(at: usize, parts: &[Part<'_>]) -> Tables {
         tables.shelves[kind].rest = page.and_then(|page| page.rest.clone());
     }
     tables
+}
+
+/// What policies know an item by: the exposed URI of a resource whether it is listed or not, since
+/// one that is not listed may be read as well.
+fn merged_name(kind: Kind, at: usize, item: &Item<'_>, part: &Part<'_>, names: &Names) -> Arc<str> {
+    match kind {
+        Kind::Tools | Kind::Prompts => {
+            let known = names[kind].get(&(at, item.original.clone()));
+            known.cloned().unwrap_or_default()
+        }
+        Kind::Resources => part.uris.expose(&item.original).into(),
+        Kind::Templates => part.uris.expose_template(&item.original).into(),
+    }
 }
 
 impl Tables {
@@ -342,11 +373,14 @@ impl Tables {
                  part,
                  item,
                  exposed,
+                 merged,
                  label,
              }| Entry {
                 server: parts[*part].offer.server.clone(),
                 original: item.original.clone(),
                 exposed: exposed.clone(),
+                merged: merged.clone(),
+                alias: Arc::default(),
                 item: item.render(exposed, *label, uris(*part)),
                 digest: 0,
             },
@@ -374,6 +408,8 @@ fn tool(entry: &Entry, item: &Item<'_>) -> Tool {
         server: entry.server.clone(),
         original: entry.original.clone(),
         exposed: entry.exposed.clone(),
+        merged: entry.merged.clone(),
+        alias: entry.alias.clone(),
         item: entry.item.clone(),
         source: item.source.clone(),
         headers: item.headers.clone(),
@@ -386,6 +422,8 @@ fn prompt(entry: &Entry, item: &Item<'_>) -> Prompt {
         server: entry.server.clone(),
         original: entry.original.clone(),
         exposed: entry.exposed.clone(),
+        merged: entry.merged.clone(),
+        alias: entry.alias.clone(),
         item: entry.item.clone(),
         source: item.source.clone(),
     }
@@ -413,18 +451,22 @@ fn site(part: &Part<'_>) -> Site {
             .map(|item| Pattern::parse(&item.original))
             .collect(),
         visible: part.offer.exposes(Kind::Resources),
+        tags: part.offer.config.tags.clone(),
     }
 }
 
 /// The least of all parts: the shortest time, and public only when every part is. A part that says
 /// nothing counts as stale and private.
-fn merged_freshness(kind: Kind, parts: &[Part<'_>]) -> Freshness {
-    let shown = parts.iter().filter(|part| part.offer.exposes(kind));
-    let listed = shown.filter(|part| {
-        let listing = &part.offer.listing;
+pub(super) fn merged_freshness<'o>(
+    kind: Kind,
+    offers: impl IntoIterator<Item = &'o Offer>,
+) -> Freshness {
+    let shown = offers.into_iter().filter(|offer| offer.exposes(kind));
+    let listed = shown.filter(|offer| {
+        let listing = &offer.listing;
         listing.pages[kind].is_some() || !listing.items(kind).is_empty()
     });
-    let each = listed.map(|part| freshness(part.offer.listing.pages[kind].as_ref()));
+    let each = listed.map(|offer| freshness(offer.listing.pages[kind].as_ref()));
     let least = each.reduce(|a, b| Freshness {
         ttl_ms: a.ttl_ms.min(b.ttl_ms),
         public: a.public && b.public,
@@ -439,13 +481,17 @@ fn freshness(page: Option<&super::FirstPage>) -> Freshness {
     }
 }
 
-fn version(offers: &[Offer], merged: &Tables, servers: &HashMap<ServerName, Tables>) -> u64 {
+fn version(catalog: &Catalog) -> u64 {
+    let servers = catalog.servers.iter();
+    let servers = servers.map(|(name, tables)| ("server", name.as_str(), tables));
+    let profiles = catalog.profiles.iter();
+    let profiles = profiles.map(|(name, view)| ("profile", name.as_str(), &view.tables));
+    let mut routes: Vec<_> = servers.chain(profiles).collect();
+    routes.sort_by_key(|(route, name, _)| (*route, *name));
+    routes.push(("merged", "", &catalog.merged));
     let mut hasher = DefaultHasher::new();
-    let own = offers
-        .iter()
-        .map(|offer| (offer.server.as_str(), &servers[&offer.server]));
-    for (name, tables) in own.chain([("", merged)]) {
-        name.hash(&mut hasher);
+    for (route, name, tables) in routes {
+        (route, name).hash(&mut hasher);
         tables.instructions.hash(&mut hasher);
         for kind in Kind::ALL {
             hasher.write_u64(tables.shelves[kind].digest());

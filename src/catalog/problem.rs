@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::{HeaderFault, Kind};
-use crate::names::ServerName;
+use crate::names::{ProfileName, ServerName};
 
 /// One oddity in what a server offers.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -86,6 +86,20 @@ pub enum Cause {
         prefix: String,
         /// The one in use.
         used: String,
+    },
+    /// A `rename` of a profile gives the name to another item; the operator can mend it.
+    #[error(
+        "`{original}` is not served in the profile `{profile}`, which renames `{by}` to `{name}`"
+    )]
+    ProfileRenamedOver {
+        /// The profile.
+        profile: ProfileName,
+        /// The item that is left out, by its name on merged routes.
+        original: String,
+        /// The item that has the name, by its name on merged routes.
+        by: String,
+        /// The name.
+        name: String,
     },
     /// A `rename` of the config gives the name to another item; the operator can mend it.
     #[error("`{original}` is not served, since the config renames `{by}` to `{name}`")]

@@ -47,6 +47,8 @@ pub(super) struct Site {
     pub(super) templates: Vec<Pattern>,
     /// Whether merged routes show its resources.
     pub(super) visible: bool,
+    /// Labels of the server, which profiles choose by.
+    pub(super) tags: Vec<String>,
 }
 
 impl Site {
@@ -106,63 +108,113 @@ impl Routes {
         }
     }
 
-    /// Where `uri` leads on the merged route.
-    pub(super) fn find(&self, uri: &str) -> Lookup {
-        if let Some((at, original)) = self.listed.get(uri) {
-            return self.sites[*at].found(original);
+    /// Where `uri` leads on a merged route that shows what `sees` says.
+    pub(super) fn find(&self, uri: &str, sees: Sees<'_>) -> Lookup {
+        let found = match self.listed.get(uri) {
+            Some((at, original)) if sees(*at, uri, original) => {
+                return self.sites[*at].found(original);
+            }
+            Some(_) | None => self.unlisted(uri, sees),
+        };
+        match found {
+            Target::Found { at, original } if self.is_seen(at, &original, sees) => {
+                self.sites[at].found(&original)
+            }
+            Target::Ambiguous(sites) => Lookup::Ambiguous {
+                servers: sites
+                    .into_iter()
+                    .map(|at| self.sites[at].server.clone())
+                    .collect(),
+            },
+            Target::Found { .. } | Target::Nowhere => Lookup::NotFound,
         }
+    }
+
+    fn unlisted<'a>(&self, uri: &'a str, sees: Sees<'_>) -> Target<'a> {
         let owner = self.owner(uri);
         if self.namespaced {
-            return owner.map_or_else(
-                || self.claimed(uri),
-                |(site, inner)| within(site, uri, &inner),
-            );
+            return match owner {
+                Some((at, inner)) => self.within(at, uri, inner),
+                None => self.claimed(uri, sees),
+            };
         }
-        match (self.claimed(uri), owner) {
-            (Lookup::NotFound, Some((site, inner))) if site.claims(&inner) => site.found(&inner),
-            (Lookup::NotFound, _) => self
+        match (self.claimed(uri, sees), owner) {
+            (Target::Nowhere, Some((at, inner))) if self.sites[at].claims(&inner) => {
+                Target::Found {
+                    at,
+                    original: inner,
+                }
+            }
+            (Target::Nowhere, _) => self
                 .only_one()
-                .map_or(Lookup::NotFound, |site| site.own(uri)),
+                .map_or(Target::Nowhere, |at| self.own(at, uri.into())),
             (found, _) => found,
         }
     }
 
-    /// The server whose prefix `uri` carries, and what follows the prefix.
-    fn owner<'a>(&self, uri: &'a str) -> Option<(&Site, Cow<'a, str>)> {
-        let site = &self.sites[*self.owners.get(prefix_of(uri)?)?];
-        Some((site, site.uris.unprefixed(uri)?))
+    fn is_seen(&self, at: usize, original: &str, sees: Sees<'_>) -> bool {
+        sees(at, &self.sites[at].uris.expose(original), original)
     }
 
-    fn claimed(&self, uri: &str) -> Lookup {
-        let claimants: Vec<&Site> = self
-            .sites
-            .iter()
-            .filter(|site| site.visible && site.claims(uri))
-            .collect();
+    fn own<'a>(&self, at: usize, original: Cow<'a, str>) -> Target<'a> {
+        if self.sites[at].filter.permits(&original) {
+            Target::Found { at, original }
+        } else {
+            Target::Nowhere
+        }
+    }
+
+    /// A server whose name is its own scheme (`postgres`, `postgres://db`) writes URIs that look
+    /// prefixed. What the server claims decides; without a claim the prefix counts.
+    fn within<'a>(&self, at: usize, uri: &'a str, inner: Cow<'a, str>) -> Target<'a> {
+        let site = &self.sites[at];
+        if !site.claims(&inner) && site.claims(uri) {
+            Target::Found {
+                at,
+                original: uri.into(),
+            }
+        } else {
+            self.own(at, inner)
+        }
+    }
+
+    /// The server whose prefix `uri` carries, and what follows the prefix.
+    fn owner<'a>(&self, uri: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let at = *self.owners.get(prefix_of(uri)?)?;
+        Some((at, self.sites[at].uris.unprefixed(uri)?))
+    }
+
+    fn claimed<'a>(&self, uri: &'a str, sees: Sees<'_>) -> Target<'a> {
+        let claims = |(at, site): (usize, &Site)| {
+            (site.visible && site.claims(uri) && self.is_seen(at, uri, sees)).then_some(at)
+        };
+        let claimants: Vec<usize> = self.sites.iter().enumerate().filter_map(claims).collect();
         match claimants.as_slice() {
-            [] => Lookup::NotFound,
-            [site] => site.found(uri),
-            _ => Lookup::Ambiguous {
-                servers: claimants.iter().map(|site| site.server.clone()).collect(),
+            [] => Target::Nowhere,
+            [at] => Target::Found {
+                at: *at,
+                original: uri.into(),
             },
+            _ => Target::Ambiguous(claimants),
         }
     }
 
     /// The server that has resources, when no other has: without prefixes, what it links to in
     /// results can only be its own.
-    fn only_one(&self) -> Option<&Site> {
-        let offering = |site: &&Site| site.visible && site.offers_anything();
-        let mut sites = self.sites.iter().filter(offering);
-        sites.next().filter(|_| sites.next().is_none())
+    fn only_one(&self) -> Option<usize> {
+        let offering = |(_, site): &(usize, &Site)| site.visible && site.offers_anything();
+        let mut sites = self.sites.iter().enumerate().filter(offering);
+        let (at, _) = sites.next()?;
+        sites.next().is_none().then_some(at)
     }
 }
 
-/// A server whose name is its own scheme (`postgres`, `postgres://db`) writes URIs that look
-/// prefixed. What the server claims decides; without a claim the prefix counts.
-fn within(site: &Site, uri: &str, inner: &str) -> Lookup {
-    if !site.claims(inner) && site.claims(uri) {
-        site.found(uri)
-    } else {
-        site.own(inner)
-    }
+/// Whether a route shows a resource: the position of its site, its exposed and its original URI.
+pub(super) type Sees<'a> = &'a dyn Fn(usize, &str, &str) -> bool;
+
+/// Where a URI leads, before it is known whether the route shows it.
+enum Target<'a> {
+    Ambiguous(Vec<usize>),
+    Found { at: usize, original: Cow<'a, str> },
+    Nowhere,
 }

@@ -3,7 +3,9 @@
 //! An answer to a list request copies that text or a range of it; nothing is serialized.
 
 use std::{
+    borrow::Cow,
     hash::{DefaultHasher, Hasher as _},
+    ops::Range,
     sync::{Arc, LazyLock},
 };
 
@@ -19,6 +21,11 @@ pub struct Entry {
     pub original: Arc<str>,
     /// The name or URI on this route; entries of merged routes are sorted by it.
     pub exposed: Arc<str>,
+    /// The name or URI on merged routes, by which policies know it; empty for a tool or prompt that
+    /// they do not list.
+    pub merged: Arc<str>,
+    /// What the profile of this route calls it, where it renames it; else empty.
+    pub alias: Arc<str>,
     /// The item as listed; a slice of the list's text.
     pub item: Raw,
     /// Hash of `item`.
@@ -40,7 +47,7 @@ pub(super) struct Shelf {
     entries: Vec<Entry>,
     array: Raw,
     /// Where each item begins and ends in `array`.
-    spans: Vec<std::ops::Range<usize>>,
+    spans: Vec<Range<usize>>,
     digest: u64,
     pub(super) freshness: Freshness,
     pub(super) rest: Option<Raw>,
@@ -68,17 +75,15 @@ impl Shelf {
             at += item.len();
         }
         let array = patch.finish();
-        let mut hasher = DefaultHasher::new();
         for (entry, span) in entries.iter_mut().zip(&spans) {
             entry.item = array.slice(span.clone());
             entry.digest = digest(entry.item.as_bytes());
-            hasher.write_u64(entry.digest);
         }
         Self {
+            digest: joined_digest(&entries),
             entries,
             array,
             spans,
-            digest: hasher.finish(),
             freshness: Freshness {
                 ttl_ms: 0,
                 public: false,
@@ -167,24 +172,83 @@ impl<'a> View<'a> {
         }
         let size = size.unwrap_or(total).max(1);
         let end = offset.saturating_add(size).min(total);
-        let items = match (self.shelf.spans.get(offset), self.shelf.spans[..end].last()) {
-            (Some(first), Some(last)) => &self.shelf.array.as_str()[first.start..last.end],
-            _ => "",
-        };
         Some(Page {
-            items,
+            items: self.text(offset..end).into(),
             next: (end < total).then_some(end),
         })
+    }
+
+    /// Like [`page`](Self::page), of those items that are `visible`. Offsets count all items, so a
+    /// cursor stays right when what is visible changes.
+    pub fn page_where(
+        &self,
+        offset: usize,
+        size: Option<usize>,
+        visible: impl Fn(&Entry) -> bool,
+    ) -> Option<Page<'a>> {
+        let total = self.len();
+        if offset > 0 && offset >= total {
+            return None;
+        }
+        let size = size.unwrap_or(total).max(1);
+        let (mut runs, mut shown, mut next) = (Vec::<Range<usize>>::new(), 0, None);
+        for (at, entry) in self.shelf.entries.iter().enumerate().skip(offset) {
+            if !visible(entry) {
+                continue;
+            }
+            if shown == size {
+                next = Some(at);
+                break;
+            }
+            shown += 1;
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end += 1,
+                Some(_) | None => runs.push(at..at + 1),
+            }
+        }
+        let items = match runs.as_slice() {
+            [] => Cow::Borrowed(""),
+            [run] => self.text(run.clone()).into(),
+            _ => {
+                let texts: Vec<&str> = runs.into_iter().map(|run| self.text(run)).collect();
+                texts.join(",").into()
+            }
+        };
+        Some(Page { items, next })
+    }
+
+    /// Like [`digest`](Self::digest), of those items that are `visible`; the same when all are.
+    pub fn digest_where(&self, visible: impl Fn(&Entry) -> bool) -> u64 {
+        let shown = self.shelf.entries.iter().filter(|entry| visible(entry));
+        joined_digest(shown)
+    }
+
+    /// The items at these positions with the commas between them.
+    fn text(self, positions: Range<usize>) -> &'a str {
+        let spans = &self.shelf.spans[positions];
+        match (spans.first(), spans.last()) {
+            (Some(first), Some(last)) => &self.shelf.array.as_str()[first.start..last.end],
+            _ => "",
+        }
     }
 }
 
 /// A range of a list.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Page<'a> {
     /// The items with commas between them, as they stand between the brackets of an array.
-    pub items: &'a str,
+    pub items: Cow<'a, str>,
     /// The offset of the next page, if there is one.
     pub next: Option<usize>,
+}
+
+/// Hash of the digests of items, in their order.
+fn joined_digest<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for entry in entries {
+        hasher.write_u64(entry.digest);
+    }
+    hasher.finish()
 }
 
 /// Hash of `bytes`, with fixed keys so that replicas agree.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{EXIT_CONFIG, nearest::did_you_mean, output::say, wrong_usage};
 use crate::{
     config::{self, Config, Environment, Loaded, Mistakes, Notice},
-    names::ServerName,
+    names::{ProfileName, ServerName},
     telemetry,
 };
 
@@ -157,12 +157,27 @@ pub(super) fn server(name: &str, config: &Config) -> Result<ServerName, ExitCode
         return Ok(server.clone());
     }
     let names: Vec<&str> = known.map(ServerName::as_str).collect();
+    Err(unknown("server", name, &names))
+}
+
+/// The profile called `name` in `config`; what is wrong goes to stderr.
+pub(super) fn profile(name: &str, config: &Config) -> Result<ProfileName, ExitCode> {
+    let known = config.profiles.keys();
+    if let Some(profile) = known.clone().find(|profile| profile.as_str() == name) {
+        return Ok(profile.clone());
+    }
+    let names: Vec<&str> = known.map(ProfileName::as_str).collect();
+    Err(unknown("profile", name, &names))
+}
+
+fn unknown(what: &str, name: &str, names: &[&str]) -> ExitCode {
     let ending = match did_you_mean(name, names.iter().map(|name| [*name])) {
-        nothing if nothing.is_empty() => format!("; these are: {}", names.join(", ")),
-        near => near,
+        near if !near.is_empty() => near,
+        _ if names.is_empty() => "; the config has none".to_owned(),
+        _ => format!("; these are: {}", names.join(", ")),
     };
-    say(&format!("there is no server `{name}`{ending}\n"));
-    Err(ExitCode::from(EXIT_CONFIG))
+    say(&format!("there is no {what} `{name}`{ending}\n"));
+    ExitCode::from(EXIT_CONFIG)
 }
 
 fn has_colours() -> bool {

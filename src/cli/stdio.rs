@@ -17,8 +17,11 @@ pub(super) struct Stdio {
     #[command(flatten)]
     config: ConfigArgs,
     /// Serve this server alone, under its own names
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     server: Option<String>,
+    /// Serve what this profile shows
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 }
 
 impl Stdio {
@@ -27,19 +30,24 @@ impl Stdio {
             Ok(config) => config,
             Err(code) => return code,
         };
-        let scope = match self
-            .server
-            .as_deref()
-            .map(|name| args::server(name, &config))
-        {
-            None => Scope::All,
-            Some(Ok(server)) => Scope::Server(server),
-            Some(Err(code)) => return code,
+        let scope = match self.scope(&config) {
+            Ok(scope) => scope,
+            Err(code) => return code,
         };
         if let Scope::Server(server) = &scope {
             config.servers.retain(|name, _| name == server);
         }
         block_on(config.workers, serve(&config, scope))
+    }
+
+    fn scope(&self, config: &Config) -> Result<Scope, ExitCode> {
+        if let Some(name) = &self.server {
+            return args::server(name, config).map(Scope::Server);
+        }
+        match &self.profile {
+            Some(name) => args::profile(name, config).map(Scope::Profile),
+            None => Ok(Scope::All),
+        }
     }
 }
 

@@ -225,7 +225,12 @@ impl Proxy {
             let (inner_send, inner) = mpsc::channel(EVENTS_MAX);
             copy.events = inner_send;
             let uris = self.board.catalog().uri_map(&call.scope, server);
-            let relay = relay(inner, send.clone(), call.id.raw().clone(), uris);
+            let shows = {
+                let (board, scope, server) =
+                    (Arc::clone(&self.board), call.scope.clone(), server.clone());
+                move |uri: &str| board.catalog().shows_resource(&scope, &server, uri)
+            };
+            let relay = relay(inner, send.clone(), call.id.raw().clone(), uris, shows);
             self.tasks.spawn("listen relay", relay);
             let ask = self.ask_upstream(copy, stop.clone());
             self.tasks.spawn("listen upstream", ask);
@@ -337,11 +342,13 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
 }
 
 /// Passes on what a server says on its listen stream, in exposed URIs and under the client's id.
+/// Of updates, those of resources that the route `shows`.
 async fn relay(
     mut from: mpsc::Receiver<Event>,
     to: mpsc::Sender<Event>,
     id: Raw,
     uris: Option<Arc<crate::catalog::UriMap>>,
+    shows: impl Fn(&str) -> bool,
 ) {
     while let Some(event) = from.recv().await {
         let Event::Notification { method, params } = event else {
@@ -351,6 +358,13 @@ async fn relay(
             continue;
         }
         let params = params.unwrap_or(Raw::from_static("{}"));
+        let uri = params.get("uri");
+        if method == notice::RESOURCE_UPDATED
+            && let Some(uri) = uri.as_ref().and_then(Raw::as_text)
+            && !shows(&uri)
+        {
+            continue;
+        }
         let params = match &uris {
             Some(uris) => crate::catalog::rewrite::notification(&method, &params, uris),
             None => params,

@@ -8,15 +8,28 @@ use tokio::sync::mpsc;
 use super::Proxy;
 use crate::{
     backend::Update,
-    catalog::{Audience, Catalog, Kind, View},
+    catalog::{Audience, Catalog, Entry, Kind, View},
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::Scope,
     session::{Call, Client, Event, Session, modern},
 };
 
+/// Which entries of a list a caller may see; `None` for all of them, which costs nothing.
+pub(super) type Visible<'v> = Option<&'v (dyn Fn(Kind, &Entry) -> bool + Sync)>;
+
 impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
+        self.list_where(call, kind, None).await
+    }
+
+    /// One page of what the caller may see of a list.
+    pub(super) async fn list_where(
+        &self,
+        call: &Call,
+        kind: Kind,
+        visible: Visible<'_>,
+    ) -> Outcome {
         self.board.settled(&call.scope, self.first_list_wait).await;
         let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
@@ -27,7 +40,11 @@ impl Proxy {
                 .offset(&cursor, kind, &catalog)
                 .ok_or_else(stale_cursor)?,
         };
-        let page = view.page(offset, self.page_size).ok_or_else(stale_cursor)?;
+        let page = match visible {
+            None => view.page(offset, self.page_size),
+            Some(visible) => view.page_where(offset, self.page_size, |entry| visible(kind, entry)),
+        };
+        let page = page.ok_or_else(stale_cursor)?;
         let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
         if let Some(next) = page.next {
             let cursor = seal(kind, next, &catalog);
@@ -35,7 +52,8 @@ impl Proxy {
             members.push_str(&cursor);
             members.push('"');
         }
-        Ok(finish(&members, view, call.client.era()))
+        let public = view.freshness().public && visible.is_none();
+        Ok(finish(&members, view, public, call.client.era()))
     }
 
     fn offset(&self, cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
@@ -53,8 +71,23 @@ impl Proxy {
 
     /// The state of each list on the route of `scope`.
     pub(super) fn digests(&self, scope: &Scope, audience: Audience) -> [u64; 4] {
+        self.digests_where(scope, audience, None)
+    }
+
+    /// The state of what a caller may see of each list on the route of `scope`.
+    pub(super) fn digests_where(
+        &self,
+        scope: &Scope,
+        audience: Audience,
+        visible: Visible<'_>,
+    ) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
-        Kind::ALL.map(|kind| catalog.list(scope, kind).digest())
+        Kind::ALL.map(|kind| match visible {
+            None => catalog.list(scope, kind).digest(),
+            Some(visible) => catalog
+                .list(scope, kind)
+                .digest_where(|entry| visible(kind, entry)),
+        })
     }
 
     /// Tells every session with an open stream which of its lists changed.
@@ -103,10 +136,7 @@ impl Proxy {
     pub fn tell_update(&self, session: &Arc<Session>, update: &Update) {
         let catalog = self.board.catalog();
         let uris = catalog.uris(&session.scope, &update.server);
-        let serves = match &session.scope {
-            Scope::All => true,
-            Scope::Server(server) => *server == update.server,
-        };
+        let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri);
         let exposed = uris.expose(&update.uri);
         let subscribed = |known: &String| {
             *known == exposed || *known == update.uri || is_within(&exposed, known)
@@ -187,7 +217,7 @@ fn stale_cursor() -> Raw {
 }
 
 /// The result around a page, with what the server's own list result carried beside its items.
-fn finish(members: &str, view: View<'_>, era: Era) -> Raw {
+fn finish(members: &str, view: View<'_>, public: bool, era: Era) -> Raw {
     let rest = view.rest().map(|rest| {
         let text = rest.as_str().trim();
         text[1..text.len() - 1].to_owned()
@@ -202,16 +232,15 @@ fn finish(members: &str, view: View<'_>, era: Era) -> Raw {
     let text = match era {
         Era::Legacy => format!("{{{members}}}"),
         Era::Modern => {
-            let fresh = view.freshness();
-            let scope = if fresh.public { "public" } else { "private" };
+            let ttl_ms = view.freshness().ttl_ms;
+            let scope = if public { "public" } else { "private" };
             let meta = if has_meta {
                 String::new()
             } else {
                 format!(r#","_meta":{{{}}}"#, modern::server_info_member())
             };
             format!(
-                r#"{{{members},"resultType":"complete","ttlMs":{},"cacheScope":"{scope}"{meta}}}"#,
-                fresh.ttl_ms
+                r#"{{{members},"resultType":"complete","ttlMs":{ttl_ms},"cacheScope":"{scope}"{meta}}}"#
             )
         }
     };

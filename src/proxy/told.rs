@@ -40,7 +40,7 @@ impl Proxy {
     /// one.
     fn pass_on(&self, session: &Arc<Session>, notification: &Notification) -> bool {
         let backend = match &session.scope {
-            Scope::All => None,
+            Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self.backends.get(server),
         };
         backend.is_some_and(|backend| backend.tell(session, notification))

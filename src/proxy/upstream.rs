@@ -30,7 +30,7 @@ impl WayBack {
         Self {
             server: routed.server.clone(),
             method: routed.call.method.clone(),
-            merged: routed.call.scope == Scope::All,
+            merged: !matches!(routed.call.scope, Scope::Server(_)),
             legacy: routed.call.client.era() == Era::Legacy,
             uris: routed.uris.clone(),
         }

@@ -44,6 +44,18 @@ async fn wrong_usage_is_told_apart_from_failure() {
         "did you mean `toolbox`?",
     )
     .await;
+    check(
+        &["stdio", "--profile", "reading"],
+        2,
+        "there is no profile `reading`; the config has none",
+    )
+    .await;
+    check(
+        &["stdio", "--profile", "reading", "--server", "toolbox"],
+        2,
+        "cannot be used with",
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -15,5 +15,6 @@ mod fidelity;
 mod order;
 mod params;
 mod parties;
+mod profiles;
 mod sessions;
 mod upstream;

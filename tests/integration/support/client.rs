@@ -12,7 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tollbridge::{
-    names::{Scope, ServerName},
+    names::{ProfileName, Scope, ServerName},
     stdio::Edge,
 };
 
@@ -155,8 +155,10 @@ impl Client {
 
     fn open_stdio(&mut self, gateway: &Gateway) {
         let core = gateway.running.core();
-        let scope = match self.path.strip_prefix("/mcp/servers/") {
-            Some(server) => Scope::Server(ServerName::parse(server).unwrap()),
+        let part = self.path.strip_prefix("/mcp/").unwrap_or_default();
+        let scope = match part.split_once('/') {
+            Some(("servers", server)) => Scope::Server(ServerName::parse(server).unwrap()),
+            Some((_, profile)) => Scope::Profile(ProfileName::parse(profile).unwrap()),
             None => Scope::All,
         };
         let edge = Edge::new(

@@ -6,8 +6,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tollbridge::{
     app::{self, Running, Surroundings},
-    config::{self, Config, Environment, Format, Source},
-    names::{Scope, ServerName},
+    config::{self, Config, Environment, Format, Profile, Source},
+    names::{ProfileName, Scope, ServerName},
 };
 
 use super::{
@@ -22,6 +22,7 @@ pub(crate) struct TestGateway {
     top: String,
     servers: String,
     data: Arc<TempDir>,
+    profiles: Vec<(ProfileName, Profile)>,
 }
 
 impl TestGateway {
@@ -31,6 +32,7 @@ impl TestGateway {
             top: "listen = \"127.0.0.1:0\"\ndrain_timeout = \"0s\"\n".to_owned(),
             servers: String::new(),
             data: Arc::new(tempfile::tempdir().unwrap()),
+            profiles: Vec::new(),
         }
     }
 
@@ -62,7 +64,14 @@ impl TestGateway {
         self
     }
 
-    /// The text of the config. State is kept in a directory that lives as long as this and its
+    /// Adds a profile.
+    pub(crate) fn profile(mut self, name: &str, profile: Profile) -> Self {
+        let name = ProfileName::parse(name).unwrap();
+        self.profiles.push((name, profile));
+        self
+    }
+
+    /// The text of the config, but for profiles. State is kept in a directory that lives as long as this and its
     /// gateways, unless a setting says where.
     pub(crate) fn text(&self) -> String {
         let data = if self.top.contains("data_dir") {
@@ -80,10 +89,12 @@ impl TestGateway {
             text: self.text(),
             directory: ".".into(),
         };
-        match config::parse([source], &Environment::default()) {
+        let mut config = match config::parse([source], &Environment::default()) {
             Ok(loaded) => loaded.config,
             Err(mistakes) => panic!("{mistakes}\n{}", self.text()),
-        }
+        };
+        config.profiles.extend(self.profiles.iter().cloned());
+        config
     }
 
     /// Starts it; its servers may still be connecting.

@@ -1,0 +1,360 @@
+//! Rules about arguments of tools: compiled once, read from the raw JSON of a call, pure.
+//!
+//! What a rule reads must be what the server will read. Where two readers may differ, the call is
+//! refused: a doubled member on the way to a value or inside it, text that cannot be decoded. Other
+//! parts of the arguments are never looked at.
+
+mod number;
+
+use regex::{Regex, RegexBuilder};
+use serde_json::Value;
+
+use super::policy::{Globs, Item, Whose};
+use crate::{
+    config::{ArgumentAction, ArgumentRule},
+    mcp::{Raw, json},
+};
+use number::{Decimal, Readings};
+
+/// Bytes that a compiled regular expression may take.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// The rules that apply to one agent on one route, ready to check.
+#[derive(Debug)]
+pub struct ArgumentRules {
+    rules: Vec<Compiled>,
+    /// The globs of all rules at once.
+    globs: Globs,
+    /// The rule that each glob belongs to.
+    owners: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    name: String,
+    observe: bool,
+    action: ArgumentAction,
+    path: Vec<String>,
+    tests: Vec<Test>,
+}
+
+/// One comparison; all of a rule must hold.
+#[derive(Debug)]
+enum Test {
+    Matches(Regex),
+    Max(Decimal),
+    Min(Decimal),
+    OneOf(Vec<Value>),
+}
+
+/// What rules say of one call, by name and in the order they were given.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Findings<'r> {
+    /// Those that refuse it.
+    pub refused: Vec<&'r str>,
+    /// Those that would refuse it, if they did more than count.
+    pub observed: Vec<&'r str>,
+}
+
+impl ArgumentRules {
+    /// Compiles rules; those of an agent, its profile and everybody hold together.
+    ///
+    /// # Errors
+    /// Names the rule that cannot be used. The operator mends it.
+    pub fn new<'c>(rules: impl IntoIterator<Item = &'c ArgumentRule>) -> Result<Self, InvalidRule> {
+        let (mut compiled, mut globs, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+        for rule in rules {
+            for glob in &rule.tools {
+                globs.push((Whose::Default, glob));
+                owners.push(compiled.len());
+            }
+            compiled.push(Compiled::new(rule).map_err(|cause| InvalidRule {
+                rule: rule.name.clone(),
+                cause,
+            })?);
+        }
+        let globs = Globs::new(globs.into_iter()).map_err(|error| InvalidRule {
+            rule: compiled
+                .first()
+                .map_or_else(String::new, |rule| rule.name.clone()),
+            cause: Unusable::Globs(error.to_string()),
+        })?;
+        Ok(Self {
+            rules: compiled,
+            globs,
+            owners,
+        })
+    }
+
+    /// Whether there is no rule at all.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// What the rules say of a call of `tool` with `params`, the params of `tools/call`.
+    pub fn check(&self, tool: &Item<'_>, params: Option<&Raw>) -> Findings<'_> {
+        let mut findings = Findings::default();
+        let mut about: Vec<usize> = self.globs.all_matches(tool);
+        if about.is_empty() {
+            return findings;
+        }
+        for at in &mut about {
+            *at = self.owners[*at];
+        }
+        about.sort_unstable();
+        about.dedup();
+        let arguments = arguments(params);
+        for at in about {
+            let rule = &self.rules[at];
+            if !rule.refuses(&arguments) {
+                continue;
+            }
+            if rule.observe {
+                findings.observed.push(&rule.name);
+            } else {
+                findings.refused.push(&rule.name);
+            }
+        }
+        findings
+    }
+}
+
+impl Compiled {
+    fn new(rule: &ArgumentRule) -> Result<Self, Unusable> {
+        let condition = &rule.condition;
+        let mut tests = Vec::new();
+        if let Some(value) = &condition.equals {
+            tests.push(Test::OneOf(vec![value.clone()]));
+        }
+        if let Some(values) = &condition.one_of {
+            tests.push(Test::OneOf(values.clone()));
+        }
+        if let Some(pattern) = &condition.matches {
+            let regex = RegexBuilder::new(pattern)
+                .size_limit(REGEX_BYTES_MAX)
+                .build();
+            tests.push(Test::Matches(regex.map_err(Box::new)?));
+        }
+        for (limit, test) in [
+            (condition.min, Test::Min as fn(Decimal) -> Test),
+            (condition.max, Test::Max),
+        ] {
+            if let Some(limit) = limit {
+                tests.push(test(Decimal::of_f64(limit).ok_or(Unusable::Number)?));
+            }
+        }
+        Ok(Self {
+            name: rule.name.clone(),
+            observe: rule.observe,
+            action: rule.action,
+            path: pointer(&rule.at)?,
+            tests,
+        })
+    }
+
+    fn refuses(&self, arguments: &Found<'_>) -> bool {
+        let value = match arguments {
+            Found::Value(json) => walk(json, &self.path),
+            Found::Doubled => Found::Doubled,
+            Found::Nothing => Found::Nothing,
+        };
+        match (value, self.action) {
+            (Found::Doubled, _) | (Found::Nothing, ArgumentAction::Allow) => true,
+            (Found::Nothing, ArgumentAction::Refuse) => false,
+            (Found::Value(json), _) if is_doubled_within(json) => true,
+            (Found::Value(json), action) => {
+                // Every reading of the value must pass.
+                let readings = Readings::of(json);
+                let holds = |reading| self.tests.iter().all(|test| test.holds(json, reading));
+                match action {
+                    ArgumentAction::Allow => !readings.iter().all(holds) || is_unclear(json),
+                    ArgumentAction::Refuse => readings.iter().any(holds) || is_unclear(json),
+                }
+            }
+        }
+    }
+}
+
+impl Test {
+    /// Whether it holds of the value `json`, which is read as `number` if it is one.
+    fn holds(&self, json: &[u8], number: Option<&Decimal>) -> bool {
+        match self {
+            Self::Matches(regex) => json::text(json).is_some_and(|text| regex.is_match(&text)),
+            Self::Max(limit) => number.is_some_and(|number| number <= limit),
+            Self::Min(limit) => number.is_some_and(|number| number >= limit),
+            Self::OneOf(values) => values.iter().any(|value| equals(json, value, number)),
+        }
+    }
+}
+
+/// What stands at a place of a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Found<'a> {
+    /// More than one member has the name; servers differ in which they take.
+    Doubled,
+    /// Nothing.
+    Nothing,
+    /// This value.
+    Value(&'a [u8]),
+}
+
+/// The arguments in the params of a call; what is no object has no values.
+fn arguments(params: Option<&Raw>) -> Found<'_> {
+    let Some(params) = params else {
+        return Found::Nothing;
+    };
+    match member(params.as_bytes(), "arguments") {
+        Found::Value(json) if json.first() != Some(&b'{') => Found::Nothing,
+        found @ (Found::Doubled | Found::Nothing | Found::Value(_)) => found,
+    }
+}
+
+/// Follows a pointer from the value `json`.
+fn walk<'a>(json: &'a [u8], path: &[String]) -> Found<'a> {
+    let mut at = json;
+    for token in path {
+        let found = match at.first() {
+            Some(b'{') => member(at, token),
+            Some(b'[') => element(at, token),
+            Some(_) | None => Found::Nothing,
+        };
+        match found {
+            Found::Value(value) => at = value,
+            Found::Doubled | Found::Nothing => return found,
+        }
+    }
+    Found::Value(at)
+}
+
+fn member<'a>(json: &'a [u8], key: &str) -> Found<'a> {
+    let mut found = json::members(json, 0).filter(|member| member.is(json, key));
+    match (found.next(), found.next()) {
+        (None, _) => Found::Nothing,
+        (Some(member), None) => Found::Value(&json[member.value]),
+        (Some(_), Some(_)) => Found::Doubled,
+    }
+}
+
+/// RFC 6901: digits without leading zeros; `-` names what does not exist.
+fn element<'a>(json: &'a [u8], token: &str) -> Found<'a> {
+    let is_index = token.bytes().all(|byte| byte.is_ascii_digit())
+        && (token == "0" || !token.starts_with('0'));
+    let index = token.parse::<usize>().ok().filter(|_| is_index);
+    let span = index.and_then(|index| json::elements(json, 0).nth(index));
+    span.map_or(Found::Nothing, |span| Found::Value(&json[span]))
+}
+
+/// Whether any object in `json` has a key twice.
+fn is_doubled_within(json: &[u8]) -> bool {
+    match json.first() {
+        Some(b'{') => {
+            let mut keys = Vec::new();
+            for member in json::members(json, 0) {
+                if is_doubled_within(&json[member.value]) {
+                    return true;
+                }
+                keys.push(json::text(&json[member.key]));
+            }
+            let count = keys.len();
+            keys.sort_unstable();
+            keys.dedup();
+            keys.len() < count
+        }
+        Some(b'[') => json::elements(json, 0).any(|span| is_doubled_within(&json[span])),
+        Some(_) | None => false,
+    }
+}
+
+/// Whether it is a string that has no one meaning: a lone surrogate, which servers read as they like.
+fn is_unclear(json: &[u8]) -> bool {
+    json.first() == Some(&b'"') && json::text(json).is_none()
+}
+
+/// Whether `json`, which has no doubled members, means `value`; numbers are compared by value.
+fn equals(json: &[u8], value: &Value, number: Option<&Decimal>) -> bool {
+    match (json.first(), value) {
+        (Some(b'n'), Value::Null) => true,
+        (Some(b't'), Value::Bool(value)) => *value,
+        (Some(b'f'), Value::Bool(value)) => !*value,
+        (Some(b'"'), Value::String(value)) => json::text(json).is_some_and(|text| text == *value),
+        (Some(b'-' | b'0'..=b'9'), Value::Number(value)) => {
+            number == Decimal::parse(&value.to_string()).as_ref()
+        }
+        (Some(b'['), Value::Array(values)) => {
+            let parts: Vec<_> = json::elements(json, 0).collect();
+            parts.len() == values.len()
+                && parts
+                    .into_iter()
+                    .zip(values)
+                    .all(|(span, value)| inner_equals(&json[span], value))
+        }
+        (Some(b'{'), Value::Object(values)) => {
+            let parts: Vec<_> = json::members(json, 0).collect();
+            parts.len() == values.len()
+                && parts.into_iter().all(|part| {
+                    let key = json::text(&json[part.key]);
+                    let value = key.and_then(|key| values.get(&*key));
+                    value.is_some_and(|value| inner_equals(&json[part.value], value))
+                })
+        }
+        _ => false,
+    }
+}
+
+/// Like [`equals`], for a value inside another: any reading of a number may be the one meant.
+fn inner_equals(json: &[u8], value: &Value) -> bool {
+    let readings = Readings::of(json);
+    readings.iter().any(|number| equals(json, value, number))
+}
+
+/// The tokens of a JSON pointer (RFC 6901).
+fn pointer(text: &str) -> Result<Vec<String>, Unusable> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rest = text.strip_prefix('/').ok_or(Unusable::Pointer)?;
+    let unescape = |token: &str| {
+        let mut parts = token.split('~');
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            match part.as_bytes().first() {
+                Some(b'0') => out.push('~'),
+                Some(b'1') => out.push('/'),
+                Some(_) | None => return Err(Unusable::Pointer),
+            }
+            out.push_str(&part[1..]);
+        }
+        Ok(out)
+    };
+    rest.split('/').map(unescape).collect()
+}
+
+/// A rule that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the argument rule `{rule}` cannot be used: {cause}")]
+pub struct InvalidRule {
+    /// Its name.
+    pub rule: String,
+    /// What is wrong with it.
+    pub cause: Unusable,
+}
+
+/// What is wrong with a rule. The operator mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// Its globs are too large to match together with those of the other rules.
+    #[error("{0}")]
+    Globs(String),
+    /// `min` or `max` is not finite.
+    #[error("a limit is not a number")]
+    Number,
+    /// `at` is not a JSON pointer.
+    #[error("`at` is not a JSON pointer (RFC 6901), such as `/amount`")]
+    Pointer,
+    /// `matches` is not a regular expression, or too large a one.
+    #[error("`matches` is not a usable regular expression: {0}")]
+    Regex(#[from] Box<regex::Error>),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! Rules as an operator writes them, against params as clients send them.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::{governance::policy::ItemKind, names::ServerName};
+
+#[test]
+fn conditions_decide() {
+    let check = |rule: Value, arguments: &str, refused: bool| {
+        let found = refuses(
+            std::slice::from_ref(&rule),
+            &format!(r#"{{"arguments":{arguments}}}"#),
+        );
+        assert_eq!(found, refused, "{rule} and {arguments}");
+    };
+    let allow = |condition: Value| rule("/a", "allow", condition);
+    let refuse = |condition: Value| rule("/a", "refuse", condition);
+    for (condition, arguments, holds) in [
+        (json!({"equals": "x"}), r#"{"a":"x"}"#, true),
+        (json!({"equals": "x"}), r#"{"a":"\u0078"}"#, true),
+        (json!({"equals": "x"}), r#"{"\u0061":"x"}"#, true),
+        (json!({"equals": "x"}), r#"{"a":"y"}"#, false),
+        (json!({"equals": "1"}), r#"{"a":1}"#, false),
+        (json!({"equals": true}), r#"{"a":true}"#, true),
+        (json!({"equals": true}), r#"{"a":false}"#, false),
+        (json!({"equals": false}), r#"{"a":false}"#, true),
+        (json!({"equals": 100}), r#"{"a":1e2}"#, true),
+        (json!({"equals": 100}), r#"{"a":100.0}"#, true),
+        (
+            json!({"equals": 9_007_199_254_740_993_i64}),
+            r#"{"a":9007199254740993}"#,
+            true,
+        ),
+        (
+            json!({"equals": 9_007_199_254_740_993_i64}),
+            r#"{"a":9007199254740992}"#,
+            false,
+        ),
+        (
+            json!({"equals": [1, {"b": 2}]}),
+            r#"{"a":[1.0,{"b":2}]}"#,
+            true,
+        ),
+        (
+            json!({"equals": [1, {"b": 2}]}),
+            r#"{"a":[1,{"b":2,"c":3}]}"#,
+            false,
+        ),
+        (json!({"equals": [1]}), r#"{"a":[1,2]}"#, false),
+        (json!({"one_of": ["x", "y"]}), r#"{"a":"y"}"#, true),
+        (json!({"one_of": ["x", null]}), r#"{"a":null}"#, true),
+        (json!({"one_of": []}), r#"{"a":"y"}"#, false),
+        (json!({"matches": "^[a-z]+$"}), r#"{"a":"abc"}"#, true),
+        (json!({"matches": "b"}), r#"{"a":"abc"}"#, true),
+        (json!({"matches": "^[a-z]+$"}), r#"{"a":"ab1"}"#, false),
+        (json!({"matches": "1"}), r#"{"a":1}"#, false),
+        (json!({"min": 1}), r#"{"a":1}"#, true),
+        (json!({"min": 1}), r#"{"a":0.99}"#, false),
+        (json!({"max": 0.1}), r#"{"a":0.1}"#, true),
+        (json!({"max": 0.1}), r#"{"a":0.11}"#, false),
+        (json!({"max": 5}), r#"{"a":"4"}"#, false),
+        (json!({"min": 1, "max": 5}), r#"{"a":3}"#, true),
+        (json!({"min": 1, "max": 5}), r#"{"a":6}"#, false),
+        (json!({}), r#"{"a":null}"#, true),
+    ] {
+        check(allow(condition.clone()), arguments, !holds);
+        check(refuse(condition), arguments, holds);
+    }
+}
+
+#[test]
+fn a_missing_value_fails_what_must_hold_and_passes_what_must_not() {
+    let (allow, refuse) = (
+        rule("/a/b", "allow", json!({})),
+        rule("/a/b", "refuse", json!({})),
+    );
+    for params in [
+        r#"{"arguments":{}}"#,
+        r#"{"arguments":{"a":1}}"#,
+        r#"{"arguments":{"a":[1]}}"#,
+        r#"{"arguments":[{"b":1}]}"#,
+        r#"{"arguments":"a"}"#,
+        r#"{"arguments":null}"#,
+        "{}",
+    ] {
+        assert!(refuses(std::slice::from_ref(&allow), params), "{params}");
+        assert!(!refuses(std::slice::from_ref(&refuse), params), "{params}");
+    }
+    let none = rules(&[allow]).check(&item("pay"), None).refused.len();
+    assert_eq!(none, 1);
+}
+
+#[test]
+fn pointers_lead_into_objects_and_arrays() {
+    let check = |at: &str, arguments: &str, found: bool| {
+        let refused = refuses(
+            &[rule(at, "refuse", json!({"equals": "x"}))],
+            &format!(r#"{{"arguments":{arguments}}}"#),
+        );
+        assert_eq!(refused, found, "{at} in {arguments}");
+    };
+    check("/a/b", r#"{"a":{"b":"x"}}"#, true);
+    check("/a/1", r#"{"a":["y","x"]}"#, true);
+    check("/a/01", r#"{"a":["y","x"]}"#, false);
+    check("/a/-", r#"{"a":["x"]}"#, false);
+    check("/a/2", r#"{"a":["x"]}"#, false);
+    check("/a/99999999999999999999999", r#"{"a":["x"]}"#, false);
+    check("/1", r#"{"1":"x"}"#, true);
+    check("/a~1b", r#"{"a/b":"x"}"#, true);
+    check("/a~0b", r#"{"a~b":"x"}"#, true);
+    check("/a~01", r#"{"a~1":"x"}"#, true);
+    check("/", r#"{"":"x"}"#, true);
+    check("/a", r#"{ "z" : {"a":"x"} , "a" : "y" }"#, false);
+    let whole = rule("", "refuse", json!({"equals": {"a": 1}}));
+    assert!(refuses(
+        std::slice::from_ref(&whole),
+        r#"{"arguments":{"a":1}}"#
+    ));
+    assert!(!refuses(&[whole], r#"{"arguments":{"a":2}}"#));
+}
+
+#[test]
+fn what_two_readers_may_read_differently_is_refused() {
+    for action in ["allow", "refuse"] {
+        let condition = |action| match action {
+            "allow" => json!({}),
+            _ => json!({"equals": "never"}),
+        };
+        let rule = rule("/a", action, condition(action));
+        for params in [
+            r#"{"arguments":{"a":1,"a":2}}"#,
+            r#"{"arguments":{"a":1,"\u0061":2}}"#,
+            r#"{"arguments":{"a":{"b":1,"b":1}}}"#,
+            r#"{"arguments":{"a":[{"b":1,"b":1}]}}"#,
+            r#"{"arguments":{"a":1},"arguments":{"a":1}}"#,
+            r#"{"arguments":{"a":"\ud800"}}"#,
+        ] {
+            assert!(
+                refuses(std::slice::from_ref(&rule), params),
+                "{action} {params}"
+            );
+        }
+        let elsewhere = r#"{"arguments":{"a":"x","b":1,"b":2}}"#;
+        assert!(!refuses(&[rule], elsewhere), "{action}");
+    }
+    // A server that keeps doubles reads 100.
+    let nearly = r#"{"arguments":{"a":99.99999999999999999999}}"#;
+    assert!(refuses(
+        &[rule("/a", "refuse", json!({"min": 100}))],
+        nearly
+    ));
+    assert!(refuses(
+        &[rule("/a", "refuse", json!({"equals": 100}))],
+        nearly
+    ));
+    let above = r#"{"arguments":{"a":100.00000000000000000001}}"#;
+    assert!(refuses(&[rule("/a", "allow", json!({"max": 100}))], above));
+}
+
+#[test]
+fn rules_are_about_their_tools_and_report_by_name() {
+    let mut limit = rule("/a", "allow", json!({"max": 10}));
+    limit["name"] = "limit".into();
+    let mut watch = limit.clone();
+    watch["name"] = "watch".into();
+    watch["observe"] = true.into();
+    let mut other = limit.clone();
+    other["name"] = "other".into();
+    other["tools"] = json!(["mcp_bank_p*", "*/refund"]);
+    let rules = rules(&[limit, watch, other]);
+    let check = |tool: &str, params: &str, refused: &[&str], observed: &[&str]| {
+        let params = Raw::parse(params.to_owned()).unwrap();
+        let found = rules.check(&item(tool), Some(&params));
+        assert_eq!(
+            (&*found.refused, &*found.observed),
+            (refused, observed),
+            "{tool}"
+        );
+    };
+    let (high, low) = (r#"{"arguments":{"a":11}}"#, r#"{"arguments":{"a":10}}"#);
+    check("pay", high, &["limit", "other"], &["watch"]);
+    check("pay", low, &[], &[]);
+    check("refund", high, &["other"], &[]);
+    check("list", high, &[], &[]);
+    assert!(ArgumentRules::new(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn a_rule_that_cannot_be_used_is_named() {
+    let check = |rule: Value, expect: &str| {
+        let rule: ArgumentRule = serde_json::from_value(rule).unwrap();
+        let error = ArgumentRules::new([&rule]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the argument rule `r` cannot be used: ") && error.contains(expect),
+            "{error}"
+        );
+    };
+    check(rule("a", "allow", json!({})), "RFC 6901");
+    check(rule("/a~2", "allow", json!({})), "RFC 6901");
+    check(rule("/a~", "allow", json!({})), "RFC 6901");
+    check(
+        rule("/a", "allow", json!({"matches": "("})),
+        "regular expression",
+    );
+    check(
+        rule("/a", "allow", json!({"matches": "\\w{1000}{1000}"})),
+        "regular expression",
+    );
+}
+
+proptest! {
+    /// Whatever the arguments are, a value is allowed exactly when it is not refused, unless there
+    /// is none or readers differ.
+    #[test]
+    fn allow_and_refuse_are_opposites(value in value(), other in value()) {
+        let params = json!({"arguments": {"a": value}}).to_string();
+        let condition = json!({"one_of": [other]});
+        let allowed = !refuses(&[rule("/a", "allow", condition.clone())], &params);
+        let refused = refuses(&[rule("/a", "refuse", condition)], &params);
+        prop_assert_eq!(allowed, refused);
+        prop_assert_eq!(allowed, value == other);
+    }
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3i64..3).prop_map(Value::from),
+        "[a-b\"\\\\é]{0,2}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 8, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::hash_map("[ab]", inner, 0..3)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn rule(at: &str, action: &str, condition: Value) -> Value {
+    let mut rule = condition;
+    rule["name"] = "r".into();
+    rule["tools"] = json!(["bank/pay"]);
+    rule["at"] = at.into();
+    rule["action"] = action.into();
+    rule
+}
+
+fn rules(rules: &[Value]) -> ArgumentRules {
+    let rules: Vec<ArgumentRule> = rules
+        .iter()
+        .map(|rule| serde_json::from_value(rule.clone()).unwrap())
+        .collect();
+    ArgumentRules::new(&rules).unwrap()
+}
+
+fn refuses(given: &[Value], params: &str) -> bool {
+    let params = Raw::parse(params.to_owned()).unwrap();
+    !rules(given)
+        .check(&item("pay"), Some(&params))
+        .refused
+        .is_empty()
+}
+
+fn item(tool: &str) -> Item<'_> {
+    static BANK: std::sync::LazyLock<ServerName> =
+        std::sync::LazyLock::new(|| ServerName::parse("bank").unwrap());
+    Item {
+        kind: ItemKind::Tool,
+        exposed: match tool {
+            "pay" => "mcp_bank_pay",
+            _ => "",
+        },
+        alias: "",
+        server: &BANK,
+        original: tool,
+    }
+}

@@ -1,0 +1,589 @@
+//! Which tools, prompts, resources and methods an agent may use: compiled once, pure.
+//!
+//! Up to three policies apply: the agent's, the profile's and the default. The most specific one
+//! that is given replaces mode and lists of the others; `deny` entries of all three add up and win.
+//! Whoever lists asks the same [`Rules::decide`] as whoever calls, so what is listed is what may be
+//! called.
+//!
+//! A glob is tried on what the item is called on merged routes, on what a profile calls it, and on
+//! `server/original`; `*` does not match `/`. The name on the route of one server is no name here:
+//! it is the server's to choose, and an entry meant for one server must not let in another.
+
+use std::fmt::{self, Write as _};
+
+use globset::{Glob, GlobBuilder};
+use regex::bytes::{RegexSet, RegexSetBuilder};
+
+use crate::{
+    catalog::{Entry, Kind, Prompt, Tool},
+    config::{Policy, PolicyMode},
+    mcp::Method,
+    names::ServerName,
+    router::Routed,
+};
+
+/// The policies that apply to one agent on one route, ready to decide.
+#[derive(Debug)]
+pub struct Rules {
+    /// Who wrote the mode and the lists; `None` when nobody did, which allows nothing.
+    chosen: Option<Chosen>,
+    /// `deny` of every policy that applies.
+    deny: Globs,
+}
+
+/// The policy whose mode and lists hold.
+#[derive(Debug)]
+struct Chosen {
+    whose: Whose,
+    mode: PolicyMode,
+    tools: Globs,
+    prompts: Globs,
+    resources: Globs,
+    methods: Globs,
+}
+
+impl Rules {
+    /// Compiles the policies of an agent, of the profile it came through, and of everybody.
+    ///
+    /// # Errors
+    /// When a list is too large to match; the operator shortens it.
+    pub fn new(
+        agent: Option<&Policy>,
+        profile: Option<&Policy>,
+        default: Option<&Policy>,
+    ) -> Result<Self, TooLarge> {
+        let all = [
+            (Whose::Agent, agent),
+            (Whose::Profile, profile),
+            (Whose::Default, default),
+        ];
+        let given = || {
+            all.into_iter()
+                .filter_map(|(whose, policy)| Some((whose, policy?)))
+        };
+        let deny = given().flat_map(|(whose, policy)| policy.deny.iter().map(move |g| (whose, g)));
+        Ok(Self {
+            deny: Globs::new(deny)?,
+            chosen: match given().next() {
+                Some((whose, policy)) => Some(Chosen::new(whose, policy)?),
+                None => None,
+            },
+        })
+    }
+
+    /// Whether every item of every kind is allowed, so that nobody needs to ask.
+    pub fn allows_everything(&self) -> bool {
+        let all = |chosen: &Chosen| chosen.mode == PolicyMode::All;
+        self.deny.is_empty() && self.chosen.as_ref().is_some_and(all)
+    }
+
+    /// Whether `item` may be used: [`decide`](Self::decide) without the reason, in a fraction of the
+    /// time.
+    pub fn allows(&self, item: &Item<'_>) -> bool {
+        let qualified = item.qualified();
+        let names = item.names(&qualified);
+        let Some(chosen) = &self.chosen else {
+            return false;
+        };
+        if self.deny.is_match(names) {
+            return false;
+        }
+        match chosen.mode {
+            PolicyMode::All => true,
+            PolicyMode::None => false,
+            PolicyMode::Allowlist => {
+                let names = item.names_that_allow(&qualified);
+                chosen.list(item.kind).is_match(names)
+            }
+            PolicyMode::Denylist => !chosen.list(item.kind).is_match(names),
+        }
+    }
+
+    /// Whether `item` may be used, and why.
+    pub fn decide(&self, item: &Item<'_>) -> Decision<'_> {
+        let qualified = item.qualified();
+        let names = item.names(&qualified);
+        if let Some(entry) = self.deny.first_match(names) {
+            return Decision::refused(Reason::Denied {
+                whose: entry.whose,
+                glob: &entry.text,
+            });
+        }
+        let Some(chosen) = &self.chosen else {
+            return Decision::refused(Reason::NoPolicy);
+        };
+        let (whose, mode, list) = (chosen.whose, chosen.mode, item.kind.list());
+        match mode {
+            PolicyMode::All => Decision::allowed(Reason::Mode { whose, mode }),
+            PolicyMode::None => Decision::refused(Reason::Mode { whose, mode }),
+            PolicyMode::Allowlist => {
+                let names = item.names_that_allow(&qualified);
+                match chosen.list(item.kind).first_match(names) {
+                    Some(entry) => Decision::allowed(Reason::Listed {
+                        whose,
+                        mode,
+                        list,
+                        glob: &entry.text,
+                    }),
+                    None => Decision::refused(Reason::Unlisted { whose, mode, list }),
+                }
+            }
+            PolicyMode::Denylist => match chosen.list(item.kind).first_match(names) {
+                Some(entry) => Decision::refused(Reason::Listed {
+                    whose,
+                    mode,
+                    list,
+                    glob: &entry.text,
+                }),
+                None => Decision::allowed(Reason::Unlisted { whose, mode, list }),
+            },
+        }
+    }
+}
+
+impl Chosen {
+    fn new(whose: Whose, policy: &Policy) -> Result<Self, TooLarge> {
+        let compile = |globs: &[Glob]| Globs::new(globs.iter().map(|glob| (whose, glob)));
+        Ok(Self {
+            whose,
+            mode: policy.mode,
+            tools: compile(&policy.tools)?,
+            prompts: compile(&policy.prompts)?,
+            resources: compile(&policy.resources)?,
+            methods: compile(&policy.methods)?,
+        })
+    }
+
+    fn list(&self, kind: ItemKind) -> &Globs {
+        match kind {
+            ItemKind::Method => &self.methods,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource => &self.resources,
+            ItemKind::Tool => &self.tools,
+        }
+    }
+}
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Item<'a> {
+    /// What it is.
+    pub kind: ItemKind,
+    /// Its name or URI on merged routes; empty where they do not list it.
+    pub exposed: &'a str,
+    /// What the profile calls it; empty where none renames it.
+    pub alias: &'a str,
+    /// The server that has it.
+    pub server: &'a ServerName,
+    /// What the server calls it.
+    pub original: &'a str,
+}
+
+impl<'a> Item<'a> {
+    /// An entry of a list on any route.
+    pub fn of_entry(kind: Kind, entry: &'a Entry) -> Self {
+        Self {
+            kind: ItemKind::of(kind),
+            exposed: &entry.merged,
+            alias: &entry.alias,
+            server: &entry.server,
+            original: &entry.original,
+        }
+    }
+
+    /// A tool of any route.
+    pub fn of_tool(tool: &'a Tool) -> Self {
+        Self {
+            kind: ItemKind::Tool,
+            exposed: &tool.merged,
+            alias: &tool.alias,
+            server: &tool.server,
+            original: &tool.original,
+        }
+    }
+
+    /// A prompt of any route.
+    pub fn of_prompt(prompt: &'a Prompt) -> Self {
+        Self {
+            kind: ItemKind::Prompt,
+            exposed: &prompt.merged,
+            alias: &prompt.alias,
+            server: &prompt.server,
+            original: &prompt.original,
+        }
+    }
+
+    /// What a call uses: its item, or a method that only the route of its server has; `None` for
+    /// methods of the protocol that concern no item.
+    pub fn of_routed(routed: &'a Routed) -> Option<Self> {
+        let Some(subject) = &routed.subject else {
+            return match &routed.call.method {
+                Method::Other(method) => Some(Self::of_method(&routed.server, method)),
+                Method::Complete
+                | Method::Discover
+                | Method::Initialize
+                | Method::Listen
+                | Method::Ping
+                | Method::PromptsGet
+                | Method::PromptsList
+                | Method::ResourcesList
+                | Method::ResourcesRead
+                | Method::ResourcesSubscribe
+                | Method::ResourcesUnsubscribe
+                | Method::SetLevel
+                | Method::TemplatesList
+                | Method::ToolsCall
+                | Method::ToolsList => None,
+            };
+        };
+        Some(Self {
+            kind: ItemKind::of(subject.kind),
+            exposed: &subject.merged,
+            alias: &subject.alias,
+            server: &routed.server,
+            original: &subject.original,
+        })
+    }
+
+    /// A resource by what its server and merged routes call it.
+    pub fn of_resource(server: &'a ServerName, exposed: &'a str, original: &'a str) -> Self {
+        Self {
+            kind: ItemKind::Resource,
+            exposed,
+            alias: "",
+            server,
+            original,
+        }
+    }
+
+    /// A method that only the route of its server has.
+    pub fn of_method(server: &'a ServerName, method: &'a str) -> Self {
+        Self {
+            kind: ItemKind::Method,
+            exposed: method,
+            alias: "",
+            server,
+            original: method,
+        }
+    }
+
+    fn qualified(&self) -> String {
+        let mut name = String::with_capacity(self.server.as_str().len() + self.original.len() + 1);
+        name.push_str(self.server.as_str());
+        name.push('/');
+        name.push_str(self.original);
+        name
+    }
+
+    /// Every name that a glob may refuse it by.
+    fn names<'n>(&self, qualified: &'n str) -> [&'n str; 3]
+    where
+        'a: 'n,
+    {
+        [qualified, self.exposed, self.alias]
+    }
+
+    /// Every name that a glob may allow it by. An exposed name that reads like an item of another
+    /// server is left out: with a template of `{tool}` alone, a server could take it to be let in by
+    /// what was written for the other. Methods are exempt, since it is the client who names them.
+    fn names_that_allow<'n>(&self, qualified: &'n str) -> [&'n str; 3]
+    where
+        'a: 'n,
+    {
+        let exposed = match self.exposed.split_once('/') {
+            Some((first, _))
+                if self.kind != ItemKind::Method
+                    && first != self.server.as_str()
+                    && ServerName::parse(first).is_ok() =>
+            {
+                ""
+            }
+            Some(_) | None => self.exposed,
+        };
+        [qualified, exposed, self.alias]
+    }
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ItemKind {
+    /// A vendor method of the route of one server.
+    Method,
+    /// A prompt.
+    Prompt,
+    /// A resource or a template, by its URI.
+    Resource,
+    /// A tool.
+    Tool,
+}
+
+impl ItemKind {
+    /// What an item of a list is.
+    pub const fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Tools => Self::Tool,
+            Kind::Prompts => Self::Prompt,
+            Kind::Resources | Kind::Templates => Self::Resource,
+        }
+    }
+
+    /// The list of a policy that it is looked for in.
+    pub const fn list(self) -> &'static str {
+        match self {
+            Self::Method => "methods",
+            Self::Prompt => "prompts",
+            Self::Resource => "resources",
+            Self::Tool => "tools",
+        }
+    }
+
+    /// What people call it.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// Whether an item may be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Decision<'r> {
+    /// Whether it may.
+    pub allowed: bool,
+    /// What decided.
+    pub because: Reason<'r>,
+}
+
+impl<'r> Decision<'r> {
+    const fn allowed(because: Reason<'r>) -> Self {
+        Self {
+            allowed: true,
+            because,
+        }
+    }
+
+    const fn refused(because: Reason<'r>) -> Self {
+        Self {
+            allowed: false,
+            because,
+        }
+    }
+
+    /// One paragraph for people: whether `who` may use `item`, and what decided.
+    pub fn explain(&self, who: &str, item: &Item<'_>) -> String {
+        let may = if self.allowed { "may" } else { "may not" };
+        let verb = if item.kind == ItemKind::Tool {
+            "call"
+        } else {
+            "use"
+        };
+        let qualified = item.qualified();
+        let mut text = format!("{who} {may} {verb} the {} `{qualified}`", item.kind.noun());
+        let mut also = [item.exposed, item.alias]
+            .into_iter()
+            .filter(|name| !name.is_empty() && *name != item.original);
+        if let Some(name) = also.next() {
+            write!(text, " (exposed as `{name}`").expect("a String takes everything");
+            for name in also {
+                write!(text, ", in the profile as `{name}`").expect("a String takes everything");
+            }
+            text.push(')');
+        }
+        write!(text, ": {}.", self.because).expect("a String takes everything");
+        text
+    }
+}
+
+/// What decided about an item.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reason<'r> {
+    /// A `deny` entry, which wins over every list.
+    Denied {
+        /// Whose entry.
+        whose: Whose,
+        /// The entry.
+        glob: &'r str,
+    },
+    /// An entry of a list.
+    Listed {
+        /// Whose policy.
+        whose: Whose,
+        /// What its lists mean.
+        mode: PolicyMode,
+        /// The list.
+        list: &'static str,
+        /// The entry.
+        glob: &'r str,
+    },
+    /// The mode, whatever the lists say.
+    Mode {
+        /// Whose policy.
+        whose: Whose,
+        /// The mode.
+        mode: PolicyMode,
+    },
+    /// Nobody wrote a policy.
+    NoPolicy,
+    /// No entry of the list matches.
+    Unlisted {
+        /// Whose policy.
+        whose: Whose,
+        /// What its lists mean.
+        mode: PolicyMode,
+        /// The list.
+        list: &'static str,
+    },
+}
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied { whose, glob } => {
+                write!(
+                    f,
+                    "{whose} has `{glob}` in `deny`, which wins over every list"
+                )
+            }
+            Self::Listed {
+                whose,
+                mode,
+                list,
+                glob,
+            } => write!(f, "{whose} is {} and `{list}` has `{glob}`", article(*mode)),
+            Self::Mode { whose, mode } => match mode {
+                PolicyMode::All => write!(f, "{whose} allows everything"),
+                PolicyMode::None => write!(f, "{whose} allows nothing"),
+                PolicyMode::Allowlist | PolicyMode::Denylist => {
+                    write!(f, "{whose} is {}", article(*mode))
+                }
+            },
+            Self::NoPolicy => f.write_str("there is no policy, which allows nothing"),
+            Self::Unlisted { whose, mode, list } => {
+                write!(
+                    f,
+                    "{whose} is {} and nothing in `{list}` matches",
+                    article(*mode)
+                )
+            }
+        }
+    }
+}
+
+const fn article(mode: PolicyMode) -> &'static str {
+    match mode {
+        PolicyMode::All => "`all`",
+        PolicyMode::Allowlist => "an allowlist",
+        PolicyMode::Denylist => "a denylist",
+        PolicyMode::None => "`none`",
+    }
+}
+
+/// Whose policy it is; the most specific first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Whose {
+    /// The agent's.
+    Agent,
+    /// The profile's.
+    Profile,
+    /// Everybody's, of `[governance]`.
+    Default,
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Agent => "the agent's own policy",
+            Self::Profile => "the profile's policy",
+            Self::Default => "the default policy",
+        })
+    }
+}
+
+/// A list of globs is too large to match. The operator shortens it.
+#[derive(Debug, thiserror::Error)]
+#[error("a list of globs cannot be used: {reason}")]
+pub struct TooLarge {
+    /// What the matcher says.
+    reason: String,
+}
+
+/// Globs that are tried at once.
+#[derive(Debug)]
+pub(super) struct Globs {
+    /// By their meaning as regular expressions: a set of globs takes a last segment of `..` for no
+    /// name at all and would not match it.
+    set: RegexSet,
+    entries: Vec<Listed>,
+}
+
+#[derive(Debug)]
+pub(super) struct Listed {
+    whose: Whose,
+    text: String,
+}
+
+impl Globs {
+    pub(super) fn new<'g>(
+        globs: impl Iterator<Item = (Whose, &'g Glob)>,
+    ) -> Result<Self, TooLarge> {
+        let too_large = |reason: String| TooLarge { reason };
+        let (mut entries, mut patterns) = (Vec::new(), Vec::new());
+        for (whose, glob) in globs {
+            // Globs that were read from the store do not know that `/` is special.
+            let strict = GlobBuilder::new(glob.glob())
+                .literal_separator(true)
+                .build()
+                .map_err(|error| too_large(error.to_string()))?;
+            patterns.push(strict.regex().to_owned());
+            entries.push(Listed {
+                whose,
+                text: glob.glob().to_owned(),
+            });
+        }
+        let set = RegexSetBuilder::new(patterns)
+            .dot_matches_new_line(true)
+            .build()
+            .map_err(|error| too_large(error.to_string()))?;
+        Ok(Self { set, entries })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether any entry matches any of `names`; empty names match nothing.
+    fn is_match(&self, names: [&str; 3]) -> bool {
+        !self.is_empty()
+            && names
+                .into_iter()
+                .any(|name| !name.is_empty() && self.set.is_match(name.as_bytes()))
+    }
+
+    /// The first entry that matches the first of `names` that any entry matches.
+    fn first_match(&self, names: [&str; 3]) -> Option<&Listed> {
+        let at = names
+            .into_iter()
+            .filter(|name| self.is_match([name, "", ""]))
+            .find_map(|name| self.set.matches(name.as_bytes()).iter().next())?;
+        Some(&self.entries[at])
+    }
+
+    /// The positions of all entries that match any name of `item`.
+    pub(super) fn all_matches(&self, item: &Item<'_>) -> Vec<usize> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let qualified = item.qualified();
+        item.names(&qualified)
+            .into_iter()
+            .filter(|name| !name.is_empty())
+            .flat_map(|name| self.set.matches(name.as_bytes()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

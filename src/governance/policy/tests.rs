@@ -1,0 +1,539 @@
+//! Policies as an operator writes them, against items of two servers.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
+
+use indexmap::IndexMap;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    auth::Agent,
+    catalog::{Catalog, Listing, Offer, Profiles, Scope},
+    config::{self, Config, Environment, Format, Source, Terms},
+    mcp::{Id, Logs, Raw, Revision},
+    names::ProfileName,
+    router,
+    session::{Call, Client},
+};
+
+static GITHUB: LazyLock<ServerName> = LazyLock::new(|| ServerName::parse("github").unwrap());
+static EVIL: LazyLock<ServerName> = LazyLock::new(|| ServerName::parse("evil").unwrap());
+
+#[test]
+fn one_policy_decides_by_its_mode_and_lists() {
+    let check = |policy: Value, item: Item<'_>, allowed: bool| {
+        let rules = rules([None, None, Some(policy.clone())]);
+        assert_eq!(rules.decide(&item).allowed, allowed, "{policy} {item:?}");
+        assert_eq!(rules.allows(&item), allowed, "{policy} {item:?}");
+    };
+    let create = tool("create_issue");
+    for (policy, allowed) in [
+        (json!({}), false),
+        (json!({"mode": "none", "tools": ["**"]}), false),
+        (json!({"mode": "all"}), true),
+        (json!({"mode": "all", "tools": ["nothing"]}), true),
+        (json!({"mode": "all", "deny": ["github/create_*"]}), false),
+        (json!({"mode": "all", "deny": ["mcp_github_*"]}), false),
+        (json!({"mode": "all", "deny": ["other/*"]}), true),
+        (json!({"mode": "allowlist"}), false),
+        (json!({"mode": "allowlist", "prompts": ["**"]}), false),
+        (json!({"mode": "allowlist", "tools": ["github/*"]}), true),
+        (
+            json!({"mode": "allowlist", "tools": ["github/create_issue"]}),
+            true,
+        ),
+        (
+            json!({"mode": "allowlist", "tools": ["mcp_github_create_issue"]}),
+            true,
+        ),
+        (
+            json!({"mode": "allowlist", "tools": ["mcp_*_create_issue"]}),
+            true,
+        ),
+        (
+            json!({"mode": "allowlist", "tools": ["{docs,github}/*"]}),
+            true,
+        ),
+        (
+            json!({"mode": "allowlist", "tools": ["create_issue"]}),
+            false,
+        ),
+        (json!({"mode": "allowlist", "tools": ["*"]}), true),
+        (json!({"mode": "allowlist", "tools": ["git*"]}), false),
+        (
+            json!({"mode": "allowlist", "tools": ["github/*"], "deny": ["*/create_*"]}),
+            false,
+        ),
+        (json!({"mode": "denylist"}), true),
+        (
+            json!({"mode": "denylist", "tools": ["github/delete_*"]}),
+            true,
+        ),
+        (
+            json!({"mode": "denylist", "tools": ["github/create_*"]}),
+            false,
+        ),
+        (
+            json!({"mode": "denylist", "prompts": ["github/create_*"]}),
+            true,
+        ),
+    ] {
+        check(policy, create, allowed);
+    }
+    let files = json!({"mode": "allowlist", "resources": ["github+file:///pub/**", "github/db:*"]});
+    check(
+        files.clone(),
+        resource("github+file:///pub/a/b", "file:///pub/a/b"),
+        true,
+    );
+    check(
+        files.clone(),
+        resource("github+file:///pub/{+path}", "file:///pub/{+path}"),
+        true,
+    );
+    check(
+        files.clone(),
+        resource("github+file:///etc/a", "file:///etc/a"),
+        false,
+    );
+    check(files.clone(), resource("github+db:x", "db:x"), true);
+    check(files.clone(), resource("github+db:x/y", "db:x/y"), false);
+    check(files, create, false);
+    let dots = json!({"mode": "all", "deny": ["**/..", "*/a"]});
+    check(dots.clone(), resource("github+x:a/..", "x:a/.."), false);
+    check(dots, resource("github+x:a/..b", "x:a/..b"), true);
+    let methods = json!({"mode": "allowlist", "methods": ["tasks/*", "github/acme/*"]});
+    check(methods.clone(), Item::of_method(&GITHUB, "tasks/get"), true);
+    check(methods.clone(), Item::of_method(&EVIL, "tasks/get"), true);
+    check(methods.clone(), Item::of_method(&GITHUB, "acme/run"), true);
+    check(methods.clone(), Item::of_method(&EVIL, "acme/run"), false);
+    check(methods, tool("acme/run"), false);
+    let prompts = json!({"mode": "allowlist", "prompts": ["github/*"]});
+    let prompt = Item {
+        kind: ItemKind::Prompt,
+        ..create
+    };
+    check(prompts.clone(), prompt, true);
+    check(prompts, create, false);
+}
+
+#[test]
+fn the_most_specific_policy_replaces_and_denials_add_up() {
+    let allow = |globs: &[&str]| Some(json!({"mode": "allowlist", "tools": globs}));
+    let all = || Some(json!({"mode": "all"}));
+    let deny = |mode: &str, globs: &[&str]| Some(json!({"mode": mode, "deny": globs}));
+    let check = |policies: [Option<Value>; 3], allowed: bool, because: &str| {
+        let rules = rules(policies.clone());
+        let decision = rules.decide(&tool("get"));
+        assert_eq!(decision.allowed, allowed, "{policies:?}");
+        assert_eq!(decision.because.to_string(), because, "{policies:?}");
+    };
+    let everything = |whose: &str| format!("{whose} policy allows everything");
+    check(
+        [None, None, None],
+        false,
+        "there is no policy, which allows nothing",
+    );
+    check([all(), None, None], true, &everything("the agent's own"));
+    check(
+        [all(), allow(&["x"]), allow(&["y"])],
+        true,
+        &everything("the agent's own"),
+    );
+    check(
+        [None, allow(&["github/g*", "*"]), all()],
+        true,
+        "the profile's policy is an allowlist and `tools` has `github/g*`",
+    );
+    check(
+        [None, allow(&["x"]), all()],
+        false,
+        "the profile's policy is an allowlist and nothing in `tools` matches",
+    );
+    check(
+        [Some(json!({})), all(), all()],
+        false,
+        "the agent's own policy allows nothing",
+    );
+    check(
+        [all(), all(), deny("all", &["x", "*/get"])],
+        false,
+        "the default policy has `*/get` in `deny`, which wins over every list",
+    );
+    check(
+        [allow(&["*"]), deny("all", &["mcp_github_get"]), all()],
+        false,
+        "the profile's policy has `mcp_github_get` in `deny`, which wins over every list",
+    );
+    check(
+        [
+            None,
+            None,
+            Some(json!({"mode": "denylist", "tools": ["g*", "*_get"]})),
+        ],
+        false,
+        "the default policy is a denylist and `tools` has `*_get`",
+    );
+}
+
+/// The names of a server are its own to choose, those of a profile the operator's.
+#[test]
+fn names_that_are_chosen_by_a_server_open_nothing() {
+    let allow = rules([
+        None,
+        None,
+        Some(json!({"mode": "allowlist", "tools": ["github/*", "find"]})),
+    ]);
+    // With the template `{tool}` and the original charset.
+    let posing = Item {
+        exposed: "github/get",
+        server: &EVIL,
+        original: "github/get",
+        ..tool("x")
+    };
+    assert!(!allow.decide(&posing).allowed);
+    let own = Item {
+        exposed: "github/get",
+        ..tool("github/get")
+    };
+    assert!(allow.decide(&own).allowed, "it is that server's");
+    let deny = rules([
+        None,
+        None,
+        Some(json!({"mode": "all", "deny": ["github/*"]})),
+    ]);
+    assert!(!deny.decide(&posing).allowed, "what refuses may match more");
+    let aliased = Item {
+        alias: "find",
+        ..tool("search")
+    };
+    assert!(
+        !rules([None, None, Some(json!({"mode": "all", "deny": ["find"]}))])
+            .decide(&aliased)
+            .allowed
+    );
+    assert!(allow.decide(&aliased).allowed);
+    let hidden = Item {
+        exposed: "",
+        ..tool("get")
+    };
+    assert!(allow.decide(&hidden).allowed, "by its server");
+    let by_name = rules([
+        None,
+        None,
+        Some(json!({"mode": "allowlist", "tools": ["mcp_*", ""]})),
+    ]);
+    assert!(
+        !by_name.decide(&hidden).allowed,
+        "merged routes do not list it"
+    );
+}
+
+#[test]
+fn explanations_are_one_paragraph() {
+    let policies = [
+        None,
+        None,
+        Some(json!({"mode": "allowlist", "tools": ["github/get_*"], "deny": ["*/delete_*"]})),
+    ];
+    let rules = rules(policies);
+    let check = |item: Item<'_>, expect: &str| {
+        assert_eq!(rules.decide(&item).explain("`researcher`", &item), expect);
+    };
+    check(
+        tool("get_me"),
+        "`researcher` may call the tool `github/get_me` (exposed as `mcp_github_get_me`): \
+         the default policy is an allowlist and `tools` has `github/get_*`.",
+    );
+    check(
+        Item {
+            alias: "remove",
+            ..tool("delete_repo")
+        },
+        "`researcher` may not call the tool `github/delete_repo` (exposed as \
+         `mcp_github_delete_repo`, in the profile as `remove`): the default policy has \
+         `*/delete_*` in `deny`, which wins over every list.",
+    );
+    check(
+        Item {
+            exposed: "",
+            ..tool("push")
+        },
+        "`researcher` may not call the tool `github/push`: the default policy is an allowlist and \
+         nothing in `tools` matches.",
+    );
+    check(
+        Item::of_method(&GITHUB, "acme/run"),
+        "`researcher` may not use the method `github/acme/run`: the default policy is an allowlist \
+         and nothing in `methods` matches.",
+    );
+}
+
+#[test]
+fn what_allows_everything_says_so() {
+    let check = |policies: [Option<Value>; 3], expect: bool| {
+        assert_eq!(
+            rules(policies.clone()).allows_everything(),
+            expect,
+            "{policies:?}"
+        );
+    };
+    let all = || Some(json!({"mode": "all"}));
+    check([None, None, all()], true);
+    check([None, all(), Some(json!({}))], true);
+    check(
+        [all(), None, Some(json!({"mode": "all", "deny": ["x"]}))],
+        false,
+    );
+    check([None, None, Some(json!({"mode": "denylist"}))], false);
+    check([None, None, None], false);
+}
+
+#[test]
+fn a_list_that_is_too_large_is_refused() {
+    let huge = "[!a][!b][!c][!d]".repeat(60_000);
+    let policy: Policy = serde_json::from_value(json!({"mode": "all", "deny": [huge]})).unwrap();
+    let error = Rules::new(None, None, Some(&policy)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("a list of globs cannot be used: "),
+        "{error}"
+    );
+}
+
+proptest! {
+    /// Each glob alone, as its own matcher sees it, gives the same answer as all of them at once.
+    #[test]
+    fn lists_match_what_their_globs_match(
+        globs in prop::collection::vec("[a-c/*?.]{1,6}", 1..6),
+        name in "[a-c/.]{1,6}",
+    ) {
+        let strict = |glob: &String| GlobBuilder::new(glob).literal_separator(true).build().ok();
+        prop_assume!(globs.iter().all(|glob| strict(glob).is_some()));
+        // A matcher takes a last segment of `..` for no name at all.
+        prop_assume!(!name.ends_with(".."));
+        let item = Item { exposed: &name, original: "-", ..tool("-") };
+        let expect = globs.iter().any(|glob| {
+            let matcher = strict(glob).unwrap().compile_matcher();
+            matcher.is_match(&name) || matcher.is_match("github/-")
+        });
+        let deny = rules([None, None, Some(json!({"mode": "all", "deny": globs}))]);
+        prop_assert_eq!(deny.decide(&item).allowed, !expect);
+    }
+
+    /// A denial anywhere refuses, whatever else is written.
+    #[test]
+    fn denials_win(
+        modes in prop::collection::vec(prop::option::of(0usize..4), 3),
+        at in 0usize..3,
+    ) {
+        let names = ["all", "none", "allowlist", "denylist"];
+        let mut policies: Vec<Option<Value>> = modes
+            .into_iter()
+            .map(|mode| mode.map(|mode| json!({"mode": names[mode], "tools": ["github/*"]})))
+            .collect();
+        let denying = policies[at].get_or_insert_with(|| json!({"mode": "all"}));
+        denying["deny"] = json!(["github/get"]);
+        let rules = rules(policies.try_into().unwrap());
+        prop_assert!(!rules.decide(&tool("get")).allowed);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// On every route and for every kind, an item is listed exactly when it may be used.
+    #[test]
+    fn what_is_listed_may_be_used_and_nothing_else(policies in prop::array::uniform3(policy())) {
+        let rules = rules(policies);
+        let catalog = catalog();
+        let reading = ProfileName::parse("reading").unwrap();
+        let scopes = [
+            Scope::All,
+            Scope::Profile(reading),
+            Scope::Server(GITHUB.clone()),
+            Scope::Server(EVIL.clone()),
+        ];
+        for (scope, kind) in scopes.iter().flat_map(|scope| Kind::ALL.map(|kind| (scope, kind))) {
+            let view = catalog.list(scope, kind);
+            let visible = |entry: &Entry| rules.allows(&Item::of_entry(kind, entry));
+            let listed = format!("[{}]", view.page_where(0, None, visible).unwrap().items);
+            let usable = view.entries().iter().filter(|entry| {
+                let call = call(scope, kind, &entry.exposed);
+                let routed = router::route(call, &catalog).map_err(|(_, error)| error).unwrap();
+                rules.decide(&Item::of_routed(&routed).unwrap()).allowed
+            });
+            let usable: Vec<&str> = usable.map(|entry| entry.item.as_str()).collect();
+            prop_assert_eq!(listed, format!("[{}]", usable.join(",")), "{:?} {:?}", scope, kind);
+        }
+    }
+}
+
+#[test]
+fn methods_of_a_server_are_items_and_those_of_the_protocol_are_not() {
+    let catalog = catalog();
+    let scope = Scope::Server(GITHUB.clone());
+    let check = |method: Method, expect: Option<Item<'_>>| {
+        let call = Call {
+            method,
+            ..call(&scope, Kind::Tools, "")
+        };
+        let routed = router::route(call, &catalog)
+            .map_err(|(_, error)| error)
+            .unwrap();
+        assert_eq!(Item::of_routed(&routed), expect);
+    };
+    let vendor = Method::parse("acme/run");
+    check(vendor, Some(Item::of_method(&GITHUB, "acme/run")));
+    check(Method::SetLevel, None);
+}
+
+fn policy() -> impl Strategy<Value = Option<Value>> {
+    let glob = prop::sample::select(vec![
+        "*",
+        "**",
+        "github/*",
+        "github/**",
+        "evil/**",
+        "mcp_*",
+        "mcp_github_get",
+        "find",
+        "*/get",
+        "github+file:///**",
+        "file:///*",
+        "get",
+        "*get*",
+        "evil/github/get",
+        "{github,evil}/[gf]*",
+    ]);
+    let globs = || prop::collection::vec(glob.clone(), 0..3);
+    let mode = prop::sample::select(vec!["all", "none", "allowlist", "denylist"]);
+    let some = (mode, globs(), globs(), globs(), globs()).prop_map(
+        |(mode, tools, prompts, resources, deny)| {
+            json!({
+                "mode": mode, "tools": tools, "prompts": prompts, "resources": resources,
+                "deny": deny,
+            })
+        },
+    );
+    prop::option::of(some)
+}
+
+/// Two servers that share names, one of them posing as the other, and a profile that renames.
+fn catalog() -> Catalog {
+    let config = config();
+    let all = |text: &str| {
+        text.split(' ')
+            .map(|item| Raw::parse(item.to_owned()).unwrap())
+            .collect()
+    };
+    let listing = Listing {
+        tools: all(r#"{"name":"get"} {"name":"delete"} {"name":"github/get"}"#),
+        prompts: all(r#"{"name":"get"} {"name":"greet"}"#),
+        resources: all(r#"{"uri":"file:///a"} {"uri":"file:///a/b"} {"uri":"github/get"}"#),
+        templates: all(r#"{"uriTemplate":"file:///{path}"} {"uriTemplate":"{+any}"}"#),
+        ..Listing::default()
+    };
+    let offers = config.servers.iter().map(|(server, config)| Offer {
+        server: server.clone(),
+        config: Arc::new(config.clone()),
+        listing: Arc::new(listing.clone()),
+        modern_http: false,
+    });
+    let rename = [
+        ("mcp_github_get", "find"),
+        ("mcp_evil_get", "mcp_github_get"),
+    ];
+    let profile = config::Profile {
+        tools: None,
+        prompts: None,
+        resources: Some(vec![Glob::new("*+file:///**").unwrap()]),
+        tags: None,
+        rename: rename
+            .map(|(from, to)| (from.to_owned(), to.to_owned()))
+            .into(),
+        describe: IndexMap::new(),
+        terms: Terms::default(),
+    };
+    let reading = ProfileName::parse("reading").unwrap();
+    let profiles = Profiles::new(&IndexMap::from([(reading, profile)]));
+    Catalog::build_with(&config.naming, &profiles, &offers.collect::<Vec<_>>())
+}
+
+fn config() -> Config {
+    let source = Source {
+        name: "test.toml".to_owned(),
+        format: Format::Toml,
+        text: "[servers.github]\ncommand = \"a\"\n[servers.evil]\ncommand = \"b\"\n".to_owned(),
+        directory: PathBuf::new(),
+    };
+    let loaded = config::parse([source], &Environment::default());
+    loaded
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+        .config
+}
+
+/// A request that uses the item `name`.
+fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
+    let (method, params) = match kind {
+        Kind::Tools => (Method::ToolsCall, json!({ "name": name })),
+        Kind::Prompts => (Method::PromptsGet, json!({ "name": name })),
+        Kind::Resources => (Method::ResourcesRead, json!({ "uri": name })),
+        Kind::Templates => (Method::Complete, json!({ "ref": { "uri": name } })),
+    };
+    Call {
+        id: Id::number(1),
+        method,
+        params: Some(Raw::from_value(&params)),
+        client: Arc::new(Client {
+            agent: Arc::new(Agent::anonymous()),
+            revision: Revision::MODERN,
+            info: None,
+            capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
+            session: None,
+        }),
+        scope: scope.clone(),
+        logs: Logs::All,
+        progress_token: None,
+        events: tokio::sync::mpsc::channel(1).0,
+        cancel: CancellationToken::new(),
+    }
+}
+
+fn rules([agent, profile, default]: [Option<Value>; 3]) -> Rules {
+    let read = |policy: Option<Value>| {
+        policy.map(|policy| serde_json::from_value::<Policy>(policy).unwrap())
+    };
+    let (agent, profile, default) = (read(agent), read(profile), read(default));
+    Rules::new(agent.as_ref(), profile.as_ref(), default.as_ref()).unwrap()
+}
+
+/// A tool of the server `github` with the name that the default template gives it.
+fn tool(original: &str) -> Item<'_> {
+    let exposed = match original {
+        "create_issue" => "mcp_github_create_issue",
+        "get" => "mcp_github_get",
+        "get_me" => "mcp_github_get_me",
+        "delete_repo" => "mcp_github_delete_repo",
+        "search" => "mcp_github_search",
+        _ => "",
+    };
+    Item {
+        kind: ItemKind::Tool,
+        exposed,
+        alias: "",
+        server: &GITHUB,
+        original,
+    }
+}
+
+fn resource<'a>(exposed: &'a str, original: &'a str) -> Item<'a> {
+    Item::of_resource(&GITHUB, exposed, original)
+}

@@ -1,0 +1,655 @@
+//! How often calls may be made (GCRA): per agent, per agent and tool, per agent and server.
+//!
+//! Every limit is one caller's own: nobody's burst costs another anything. A call is counted by all
+//! limits that apply or by none. A rate that changes begins anew, since a limiter belongs to its
+//! rate as much as to its agent. Time is tokio's, so tests can pause it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use dashmap::DashMap;
+use governor::{
+    NotUntil, Quota, RateLimiter,
+    clock::{Clock, Reference},
+    middleware::NoOpMiddleware,
+    nanos::Nanos,
+    state::{InMemoryState, NotKeyed, StateStore},
+};
+use tokio::time::Instant;
+
+use crate::{
+    config::Rate,
+    names::{AgentId, ServerName},
+};
+
+/// Agents whose limits are kept. Agents come from the config and the store, so this is beyond any
+/// real number; those beyond it share one set of limits.
+pub const AGENTS_MAX: usize = 65_536;
+
+/// Limiters kept for one agent: as many tools and servers as it may use at once and then some.
+/// Tools and servers beyond it share one limiter for each rate.
+pub const BUCKETS_MAX: usize = 1024;
+
+/// The longest time a rate speaks of, which keeps its arithmetic within 64 bits of nanoseconds.
+const PERIOD_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The limits of all agents.
+#[derive(Debug)]
+pub struct Limiters {
+    agents: DashMap<AgentId, Arc<AgentLimits>>,
+    /// For agents beyond the limit.
+    shared: Arc<AgentLimits>,
+    agents_max: usize,
+    clock: TokioClock,
+}
+
+impl Default for Limiters {
+    fn default() -> Self {
+        Self::new(AGENTS_MAX)
+    }
+}
+
+impl Limiters {
+    fn new(agents_max: usize) -> Self {
+        let clock = TokioClock {
+            start: Instant::now(),
+        };
+        Self {
+            agents: DashMap::new(),
+            shared: Arc::new(AgentLimits::new(clock)),
+            agents_max,
+            clock,
+        }
+    }
+
+    /// The limits of one agent, to be kept as long as the agent is known.
+    pub fn of(&self, agent: AgentId) -> Arc<AgentLimits> {
+        if let Some(known) = self.agents.get(&agent) {
+            return Arc::clone(&known);
+        }
+        if self.agents.len() >= self.agents_max {
+            self.agents
+                .retain(|_, limits| !AgentLimits::is_idle(limits));
+        }
+        if self.agents.len() >= self.agents_max {
+            return Arc::clone(&self.shared);
+        }
+        let new = || Arc::new(AgentLimits::new(self.clock));
+        Arc::clone(&self.agents.entry(agent).or_insert_with(new))
+    }
+}
+
+/// The limiters of one agent on all routes.
+#[derive(Debug)]
+pub struct AgentLimits {
+    buckets: Mutex<HashMap<Key, Arc<Bucket>>>,
+    clock: TokioClock,
+}
+
+/// What a limiter counts.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Key {
+    Agent(RateKey),
+    /// Tools and servers that have no limiter of their own.
+    Others(LimitScope, RateKey),
+    Server(RateKey, ServerName),
+    Tool(RateKey, ServerName, Arc<str>),
+}
+
+type RateKey = (NonZeroU32, Duration, NonZeroU32);
+
+impl AgentLimits {
+    fn new(clock: TokioClock) -> Self {
+        Self {
+            buckets: Mutex::default(),
+            clock,
+        }
+    }
+
+    /// Limits with these rates: of the agent's calls and of its calls of each tool. The same rates
+    /// count together wherever they are used.
+    pub fn with(self: &Arc<Self>, agent: Option<Rate>, tool: Option<Rate>) -> Limits {
+        let mut buckets = self.lock();
+        let agent = agent.map(|rate| self.bucket(&mut buckets, Key::Agent(key(rate)), rate));
+        drop(buckets);
+        Limits {
+            home: Arc::clone(self),
+            agent,
+            tool,
+        }
+    }
+
+    /// The limiter for `key`, a new one where none is kept.
+    fn bucket(&self, buckets: &mut HashMap<Key, Arc<Bucket>>, key: Key, rate: Rate) -> Arc<Bucket> {
+        if let Some(known) = buckets.get(&key) {
+            return Arc::clone(known);
+        }
+        if buckets.len() >= BUCKETS_MAX {
+            buckets.retain(|_, bucket| !bucket.is_idle());
+        }
+        let key = match key {
+            Key::Server(rate, _) if buckets.len() >= BUCKETS_MAX => {
+                Key::Others(LimitScope::Server, rate)
+            }
+            Key::Tool(rate, _, _) if buckets.len() >= BUCKETS_MAX => {
+                Key::Others(LimitScope::Tool, rate)
+            }
+            Key::Agent(_) | Key::Others(..) | Key::Server(..) | Key::Tool(..) => key,
+        };
+        let new = || Arc::new(Bucket::new(rate, self.clock));
+        Arc::clone(buckets.entry(key).or_insert_with(new))
+    }
+
+    /// Whether nothing is lost when it is forgotten.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && self.lock().values().all(Bucket::is_idle)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Bucket>>> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The limits of one agent on one route, to be kept with what else is known of it.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    home: Arc<AgentLimits>,
+    agent: Option<Arc<Bucket>>,
+    tool: Option<Rate>,
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The server.
+    pub server: &'a ServerName,
+    /// How often each agent may call the server.
+    pub server_rate: Option<Rate>,
+    /// The tool by its original name; `None` for other requests.
+    pub tool: Option<&'a Arc<str>>,
+}
+
+impl Limits {
+    /// Counts a call, unless a limit is reached; then no limit counts it.
+    ///
+    /// A call that is refused by one limit is counted by the others for the blink of the check, so a
+    /// concurrent one may be refused as well: never is one too many let through.
+    ///
+    /// # Errors
+    /// The limit that takes longest to allow the call.
+    pub fn check(&self, target: &Target<'_>) -> Result<(), Limited> {
+        let [tool, server] = self.keyed(target);
+        let all = [
+            (LimitScope::Agent, self.agent.as_ref()),
+            (LimitScope::Tool, tool.as_ref()),
+            (LimitScope::Server, server.as_ref()),
+        ];
+        let mut taken = [None; 3];
+        let mut longest: Option<Limited> = None;
+        for (at, (scope, bucket)) in all.into_iter().enumerate() {
+            let Some(bucket) = bucket else { continue };
+            match bucket.take() {
+                Ok(()) => taken[at] = Some(bucket),
+                Err(retry_after) => {
+                    if longest.is_none_or(|known| known.retry_after < retry_after) {
+                        longest = Some(Limited {
+                            scope,
+                            rate: bucket.rate,
+                            retry_after,
+                        });
+                    }
+                }
+            }
+        }
+        let Some(limited) = longest else {
+            return Ok(());
+        };
+        for bucket in taken.into_iter().flatten() {
+            bucket.give_back();
+        }
+        Err(limited)
+    }
+
+    /// The limiters for the tool and the server.
+    fn keyed(&self, target: &Target<'_>) -> [Option<Arc<Bucket>>; 2] {
+        let tool = self.tool.zip(target.tool);
+        if tool.is_none() && target.server_rate.is_none() {
+            return [None, None];
+        }
+        let server = || target.server.clone();
+        let mut buckets = self.home.lock();
+        [
+            tool.map(|(rate, tool)| {
+                let key = Key::Tool(key(rate), server(), Arc::clone(tool));
+                self.home.bucket(&mut buckets, key, rate)
+            }),
+            target.server_rate.map(|rate| {
+                let key = Key::Server(key(rate), server());
+                self.home.bucket(&mut buckets, key, rate)
+            }),
+        ]
+    }
+}
+
+/// A limit is reached. The caller comes back later.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "{scope} may be used {} times in {}; try again in {} s",
+    .rate.calls,
+    humantime::format_duration(.rate.per),
+    self.retry_after_seconds()
+)]
+pub struct Limited {
+    /// Which limit.
+    pub scope: LimitScope,
+    /// Its rate.
+    pub rate: Rate,
+    /// When every limit that is reached lets a call through again.
+    pub retry_after: Duration,
+}
+
+impl Limited {
+    /// Whole seconds after which to try again, at least one, as `Retry-After` has them.
+    pub fn retry_after_seconds(&self) -> u64 {
+        let partial = u64::from(self.retry_after.subsec_nanos() > 0);
+        (self.retry_after.as_secs() + partial).max(1)
+    }
+}
+
+/// What a limit counts, each for one agent.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum LimitScope {
+    /// Everything.
+    Agent,
+    /// Calls to one server.
+    Server,
+    /// Calls of one tool.
+    Tool,
+}
+
+impl LimitScope {
+    /// For audit and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Server => "server",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl fmt::Display for LimitScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Agent => "the gateway",
+            Self::Server => "this server",
+            Self::Tool => "this tool",
+        })
+    }
+}
+
+/// One limiter.
+#[derive(Debug)]
+struct Bucket {
+    rate: Rate,
+    limiter: RateLimiter<NotKeyed, Shared, TokioClock, NoOpMiddleware<Nanos>>,
+    state: Shared,
+    /// What one call costs.
+    step: Nanos,
+    clock: TokioClock,
+    start: Nanos,
+}
+
+impl Bucket {
+    fn new(rate: Rate, clock: TokioClock) -> Self {
+        let state = Shared::default();
+        let quota = quota(rate);
+        Self {
+            rate,
+            limiter: RateLimiter::new(quota, state.clone(), clock),
+            state,
+            step: quota.replenish_interval().into(),
+            clock,
+            start: clock.now(),
+        }
+    }
+
+    /// Counts a call; the time until it may be made where it may not.
+    fn take(&self) -> Result<(), Duration> {
+        let wait = |until: NotUntil<Nanos>| until.wait_time_from(self.clock.now());
+        self.limiter.check().map_err(wait)
+    }
+
+    /// Takes back what was counted last.
+    fn give_back(&self) {
+        let earlier = |tat: Option<Nanos>| {
+            let tat = tat.unwrap_or(Nanos::new(0));
+            Ok::<_, ()>(((), tat.saturating_sub(self.step)))
+        };
+        let given = self.state.measure_and_replace(&NotKeyed::NonKey, earlier);
+        debug_assert_eq!(given, Ok(()), "nothing above fails");
+    }
+
+    /// Whether it is as good as new, and nobody holds it.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        let look = |tat: Option<Nanos>| Err::<((), Nanos), _>(tat.unwrap_or(Nanos::new(0)));
+        let tat = self.state.measure_and_replace(&NotKeyed::NonKey, look);
+        let now = self.clock.now().duration_since(self.start);
+        Arc::strong_count(self) == 1 && tat.is_err_and(|tat| tat <= now)
+    }
+}
+
+fn key(rate: Rate) -> RateKey {
+    (rate.calls, rate.per, rate.burst)
+}
+
+/// One call each `per / calls`, at least a nanosecond; a burst that takes longer than
+/// [`PERIOD_MAX`] to come back is cut to what comes back in that time.
+fn quota(rate: Rate) -> Quota {
+    let step = (rate.per / rate.calls.get()).clamp(Duration::from_nanos(1), PERIOD_MAX);
+    let calls_max = PERIOD_MAX.as_nanos() / step.as_nanos();
+    let calls_max = u32::try_from(calls_max).unwrap_or(u32::MAX);
+    let burst = NonZeroU32::new(rate.burst.get().min(calls_max)).unwrap_or(NonZeroU32::MIN);
+    Quota::with_period(step)
+        .expect("at least a nanosecond")
+        .allow_burst(burst)
+}
+
+/// The state of a limiter, to be seen from outside of it.
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<InMemoryState>);
+
+impl StateStore for Shared {
+    type Key = NotKeyed;
+
+    fn measure_and_replace<T, F, E>(&self, key: &NotKeyed, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        self.0.measure_and_replace(key, decide)
+    }
+}
+
+/// Nanoseconds since the limiters were made.
+#[derive(Clone, Copy, Debug)]
+struct TokioClock {
+    start: Instant,
+}
+
+impl Clock for TokioClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        self.start.elapsed().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_holds_at_its_edge_and_on_the_way_back() {
+        let limits = Limiters::default()
+            .of(agent(1))
+            .with(Some(rate(60, 3)), None);
+        let call = || limits.check(&calls(&server("a"), None));
+        for _ in 0..3 {
+            assert_eq!(call(), Ok(()), "at the limit");
+        }
+        let limited = call().unwrap_err();
+        assert_eq!(
+            (limited.scope, limited.retry_after),
+            (LimitScope::Agent, SECOND)
+        );
+        advance(Duration::from_nanos(999_999_999)).await;
+        let limited = call().unwrap_err();
+        assert_eq!(limited.retry_after, Duration::from_nanos(1));
+        assert_eq!(limited.retry_after_seconds(), 1);
+        assert_eq!(
+            limited.to_string(),
+            "the gateway may be used 60 times in 1m; try again in 1 s"
+        );
+        advance(Duration::from_nanos(1)).await;
+        assert_eq!(call(), Ok(()), "one call came back");
+        assert!(call().is_err());
+        advance(3 * SECOND).await;
+        for _ in 0..3 {
+            assert_eq!(call(), Ok(()), "the whole burst came back");
+        }
+        assert!(call().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_limit_counts_its_own() {
+        let limits = Limiters::default()
+            .of(agent(1))
+            .with(Some(rate(60, 6)), Some(rate(60, 2)));
+        let (a, b) = (server("a"), server("b"));
+        let (x, y): (Arc<str>, Arc<str>) = ("x".into(), "y".into());
+        let call = |server: &ServerName, tool| {
+            let found = limits.check(&Target {
+                server_rate: (*server == a).then_some(rate(60, 3)),
+                ..calls(server, tool)
+            });
+            found.map_err(|limited| limited.scope)
+        };
+        assert_eq!(call(&a, Some(&x)), Ok(()));
+        assert_eq!(call(&a, Some(&x)), Ok(()));
+        assert_eq!(call(&a, Some(&x)), Err(LimitScope::Tool));
+        assert_eq!(call(&a, Some(&y)), Ok(()));
+        assert_eq!(call(&a, Some(&y)), Err(LimitScope::Server));
+        assert_eq!(call(&a, None), Err(LimitScope::Server));
+        assert_eq!(call(&b, Some(&x)), Ok(()), "another server's tool");
+        assert_eq!(call(&b, None), Ok(()));
+        assert_eq!(call(&b, None), Ok(()), "refused calls are not counted");
+        assert_eq!(call(&b, None), Err(LimitScope::Agent));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_wait_is_told() {
+        let slow = Rate {
+            per: Duration::from_secs(600),
+            ..rate(1, 1)
+        };
+        let limits = Limiters::default()
+            .of(agent(1))
+            .with(Some(rate(60, 1)), Some(slow));
+        let tool: Arc<str> = "x".into();
+        let target = server("a");
+        limits.check(&calls(&target, Some(&tool))).unwrap();
+        let limited = limits.check(&calls(&target, Some(&tool))).unwrap_err();
+        assert_eq!(limited.scope, LimitScope::Tool);
+        assert_eq!(limited.retry_after, Duration::from_secs(600));
+        advance(SECOND).await;
+        assert!(limits.check(&calls(&target, None)).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_do_not_share_and_routes_do() {
+        let limiters = Limiters::default();
+        let target = server("a");
+        let of = |agent, rate| limiters.of(agent).with(Some(rate), None);
+        let one = of(agent(1), rate(60, 1));
+        assert!(one.check(&calls(&target, None)).is_ok());
+        assert!(
+            of(agent(2), rate(60, 1))
+                .check(&calls(&target, None))
+                .is_ok()
+        );
+        let again = of(agent(1), rate(60, 1));
+        assert!(
+            again.check(&calls(&target, None)).is_err(),
+            "it is the same limiter"
+        );
+        let changed = of(agent(1), rate(60, 2));
+        assert!(
+            changed.check(&calls(&target, None)).is_ok(),
+            "a new rate begins anew"
+        );
+        let back = of(agent(1), rate(60, 1));
+        assert!(
+            back.check(&calls(&target, None)).is_err(),
+            "no rate is reset by asking for another"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_rate_is_no_limit() {
+        let limits = Limiters::default().of(agent(1)).with(None, None);
+        let tool: Arc<str> = "x".into();
+        for _ in 0..1000 {
+            limits.check(&calls(&server("a"), Some(&tool))).unwrap();
+        }
+        assert!(limits.home.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limiters_of_tools_are_bounded() {
+        let limits = Limiters::default()
+            .of(agent(1))
+            .with(None, Some(rate(60, 1)));
+        let target = server("a");
+        let call = |index: usize| {
+            let tool: Arc<str> = index.to_string().into();
+            limits.check(&calls(&target, Some(&tool)))
+        };
+        for index in 0..BUCKETS_MAX {
+            assert!(call(index).is_ok());
+        }
+        assert!(call(BUCKETS_MAX).is_ok(), "the first of those that share");
+        assert!(
+            call(BUCKETS_MAX + 1).is_err(),
+            "the second of those that share"
+        );
+        assert_eq!(limits.home.lock().len(), BUCKETS_MAX + 1);
+        assert!(call(0).is_err(), "what is in use is kept");
+        advance(SECOND).await;
+        assert!(call(BUCKETS_MAX + 2).is_ok());
+        assert_eq!(limits.home.lock().len(), 1, "what is idle is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_are_bounded() {
+        let limiters = Limiters::new(2);
+        let target = server("a");
+        let call = |id| {
+            let limits = limiters.of(agent(id)).with(Some(rate(60, 1)), None);
+            limits.check(&calls(&target, None))
+        };
+        assert!(call(1).is_ok());
+        assert!(call(2).is_ok());
+        assert!(call(3).is_ok(), "the first of those that share");
+        assert!(call(4).is_err(), "the second of those that share");
+        assert!(call(1).is_err(), "what is in use is kept");
+        let held = limiters.of(agent(2));
+        advance(SECOND).await;
+        assert!(call(3).is_ok());
+        assert!(call(1).is_ok(), "shared, as agent 2 is held");
+        assert!(Arc::ptr_eq(&held, &limiters.of(agent(2))));
+        assert_eq!(limiters.agents.len(), 2);
+    }
+
+    #[test]
+    fn many_at_once_get_the_burst_and_no_more() {
+        let limits = Limiters::default().of(agent(1)).with(
+            Some(Rate {
+                per: Duration::from_secs(3600),
+                ..rate(1, 100)
+            }),
+            None,
+        );
+        let passed = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        if limits.check(&calls(&server("a"), None)).is_ok() {
+                            passed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(passed.into_inner(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn absurd_rates_do_not_overflow() {
+        for (calls_each, per, burst) in [
+            (1, Duration::MAX, u32::MAX),
+            (u32::MAX, Duration::ZERO, u32::MAX),
+            (u32::MAX, Duration::from_nanos(1), 1),
+            (1, Duration::from_secs(86_400), u32::MAX),
+        ] {
+            let absurd = Rate {
+                per,
+                ..rate(calls_each, burst)
+            };
+            let limits = Limiters::default().of(agent(1)).with(Some(absurd), None);
+            assert!(
+                limits.check(&calls(&server("a"), None)).is_ok(),
+                "{absurd:?}"
+            );
+            // Whether the second passes depends on the rate; that it is decided does not.
+            limits.check(&calls(&server("a"), None)).unwrap_or_default();
+        }
+    }
+
+    proptest! {
+        /// Over any stretch of time no more pass than the burst and what came back meanwhile.
+        #[test]
+        fn no_more_pass_than_the_rate_allows(burst in 1u32..5, pauses in prop::collection::vec(0u64..3000, 1..40)) {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true)
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let limits = Limiters::default().of(agent(1)).with(Some(rate(60, burst)), None);
+                let (mut passed, mut elapsed) = (0, 0);
+                for pause in pauses {
+                    advance(Duration::from_millis(pause)).await;
+                    elapsed += pause;
+                    passed += u64::from(limits.check(&calls(&server("a"), None)).is_ok());
+                    prop_assert!(passed <= u64::from(burst) + elapsed / 1000);
+                }
+                Ok(())
+            })?;
+        }
+    }
+
+    fn rate(calls: u32, burst: u32) -> Rate {
+        Rate {
+            calls: NonZeroU32::new(calls).unwrap(),
+            per: Duration::from_secs(60),
+            burst: NonZeroU32::new(burst).unwrap(),
+        }
+    }
+
+    fn calls<'a>(server: &'a ServerName, tool: Option<&'a Arc<str>>) -> Target<'a> {
+        Target {
+            server,
+            server_rate: None,
+            tool,
+        }
+    }
+
+    fn agent(id: u128) -> AgentId {
+        AgentId(uuid::Uuid::from_u128(id))
+    }
+
+    fn server(name: &str) -> ServerName {
+        ServerName::parse(name).unwrap()
+    }
+}

@@ -38,7 +38,7 @@ pub enum AuditError {
         fault: Fault,
     },
     /// Lines are waiting to be written; no call may leave before they are. The operator makes room.
-    #[error("{lines} lines are waiting to be written to the audit log")]
+    #[error("lines waiting to be written to the audit log: {lines}")]
     Pending {
         /// How many.
         lines: usize,

@@ -152,9 +152,7 @@ impl Shared {
             if let Some(delay) = delay {
                 state = self.pause(state, delay);
             }
-            if waiting {
-                state.writer.flush_pending();
-            }
+            state.writer.flush_pending();
             if state.writer.dirty {
                 state = self.sync(state);
             }

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     env, fs,
     io::{BufRead as _, BufReader, Write as _},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
     thread,
@@ -137,14 +137,14 @@ fn process() {
                 println!("\nrecovered {}", recovered.unwrap().chain);
             }
         }
-        ("write", directory) => write_until_killed(directory.into()),
+        ("write", directory) => write_until_killed(Path::new(directory)),
         (role, _) => panic!("{role}"),
     }
 }
 
 /// Two threads for ever, one of which changes the day now and then.
-fn write_until_killed(directory: PathBuf) {
-    let log = Arc::new(Log::open(&directory, config()).unwrap());
+fn write_until_killed(directory: &Path) {
+    let log = Arc::new(Log::open(directory, config()).unwrap());
     let threads = [0_i64, 1].map(|thread| {
         let log = log.clone();
         thread::spawn(move || {
@@ -177,9 +177,9 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
     let dead = Log::open(place.path(), config()).unwrap();
     let (done, first, second) = (invocation(), invocation(), invocation());
     for id in [done, first, second] {
-        now(dead.opened(&opened(id)).unwrap());
+        now(&dead.opened(&opened(id)).unwrap());
     }
-    now(dead.record(&record(done)));
+    now(&dead.record(&record(done)));
     let chain = dead.chain().unwrap();
     assert!(recover(place.path()).unwrap().is_empty(), "it is alive");
     drop(dead);
@@ -218,9 +218,9 @@ fn a_damaged_chain_is_counted_but_not_touched() {
     let dead = Log::open(place.path(), config()).unwrap();
     let (done, open) = (invocation(), invocation());
     for id in [done, open] {
-        now(dead.opened(&opened(id)).unwrap());
+        now(&dead.opened(&opened(id)).unwrap());
     }
-    now(dead.record(&record(done)));
+    now(&dead.record(&record(done)));
     let segment = place
         .path()
         .join(format!("{}.1.jsonl", dead.chain().unwrap()));
@@ -276,7 +276,7 @@ fn a_chain_is_dead_also_without_its_lock_file() {
     assert!(verify(place.path()).unwrap().chains[0].ended);
 }
 
-fn now(kept: Kept) {
+fn now(kept: &Kept) {
     assert!(kept.is_now());
 }
 

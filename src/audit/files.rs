@@ -100,9 +100,17 @@ impl Owned {
 
     /// Gives the chain up for good: it has ended.
     pub(super) fn end(self) -> io::Result<()> {
-        fs::remove_file(&self.path)?;
-        drop(self.file);
-        Ok(())
+        fs::remove_file(&self.path)
+    }
+}
+
+/// Unlocks by name and does not leave it to closing: a child of this process shares the lock
+/// between its fork and its exec, and would keep it for that long.
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "the lock of an audit chain cannot be released");
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub mod router;
 pub mod catalog;
 pub mod session;
 
+pub mod audit;
 pub mod auth;
 pub mod builtin;
 pub mod config;

@@ -1,0 +1,275 @@
+//! The audit log: what every call did and cost, kept so that nobody can change it unnoticed.
+//!
+//! One directory holds one chain of lines for each process, in segments (see `files`); each line is
+//! a JSON object tied to the one before by hashes (see `seal`). Governance writes through [`Log`]:
+//! [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
+//! [`recover`] closes the chains of processes that died; the command line, the API and the index
+//! read through [`Query`], [`Follow`], [`ChainReader`] and [`verify`].
+//!
+//! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
+//! invocation has one record; a line once written is never changed; the file ends in a whole line
+//! whatever the disk did. Secrets and personal data do not belong here: arguments come redacted, and
+//! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
+//! or a whole chain, are missing; whoever needs that keeps the hashes that [`verify`] reports.
+
+mod error;
+mod export;
+mod files;
+mod line;
+mod query;
+mod reader;
+mod recover;
+mod retire;
+mod seal;
+mod sink;
+mod syncer;
+mod tally;
+mod verify;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use jiff::Timestamp;
+
+pub use error::AuditError;
+pub use export::{Format, export};
+pub use files::{ChainId, InvalidChainId};
+pub use line::{
+    ARGUMENTS_BYTES_MAX, ArgumentsDigest, Decision, Event, EventKind, InvalidDecision, Kind,
+    Opened, Record, TEXT_BYTES_MAX,
+};
+pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query, latest};
+pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
+pub use recover::{Recovered, Total, chains, recover, total};
+pub use retire::Retired;
+pub use syncer::{Kept, SYNC_DELAY};
+pub use verify::{ChainReport, Fault, FaultAt, Report, verify};
+pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
+
+use crate::config;
+use files::Owned;
+use sink::{Directory, Place};
+use syncer::Shared;
+use writer::Writer;
+
+/// The chain of this process, open for writing.
+///
+/// Every method may be called from any thread. With the durability `process`, [`Log::opened`],
+/// [`Log::record`] and [`Log::event`] take as long as a `write` to a file and never switch tasks.
+#[derive(Debug)]
+pub struct Log {
+    /// Nothing when the audit is switched off.
+    open: Option<Open>,
+    config: config::Audit,
+}
+
+struct Open {
+    directory: PathBuf,
+    chain: ChainId,
+    shared: Arc<Shared>,
+    syncer: Mutex<Option<thread::JoinHandle<()>>>,
+    /// Holds the chain until it has ended or the log is dropped.
+    owned: Mutex<Option<Owned>>,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Open({})", self.chain)
+    }
+}
+
+impl Log {
+    /// Begins a chain in `directory`, which is made when it is missing.
+    ///
+    /// With `audit.enabled` off nothing is made, and everything that is written goes nowhere.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or the first line cannot be written.
+    pub fn open(directory: &Path, config: config::Audit) -> Result<Self, AuditError> {
+        if !config.enabled {
+            return Ok(Self { open: None, config });
+        }
+        files::make(directory)?;
+        let begun = Owned::begin(directory);
+        let (chain, owned) = begun.map_err(|source| AuditError::Directory {
+            path: directory.to_owned(),
+            source,
+        })?;
+        let place = Directory {
+            path: directory.to_owned(),
+            chain,
+        };
+        Self::begin(directory, config, (chain, owned), Box::new(place))
+    }
+
+    fn begin(
+        directory: &Path,
+        config: config::Audit,
+        (chain, owned): (ChainId, Owned),
+        place: Box<dyn Place>,
+    ) -> Result<Self, AuditError> {
+        let cannot = |source| AuditError::Write { source };
+        let writer = match Writer::begin(chain, place) {
+            Ok(writer) => writer,
+            Err(source) => {
+                drop(owned.end());
+                return Err(cannot(source));
+            }
+        };
+        let shared = Arc::new(Shared::new(writer, config.durability));
+        let syncer = shared.clone().start().map_err(cannot)?;
+        let open = Open {
+            directory: directory.to_owned(),
+            chain,
+            shared,
+            syncer: Mutex::new(Some(syncer)),
+            owned: Mutex::new(Some(owned)),
+        };
+        Ok(Self {
+            open: Some(open),
+            config,
+        })
+    }
+
+    /// The chain that is written; none when the audit is off.
+    pub fn chain(&self) -> Option<ChainId> {
+        self.open.as_ref().map(|open| open.chain)
+    }
+
+    /// Whether arguments are recorded, so that nobody redacts them for nothing.
+    pub fn wants_arguments(&self) -> bool {
+        self.open.is_some() && self.config.arguments
+    }
+
+    /// Whether a call could be opened now.
+    ///
+    /// A call that governance would refuse anyway opens nothing, but its record needs room too: when
+    /// this fails, whoever wants no record lost tells the caller to come back later.
+    ///
+    /// # Errors
+    /// As [`Log::opened`].
+    pub fn ready(&self) -> Result<(), AuditError> {
+        self.open
+            .as_ref()
+            .map_or(Ok(()), |open| open.shared.lock().ready())
+    }
+
+    /// Notes that a call is about to reach its server. The call may leave once the returned
+    /// [`Kept`] says so, and not at all after an error.
+    ///
+    /// # Errors
+    /// When the line cannot be written, or others wait to be.
+    pub fn opened(&self, opened: &Opened<'_>) -> Result<Kept, AuditError> {
+        let Some(open) = &self.open else {
+            return Ok(Kept::now());
+        };
+        let mut writer = open.shared.lock();
+        writer.opened(opened)?;
+        Ok(open.shared.written(writer))
+    }
+
+    /// Records a call that is over; exactly once for each invocation, allowed or refused.
+    ///
+    /// A record that cannot be written waits in memory and is written before any later line.
+    /// [`Kept::kept`] says then that it is not kept yet.
+    pub fn record(&self, record: &Record<'_>) -> Kept {
+        let Some(open) = &self.open else {
+            return Kept::now();
+        };
+        let mut writer = open.shared.lock();
+        let placed = if record.arguments.is_some() && !self.config.arguments {
+            let mut record = record.clone();
+            record.arguments = None;
+            writer.record(&record)
+        } else {
+            writer.record(record)
+        };
+        open.shared.placed(writer, placed)
+    }
+
+    /// Notes something that is not a call; it waits in memory as a record does.
+    pub fn event(&self, event: &Event<'_>) -> Kept {
+        let Some(open) = &self.open else {
+            return Kept::now();
+        };
+        let mut writer = open.shared.lock();
+        let placed = writer.event(event);
+        open.shared.placed(writer, placed)
+    }
+
+    /// Records dropped because too many waited already; 0 unless the disk was full for long.
+    pub fn lost(&self) -> u64 {
+        self.open
+            .as_ref()
+            .map_or(0, |open| open.shared.lock().lost())
+    }
+
+    /// Removes whole segments of this and other chains in which everything is older than
+    /// `audit.retention`, if that is set.
+    ///
+    /// It reads and removes files; call it where blocking is allowed, once in a while.
+    ///
+    /// # Errors
+    /// When the log cannot be written or files cannot be read or removed. What was removed until
+    /// then is vouched for.
+    pub fn retire(&self, now: Timestamp) -> Result<Vec<Retired>, AuditError> {
+        let (Some(open), Some(retention)) = (&self.open, self.config.retention) else {
+            return Ok(Vec::new());
+        };
+        let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
+        retire::retire(open, oldest)
+    }
+
+    /// Ends the chain: calls that are still open are recorded as interrupted, then everything is
+    /// synced to disk. Nothing can be written afterwards. Closing twice is closing once.
+    ///
+    /// It waits for the disk; call it where blocking is allowed, after the last call.
+    ///
+    /// # Errors
+    /// When the last lines cannot be written; [`recover`] ends the chain then.
+    pub fn close(&self) -> Result<(), AuditError> {
+        self.open.as_ref().map_or(Ok(()), Open::close)
+    }
+}
+
+impl Open {
+    fn close(&self) -> Result<(), AuditError> {
+        let owned = lock(&self.owned).take();
+        let Some(owned) = owned else { return Ok(()) };
+        self.shared.lock().end()?;
+        self.stop();
+        self.shared.sync_now()?;
+        let path = self.directory.clone();
+        owned
+            .end()
+            .map_err(|source| AuditError::File { path, source })
+    }
+
+    /// Stops the thread that syncs, after it has synced once more.
+    fn stop(&self) {
+        self.shared.stop();
+        if let Some(syncer) = lock(&self.syncer).take() {
+            drop(syncer.join());
+        }
+    }
+}
+
+/// A log that was not closed leaves its chain without an end, as if the process had died.
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

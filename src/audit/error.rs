@@ -1,0 +1,67 @@
+//! Why the log could not be written or read.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use super::{ChainId, verify::Fault};
+
+/// Why the log could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// The log was closed. Calls that come after that are ours to mend.
+    #[error("the audit log is closed")]
+    Closed,
+    /// The directory cannot be made or listed. The operator mends the path or its permissions.
+    #[error("the audit directory {} cannot be used: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Where an export goes takes no more. Whoever asked for it makes room.
+    #[error("the export cannot be written: {source}")]
+    Export {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is not what this version writes: somebody changed it, or a newer version wrote it.
+    #[error("line at byte {offset} of segment {segment} of chain {chain}: {fault}")]
+    Line {
+        /// The chain.
+        chain: ChainId,
+        /// The segment.
+        segment: u32,
+        /// Where the line begins.
+        offset: u64,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// Lines are waiting to be written; no call may leave before they are. The operator makes room.
+    #[error("lines waiting to be written to the audit log: {lines}")]
+    Pending {
+        /// How many.
+        lines: usize,
+    },
+    /// A file cannot be read, moved or removed. The operator mends its permissions.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The disk refused to keep what it had taken. What it holds is uncertain, so that no call may
+    /// leave until the process is started again. The operator replaces the disk.
+    #[error("the audit log cannot be synced to disk: {source}")]
+    Sync {
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The line could not be written; the log is as it was before. The operator makes room.
+    #[error("the audit log cannot be written: {source}")]
+    Write {
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,204 @@
+//! Where the log lies: the directory, the names in it, and who owns a chain.
+//!
+//! A chain `C` is the segments `C.1.jsonl`, `C.2.jsonl`, ..., and, until it has ended, the file
+//! `C.lock`. Whoever holds the exclusive lock of that file is the only one who writes to the chain;
+//! the system lets go of it when the process dies, however it dies.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::AuditError;
+
+/// The chain of one process, a UUIDv7: chains sort by when they began.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ChainId(Uuid);
+
+impl ChainId {
+    /// When the chain was begun, to the millisecond; the epoch when the id does not say.
+    pub fn began(self) -> Timestamp {
+        let since_epoch = self.0.get_timestamp().map(|time| time.to_unix());
+        since_epoch
+            .and_then(|(seconds, nanos)| {
+                Timestamp::new(seconds.try_into().ok()?, nanos.try_into().ok()?).ok()
+            })
+            .unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+impl fmt::Display for ChainId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ChainId {
+    type Err = InvalidChainId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidChainId> {
+        let uuid = Uuid::try_parse(text).map_err(|_| InvalidChainId)?;
+        let usual = uuid.to_string() == text;
+        usual.then_some(Self(uuid)).ok_or(InvalidChainId)
+    }
+}
+
+/// A text that is no id of a chain.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the id of a chain is a UUID in lower case with hyphens")]
+pub struct InvalidChainId;
+
+/// Times a lock file is looked at again because somebody removed it meanwhile.
+const TRIES_MAX: usize = 8;
+
+/// The right to write to a chain, until it is dropped or the process ends.
+#[derive(Debug)]
+pub(super) struct Owned {
+    file: File,
+    path: PathBuf,
+}
+
+impl Owned {
+    /// A chain that is nobody else's.
+    pub(super) fn begin(directory: &Path) -> io::Result<(ChainId, Self)> {
+        for _ in 0..TRIES_MAX {
+            let chain = ChainId(Uuid::now_v7());
+            if let Some(owned) = Self::take(directory, chain)? {
+                return Ok((chain, owned));
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// The right to write to `chain`, unless somebody has it.
+    ///
+    /// Whoever ends a chain removes its lock file while holding the lock. A lock on a file that has
+    /// lost its name protects nothing, so the name is looked at again after locking.
+    pub(super) fn take(directory: &Path, chain: ChainId) -> io::Result<Option<Self>> {
+        let path = directory.join(format!("{chain}.lock"));
+        for _ in 0..TRIES_MAX {
+            let file = private().truncate(false).open(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            if is_at(&file, &path)? {
+                return Ok(Some(Self { file, path }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the chain up for good: it has ended.
+    pub(super) fn end(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+}
+
+/// Unlocks by name and does not leave it to closing: a child of this process shares the lock
+/// between its fork and its exec, and would keep it for that long.
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "the lock of an audit chain cannot be released");
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the directory, for its owner's eyes only.
+pub(super) fn make(directory: &Path) -> Result<(), AuditError> {
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
+    made.map_err(|source| unusable(directory, source))
+}
+
+/// How files of the log are made: writable, created when missing, for their owner's eyes only.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
+/// Syncs the names in the directory to disk.
+pub(super) fn sync_names(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Where a segment lies.
+pub(super) fn segment(directory: &Path, chain: ChainId, segment: u32) -> PathBuf {
+    directory.join(format!("{chain}.{segment}.jsonl"))
+}
+
+/// All chains with the numbers of their segments in order.
+pub(super) fn list(directory: &Path) -> Result<BTreeMap<ChainId, Vec<u32>>, AuditError> {
+    let mut chains: BTreeMap<ChainId, Vec<u32>> = BTreeMap::new();
+    for (chain, segment) in names(directory, parse_name)? {
+        chains.entry(chain).or_default().push(segment);
+    }
+    for segments in chains.values_mut() {
+        segments.sort_unstable();
+    }
+    Ok(chains)
+}
+
+/// The segments of one chain in order.
+pub(super) fn segments(directory: &Path, chain: ChainId) -> Result<Vec<u32>, AuditError> {
+    Ok(list(directory)?.remove(&chain).unwrap_or_default())
+}
+
+/// Chains that have a lock file.
+pub(super) fn locks(directory: &Path) -> Result<Vec<ChainId>, AuditError> {
+    let parse = |name: &str| name.strip_suffix(".lock")?.parse().ok();
+    names(directory, parse)
+}
+
+/// What `parse` makes of the names in the directory. No directory is no name; names that mean
+/// nothing are nobody's business.
+fn names<T>(directory: &Path, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, AuditError> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(source) => return Err(unusable(directory, source)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|source| unusable(directory, source))?;
+        found.extend(entry.file_name().to_str().and_then(&parse));
+    }
+    Ok(found)
+}
+
+fn parse_name(name: &str) -> Option<(ChainId, u32)> {
+    let (chain, number) = name.strip_suffix(".jsonl")?.split_once('.')?;
+    let segment: u32 = number.parse().ok()?;
+    let usual = segment > 0 && segment.to_string() == number;
+    usual.then_some((chain.parse().ok()?, segment))
+}
+
+/// The error that a directory is.
+pub(super) fn unusable(directory: &Path, source: io::Error) -> AuditError {
+    AuditError::Directory {
+        path: directory.to_owned(),
+        source,
+    }
+}

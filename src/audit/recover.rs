@@ -1,0 +1,311 @@
+//! Ending the chains of processes that died, and what a chain amounts to.
+//!
+//! A chain without `end` whose lock can be taken is dead. Its last segment says which calls were
+//! open; each gets its one record, `interrupted`, and then the chain gets its end. Every step leaves
+//! a chain that the next attempt understands, so that we may die here too; and the lock lets one
+//! process at a time do it.
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use super::{
+    AuditError, ChainId, Kind,
+    files::{self, Owned},
+    reader::{Segment as SegmentReader, Step},
+    seal::{Link, unseal},
+    sink::{Directory, Place as _},
+    tally::Tally,
+    verify::{Fault, FaultAt},
+    writer::{Segment, Writer},
+};
+use crate::money::Micros;
+
+/// A chain of a dead process, as it is after recovery.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovered {
+    /// The chain.
+    pub chain: ChainId,
+    /// How many records it has, all segments together, removed ones included.
+    pub calls: u64,
+    /// How many of them were added now because the process died during the call.
+    pub interrupted: u64,
+    /// Bytes of a line that was being written; they were cut off.
+    pub torn_bytes: u64,
+    /// The prices of all its records by account.
+    pub charged: BTreeMap<String, Micros>,
+    /// Where the chain is not what we wrote. Such a chain is left as it is, for somebody to look at;
+    /// `charged` counts what can be read, open calls included, and `interrupted` is 0.
+    pub damage: Option<FaultAt>,
+}
+
+/// What a chain amounts to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Total {
+    /// The chain.
+    pub chain: ChainId,
+    /// Whether it has ended, so that nothing will be added.
+    pub ended: bool,
+    /// How many records it has, removed segments included.
+    pub calls: u64,
+    /// Their prices by account.
+    pub charged: BTreeMap<String, Micros>,
+}
+
+/// All chains in `directory`, by when they began.
+///
+/// # Errors
+/// When the directory cannot be listed.
+pub fn chains(directory: &Path) -> Result<Vec<ChainId>, AuditError> {
+    Ok(files::list(directory)?.into_keys().collect())
+}
+
+/// What `chain` amounts to; nothing when there is no such chain, or none of it can be read.
+///
+/// Of a chain that has ended only the last line is read, else the last segment. Budgets compare this
+/// with what they count as spent.
+///
+/// # Errors
+/// When its files cannot be read.
+pub fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditError> {
+    let segments = files::segments(directory, chain)?;
+    for segment in segments.into_iter().rev() {
+        if let Some(total) = ended(directory, chain, segment)? {
+            return Ok(Some(total));
+        }
+        if let Some(found) = load(directory, chain, segment)? {
+            return Ok(Some(Total {
+                chain,
+                ended: false,
+                calls: found.tally.calls,
+                charged: found.tally.charged,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Ends every chain in `directory` that nobody owns and that has no end, and says what each amounts
+/// to. A chain that cannot be ended, say because the disk is full, is an error of its own and is
+/// tried again next time.
+///
+/// Several processes may do this at once; each dead chain is returned to one of them. It reads and
+/// writes files; call it where blocking is allowed, when the process starts.
+///
+/// # Errors
+/// When the directory cannot be listed.
+pub fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
+    let chains = files::list(directory)?.into_iter();
+    let recovered = chains.filter_map(|(chain, _)| recover_chain(directory, chain).transpose());
+    let recovered = recovered.collect();
+    remove_stray_locks(directory)?;
+    Ok(recovered)
+}
+
+fn recover_chain(directory: &Path, chain: ChainId) -> Result<Option<Recovered>, AuditError> {
+    if newest(directory, chain)?.is_none_or(|newest| newest.ended) {
+        return Ok(None);
+    }
+    let unusable = |source| files::unusable(directory, source);
+    let Some(owned) = Owned::take(directory, chain).map_err(unusable)? else {
+        return Ok(None);
+    };
+    let recovered = match newest(directory, chain)? {
+        None => None,
+        Some(newest) if newest.ended => None,
+        Some(newest) => match load(directory, chain, newest.segment)? {
+            Some(found) if found.damage.is_none() => Some(end_chain(directory, chain, found)?),
+            Some(found) => return Ok(Some(found.damaged(chain))),
+            None => None,
+        },
+    };
+    owned.end().map_err(unusable)?;
+    Ok(recovered)
+}
+
+struct Newest {
+    segment: u32,
+    ended: bool,
+}
+
+/// The last segment of a chain that has a whole line, if any has.
+fn newest(directory: &Path, chain: ChainId) -> Result<Option<Newest>, AuditError> {
+    let segments = files::segments(directory, chain)?;
+    for number in segments.into_iter().rev() {
+        let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
+            continue;
+        };
+        if segment.last_line()?.is_some() {
+            return Ok(Some(Newest {
+                segment: number,
+                ended: Kind::of(segment.line()) == Some(Kind::End),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The total that stands in the last line of a segment, if that is the end of the chain.
+fn ended(directory: &Path, chain: ChainId, number: u32) -> Result<Option<Total>, AuditError> {
+    let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
+        return Ok(None);
+    };
+    let last = segment.last_line()?;
+    if last.is_none() || Kind::of(segment.line()) != Some(Kind::End) {
+        return Ok(None);
+    }
+    let total = Tally::resume(segment.line()).map(|tally| Total {
+        chain,
+        ended: true,
+        calls: tally.calls,
+        charged: tally.charged,
+    });
+    let offset = last.map_or(0, |last| last.offset);
+    total
+        .map(Some)
+        .ok_or_else(|| segment.wrong(offset, Fault::NoLine))
+}
+
+/// A chain up to the end of one segment.
+struct Loaded {
+    segment: u32,
+    length: u64,
+    last: Link,
+    tally: Tally,
+    torn_bytes: u64,
+    damage: Option<FaultAt>,
+}
+
+impl Loaded {
+    fn damaged(self, chain: ChainId) -> Recovered {
+        Recovered {
+            chain,
+            calls: self.tally.calls,
+            interrupted: 0,
+            torn_bytes: self.torn_bytes,
+            charged: self.tally.charged_with_open(),
+            damage: self.damage,
+        }
+    }
+}
+
+/// Reads a segment, which begins with what the chain amounted to; nothing without a whole line.
+fn load(directory: &Path, chain: ChainId, number: u32) -> Result<Option<Loaded>, AuditError> {
+    let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
+        return Ok(None);
+    };
+    let mut found = Loaded {
+        segment: number,
+        length: 0,
+        last: Link::default(),
+        tally: Tally::default(),
+        torn_bytes: 0,
+        damage: None,
+    };
+    let mut lines = 0;
+    loop {
+        match segment.read()? {
+            Step::Line(_) => {
+                lines += 1;
+                let fault = found.take_in(segment.line(), lines == 1).err();
+                let at = |fault| FaultAt {
+                    segment: number,
+                    line: lines,
+                    seq: unseal(segment.line()).map(|sealed| sealed.link.seq),
+                    fault,
+                };
+                found.damage = found.damage.take().or(fault.map(at));
+            }
+            Step::Torn { bytes } => found.torn_bytes = bytes,
+            Step::End => {}
+        }
+        if segment.offset() == found.length {
+            break;
+        }
+        found.length = segment.offset();
+    }
+    Ok((lines > 0).then_some(found))
+}
+
+impl Loaded {
+    /// Takes in a line as far as it can be read, and says what is wrong with it.
+    fn take_in(&mut self, line: &[u8], first: bool) -> Result<(), Fault> {
+        let sealed = unseal(line).ok_or(Fault::NoLine)?;
+        let (before, link) = (self.last, sealed.link);
+        self.last = link;
+        if first {
+            self.tally = Tally::resume(line).ok_or(Fault::NoLine)?;
+        } else {
+            let known = self.tally.take_in(line, sealed.body.len());
+            known.ok_or(Fault::NoLine)?;
+        }
+        if !sealed.genuine {
+            return Err(Fault::Hash);
+        }
+        if first {
+            return Ok(());
+        }
+        Fault::between(before, &sealed)
+    }
+}
+
+/// Records the calls that were open, and ends the chain.
+fn end_chain(directory: &Path, chain: ChainId, found: Loaded) -> Result<Recovered, AuditError> {
+    let place = Directory {
+        path: directory.to_owned(),
+        chain,
+    };
+    remove_later(directory, chain, found.segment)?;
+    let path = files::segment(directory, chain, found.segment);
+    let cannot = |source| AuditError::File {
+        path: path.clone(),
+        source,
+    };
+    let sink = place.resume(found.segment).map_err(cannot)?;
+    sink.cut(found.length).map_err(cannot)?;
+    let before = found.tally.calls;
+    let mut segment = Segment::new(found.segment, sink, found.length);
+    segment.used = true;
+    let mut writer = Writer::resume(chain, Box::new(place), segment, (found.last, found.tally));
+    writer.end()?;
+    let synced = writer.sink().sync();
+    synced.map_err(cannot)?;
+    let tally = writer.tally();
+    Ok(Recovered {
+        chain,
+        calls: tally.calls,
+        interrupted: tally.calls - before,
+        torn_bytes: found.torn_bytes,
+        charged: tally.charged.clone(),
+        damage: None,
+    })
+}
+
+/// Removes segments after `segment`: they were about to begin and have no whole line.
+fn remove_later(directory: &Path, chain: ChainId, segment: u32) -> Result<(), AuditError> {
+    let segments = files::segments(directory, chain)?;
+    for later in segments.into_iter().filter(|number| *number > segment) {
+        let path = files::segment(directory, chain, later);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(AuditError::File { path, source });
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes lock files of chains of which there is nothing, or nothing more to come: their process
+/// died before the first line or after the last.
+fn remove_stray_locks(directory: &Path) -> Result<(), AuditError> {
+    let unusable = |source| files::unusable(directory, source);
+    let is_stray = |chain| Ok(newest(directory, chain)?.is_none_or(|newest| newest.ended));
+    for chain in files::locks(directory)? {
+        if is_stray(chain)?
+            && let Some(owned) = Owned::take(directory, chain).map_err(unusable)?
+            && is_stray(chain)?
+        {
+            owned.end().map_err(unusable)?;
+        }
+    }
+    Ok(())
+}

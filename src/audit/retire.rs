@@ -1,0 +1,200 @@
+//! Removing what is older than the log keeps.
+//!
+//! Whole segments go, oldest first, and only after a line `retired` in our own chain says where the
+//! rest of their chain begins: the chain stays verifiable at every moment. The segment that a chain
+//! is being written to stays, as does one that does not fit what follows it.
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{
+    AuditError, ChainId, Kind, Open, files,
+    reader::{Segment, Step, written_at},
+    seal::{Hash, Link, unseal},
+};
+
+/// A segment that was removed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Retired {
+    /// Its chain.
+    pub chain: ChainId,
+    /// Its number.
+    pub segment: u32,
+    /// The number of its last line.
+    pub last_seq: u64,
+}
+
+/// Says that a segment was removed and how it ended, so that what follows it can be checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Voucher {
+    pub(super) chain: ChainId,
+    segment: u32,
+    /// The last line of the segment.
+    pub(super) link: Link,
+}
+
+impl Voucher {
+    /// What a line `retired` says.
+    pub(super) fn of(line: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Line<'a> {
+            chain: &'a str,
+            segment: u32,
+            last_seq: u64,
+            last_hash: &'a str,
+        }
+        let line: Line<'_> = serde_json::from_slice(line).ok()?;
+        Some(Self {
+            chain: line.chain.parse().ok()?,
+            segment: line.segment,
+            link: Link {
+                seq: line.last_seq,
+                hash: Hash::parse_text(line.last_hash)?,
+            },
+        })
+    }
+}
+
+/// Removes what is older than `oldest`.
+pub(super) fn retire(open: &Open, oldest: Timestamp) -> Result<Vec<Retired>, AuditError> {
+    let directory = &open.directory;
+    let chains = files::list(directory)?;
+    let mut removed = Vec::new();
+    for (chain, segments) in &chains {
+        let of = Chain {
+            directory,
+            id: *chain,
+            is_ours: *chain == open.chain,
+        };
+        for old in of.older_than(oldest, segments)? {
+            for voucher in old.carried.iter().filter(|it| is_needed(it, &chains)) {
+                open.vouch(voucher)?;
+            }
+            open.vouch(&old.voucher)?;
+            open.shared.sync_now()?;
+            remove(directory, &old.voucher)?;
+            removed.push(Retired {
+                chain: *chain,
+                segment: old.voucher.segment,
+                last_seq: old.voucher.link.seq,
+            });
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether what follows the removed segment may still be there.
+fn is_needed(voucher: &Voucher, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
+    let first = chains.get(&voucher.chain).and_then(|them| them.first());
+    first.is_some_and(|first| *first <= voucher.segment + 1)
+}
+
+impl Open {
+    fn vouch(&self, voucher: &Voucher) -> Result<(), AuditError> {
+        self.shared.lock().line(Kind::Retired, |line, _| {
+            line.shown("chain", &voucher.chain.to_string());
+            line.number("segment", voucher.segment.into());
+            line.number("last_seq", voucher.link.seq);
+            line.shown("last_hash", &voucher.link.hash.to_string());
+        })
+    }
+}
+
+fn remove(directory: &Path, voucher: &Voucher) -> Result<(), AuditError> {
+    let path = files::segment(directory, voucher.chain, voucher.segment);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(AuditError::File { path, source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+struct Chain<'a> {
+    directory: &'a Path,
+    id: ChainId,
+    is_ours: bool,
+}
+
+/// A segment that may go.
+struct Old {
+    voucher: Voucher,
+    /// What the segment itself vouched for.
+    carried: Vec<Voucher>,
+}
+
+impl Chain<'_> {
+    /// The segments at the beginning in which everything is older than `oldest`.
+    fn older_than(&self, oldest: Timestamp, segments: &[u32]) -> Result<Vec<Old>, AuditError> {
+        let mut old = Vec::new();
+        for (n, number) in segments.iter().enumerate() {
+            let next = segments.get(n + 1).copied();
+            let Some(found) = self.old(*number, next, oldest)? else {
+                break;
+            };
+            old.push(found);
+        }
+        Ok(old)
+    }
+
+    /// Segment `number`, if it is over, fits what follows it, and all of it is older than `oldest`.
+    fn old(
+        &self,
+        number: u32,
+        next: Option<u32>,
+        oldest: Timestamp,
+    ) -> Result<Option<Old>, AuditError> {
+        let Some(mut segment) = Segment::open_existing(self.directory, self.id, number)? else {
+            return Ok(None);
+        };
+        if segment.last_line()?.is_none() {
+            return Ok(None);
+        }
+        let Some(link) = unseal(segment.line()).map(|sealed| sealed.link) else {
+            return Ok(None);
+        };
+        let over = match next {
+            Some(next) => self.begin_after(link, next)?,
+            None if self.is_ours || Kind::of(segment.line()) != Some(Kind::End) => None,
+            None => written_at(segment.line()),
+        };
+        if over.is_none_or(|over| over >= oldest) {
+            return Ok(None);
+        }
+        let voucher = Voucher {
+            chain: self.id,
+            segment: number,
+            link,
+        };
+        let carried = vouchers(&mut segment)?;
+        Ok(Some(Old { voucher, carried }))
+    }
+
+    /// When segment `next` was begun, if it follows the line `link`: nothing before it is younger.
+    fn begin_after(&self, link: Link, next: u32) -> Result<Option<Timestamp>, AuditError> {
+        let Some(mut segment) = Segment::open_existing(self.directory, self.id, next)? else {
+            return Ok(None);
+        };
+        if !matches!(segment.read()?, Step::Line(_)) {
+            return Ok(None);
+        }
+        let line = segment.line();
+        let follows = unseal(line)
+            .is_some_and(|sealed| (sealed.prev, sealed.link.seq) == (link.hash, link.seq + 1));
+        Ok(follows.then(|| written_at(line)).flatten())
+    }
+}
+
+/// What a segment vouches for.
+fn vouchers(segment: &mut Segment) -> Result<Vec<Voucher>, AuditError> {
+    segment.go_to(0)?;
+    let mut found = Vec::new();
+    while let Step::Line(_) = segment.read()? {
+        if Kind::of(segment.line()) == Some(Kind::Retired) {
+            found.extend(Voucher::of(segment.line()));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,91 @@
+//! Where lines go: files, and in tests something that fails when it is told to.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use super::{ChainId, files};
+
+/// One segment, open for writing at its end.
+pub(super) trait Sink: Send + Sync {
+    /// Writes some of `bytes` at the end.
+    fn append(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Cuts off what is beyond `length`.
+    fn cut(&self, length: u64) -> io::Result<()>;
+
+    /// Returns when everything written is on disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The place of a chain's segments.
+pub(super) trait Place: Send + Sync {
+    /// An empty segment. One of that number that is there is emptied.
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
+
+    /// A segment that is there, as it is.
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
+
+    /// Removes a segment.
+    fn remove(&self, segment: u32) -> io::Result<()>;
+
+    /// Returns when the names of the segments are on disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Sink for File {
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = self;
+        file.write(bytes)
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// Segments as files of the audit directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    pub(super) chain: ChainId,
+}
+
+impl Directory {
+    fn segment(&self, segment: u32) -> PathBuf {
+        files::segment(&self.path, self.chain, segment)
+    }
+}
+
+impl Place for Directory {
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+        drop(
+            files::private()
+                .truncate(true)
+                .open(self.segment(segment))?,
+        );
+        self.resume(segment)
+    }
+
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+        let file = OpenOptions::new()
+            .append(true)
+            .open(self.segment(segment))?;
+        Ok(Arc::new(file))
+    }
+
+    fn remove(&self, segment: u32) -> io::Result<()> {
+        fs::remove_file(self.segment(segment))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        files::sync_names(&self.path)
+    }
+}

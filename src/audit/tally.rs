@@ -1,0 +1,163 @@
+//! What a chain amounts to so far: its calls, what they cost by account, which are still open.
+//!
+//! The writer keeps it while it writes, and each segment begins with it: whoever takes over a dead
+//! chain reads its last segment alone, and older segments can be removed without loss.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::line::{Kind, Members, Opened, Record};
+use crate::{money::Micros, names::InvocationId};
+
+/// Buffers of closed calls that are kept for later ones.
+const SPARE_MAX: usize = 1024;
+
+/// What a chain amounts to so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Records written.
+    pub(super) calls: u64,
+    /// Prices of the records by account.
+    pub(super) charged: BTreeMap<String, Micros>,
+    open: HashMap<Uuid, Open>,
+    opened: u64,
+    spare: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Orders the open calls.
+    order: u64,
+    /// Members of the line `opened`, up to its seal.
+    members: Vec<u8>,
+}
+
+/// The tally as a line holds it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Written<'a> {
+    calls: u64,
+    charged: BTreeMap<String, u64>,
+    #[serde(borrow, default)]
+    open: Vec<&'a RawValue>,
+}
+
+impl Tally {
+    /// Takes up what a line holds; nothing when it is not of our making.
+    pub(super) fn resume(line: &[u8]) -> Option<Self> {
+        let written: Written<'_> = serde_json::from_slice(line).ok()?;
+        let charged = written.charged.into_iter();
+        let mut tally = Self {
+            calls: written.calls,
+            charged: charged
+                .map(|(name, sum)| (name, Micros::new(sum)))
+                .collect(),
+            ..Self::default()
+        };
+        for object in written.open {
+            let object = object.get();
+            let opened: Opened<'_> = serde_json::from_str(object).ok()?;
+            let members = object.strip_prefix('{')?.strip_suffix('}')?;
+            tally.open(opened.id, members.as_bytes());
+        }
+        Some(tally)
+    }
+
+    /// Takes in a sealed line, of which the first `body` bytes come before the seal. Lines other
+    /// than `opened` and `call` change nothing; nothing is returned for one not of our making.
+    pub(super) fn take_in(&mut self, line: &[u8], body: usize) -> Option<()> {
+        match Kind::of(line) {
+            Some(kind @ Kind::Opened) => {
+                let opened: Opened<'_> = serde_json::from_slice(line).ok()?;
+                self.open(opened.id, kind.members(line.get(..body)?)?);
+            }
+            Some(Kind::Call) => {
+                let record: Record<'_> = serde_json::from_slice(line).ok()?;
+                self.close(record.id, record.price, &record.accounts);
+            }
+            Some(Kind::Begin | Kind::End | Kind::Event | Kind::Retired) | None => {}
+        }
+        Some(())
+    }
+
+    /// A call was opened.
+    pub(super) fn open(&mut self, id: InvocationId, members: &[u8]) {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(members);
+        self.opened += 1;
+        let open = Open {
+            order: self.opened,
+            members: copy,
+        };
+        self.open.insert(id.0, open);
+    }
+
+    /// A record was written.
+    pub(super) fn close(&mut self, id: InvocationId, price: Micros, accounts: &[String]) {
+        self.calls += 1;
+        for account in accounts {
+            match self.charged.get_mut(account) {
+                Some(sum) => *sum = sum.saturating_add(price),
+                None => drop(self.charged.insert(account.clone(), price)),
+            }
+        }
+        if let Some(open) = self.open.remove(&id.0)
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(open.members);
+        }
+    }
+
+    /// Whether a call is open.
+    pub(super) fn is_open(&self, id: InvocationId) -> bool {
+        self.open.contains_key(&id.0)
+    }
+
+    /// The calls that are open, in the order of opening; nothing when one cannot be read.
+    pub(super) fn still_open(&self) -> Option<Vec<Opened<'static>>> {
+        let parsed = self.in_order().into_iter().map(|members| {
+            let object = [b"{", members, b"}"].concat();
+            serde_json::from_slice(&object).ok()
+        });
+        parsed.collect()
+    }
+
+    /// What the chain will have charged once its open calls are charged too.
+    pub(super) fn charged_with_open(&self) -> BTreeMap<String, Micros> {
+        let mut charged = self.charged.clone();
+        for opened in self.still_open().unwrap_or_default() {
+            for account in opened.accounts.iter() {
+                let sum = charged.entry(account.clone()).or_default();
+                *sum = sum.saturating_add(opened.price);
+            }
+        }
+        charged
+    }
+
+    /// Writes sums and counts, as the last members of a line.
+    pub(super) fn write_sums(&self, line: &mut Members<'_>) {
+        line.number("calls", self.calls);
+        let sums = self.charged.iter();
+        line.sums(
+            "charged",
+            sums.map(|(account, sum)| (account.as_str(), *sum)),
+        );
+    }
+
+    /// Writes everything, as the last members of a line.
+    pub(super) fn write(&self, line: &mut Members<'_>) {
+        self.write_sums(line);
+        line.objects("open", self.in_order().into_iter());
+    }
+
+    fn in_order(&self) -> Vec<&[u8]> {
+        let mut open: Vec<&Open> = self.open.values().collect();
+        open.sort_unstable_by_key(|open| open.order);
+        open.into_iter()
+            .map(|open| open.members.as_slice())
+            .collect()
+    }
+}

@@ -1,0 +1,263 @@
+//! What tests of the log need: calls to record, and disks that fail when they are told to.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::{
+    AuditError, ChainId, Decision, Log, Opened, Record,
+    files::Owned,
+    sink::{Directory, Place, Sink},
+};
+use crate::{
+    clock,
+    config::{self, Durability},
+    money::Micros,
+    names::{AgentId, InvocationId},
+};
+
+pub(super) fn config() -> config::Audit {
+    config::Audit {
+        enabled: true,
+        durability: Durability::Process,
+        arguments: true,
+        retention: None,
+    }
+}
+
+pub(super) fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// The account that every call of these tests is charged to.
+pub(super) const ACCOUNT: &str = "agent:total";
+
+pub(super) fn invocation() -> InvocationId {
+    InvocationId(Uuid::now_v7())
+}
+
+pub(super) fn opened(id: InvocationId) -> Opened<'static> {
+    Opened {
+        id,
+        ts: clock::now(),
+        agent_id: AgentId::ANONYMOUS,
+        agent_name: "anonymous".into(),
+        team: Some("science".into()),
+        server: "github".into(),
+        method: "tools/call".into(),
+        tool: Some("create_issue".into()),
+        exposed: Some("mcp_github_create_issue".into()),
+        arguments_digest: None,
+        price: Micros::new(15_000),
+        accounts: vec![ACCOUNT.to_owned()].into(),
+    }
+}
+
+pub(super) fn record(id: InvocationId) -> Record<'static> {
+    Record {
+        decision: Decision::Allowed,
+        execution_time: Duration::from_micros(12_345),
+        bytes_in: 17,
+        bytes_out: 4711,
+        ..opened(id).interrupted(clock::now())
+    }
+}
+
+/// A record of a call that was refused, with so many bytes of arguments.
+pub(super) fn refusal(bytes: usize) -> Record<'static> {
+    let json = format!("\"{}\"", "x".repeat(bytes - 2));
+    Record {
+        decision: Decision::Refused,
+        price: Micros::ZERO,
+        arguments: Some(std::borrow::Cow::Owned(
+            RawValue::from_string(json).unwrap(),
+        )),
+        ..record(invocation())
+    }
+}
+
+/// A disk that fails when it is told to.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    /// Bytes that still fit.
+    pub(super) room: Arc<AtomicU64>,
+    pub(super) cut_fails: Arc<AtomicBool>,
+    pub(super) sync_fails: Arc<AtomicBool>,
+    /// How often something was synced.
+    pub(super) syncs: watch::Sender<u64>,
+}
+
+impl Faults {
+    /// None at first.
+    pub(super) fn new() -> Self {
+        Self {
+            room: Arc::new(u64::MAX.into()),
+            cut_fails: Arc::default(),
+            sync_fails: Arc::default(),
+            syncs: watch::Sender::default(),
+        }
+    }
+
+    pub(super) fn leave_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::SeqCst);
+    }
+}
+
+struct FaultyPlace {
+    directory: Directory,
+    faults: Faults,
+}
+
+struct FaultySink {
+    sink: Arc<dyn Sink>,
+    faults: Faults,
+}
+
+/// A log on a disk with faults.
+pub(super) fn faulty_log(
+    directory: &Path,
+    config: config::Audit,
+    faults: &Faults,
+) -> Result<Log, AuditError> {
+    let faults = faults.clone();
+    log_on(directory, config, |directory| {
+        Box::new(FaultyPlace { directory, faults })
+    })
+}
+
+/// A log whose first line goes to a file, and further ones to a device that is always full.
+#[cfg(target_os = "linux")]
+pub(super) fn full_log(directory: &Path) -> Log {
+    let log = log_on(directory, config(), |directory| {
+        Box::new(FullPlace { directory })
+    });
+    log.unwrap()
+}
+
+fn log_on(
+    directory: &Path,
+    config: config::Audit,
+    place: impl FnOnce(Directory) -> Box<dyn Place>,
+) -> Result<Log, AuditError> {
+    let (chain, owned) = Owned::begin(directory).unwrap();
+    let path = directory.to_owned();
+    let place = place(Directory { path, chain });
+    Log::begin(directory, config, (chain, owned), place)
+}
+
+impl Place for FaultyPlace {
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+        let sink = self.directory.create(segment)?;
+        let faults = self.faults.clone();
+        Ok(Arc::new(FaultySink { sink, faults }))
+    }
+
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+        self.directory.resume(segment)
+    }
+
+    fn remove(&self, segment: u32) -> io::Result<()> {
+        self.directory.remove(segment)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.directory.sync()
+    }
+}
+
+impl Sink for FaultySink {
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.faults.room.load(Ordering::SeqCst);
+        let fits = bytes.len().min(room.try_into().unwrap_or(usize::MAX));
+        if fits == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let written = self.sink.append(&bytes[..fits])?;
+        self.faults.leave_room(room - written as u64);
+        Ok(written)
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        if self.faults.cut_fails.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::Other.into());
+        }
+        self.sink.cut(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.faults.sync_fails.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::Other.into());
+        }
+        self.sink.sync()?;
+        self.faults.syncs.send_modify(|syncs| *syncs += 1);
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "linux")]
+struct FullPlace {
+    directory: Directory,
+}
+
+#[cfg(target_os = "linux")]
+struct FullSink(Arc<dyn Sink>, AtomicBool);
+
+#[cfg(target_os = "linux")]
+impl Place for FullPlace {
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+        let sink = self.directory.create(segment)?;
+        Ok(Arc::new(FullSink(sink, AtomicBool::new(false))))
+    }
+
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+        self.directory.resume(segment)
+    }
+
+    fn remove(&self, segment: u32) -> io::Result<()> {
+        self.directory.remove(segment)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.directory.sync()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Sink for FullSink {
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.1.swap(true, Ordering::SeqCst) {
+            return self.0.append(bytes);
+        }
+        let full = std::fs::OpenOptions::new().append(true).open("/dev/full")?;
+        Sink::append(&full, bytes)
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.0.cut(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+/// The lines of a chain, all segments together.
+pub(super) fn lines(directory: &Path, chain: ChainId) -> Vec<String> {
+    let mut reader = super::ChainReader::new(directory, chain).unwrap();
+    let mut lines = Vec::new();
+    while let Some(entry) = reader.read().unwrap() {
+        lines.push(String::from_utf8(entry.line).unwrap());
+    }
+    lines
+}

@@ -1,0 +1,9 @@
+//! The log at its boundary: what is written, what disks and kills do to it, what is read back.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start processes and wait for them"
+)]
+
+mod crash;
+mod reading;
+mod writing;

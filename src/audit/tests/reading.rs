@@ -1,0 +1,507 @@
+//! Reading: queries, following, positions, exports, what verification notices, retention.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use tempfile::TempDir;
+
+use crate::{
+    audit::{
+        ChainId, ChainReader, Decision, Entry, Event, EventKind, FOLLOW_BATCH_MAX, Fault, Filter,
+        Follow, Format, Kind, Log, Query, Record, chains, export, latest, recover,
+        testing::{at, config, invocation, opened, record},
+        verify,
+    },
+    clock, config,
+    names::{AgentId, InvocationId},
+};
+
+#[test]
+fn queries_go_over_all_chains_in_the_order_of_time() {
+    let place = TempDir::new().unwrap();
+    let logs = [0, 1].map(|_| Log::open(place.path(), config()).unwrap());
+    let written: Vec<InvocationId> = (0..10)
+        .map(|n| put(&logs[n % 2], 0, |it| it.ts = later(n)))
+        .collect();
+    let query = |filter| -> Vec<InvocationId> {
+        let found = Query::new(place.path(), filter).unwrap();
+        found.map(|found| found.unwrap().record.id).collect()
+    };
+    assert_eq!(query(Filter::default()), written);
+    let limit = Some(3);
+    assert_eq!(
+        query(Filter {
+            limit,
+            ..Filter::default()
+        }),
+        written[..3]
+    );
+    let (since, until) = (Some(later(2)), Some(later(5)));
+    let between = Filter {
+        since,
+        until,
+        ..Filter::default()
+    };
+    assert_eq!(query(between), written[2..5]);
+
+    for (count, expected) in [(0, 10..10), (4, 6..10), (10, 0..10), (99, 0..10)] {
+        let found = latest(place.path(), &Filter::default(), count).unwrap();
+        let found: Vec<_> = found.into_iter().map(|found| found.record.id).collect();
+        assert_eq!(found, written[expected], "latest {count}");
+    }
+}
+
+#[test]
+fn filters_hold_together() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    put(&log, 0, |record| record.ts = later(0));
+    let other = AgentId::of_name("other");
+    let id = put(&log, 1, |record| {
+        record.ts = later(1);
+        record.agent_id = other;
+        record.agent_name = "other".into();
+        record.server = Some("docs".into());
+        record.tool = Some("search".into());
+        record.exposed = Some("mcp_docs_search".into());
+        record.decision = Decision::Refused;
+    });
+    let check = |narrow: &dyn Fn(&mut Filter), expected: usize| {
+        let mut filter = Filter::default();
+        narrow(&mut filter);
+        let found = Query::new(place.path(), filter.clone()).unwrap().count();
+        assert_eq!(found, expected, "{filter:?}");
+        let found = latest(place.path(), &filter, 9).unwrap().len();
+        assert_eq!(found, expected, "latest {filter:?}");
+    };
+    let some = |text: &str| Some(text.to_owned());
+    check(&|_| (), 2);
+    check(&|it| it.agent = some("other"), 1);
+    check(&|it| it.agent = Some(other.to_string()), 1);
+    check(&|it| it.agent = some("nobody"), 0);
+    check(&|it| it.server = some("docs"), 1);
+    check(&|it| it.tool = some("search"), 1);
+    check(&|it| it.tool = some("mcp_docs_search"), 1);
+    check(&|it| it.decision = Some(Decision::Refused), 1);
+    check(&|it| it.id = Some(id), 1);
+    check(&|it| it.id = Some(invocation()), 0);
+    check(&|it| it.since = Some(later(1)), 1);
+    check(&|it| it.until = Some(later(1)), 1);
+    let both = |it: &mut Filter| {
+        it.agent = some("other");
+        it.server = some("github");
+    };
+    check(&both, 0);
+}
+
+#[test]
+fn followers_see_what_is_new_across_segments_and_chains() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    put(&log, 0, |_| ());
+    let mut follow = Follow::new(place.path(), Filter::default()).unwrap();
+    let mut seen = || -> Vec<InvocationId> {
+        let found = follow.poll().unwrap();
+        found.into_iter().map(|found| found.record.id).collect()
+    };
+    assert_eq!(seen(), []);
+    let mut new = vec![put(&log, 1, |_| ())];
+    next_day(&log, 1);
+    new.push(put(&log, 2, |_| ()));
+    let young = Log::open(place.path(), config()).unwrap();
+    new.push(put(&young, 3, |_| ()));
+    assert_eq!(seen(), new);
+    assert_eq!(seen(), []);
+
+    let many: Vec<_> = (0..=FOLLOW_BATCH_MAX)
+        .map(|n| put(&log, n, |_| ()))
+        .collect();
+    assert_eq!(seen(), many[..FOLLOW_BATCH_MAX]);
+    assert_eq!(seen(), many[FOLLOW_BATCH_MAX..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_wait() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    let mut follow = Follow::new(place.path(), Filter::default()).unwrap();
+    let writes = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        put(&log, 0, |_| ())
+    };
+    let (found, id) = tokio::join!(follow.next(), writes);
+    assert_eq!(found.unwrap().record.id, id);
+}
+
+#[test]
+fn a_line_that_is_being_written_is_read_once_it_is_whole() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    let id = put(&log, 0, |_| ());
+    let chain = log.chain().unwrap();
+    drop(log);
+    let segment = segment(place.path(), chain, 1);
+    let whole = fs::read(&segment).unwrap();
+    let mut reader = ChainReader::new(place.path(), chain).unwrap();
+    for cut in [1, 20, 300] {
+        fs::write(&segment, &whole[..whole.len() - cut]).unwrap();
+        while let Some(entry) = reader.read().unwrap() {
+            assert_eq!(entry.kind(), Some(Kind::Begin));
+        }
+        assert!(verify(place.path()).unwrap().is_whole());
+        assert!(verify(place.path()).unwrap().chains[0].torn_bytes > 0);
+    }
+    fs::write(&segment, &whole).unwrap();
+    let entry = reader.read().unwrap().unwrap();
+    assert_eq!(entry.record().unwrap().unwrap().id, id);
+    assert!(reader.read().unwrap().is_none());
+}
+
+#[test]
+fn an_index_finds_lines_again_and_goes_on_after_them() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    for n in 0..3 {
+        put(&log, n, |_| ());
+        next_day(&log, n);
+    }
+    let chain = log.chain().unwrap();
+    let all = entries(place.path(), chain);
+    assert!(all.is_sorted_by_key(|entry| entry.position));
+    for (n, entry) in all.iter().enumerate() {
+        assert_eq!(Entry::at(place.path(), entry.position).unwrap(), *entry);
+        let mut reader = ChainReader::after(place.path(), &entry.position).unwrap();
+        for expected in &all[n + 1..] {
+            assert_eq!(reader.read().unwrap().as_ref(), Some(expected));
+        }
+        assert_eq!(reader.read().unwrap(), None);
+    }
+    let mut nowhere = all[1].position;
+    nowhere.offset += 1;
+    assert!(Entry::at(place.path(), nowhere).is_err());
+}
+
+#[test]
+fn exports_are_safe_for_spreadsheets() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    let id = put(&log, 0, |record| {
+        record.agent_name = "=HYPERLINK(\"http://x\")".into();
+        record.team = Some("a,b".into());
+        record.client = Some("two\r\nlines".into());
+        record.rule = Some("@rule".into());
+        record.accounts = vec!["a".to_owned(), "b".to_owned()].into();
+    });
+    let write = |format| {
+        let mut text = Vec::new();
+        let found = Query::new(place.path(), Filter::default()).unwrap();
+        assert_eq!(export(found, format, &mut text).unwrap(), 1);
+        String::from_utf8(text).unwrap()
+    };
+    let chain = log.chain().unwrap();
+    let entry = &entries(place.path(), chain)[1];
+    let csv = write(Format::Csv);
+    let (header, row) = csv.split_once("\r\n").unwrap();
+    assert_eq!(header.split(',').count(), 27);
+    let row = row
+        .replace(&chain.to_string(), "CHAIN")
+        .replace(&id.to_string(), "ID");
+    let row = row.replace(&entry.position.offset.to_string(), "OFFSET");
+    assert_eq!(
+        row,
+        "CHAIN,ID,2026-01-01T00:00:00.000000Z,agent_00000000-0000-0000-0000-000000000000,\
+         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",\"two\r\nlines\",,,github,,tools/call,\
+         create_issue,mcp_github_create_issue,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
+         1:OFFSET\r\n"
+    );
+    let line = String::from_utf8(entry.line.clone()).unwrap() + "\n";
+    assert_eq!(write(Format::JsonLines), line);
+}
+
+#[test]
+fn verification_names_the_first_broken_line() {
+    let lines =
+        |change: fn(&mut Vec<String>)| move |path: &Path, chain| rewrite(path, chain, change);
+    check("nothing", |_, _| (), None);
+    check(
+        "a changed byte",
+        lines(|lines| lines[2] = lines[2].replace("github", "gitlab")),
+        Some(&(2, 3, Fault::Hash)),
+    );
+    check(
+        "a line gone",
+        lines(|lines| drop(lines.remove(1))),
+        Some(&(2, 2, Fault::Seq { expected: 6 })),
+    );
+    check(
+        "a line twice",
+        lines(|lines| lines.insert(1, lines[1].clone())),
+        Some(&(2, 3, Fault::Seq { expected: 7 })),
+    );
+    check(
+        "lines exchanged",
+        lines(|lines| lines.swap(1, 2)),
+        Some(&(2, 2, Fault::Seq { expected: 6 })),
+    );
+    check(
+        "no line",
+        lines(|lines| lines[1] = "{}".to_owned()),
+        Some(&(2, 2, Fault::NoLine)),
+    );
+    check(
+        "a forged line",
+        lines(|lines| lines[1] = forged(6)),
+        Some(&(2, 2, Fault::Prev)),
+    );
+    check(
+        "the end of a segment gone",
+        lines(|lines| drop(lines.pop())),
+        Some(&(3, 1, Fault::Seq { expected: 8 })),
+    );
+}
+
+#[test]
+fn verification_names_broken_segments() {
+    let gone =
+        |number| move |path: &Path, chain| fs::remove_file(segment(path, chain, number)).unwrap();
+    check(
+        "half a line in a segment that is over",
+        |path, chain| {
+            let segment = segment(path, chain, 2);
+            let text = fs::read(&segment).unwrap();
+            fs::write(&segment, &text[..text.len() - 1]).unwrap();
+        },
+        Some(&(2, 4, Fault::Torn)),
+    );
+    check(
+        "a segment gone",
+        gone(2),
+        Some(&(3, 1, Fault::MissingSegment { expected: 2 })),
+    );
+    check(
+        "the first segment gone",
+        gone(1),
+        Some(&(2, 1, Fault::Unvouched)),
+    );
+    check(
+        "a segment under another's name",
+        |path, chain| {
+            fs::rename(segment(path, chain, 3), segment(path, chain, 4)).unwrap();
+            fs::rename(segment(path, chain, 2), segment(path, chain, 3)).unwrap();
+            fs::remove_file(segment(path, chain, 1)).unwrap();
+        },
+        Some(&(3, 1, Fault::Misnamed)),
+    );
+    check(
+        "half a line after the end",
+        |path, chain| append(&segment(path, chain, 3), "{"),
+        Some(&(3, 5, Fault::Torn)),
+    );
+    check(
+        "a line after the end",
+        |path, chain| append(&segment(path, chain, 3), &(forged(12) + "\n")),
+        Some(&(3, 5, Fault::AfterEnd)),
+    );
+}
+
+/// Does something to an ended chain of three segments with four lines each, the first and the last
+/// included.
+fn check(name: &str, harm: impl Fn(&Path, ChainId), expected: Option<&(u32, u64, Fault)>) {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    let chain = log.chain().unwrap();
+    for n in 0..3 {
+        if n > 0 {
+            next_day(&log, n);
+        }
+        for _ in n.min(1)..3 - n / 2 {
+            put(&log, 0, |_| ());
+        }
+    }
+    log.close().unwrap();
+    harm(place.path(), chain);
+    let report = verify(place.path()).unwrap();
+    let fault = report.chains[0].fault.clone();
+    assert_eq!(report.is_whole(), expected.is_none(), "{name}");
+    let found = fault.map(|at| (at.segment, at.line, at.fault));
+    assert_eq!(found.as_ref(), expected, "{name}");
+}
+
+#[test]
+fn verification_says_how_far_a_chain_goes() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    put(&log, 0, |_| ());
+    let report = verify(place.path()).unwrap().chains.remove(0);
+    assert_eq!((report.lines, report.begins_at, report.ends_at), (2, 1, 2));
+    assert_eq!(report.last, Some(second(0)));
+    assert!(report.first.unwrap() > at("2026-01-01T00:00:00Z"));
+    assert!(!report.ended);
+    let last = entries(place.path(), log.chain().unwrap()).pop().unwrap();
+    let last = String::from_utf8(last.line).unwrap();
+    assert!(last.ends_with(&format!("\"hash\":\"{}\"}}", report.hash)));
+}
+
+#[test]
+fn what_is_retired_is_vouched_for() {
+    let place = TempDir::new().unwrap();
+    let past = Log::open(place.path(), config()).unwrap();
+    let living = Log::open(place.path(), config()).unwrap();
+    for log in [&past, &living] {
+        put(log, 0, |_| ());
+        next_day(log, 0);
+        put(log, 0, |_| ());
+        next_day(log, 1);
+    }
+    past.close().unwrap();
+    let keep = config::Audit {
+        retention: Some(Duration::from_secs(3600)),
+        ..config()
+    };
+    let ours = Log::open(place.path(), keep).unwrap();
+    assert_eq!(
+        ours.retire(clock::now()).unwrap(),
+        [],
+        "everything is young"
+    );
+    let later = clock::now() + SignedDuration::from_hours(2);
+    let retired = ours.retire(later).unwrap();
+    let of = |log: &Log| -> Vec<u32> {
+        let of = retired.iter().filter(|it| Some(it.chain) == log.chain());
+        of.map(|it| it.segment).collect()
+    };
+    assert_eq!(of(&past), [1, 2, 3], "it has ended");
+    assert_eq!(of(&living), [1, 2], "its last is being written");
+    assert!(of(&ours).is_empty());
+    let report = verify(place.path()).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(report.chains.len(), 2);
+    assert_eq!(report.chains[0].begins_at, retired[4].last_seq + 1);
+    put(&living, 0, |_| ());
+    assert!(verify(place.path()).unwrap().is_whole());
+    assert_eq!(
+        Query::new(place.path(), Filter::default()).unwrap().count(),
+        1
+    );
+
+    let young = Log::open(place.path(), keep).unwrap();
+    ours.close().unwrap();
+    let retired = young.retire(later).unwrap();
+    assert_eq!(retired.len(), 1, "the chain that vouched");
+    let report = verify(place.path()).unwrap();
+    assert!(
+        report.is_whole(),
+        "what is needed was taken over: {report:?}"
+    );
+    drop(young);
+    recover(place.path()).unwrap().remove(0).unwrap();
+    let young = *chains(place.path()).unwrap().last().unwrap();
+    fs::remove_file(segment(place.path(), young, 1)).unwrap();
+    let fault = verify(place.path()).unwrap().chains[0].fault.clone();
+    assert_eq!(fault.unwrap().fault, Fault::Unvouched);
+}
+
+#[test]
+fn without_retention_everything_is_kept() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    put(&log, 0, |_| ());
+    next_day(&log, 0);
+    let later = clock::now() + SignedDuration::from_hours(100_000);
+    assert_eq!(log.retire(later).unwrap(), []);
+}
+
+#[test]
+fn events_and_opened_calls_are_read_back() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    let event = Event {
+        ts: second(0),
+        event: EventKind::KeyRevoked,
+        subject: "key 1".into(),
+        actor: Some("cli".into()),
+        detail: Some("lost".into()),
+    };
+    let call = opened(invocation());
+    assert!(log.event(&event).is_now());
+    assert!(log.opened(&call).unwrap().is_now());
+    let entries = entries(place.path(), log.chain().unwrap());
+    assert_eq!(entries[1].event().unwrap(), Some(event));
+    assert_eq!(entries[1].record().unwrap().map(|it| it.id), None);
+    let read = entries[2].opened().unwrap().unwrap();
+    assert_eq!((read.id, read.accounts), (call.id, call.accounts));
+}
+
+/// So many seconds into 2026.
+fn second(n: usize) -> Timestamp {
+    at("2026-01-01T00:00:00Z") + SignedDuration::from_secs(n.try_into().unwrap())
+}
+
+/// So many seconds into 2098, when every chain of a test has begun: nothing is written before.
+fn later(n: usize) -> Timestamp {
+    second(n) + SignedDuration::from_hours(24 * 365 * 72)
+}
+
+/// Writes a record of that second.
+fn put(log: &Log, n: usize, change: impl FnOnce(&mut Record<'static>)) -> InvocationId {
+    let id = invocation();
+    let mut record = Record {
+        ts: second(n),
+        ..record(id)
+    };
+    change(&mut record);
+    assert!(log.record(&record).is_now());
+    id
+}
+
+/// Begins a new segment: that of the `n`th day of a far year.
+fn next_day(log: &Log, n: usize) {
+    let days = SignedDuration::from_hours(24 * i64::try_from(n).unwrap());
+    let event = Event {
+        ts: at("2099-01-01T00:00:00Z") + days,
+        event: EventKind::ServerConnected,
+        subject: "github".into(),
+        actor: None,
+        detail: None,
+    };
+    assert!(log.event(&event).is_now());
+}
+
+fn entries(directory: &Path, chain: ChainId) -> Vec<Entry> {
+    let mut reader = ChainReader::new(directory, chain).unwrap();
+    std::iter::from_fn(|| reader.read().unwrap()).collect()
+}
+
+fn segment(directory: &Path, chain: ChainId, number: u32) -> PathBuf {
+    directory.join(format!("{chain}.{number}.jsonl"))
+}
+
+/// Changes the lines of the second segment.
+fn rewrite(directory: &Path, chain: ChainId, change: fn(&mut Vec<String>)) {
+    let segment = segment(directory, chain, 2);
+    let text = fs::read_to_string(&segment).unwrap();
+    let mut lines = text.lines().map(str::to_owned).collect();
+    change(&mut lines);
+    fs::write(&segment, lines.join("\n") + "\n").unwrap();
+}
+
+fn append(path: &Path, text: &str) {
+    let mut all = fs::read_to_string(path).unwrap();
+    all.push_str(text);
+    fs::write(path, all).unwrap();
+}
+
+/// A line with a number and a true hash, which follows nothing.
+fn forged(seq: u64) -> String {
+    let mut line = b"{\"kind\":\"event\"".to_vec();
+    let before = crate::audit::seal::Link {
+        seq: seq - 1,
+        ..Default::default()
+    };
+    crate::audit::seal::seal(&mut line, before);
+    String::from_utf8(line).unwrap().trim_end().to_owned()
+}

@@ -1,0 +1,334 @@
+//! Whether the log is what we wrote: every line's hash, every link, every segment.
+//!
+//! A chain may begin later than its first line when a line `retired`, in a chain that is whole,
+//! vouches for what was removed.
+
+use std::{collections::BTreeMap, fmt, path::Path};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{
+    AuditError, ChainId, Kind, files,
+    reader::{HEAD_BYTES, Segment, Step, written_at},
+    retire::Voucher,
+    seal::{Hash, Link, Sealed, unseal},
+};
+
+/// What all chains are like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Every chain, by when it began.
+    pub chains: Vec<ChainReport>,
+}
+
+impl Report {
+    /// Whether nothing is wrong anywhere.
+    pub fn is_whole(&self) -> bool {
+        self.chains.iter().all(|chain| chain.fault.is_none())
+    }
+}
+
+/// What one chain is like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChainReport {
+    /// The chain.
+    pub chain: ChainId,
+    /// Its segments.
+    pub segments: usize,
+    /// Its lines, up to the first that is wrong.
+    pub lines: u64,
+    /// When its first line was written.
+    pub first: Option<Timestamp>,
+    /// When the last of `lines` was written.
+    pub last: Option<Timestamp>,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// The number of the first line that is there; more than 1 when older ones were retired.
+    pub begins_at: u64,
+    /// The number of the last of `lines`.
+    pub ends_at: u64,
+    /// The hash of the last of `lines`, 64 hex digits. Kept elsewhere, it shows later whether lines
+    /// were removed from the end.
+    pub hash: String,
+    /// Bytes of a line that is being written, or was when the process died; no fault.
+    pub torn_bytes: u64,
+    /// The first thing that is wrong.
+    pub fault: Option<FaultAt>,
+}
+
+/// Something wrong and where.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FaultAt {
+    /// The segment.
+    pub segment: u32,
+    /// The line in the segment, from 1.
+    pub line: u64,
+    /// The number that the line gives itself.
+    pub seq: Option<u64>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for FaultAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "segment {}, line {}", self.segment, self.line)?;
+        if let Some(seq) = self.seq {
+            write!(f, ", seq {seq}")?;
+        }
+        write!(f, ": {}", self.fault)
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// There is a line after the end of the chain.
+    #[error("it follows the end of the chain")]
+    AfterEnd,
+    /// The line was changed.
+    #[error("`hash` is not the hash of the line")]
+    Hash,
+    /// The segment is not the one that its name says.
+    #[error("the segment is not the one its name says")]
+    Misnamed,
+    /// Segments are missing.
+    #[error("segment {expected} is missing")]
+    MissingSegment {
+        /// The first of them.
+        expected: u32,
+    },
+    /// Not a line of the log, or one of a newer version.
+    #[error("it is not a line of the log")]
+    NoLine,
+    /// The line does not follow the one before it.
+    #[error("`prev` is not the hash of the line before")]
+    Prev,
+    /// Lines are missing or doubled.
+    #[error("`seq` should be {expected}")]
+    Seq {
+        /// What should be there.
+        expected: u64,
+    },
+    /// The line is longer than any we write.
+    #[error("it is too long")]
+    TooLong,
+    /// A line without an end that is not the last of a chain that goes on.
+    #[error("its end is missing")]
+    Torn,
+    /// Lines before it are missing, and no chain that is whole says that they were retired.
+    #[error("what came before was removed, and nothing vouches for it")]
+    Unvouched,
+}
+
+impl Fault {
+    /// Whether `sealed` follows `before`.
+    pub(super) fn between(before: Link, sealed: &Sealed<'_>) -> Result<(), Self> {
+        let expected = before.seq + 1;
+        if sealed.link.seq != expected {
+            return Err(Self::Seq { expected });
+        }
+        if sealed.prev != before.hash {
+            return Err(Self::Prev);
+        }
+        Ok(())
+    }
+}
+
+/// Times everything is looked at before something is called wrong: segments may be retired
+/// meanwhile.
+const LOOKS: usize = 2;
+
+/// Looks at every line of every chain in `directory`, also while processes write.
+///
+/// # Errors
+/// When files cannot be read; what is wrong in them is in the report.
+pub fn verify(directory: &Path) -> Result<Report, AuditError> {
+    let mut report = look(directory)?;
+    for _ in 1..LOOKS {
+        if report.is_whole() {
+            break;
+        }
+        report = look(directory)?;
+    }
+    Ok(report)
+}
+
+fn look(directory: &Path) -> Result<Report, AuditError> {
+    let mut walks = Vec::new();
+    for (chain, segments) in files::list(directory)? {
+        walks.push(Walk::over(directory, chain, &segments)?);
+    }
+    let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
+    let vouchers: BTreeMap<(ChainId, u64), Hash> = whole
+        .flat_map(|walk| &walk.vouchers)
+        .map(|voucher| ((voucher.chain, voucher.link.seq), voucher.link.hash))
+        .collect();
+    let mut chains = Vec::new();
+    for walk in walks {
+        let mut report = walk.report;
+        let vouched = vouchers.get(&(report.chain, walk.before.seq)) == Some(&walk.before.hash);
+        if report.fault.is_none() && walk.before != Link::default() && !vouched {
+            report.fault = Some(FaultAt {
+                segment: walk.segment,
+                line: 1,
+                seq: Some(report.begins_at),
+                fault: Fault::Unvouched,
+            });
+        }
+        chains.push(report);
+    }
+    Ok(Report { chains })
+}
+
+/// One chain being walked.
+struct Walk {
+    report: ChainReport,
+    /// What comes before its first line.
+    before: Link,
+    /// Its last line so far.
+    at: Link,
+    /// The segment being walked.
+    segment: u32,
+    vouchers: Vec<Voucher>,
+    /// How its last line so far begins.
+    head: Vec<u8>,
+}
+
+impl Walk {
+    fn over(directory: &Path, chain: ChainId, segments: &[u32]) -> Result<Self, AuditError> {
+        let mut walk = Self {
+            report: ChainReport {
+                chain,
+                segments: segments.len(),
+                lines: 0,
+                first: None,
+                last: None,
+                ended: false,
+                begins_at: 0,
+                ends_at: 0,
+                hash: String::new(),
+                torn_bytes: 0,
+                fault: None,
+            },
+            before: Link::default(),
+            at: Link::default(),
+            segment: 0,
+            vouchers: Vec::new(),
+            head: Vec::new(),
+        };
+        for (n, number) in segments.iter().enumerate() {
+            let is_last = n + 1 == segments.len();
+            walk.segment(directory, *number, is_last)?;
+            if walk.report.fault.is_some() {
+                break;
+            }
+        }
+        walk.segment = segments.first().copied().unwrap_or_default();
+        walk.report.last = written_at(&walk.head);
+        walk.report.ends_at = walk.at.seq;
+        walk.report.hash = walk.at.hash.to_string();
+        Ok(walk)
+    }
+
+    fn segment(&mut self, directory: &Path, number: u32, is_last: bool) -> Result<(), AuditError> {
+        let expected = self.segment + 1;
+        let begins = self.segment == 0;
+        self.segment = number;
+        let fault = |line, seq, fault| FaultAt {
+            segment: number,
+            line,
+            seq,
+            fault,
+        };
+        if !begins && number != expected {
+            self.report.fault = Some(fault(1, None, Fault::MissingSegment { expected }));
+            return Ok(());
+        }
+        let chain = self.report.chain;
+        let Some(mut segment) = Segment::open_existing(directory, chain, number)? else {
+            let missing = Fault::MissingSegment { expected: number };
+            self.report.fault = Some(fault(1, None, missing));
+            return Ok(());
+        };
+        let mut lines = 0;
+        loop {
+            let step = segment.read()?;
+            match step {
+                Step::End => break,
+                Step::Torn { bytes } if is_last && (lines == 0 || !self.report.ended) => {
+                    self.report.torn_bytes = bytes;
+                    break;
+                }
+                Step::Torn { .. } => {
+                    self.report.fault = Some(fault(lines + 1, None, Fault::Torn));
+                    return Ok(());
+                }
+                Step::Line(_) => lines += 1,
+            }
+            if let Err(wrong) = self.line(segment.line(), lines == 1) {
+                let seq = unseal(segment.line()).map(|sealed| sealed.link.seq);
+                self.report.fault = Some(fault(lines, seq, wrong));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8], begins: bool) -> Result<(), Fault> {
+        let sealed = unseal(line).ok_or(Fault::NoLine)?;
+        if !sealed.genuine {
+            return Err(Fault::Hash);
+        }
+        if self.report.lines == 0 {
+            self.first(line, &sealed)?;
+        }
+        if self.report.ended {
+            return Err(Fault::AfterEnd);
+        }
+        Fault::between(self.at, &sealed)?;
+        if begins {
+            self.check_name(line)?;
+        }
+        match Kind::of(line) {
+            Some(Kind::End) => self.report.ended = true,
+            Some(Kind::Retired) => self.vouchers.extend(Voucher::of(line)),
+            Some(Kind::Begin | Kind::Call | Kind::Event | Kind::Opened) | None => {}
+        }
+        self.at = sealed.link;
+        self.report.lines += 1;
+        self.head.clear();
+        self.head
+            .extend_from_slice(&line[..line.len().min(HEAD_BYTES)]);
+        Ok(())
+    }
+
+    /// A chain begins with line 1 of segment 1, unless what was before is gone.
+    fn first(&mut self, line: &[u8], sealed: &Sealed<'_>) -> Result<(), Fault> {
+        if self.segment == 1 {
+            Fault::between(Link::default(), sealed)?;
+        } else {
+            self.before = Link {
+                seq: sealed.link.seq.saturating_sub(1),
+                hash: sealed.prev,
+            };
+        }
+        self.at = self.before;
+        self.report.begins_at = sealed.link.seq;
+        self.report.first = written_at(line);
+        Ok(())
+    }
+
+    /// The first line of a segment says which it is.
+    fn check_name(&self, line: &[u8]) -> Result<(), Fault> {
+        #[derive(Deserialize)]
+        struct Begin<'a> {
+            chain: &'a str,
+            segment: u32,
+        }
+        let begin: Begin<'_> = serde_json::from_slice(line).map_err(|_| Fault::NoLine)?;
+        let is_begin = Kind::of(line) == Some(Kind::Begin);
+        let same = begin.chain == self.report.chain.to_string() && begin.segment == self.segment;
+        (is_begin && same).then_some(()).ok_or(Fault::Misnamed)
+    }
+}

@@ -1,5 +1,7 @@
 //! Who is calling: the agent behind a request.
 
+pub mod key;
+
 use uuid::Uuid;
 
 /// The identity being governed.

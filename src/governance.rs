@@ -3,6 +3,8 @@
 //! [`Governance::admit`] alone can make an [`Admitted`], and `backend::Backends::forward` accepts
 //! nothing else: an ungoverned call does not compile. The present policy admits everything.
 
+pub mod budget;
+
 use crate::{
     mcp::{Outcome, RpcError},
     router::Routed,

@@ -172,7 +172,7 @@ fn crc32(bytes: &[u8]) -> u32 {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
             let low_bit = crc & 1;
-            crc = crc >> 1 ^ 0xEDB8_8320 * low_bit;
+            crc = (crc >> 1) ^ (0xEDB8_8320 * low_bit);
         }
     }
     !crc

@@ -199,16 +199,15 @@ async fn connect(path: &Path, options: SqliteConnectOptions) -> Result<SqlitePoo
     let doing = "opening it";
     let mut attempt = 1;
     loop {
-        match pool(1).connect_with(options.clone()).await {
+        let error = match pool(1).connect_with(options.clone()).await {
             Ok(pool) => return Ok(pool),
-            Err(error) => match explain(path, doing, error) {
-                StoreError::Busy { .. } if attempt < OPEN_ATTEMPTS => {
-                    attempt += 1;
-                    tokio::time::sleep(OPEN_PAUSE).await;
-                }
-                other => return Err(other),
-            },
+            Err(error) => explain(path, doing, error),
+        };
+        if attempt == OPEN_ATTEMPTS || !matches!(error, StoreError::Busy { .. }) {
+            return Err(error);
         }
+        attempt += 1;
+        tokio::time::sleep(OPEN_PAUSE).await;
     }
 }
 
@@ -236,11 +235,12 @@ fn explain(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError 
         doing,
         seconds: BUSY.as_secs(),
     };
-    let code = match &source {
-        sqlx::Error::Database(error) => error.code().and_then(|code| code.parse().ok()),
-        sqlx::Error::PoolTimedOut => return busy(path),
-        _ => None,
-    };
+    if matches!(source, sqlx::Error::PoolTimedOut) {
+        return busy(path);
+    }
+    let code = source
+        .as_database_error()
+        .and_then(|error| error.code()?.parse().ok());
     match code.map(|extended: u32| extended & PRIMARY) {
         Some(5 | 6) => busy(path),
         Some(8) => StoreError::ReadOnly { path, doing },

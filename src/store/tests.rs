@@ -157,9 +157,9 @@ async fn leases_of_all_chains_stay_below_the_limit(open: impl AsyncFn() -> (Stor
     assert_eq!(b, granted(40, 0));
 
     write(&store, "a", (10, 10), true).await;
-    let b = leases.acquire(&ask("b", 100, 50, own(40, 40))).await;
+    let b = leases.acquire(&ask("b", 100, 50, Some(own(40, 40)))).await;
     assert_eq!(b.unwrap(), granted(90, 40));
-    let lower = leases.acquire(&ask("b", 99, 1, own(90, 40))).await;
+    let lower = leases.acquire(&ask("b", 99, 1, Some(own(90, 40)))).await;
     assert_eq!(lower.unwrap(), refused(40, (10, 0)));
     let usage = leases.usage(&fund(), "a").await.unwrap();
     let elsewhere = elsewhere((40, 50));
@@ -197,7 +197,10 @@ async fn a_reset_begins_a_fresh_account(open: impl AsyncFn() -> (Store, TempDir)
         resets[1..]
     );
 
-    let stale = leases.acquire(&ask("a", 10, 4, own(10, 10))).await.unwrap();
+    let stale = leases
+        .acquire(&ask("a", 10, 4, Some(own(10, 10))))
+        .await
+        .unwrap();
     let fresh = Answer::Granted {
         epoch: 2,
         granted: Micros::new(4),
@@ -364,13 +367,13 @@ fn ask(chain: &str, limit: u64, price: u64, own: Option<Own>) -> Ask {
     }
 }
 
-fn own(granted: u64, spent: u64) -> Option<Own> {
-    Some(Own {
+fn own(granted: u64, spent: u64) -> Own {
+    Own {
         epoch: 0,
         granted: Micros::new(granted),
         spent: Micros::new(spent),
         held: Micros::ZERO,
-    })
+    }
 }
 
 fn granted(granted: u64, spent: u64) -> Answer {

@@ -116,7 +116,7 @@ async fn call(number: u64, hold: Hold, audit: &File) {
         &format!("opened {number} {price} {}\n", accounts.join(" ")),
     );
     tokio::task::yield_now().await;
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         record(audit, &format!("free {number}\n"));
         hold.release();
     } else {

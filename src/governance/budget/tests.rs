@@ -1,10 +1,11 @@
 //! What budgets promise, on the real store: exact limits, nested budgets, windows, several
 //! processes (a chain each), hand-back. What a kill leaves behind is in `tests/budgets`.
 
-use futures_util::{FutureExt, future::join_all};
+use futures_util::FutureExt;
 use jiff::SignedDuration;
 use proptest::{prelude::*, test_runner::TestRunner};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::store::Store;
@@ -29,18 +30,17 @@ async fn processes_together_spend_all_and_no_more() {
     let (store, _directory) = open().await;
     let processes = [budgets(&store, "a"), budgets(&store, "b")];
     let budget = [team("t", 150, Window::Total)];
-    let callers = (0..200).map(|number| {
+    let mut callers = JoinSet::new();
+    for number in 0..200 {
         let process = processes[number % 2].clone();
         let budget = budget.clone();
-        tokio::spawn(async move {
+        callers.spawn(async move {
             let held = process.hold(&budget, PRICE, now()).await;
             held.map(Hold::settle).is_ok()
-        })
-    });
-    let mut spent = 0;
-    for caller in join_all(callers).await {
-        spent += u32::from(caller.unwrap());
+        });
     }
+    let held = callers.join_all().await;
+    let mut spent = held.iter().filter(|held| **held).count();
     assert!(spent <= 150, "{spent}");
     let mut hand_backs = 0;
     while spent < 150 {
@@ -156,11 +156,19 @@ async fn a_refused_call_costs_nothing_in_any_of_its_budgets() {
     assert_eq!(refusal.account.as_str(), "team:t/total#0");
     assert_eq!(standing(&process, &wide).await, (1, 0, 0));
     assert_eq!(standing(&process, &narrow).await, (1, 0, 0));
-    let released = process.hold(&[wide.clone()], PRICE, now()).await.unwrap();
+    let released = process
+        .hold(std::slice::from_ref(&wide), PRICE, now())
+        .await
+        .unwrap();
     assert_eq!(standing(&process, &wide).await, (1, 1, 0));
     released.release();
     assert_eq!(standing(&process, &wide).await, (1, 0, 0));
-    drop(process.hold(&[wide.clone()], PRICE, now()).await.unwrap());
+    drop(
+        process
+            .hold(std::slice::from_ref(&wide), PRICE, now())
+            .await
+            .unwrap(),
+    );
     assert_eq!(standing(&process, &wide).await, (2, 0, 0), "the safe side");
 }
 
@@ -539,13 +547,14 @@ impl World {
 async fn check_exact(budget: &[Applied], expect: u64) {
     let (store, _directory) = open().await;
     let process = budgets(&store, "a");
-    let callers = (0..200).map(|_| {
+    let mut callers = JoinSet::new();
+    for _ in 0..200 {
         let (process, budget) = (process.clone(), budget.to_vec());
-        tokio::spawn(async move { process.hold(&budget, PRICE, now()).await })
-    });
+        callers.spawn(async move { process.hold(&budget, PRICE, now()).await });
+    }
     let mut holds = Vec::new();
-    for caller in join_all(callers).await {
-        match caller.unwrap() {
+    for held in callers.join_all().await {
+        match held {
             Ok(hold) => holds.push(hold),
             Err(Refusal::Exceeded(exceeded)) => assert!(!exceeded.retryable(), "{exceeded}"),
             Err(other) => panic!("{other}"),

@@ -151,11 +151,15 @@ impl Sqlite {
         agent: &StoredAgent,
         error: sqlx::Error,
     ) -> StoreError {
-        match &error {
-            sqlx::Error::Database(cause) if cause.is_unique_violation() => StoreError::NameTaken {
+        let taken = error
+            .as_database_error()
+            .is_some_and(sqlx::error::DatabaseError::is_unique_violation);
+        if taken {
+            StoreError::NameTaken {
                 name: agent.name.clone(),
-            },
-            _ => self.failed(doing, error),
+            }
+        } else {
+            self.failed(doing, error)
         }
     }
 }
@@ -163,7 +167,7 @@ impl Sqlite {
 fn profiles_json(agent: &StoredAgent) -> Option<String> {
     let profiles = agent.profiles.as_ref()?;
     let names = profiles.iter().map(ProfileName::as_str);
-    Some(serde_json::Value::from_iter(names).to_string())
+    Some(names.collect::<serde_json::Value>().to_string())
 }
 
 fn parse_profiles(json: &str) -> Result<Vec<ProfileName>, String> {

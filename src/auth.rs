@@ -29,6 +29,9 @@ pub const API_KEY_HEADER: &str = "x-api-key";
 
 /// The name of the agent behind callers without a credential; a config may give it terms.
 pub const ANONYMOUS: &str = "anonymous";
+pub mod key;
+
+use uuid::Uuid;
 
 /// The identity being governed.
 #[derive(Clone, Debug, PartialEq)]

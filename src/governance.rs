@@ -6,6 +6,7 @@
 pub mod arguments;
 pub mod policy;
 pub mod rate;
+pub mod budget;
 
 use crate::{
     mcp::{Outcome, RpcError},

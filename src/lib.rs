@@ -26,6 +26,7 @@ pub mod auth;
 pub mod builtin;
 pub mod config;
 pub mod mcp;
+pub mod store;
 pub mod telemetry;
 
 pub mod clock;

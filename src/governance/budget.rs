@@ -1,0 +1,435 @@
+//! Budgets: a call's price is held before the call leaves, and spent or released after it.
+//!
+//! Each process takes slices of a budget from the store (`store::Leases`) and gives them out from
+//! memory, so that holding costs no I/O as a rule. What must stay true, whatever crashes when:
+//!
+//! - Spent and held together never exceed a limit, of all processes together. A slice is on disk
+//!   before anything is held against it, and memory is lowered before the store is.
+//! - A dead process has used up its slices until [`Budgets::reconcile`] says what its audit shows.
+//!
+//! For the second to be exact, the audit must say *opened* (with [`Hold::accounts`] and
+//! [`Hold::price`]) before the call leaves, and must say that a call costs nothing before its hold is
+//! released: else a crash between the two finds the room given out twice.
+//!
+//! A hold takes the mutexes of its leases in the order of [`Applied`], one await-free section for
+//! all of them. A slice is taken under the turn of its purse, so that one caller asks the store and
+//! the others queue. The background task hands back what nobody uses and says what was spent.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use crate::{
+    config::{Budget, Window},
+    money::Micros,
+    store::{Account, Answer, Ask, Fund, Leases, Own, StoreError, Subject},
+};
+
+mod beat;
+mod lease;
+mod purse;
+
+pub use lease::Hold;
+
+use lease::Lease;
+use purse::{Line, Purse};
+
+/// The budgets of one process.
+pub struct Budgets {
+    store: Arc<dyn Leases>,
+    chain: Arc<str>,
+    purses: DashMap<Key, Arc<Purse>>,
+    /// Every lease that the store has not heard the last of.
+    leases: Mutex<Vec<Arc<Lease>>>,
+    /// The last reset that was noticed.
+    resets_seen: Mutex<i64>,
+    /// Wakes the background task when a lease runs low.
+    low: Arc<Notify>,
+    closed: AtomicBool,
+}
+
+/// A budget that applies to a call. Making one is cheap, keeping it for the next call cheaper.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Applied {
+    key: Key,
+    limit: Micros,
+}
+
+impl Applied {
+    /// `budget`, which is for `subject`.
+    pub fn new(subject: Subject, budget: Budget) -> Self {
+        let (limit, window) = (budget.limit, budget.window);
+        let key = Key { subject, window };
+        Self { key, limit }
+    }
+}
+
+/// What has one lease at a time.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Key {
+    subject: Subject,
+    window: Window,
+}
+
+impl Key {
+    /// The order in which mutexes are taken.
+    fn order(&self) -> (&Subject, u8) {
+        let window = match self.window {
+            Window::Day => 0,
+            Window::Month => 1,
+            Window::Total => 2,
+        };
+        (&self.subject, window)
+    }
+}
+
+/// Why nothing is held.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The process is stopping; the client asks another one, or later.
+    #[error("budgets are closed: the gateway is stopping")]
+    Closed,
+    /// A limit has no room for the price; the operator raises or resets it.
+    #[error("{0}")]
+    Exceeded(Exceeded),
+    /// The store could not be asked in time because others were asking it; trying again helps.
+    #[error("no slice of the budget could be had within {} s", .after.as_secs())]
+    Slow {
+        /// How long we waited.
+        after: Duration,
+    },
+    /// The store failed; the operator mends it. A budget that cannot be read lets nothing through.
+    #[error("the budget cannot be read or written: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// A limit without room for a price.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "{account}: {price} USD do not fit below the limit of {limit} USD: {spent} spent, {held} held \
+     by calls under way, {elsewhere} kept by other processes",
+    price = price.exact(), limit = limit.exact(), spent = spent.exact(), held = held.exact(),
+    elsewhere = elsewhere.exact()
+)]
+pub struct Exceeded {
+    /// The account.
+    pub account: Account,
+    /// What does not fit.
+    pub price: Micros,
+    /// The limit.
+    pub limit: Micros,
+    /// Spent by all processes, as far as this one knows.
+    pub spent: Micros,
+    /// Held by calls of this process under way.
+    pub held: Micros,
+    /// Granted to other processes and not known to be spent. Unused slices come back within seconds.
+    pub elsewhere: Micros,
+    /// When the window ends; `None`: never.
+    pub ends: Option<Timestamp>,
+}
+
+impl Exceeded {
+    /// Whether there may be room again within seconds: what other processes keep would be enough.
+    pub fn retryable(&self) -> bool {
+        let used = self.spent.saturating_add(self.held);
+        let fits = used.saturating_add(self.price) <= self.limit;
+        fits && self.elsewhere > Micros::ZERO
+    }
+}
+
+/// How a budget stands.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Standing {
+    /// The account in use.
+    pub account: Account,
+    /// The limit that was given.
+    pub limit: Micros,
+    /// Spent by all processes, as far as this one knows.
+    pub spent: Micros,
+    /// Held by calls of this process under way.
+    pub held: Micros,
+    /// Granted to other processes and not known to be spent.
+    pub elsewhere: Micros,
+    /// When the window ends; `None`: never.
+    pub ends: Option<Timestamp>,
+}
+
+/// How often a hold starts over because others took the slice it had asked for. Each time somebody
+/// has spent one, so that this is far more than ever happens.
+const ROUNDS_MAX: u32 = 1_000;
+
+/// How long a hold waits for the store, which answers within milliseconds.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Budgets {
+    /// Budgets of the process whose audit is `chain`: a name that no earlier process had.
+    pub fn new(store: Arc<dyn Leases>, chain: &str) -> Self {
+        Self {
+            store,
+            chain: chain.into(),
+            purses: DashMap::new(),
+            leases: Mutex::default(),
+            resets_seen: Mutex::default(),
+            low: Arc::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Holds `price` against every one of `budgets`, or against none. A price of zero touches
+    /// nothing. Without I/O, and ready at once, where the slices in memory suffice.
+    ///
+    /// # Errors
+    /// The first limit that has no room, or why that could not be found out.
+    pub async fn hold(
+        &self,
+        budgets: &[Applied],
+        price: Micros,
+        now: Timestamp,
+    ) -> Result<Hold, Refusal> {
+        if price == Micros::ZERO || budgets.is_empty() {
+            return Ok(Hold::of_nothing(price));
+        }
+        let lines = self.lines(budgets);
+        match lease::take(&lines, price, now) {
+            Ok(hold) => Ok(hold),
+            Err(short) => {
+                let slowly = Box::pin(self.hold_slowly(&lines, short, price, now));
+                let in_time = tokio::time::timeout(WAIT_MAX, slowly);
+                in_time
+                    .await
+                    .unwrap_or(Err(Refusal::Slow { after: WAIT_MAX }))
+            }
+        }
+    }
+
+    /// How a budget stands.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn show(&self, budget: &Applied, now: Timestamp) -> Result<Standing, StoreError> {
+        let fund = Fund::at(now, &budget.key.subject, budget.key.window);
+        let usage = self.store.usage(&fund, &self.chain).await?;
+        let account = Account::of(fund.as_str(), usage.epoch);
+        let purse = self.purses.get(&budget.key).map(|purse| purse.clone());
+        let lease = purse.and_then(|purse| purse.lease(now));
+        let own = lease.filter(|lease| *lease.account() == account);
+        let (spent, held) = own.map_or((usage.spent, Micros::ZERO), |lease| {
+            let own = lease.own();
+            (own.spent, own.held)
+        });
+        Ok(Standing {
+            account,
+            limit: budget.limit,
+            spent: usage.elsewhere.spent.saturating_add(spent),
+            held,
+            elsewhere: usage.elsewhere.unspent,
+            ends: fund.ends(),
+        })
+    }
+
+    /// Starts a fresh account of the window that `now` falls into, for all processes: in this one at
+    /// once, in others within a second. Calls under way are settled in the old one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn reset(
+        &self,
+        subject: &Subject,
+        window: Window,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<Account, StoreError> {
+        let key = Key {
+            subject: subject.clone(),
+            window,
+        };
+        let fund = Fund::at(now, subject, window);
+        let purse = self.purse(&key);
+        let turn = purse.turn.lock().await;
+        let epoch = self.store.reset(&fund, reason, now).await?;
+        purse.forget(fund.as_str(), epoch);
+        drop(turn);
+        Ok(Account::of(fund.as_str(), epoch))
+    }
+
+    /// Closes the leases of a dead process with what its audit says was spent of each account, and
+    /// tells how many there were. Doing it again changes nothing; this process is left alone.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn reconcile(
+        &self,
+        chain: &str,
+        sums: &BTreeMap<String, Micros>,
+    ) -> Result<u64, StoreError> {
+        if chain == &*self.chain {
+            tracing::warn!(chain, "a living process is not reconciled");
+            return Ok(0);
+        }
+        self.store.reconcile(chain, sums).await
+    }
+
+    async fn hold_slowly(
+        &self,
+        lines: &[Line],
+        mut short: usize,
+        price: Micros,
+        now: Timestamp,
+    ) -> Result<Hold, Refusal> {
+        let start = tokio::time::Instant::now();
+        for _ in 0..ROUNDS_MAX {
+            self.refill(&lines[short], price, now).await?;
+            match lease::take(lines, price, now) {
+                Ok(hold) => return Ok(hold),
+                Err(index) => short = index,
+            }
+        }
+        let after = start.elapsed();
+        Err(Refusal::Slow { after })
+    }
+
+    /// Makes room for a price in one lease, unless somebody has done so meanwhile.
+    async fn refill(&self, line: &Line, price: Micros, now: Timestamp) -> Result<(), Refusal> {
+        let purse = &line.purse;
+        let _turn = purse.turn.lock().await;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Refusal::Closed);
+        }
+        let lease = purse.lease(now);
+        if lease.is_some_and(|lease| lease.has_room(price, line.limit)) {
+            return Ok(());
+        }
+        let own = purse.lease_to_write(now).await;
+        let lease = own.as_ref().map(|(lease, _)| &**lease);
+        if let Some(exceeded) = purse.still_exceeded(lease, line.limit, price, now) {
+            return Err(Refusal::Exceeded(exceeded));
+        }
+        let ask = self.ask(line, lease, price, now);
+        match self.store.acquire(&ask).await? {
+            Answer::Granted {
+                epoch,
+                granted,
+                spent,
+            } => {
+                self.take_slice(purse, &ask, lease, (epoch, granted, spent));
+                Ok(())
+            }
+            Answer::Refused {
+                epoch,
+                spent,
+                elsewhere,
+            } => {
+                let own = lease
+                    .filter(|lease| lease.epoch() == epoch)
+                    .map(|lease| lease.shrink(ask.limit, elsewhere));
+                if own.is_some_and(|own| own.room() >= price) {
+                    return Ok(());
+                }
+                let own = own.unwrap_or(Own {
+                    spent,
+                    ..Own::default()
+                });
+                let exceeded = Exceeded {
+                    account: Account::of(ask.fund.as_str(), epoch),
+                    price,
+                    limit: ask.limit,
+                    spent: elsewhere.spent.saturating_add(own.spent),
+                    held: own.held,
+                    elsewhere: elsewhere.unspent,
+                    ends: ask.fund.ends(),
+                };
+                let need = price.saturating_sub(own.room());
+                purse.deny(exceeded.clone(), need, elsewhere.spent);
+                Err(Refusal::Exceeded(exceeded))
+            }
+        }
+    }
+
+    fn ask(&self, line: &Line, lease: Option<&Lease>, price: Micros, now: Timestamp) -> Ask {
+        let key = &line.purse.key;
+        Ask {
+            fund: match lease {
+                Some(lease) => lease.fund().clone(),
+                None => Fund::at(line.purse.never_before(now), &key.subject, key.window),
+            },
+            chain: self.chain.clone(),
+            limit: line.limit,
+            own: lease.map(Lease::own),
+            price,
+        }
+    }
+
+    /// Puts a slice where calls can take from it: into the lease it was asked for, or into a new one
+    /// when there was none or the budget was reset.
+    fn take_slice(
+        &self,
+        purse: &Arc<Purse>,
+        ask: &Ask,
+        lease: Option<&Lease>,
+        (epoch, granted, spent): (u32, Micros, Micros),
+    ) {
+        if let Some(lease) = lease.filter(|lease| lease.epoch() == epoch) {
+            lease.grow(granted, ask.limit);
+            return;
+        }
+        let own = Own {
+            epoch,
+            granted,
+            spent,
+            held: Micros::ZERO,
+        };
+        let lease = Lease::new(purse.clone(), ask, own, self.low.clone());
+        let lease = Arc::new(lease);
+        self.all().push(lease.clone());
+        purse.install(lease);
+    }
+
+    /// The purses of `budgets`, each once with its lowest limit, in the order of their mutexes.
+    fn lines(&self, budgets: &[Applied]) -> Vec<Line> {
+        let mut lines: Vec<Line> = budgets
+            .iter()
+            .map(|budget| Line {
+                purse: self.purse(&budget.key),
+                limit: budget.limit,
+            })
+            .collect();
+        lines.sort_by(|a, b| {
+            let (a_key, b_key) = (a.purse.key.order(), b.purse.key.order());
+            a_key.cmp(&b_key).then(a.limit.cmp(&b.limit))
+        });
+        lines.dedup_by(|next, kept| next.purse.key == kept.purse.key);
+        lines
+    }
+
+    fn purse(&self, key: &Key) -> Arc<Purse> {
+        if let Some(purse) = self.purses.get(key) {
+            return purse.clone();
+        }
+        let entry = self.purses.entry(key.clone());
+        entry
+            .or_insert_with(|| Arc::new(Purse::new(key.clone())))
+            .clone()
+    }
+
+    fn all(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Lease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Budgets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Budgets({}, {} purses)", self.chain, self.purses.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+//! One lease in memory, and the holds against it.
+
+use std::{
+    fmt, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::purse::{Line, Purse};
+use crate::{
+    money::Micros,
+    store::{Account, Ask, Elsewhere, Fund, Own, Write},
+};
+
+/// Beats without a call after which what is left goes back: two seconds.
+const HAND_BACK_BEATS: u32 = 2;
+
+/// Beats without a call after which the lease leaves memory: a minute.
+const SLEEP_BEATS: u32 = 60;
+
+/// The right to change what the store knows of a lease.
+pub(super) type Writing = tokio::sync::OwnedMutexGuard<()>;
+
+/// A lease of this process.
+pub(super) struct Lease {
+    purse: Arc<Purse>,
+    account: Account,
+    fund: Fund,
+    epoch: u32,
+    /// Wakes the background task, which takes the next slice before this one is used up.
+    low: Arc<Notify>,
+    writing: Arc<tokio::sync::Mutex<()>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    own: Own,
+    /// The limit at the last grant; a caller with a lower one has the store asked.
+    limit: Micros,
+    /// Room below which the next slice is wanted; zero once it was said.
+    low_water: Micros,
+    /// The price of the last call that found the lease low.
+    wanted: Option<Micros>,
+    phase: Phase,
+    used: bool,
+    quiet_beats: u32,
+    /// What the store knows; `None` while an answer of it is outstanding.
+    written: Option<(Micros, Micros)>,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Phase {
+    /// Calls may hold.
+    Live,
+    /// No call may hold, and the store knows all: the lease can be taken up again.
+    Asleep,
+    /// No call may hold, because window, epoch or process ended; it closes with its last hold.
+    Retired,
+    /// The store has closed it.
+    Closed,
+}
+
+impl Lease {
+    /// The lease that the store granted for `ask`.
+    pub(super) fn new(purse: Arc<Purse>, ask: &Ask, own: Own, low: Arc<Notify>) -> Self {
+        Self {
+            purse,
+            account: Account::of(ask.fund.as_str(), own.epoch),
+            fund: ask.fund.clone(),
+            epoch: own.epoch,
+            low,
+            writing: Arc::default(),
+            state: Mutex::new(State {
+                own,
+                limit: ask.limit,
+                low_water: half(own.room()),
+                wanted: None,
+                phase: Phase::Live,
+                used: true,
+                quiet_beats: 0,
+                written: Some((own.granted, own.spent)),
+            }),
+        }
+    }
+
+    pub(super) fn purse(&self) -> &Arc<Purse> {
+        &self.purse
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(super) fn fund(&self) -> &Fund {
+        &self.fund
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub(super) fn own(&self) -> Own {
+        self.state().own
+    }
+
+    pub(super) fn has_room(&self, price: Micros, limit: Micros) -> bool {
+        self.state().has_room(price, limit)
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.state().phase != Phase::Live
+    }
+
+    /// Whether memory has no more use for it.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.state().phase, Phase::Asleep | Phase::Closed)
+    }
+
+    /// Waits for the right to write, and assumes nothing of what the store will know then.
+    pub(super) async fn begin_writing(&self) -> Writing {
+        let writing = self.writing.clone().lock_owned().await;
+        self.state().written = None;
+        writing
+    }
+
+    pub(super) fn try_writing(&self) -> Option<Writing> {
+        self.writing.clone().try_lock_owned().ok()
+    }
+
+    /// Takes up what the store granted.
+    pub(super) fn grow(&self, granted: Micros, limit: Micros) {
+        let mut state = self.state();
+        state.own.granted = granted;
+        state.limit = limit;
+        state.low_water = half(state.own.room());
+        state.used = true;
+    }
+
+    /// Gives up what a lower limit does not allow, as far as it is not used.
+    pub(super) fn shrink(&self, limit: Micros, elsewhere: Elsewhere) -> Own {
+        let mut state = self.state();
+        let others = elsewhere.spent.saturating_add(elsewhere.unspent);
+        let allowed = limit.saturating_sub(others).max(state.own.used());
+        state.own.granted = state.own.granted.min(allowed);
+        state.limit = limit;
+        state.low_water = Micros::ZERO;
+        state.own
+    }
+
+    /// Lets no call hold any more.
+    pub(super) fn retire(&self) {
+        self.state().phase = Phase::Retired;
+    }
+
+    /// The price of the last call, when it found the lease low, and the limit it had.
+    pub(super) fn take_wanted(&self) -> Option<(Micros, Micros)> {
+        let mut state = self.state();
+        let price = state.wanted.take()?;
+        (state.phase == Phase::Live).then_some((price, state.limit))
+    }
+
+    /// A second has passed, and the right to write is held: what the store should know, if it does
+    /// not.
+    pub(super) fn beat(&self, now: Timestamp) -> Option<Write> {
+        let mut state = self.state();
+        let used = mem::take(&mut state.used);
+        state.quiet_beats = if used { 0 } else { state.quiet_beats + 1 };
+        if self.fund.ends().is_some_and(|ends| ends <= now) && state.phase == Phase::Live {
+            state.phase = Phase::Retired;
+            self.purse.close_window(self);
+        }
+        let idle = state.quiet_beats >= HAND_BACK_BEATS || state.phase != Phase::Live;
+        if idle {
+            state.give_back();
+        }
+        let known = state.written == Some((state.own.granted, state.own.spent));
+        let sleepy = state.quiet_beats >= SLEEP_BEATS && state.own.held == Micros::ZERO;
+        if known && sleepy && state.phase == Phase::Live {
+            state.phase = Phase::Asleep;
+        }
+        let write = self.write(&state);
+        (!known || !write.open).then_some(write)
+    }
+
+    /// The process ends: what the store should know last. It stays open for calls under way, until
+    /// the audit tells what became of them.
+    pub(super) fn finish(&self) -> Write {
+        let mut state = self.state();
+        state.phase = Phase::Retired;
+        state.give_back();
+        self.write(&state)
+    }
+
+    /// The store knows `write`.
+    pub(super) fn wrote(&self, write: &Write) {
+        let mut state = self.state();
+        state.written = Some((write.granted, write.spent));
+        if !write.open {
+            state.phase = Phase::Closed;
+        }
+    }
+
+    fn write(&self, state: &State) -> Write {
+        let ended = state.phase == Phase::Retired && state.own.held == Micros::ZERO;
+        Write {
+            account: self.account.clone(),
+            granted: state.own.granted,
+            spent: state.own.spent,
+            open: !ended,
+        }
+    }
+
+    fn end_hold(&self, price: Micros, spend: bool) {
+        let mut state = self.state();
+        state.own.held = state.own.held.saturating_sub(price);
+        if spend {
+            state.own.spent = state.own.spent.saturating_add(price);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_room(&self, price: Micros, limit: Micros) -> bool {
+        self.phase == Phase::Live && limit >= self.limit && price <= self.own.room()
+    }
+
+    /// Holds `price`, for which there is room, and tells whether the next slice is wanted.
+    fn hold(&mut self, price: Micros) -> bool {
+        self.own.held = self.own.held.saturating_add(price);
+        self.used = true;
+        let low = self.own.room() < self.low_water;
+        if low {
+            self.low_water = Micros::ZERO;
+            self.wanted = Some(price);
+        }
+        low
+    }
+
+    fn give_back(&mut self) {
+        self.own.granted = self.own.granted.min(self.own.used());
+        self.low_water = Micros::ZERO;
+    }
+}
+
+/// Holds `price` against all lines or none; the index of the first without room otherwise.
+pub(super) fn take(lines: &[Line], price: Micros, now: Timestamp) -> Result<Hold, usize> {
+    let mut leases = Vec::with_capacity(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        leases.push(line.purse.lease(now).ok_or(index)?);
+    }
+    let mut states = Vec::with_capacity(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        let state = leases[index].state();
+        if !state.has_room(price, line.limit) {
+            return Err(index);
+        }
+        states.push(state);
+    }
+    let mut low = false;
+    for state in &mut states {
+        low |= state.hold(price);
+    }
+    drop(states);
+    if low && let Some(lease) = leases.first() {
+        lease.low.notify_one();
+    }
+    Ok(Hold { leases, price })
+}
+
+fn half(amount: Micros) -> Micros {
+    Micros::new(amount.get() / 2)
+}
+
+/// A price that is held against every budget that applies, until the call has ended.
+///
+/// Dropped before it is settled or released it counts as spent, which is the safe side, and logs a
+/// warning: the audit, which is the truth, may say otherwise until the process ends.
+#[must_use = "a hold is settled or released when its call has ended"]
+pub struct Hold {
+    leases: Vec<Arc<Lease>>,
+    price: Micros,
+}
+
+impl Hold {
+    /// A hold that touches nothing.
+    pub(super) fn of_nothing(price: Micros) -> Self {
+        Self {
+            leases: Vec::new(),
+            price,
+        }
+    }
+
+    /// What is held, in each account.
+    pub fn price(&self) -> Micros {
+        self.price
+    }
+
+    /// Where it is held. The audit records them when the call is opened.
+    pub fn accounts(&self) -> impl ExactSizeIterator<Item = &Account> {
+        self.leases.iter().map(|lease| lease.account())
+    }
+
+    /// Turns what is held into spend: the call reached its server.
+    pub fn settle(mut self) {
+        self.end(true);
+    }
+
+    /// Gives back what is held: the call cost nothing. The audit must say so already.
+    pub fn release(mut self) {
+        self.end(false);
+    }
+
+    fn end(&mut self, spend: bool) {
+        for lease in mem::take(&mut self.leases) {
+            lease.end_hold(self.price, spend);
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(lease) = self.leases.first() {
+            tracing::warn!(
+                account = %lease.account,
+                price = %self.price.exact(),
+                "a call ended without settling its price, which counts as spent"
+            );
+            self.end(true);
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let accounts = self.accounts().map(Account::as_str);
+        let accounts: Vec<_> = accounts.collect();
+        write!(f, "Hold({} of {accounts:?})", self.price.exact())
+    }
+}

@@ -1,0 +1,183 @@
+//! What outlives the process: agents, keys, leases on budgets, the index of the audit.
+//!
+//! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
+//! them in one file of the data directory, which several processes may share; a second
+//! implementation adds an arm to [`Store::open`] and a line to the contract in `store/tests.rs`.
+
+use std::{io, path::Path, path::PathBuf, sync::Arc};
+
+use futures_util::future::BoxFuture;
+
+mod agents;
+mod index;
+mod keys;
+mod leases;
+mod sqlite;
+
+#[cfg(test)]
+mod tests;
+
+pub use agents::{Agents, StoredAgent};
+pub use index::{AuditIndex, IndexEntry, IndexFilter, IndexOrder, SegmentMark};
+pub use keys::{KeyHash, KeyId, Keys, StoredKey};
+pub use leases::{
+    Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,
+};
+pub use sqlite::FILE_NAME;
+
+/// The stores of one data directory.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Agents that the command line manages.
+    pub agents: Arc<dyn Agents>,
+    /// API keys.
+    pub keys: Arc<dyn Keys>,
+    /// What processes may spend of budgets.
+    pub leases: Arc<dyn Leases>,
+    /// Where in the audit each call stands.
+    pub audit: Arc<dyn AuditIndex>,
+    closing: Arc<dyn Closing>,
+}
+
+impl Store {
+    /// Opens the store of `data_dir`, which is created with mode 0700 when it is missing, and
+    /// brings it to the schema of this version.
+    ///
+    /// # Errors
+    /// Says what is in the way and what the operator can do.
+    pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        let sqlite = Arc::new(sqlite::Sqlite::open(data_dir).await?);
+        Ok(Self {
+            agents: sqlite.clone(),
+            keys: sqlite.clone(),
+            leases: sqlite.clone(),
+            audit: sqlite.clone(),
+            closing: sqlite,
+        })
+    }
+
+    /// Waits for what is under way and closes the files.
+    pub async fn close(&self) {
+        self.closing.close().await;
+    }
+}
+
+/// Ends the connections of an implementation.
+trait Closing: std::fmt::Debug + Send + Sync {
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Why the store does not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process kept the database locked for longer than we wait; trying again may help.
+    #[error(
+        "{path} was locked by another process for {seconds} s while {doing}; \
+         look for a process that holds it open, such as a backup, and try again"
+    )]
+    Busy {
+        /// The database.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// How long we waited, in seconds.
+        seconds: u64,
+    },
+    /// The database is damaged or is none; the operator restores or removes it.
+    #[error(
+        "{path} is damaged or no database ({detail}); restore it from a backup, or move it away \
+         to start with an empty one"
+    )]
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// What the database library says.
+        detail: String,
+    },
+    /// The data directory cannot be made or used; the operator mends path or permissions.
+    #[error(
+        "the data directory {path} cannot be used: {source}; set `data_dir` to a directory that \
+         this user may write to"
+    )]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Anything else that the database reports.
+    #[error("{path}: {doing} failed: {source}")]
+    Failed {
+        /// The database.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What the database library says.
+        source: sqlx::Error,
+    },
+    /// The file is a database of another program; the operator chooses another directory.
+    #[error(
+        "{path} is a database of another program; set `data_dir` to a directory of Tollbridge's own"
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The disk is full; the operator makes room.
+    #[error("there is no room left on the disk of {path} while {doing}; make room and try again")]
+    Full {
+        /// The database.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// An agent of this name exists; the caller chooses another.
+    #[error("there is already an agent named `{name}`")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A newer version has changed the schema; the operator starts that version.
+    #[error(
+        "{path} was written by a newer version of Tollbridge (schema {found}, this one knows \
+         {known}); start that version, or set `data_dir` to another directory"
+    )]
+    NewerVersion {
+        /// The database.
+        path: PathBuf,
+        /// The version of its schema.
+        found: i64,
+        /// The newest version that we know.
+        known: i64,
+    },
+    /// A file stands where the data directory should be; the operator moves it or sets another path.
+    #[error("the data directory {path} is a file; move it away, or set `data_dir` to a directory")]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The database may be read but not written; the operator mends permissions.
+    #[error(
+        "{path} cannot be written ({doing}); make the file and its directory writable for this \
+         user, or set `data_dir` to another directory"
+    )]
+    ReadOnly {
+        /// The database.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// A stored value does not mean anything to this version; most likely a newer one wrote it.
+    #[error(
+        "{path}: {what} cannot be understood: {detail}; it was most likely written by a newer \
+         version of Tollbridge"
+    )]
+    Undecodable {
+        /// The database.
+        path: PathBuf,
+        /// Which value.
+        what: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}

@@ -1,0 +1,61 @@
+//! Agents that the command line manages; those of the config are not here.
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::StoreError;
+use crate::{
+    config::Terms,
+    names::{AgentId, ProfileName},
+};
+
+/// An agent of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredAgent {
+    /// Its id.
+    pub id: AgentId,
+    /// Its name, unique among agents of the store.
+    pub name: String,
+    /// The team whose budget it shares.
+    pub team: Option<String>,
+    /// Whether it may do anything at all.
+    pub enabled: bool,
+    /// Whether it sees everything in `/status`.
+    pub admin: bool,
+    /// Profiles it may use; `None`: all.
+    pub profiles: Option<Vec<ProfileName>>,
+    /// What it may do.
+    pub terms: Terms,
+    /// When it was made, to the millisecond.
+    pub created: Timestamp,
+}
+
+/// Keeps agents.
+pub trait Agents: std::fmt::Debug + Send + Sync {
+    /// Adds an agent.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`] when the name is in use, also by an agent of another id.
+    fn add<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Replaces all but id and creation time; `false` when there is no such agent.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`] when another agent has the name.
+    fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// The agent of this id.
+    fn agent(&self, id: AgentId) -> BoxFuture<'_, Result<Option<StoredAgent>, StoreError>>;
+
+    /// The agent of this name.
+    fn agent_named<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredAgent>, StoreError>>;
+
+    /// All agents, by name.
+    fn agents(&self) -> BoxFuture<'_, Result<Vec<StoredAgent>, StoreError>>;
+
+    /// Removes an agent and its keys; `false` when there is none. What it spent stays.
+    fn remove(&self, id: AgentId) -> BoxFuture<'_, Result<bool, StoreError>>;
+}

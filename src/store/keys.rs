@@ -1,0 +1,104 @@
+//! API keys as the store knows them: a hash, and what people are shown.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use super::StoreError;
+use crate::names::AgentId;
+
+/// The public id of a key, by which people revoke it.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct KeyId(Arc<str>);
+
+impl KeyId {
+    /// Wraps `id`.
+    pub fn new(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is kept of a key's text: its SHA-256.
+///
+/// A plain hash is right here. Slow, salted hashes protect secrets that people choose and that can
+/// be guessed; our keys have 256 random bits, so that nobody can try them all and no two are alike,
+/// and a slow hash would only make every call slower.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    /// The hash of a key's text.
+    pub fn of(text: &str) -> Self {
+        Self(Sha256::digest(text.as_bytes()).into())
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash(***)")
+    }
+}
+
+/// A key of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredKey {
+    /// Its public id.
+    pub id: KeyId,
+    /// Whose it is; an agent of the store or of the config.
+    pub agent: AgentId,
+    /// The hash of its text.
+    pub hash: KeyHash,
+    /// How it begins, for people: `tbk_abcd`.
+    pub prefix: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it ends; `None`: never.
+    pub expires: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked: Option<Timestamp>,
+    /// When it was last seen, to the minute.
+    pub last_used: Option<Timestamp>,
+}
+
+impl StoredKey {
+    /// Whether the key opens anything at `now`.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+/// Keeps keys.
+pub trait Keys: fmt::Debug + Send + Sync {
+    /// Adds a key.
+    fn add<'a>(&'a self, key: &'a StoredKey) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// The key with this hash, whether it is live or not.
+    fn by_hash(&self, hash: KeyHash) -> BoxFuture<'_, Result<Option<StoredKey>, StoreError>>;
+
+    /// All keys, oldest first.
+    fn keys(&self) -> BoxFuture<'_, Result<Vec<StoredKey>, StoreError>>;
+
+    /// Revokes a key as of `at`; `false` when there is none or it was revoked before.
+    fn revoke<'a>(
+        &'a self,
+        id: &'a KeyId,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// Notes when keys were last seen; a time before the one kept changes nothing.
+    fn touch<'a>(&'a self, seen: &'a [(KeyId, Timestamp)])
+    -> BoxFuture<'a, Result<(), StoreError>>;
+}

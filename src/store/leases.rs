@@ -1,0 +1,404 @@
+//! Leases: what each process may spend of a budget without asking, kept so that no crash and no
+//! other process can make the budget exceed its limit.
+//!
+//! A *fund* is what one subject may spend in one window, a text such as `team:science/2026-11`. An
+//! *account* is a fund between two resets, `team:science/2026-11#0`. Of an account each process,
+//! known by the chain of its audit, holds one lease. While the lease is open, all that was granted
+//! counts as used; once it is closed, what was spent does.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
+
+use super::StoreError;
+use crate::{
+    config::Window,
+    money::Micros,
+    names::{AgentId, ServerName},
+};
+
+/// Whom a budget is for.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Subject {
+    kind: SubjectKind,
+    id: Arc<str>,
+}
+
+/// What kind of subject a budget is for.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum SubjectKind {
+    /// One agent.
+    Agent,
+    /// All calls to one server.
+    Server,
+    /// The agents of one team together.
+    Team,
+}
+
+impl Subject {
+    /// An agent.
+    pub fn agent(id: AgentId) -> Self {
+        Self {
+            kind: SubjectKind::Agent,
+            id: id.to_string().into(),
+        }
+    }
+
+    /// All calls to a server.
+    pub fn server(name: &ServerName) -> Self {
+        Self {
+            kind: SubjectKind::Server,
+            id: name.as_str().into(),
+        }
+    }
+
+    /// A team.
+    pub fn team(name: &str) -> Self {
+        Self {
+            kind: SubjectKind::Team,
+            id: name.into(),
+        }
+    }
+
+    /// What kind it is of.
+    pub fn kind(&self) -> SubjectKind {
+        self.kind
+    }
+}
+
+/// `kind:id`, as accounts begin.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            SubjectKind::Agent => "agent",
+            SubjectKind::Server => "server",
+            SubjectKind::Team => "team",
+        };
+        write!(f, "{kind}:{}", self.id)
+    }
+}
+
+/// What a subject may spend in one window.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fund {
+    name: Arc<str>,
+    ends: Option<Timestamp>,
+}
+
+impl Fund {
+    /// The fund of the window that `now` falls into.
+    pub fn at(now: Timestamp, subject: &Subject, window: Window) -> Self {
+        let today = now.to_zoned(TimeZone::UTC).date();
+        let midnight = |date: Date| date.to_zoned(TimeZone::UTC).map(|begin| begin.timestamp());
+        let (start, next) = match window {
+            Window::Day => (today.to_string(), today.checked_add(1.day())),
+            Window::Month => (
+                format!("{:04}-{:02}", today.year(), today.month()),
+                today.first_of_month().checked_add(1.month()),
+            ),
+            Window::Total => {
+                return Self {
+                    name: format!("{subject}/total").into(),
+                    ends: None,
+                };
+            }
+        };
+        Self {
+            name: format!("{subject}/{start}").into(),
+            ends: next.and_then(midnight).ok(),
+        }
+    }
+
+    /// `kind:id/window-start`.
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// When its window ends; `None`: never.
+    pub fn ends(&self) -> Option<Timestamp> {
+        self.ends
+    }
+}
+
+/// A fund between two resets: `kind:id/window-start#epoch`.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Account(Arc<str>);
+
+impl Account {
+    /// The account of a fund after `epoch` resets.
+    pub fn of(fund: &str, epoch: u32) -> Self {
+        Self(format!("{fund}#{epoch}").into())
+    }
+
+    /// The account as text, which is what the audit records.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The lease of the process that asks, as it knows it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Own {
+    /// Resets of the fund before this lease.
+    pub epoch: u32,
+    /// What it may spend in all.
+    pub granted: Micros,
+    /// What it has spent.
+    pub spent: Micros,
+    /// What calls under way hold.
+    pub held: Micros,
+}
+
+impl Own {
+    /// What it may still hold.
+    pub fn room(&self) -> Micros {
+        self.granted.saturating_sub(self.used())
+    }
+
+    /// Spent and held together.
+    pub fn used(&self) -> Micros {
+        self.spent.saturating_add(self.held)
+    }
+}
+
+/// A process asks for more of a fund.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The fund.
+    pub fund: Fund,
+    /// The chain of the process.
+    pub chain: Arc<str>,
+    /// What all processes may use of the account together.
+    pub limit: Micros,
+    /// The lease of the process; `None` when it has none in memory.
+    pub own: Option<Own>,
+    /// The call that there must be room for.
+    pub price: Micros,
+}
+
+impl Ask {
+    /// The largest slice in one grant, unless one call costs more: what a crash can hide from other
+    /// processes until it is reconciled.
+    pub const SLICE_MAX: Micros = Micros::new(5_000_000);
+
+    /// Slices are this part of what is left, so that others find room too.
+    const SLICE_PART: u64 = 16;
+
+    /// What the lease may come to, where others use `elsewhere`; `None` when the limit has no room
+    /// for the call, or is below what is granted already.
+    pub fn grant(&self, own: Own, elsewhere: Micros) -> Option<Micros> {
+        let need = self.price.saturating_sub(own.room()).get();
+        let taken = elsewhere.checked_add(own.granted)?;
+        let left = self.limit.get().checked_sub(taken.get())?;
+        if need > left {
+            return None;
+        }
+        let slice = if need == 0 {
+            0
+        } else {
+            need.max((left / Self::SLICE_PART).min(Self::SLICE_MAX.get()))
+        };
+        own.granted.checked_add(Micros::new(slice))
+    }
+}
+
+/// What others make of an account.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Elsewhere {
+    /// Spent by other processes, living or not, as far as they have said.
+    pub spent: Micros,
+    /// Granted to other processes and not spent: room that may come back.
+    pub unspent: Micros,
+}
+
+/// What comes of an [`Ask`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// The lease, durable before this answer was given.
+    Granted {
+        /// Resets of the fund.
+        epoch: u32,
+        /// What the process may spend in all.
+        granted: Micros,
+        /// What it had spent before, for a process that had no lease in memory.
+        spent: Micros,
+    },
+    /// There is no room; nothing was written.
+    Refused {
+        /// Resets of the fund.
+        epoch: u32,
+        /// What the process has spent.
+        spent: Micros,
+        /// What others make of the account.
+        elsewhere: Elsewhere,
+    },
+}
+
+/// What a process tells about its lease.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Write {
+    /// The account.
+    pub account: Account,
+    /// What it may still spend in all; never more than before.
+    pub granted: Micros,
+    /// What it has spent.
+    pub spent: Micros,
+    /// Whether it may go on spending.
+    pub open: bool,
+}
+
+/// A reset of a fund.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reset {
+    /// Its place among all resets.
+    pub seq: i64,
+    /// The fund, `kind:id/window-start`.
+    pub fund: String,
+    /// Resets of the fund, this one included.
+    pub epoch: u32,
+}
+
+/// How an account stands.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    /// Resets of the fund.
+    pub epoch: u32,
+    /// Spent by the process that asks, as far as it has said.
+    pub spent: Micros,
+    /// What others make of the account.
+    pub elsewhere: Elsewhere,
+}
+
+/// Keeps leases.
+///
+/// A chain belongs to one process from its start to its end. What was granted is never more than
+/// the limit of the ask, all chains together.
+pub trait Leases: fmt::Debug + Send + Sync {
+    /// Grants a slice of a fund, in one transaction that is on disk before the answer.
+    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Answer, StoreError>>;
+
+    /// Writes what a process says about its leases, all or nothing.
+    fn write<'a>(
+        &'a self,
+        chain: &'a str,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Writes what a process says about its leases and closes its others with what it has said they
+    /// spent: the process ends.
+    fn end<'a>(
+        &'a self,
+        chain: &'a str,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// How the present account of a fund stands, seen from `chain`.
+    fn usage<'a>(
+        &'a self,
+        fund: &'a Fund,
+        chain: &'a str,
+    ) -> BoxFuture<'a, Result<Usage, StoreError>>;
+
+    /// Starts a fresh account of a fund and says which epoch it has.
+    fn reset<'a>(
+        &'a self,
+        fund: &'a Fund,
+        reason: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<u32, StoreError>>;
+
+    /// Resets after the one with the number `seq`, in order.
+    fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<Reset>, StoreError>>;
+
+    /// Chains with open leases: processes that live, and those that did not end in order.
+    fn open_chains(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+
+    /// Closes every lease of a dead chain with what the audit says was spent (nothing where it says
+    /// nothing), in one transaction, and tells how many leases there were. Doing it again changes
+    /// nothing.
+    fn reconcile<'a>(
+        &'a self,
+        chain: &'a str,
+        sums: &'a BTreeMap<String, Micros>,
+    ) -> BoxFuture<'a, Result<u64, StoreError>>;
+
+    /// Adds up the closed leases of accounts that have many, and forgets those of windows that
+    /// ended long before `now`.
+    fn compact(&self, now: Timestamp) -> BoxFuture<'_, Result<(), StoreError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn funds_are_named_by_their_window() {
+        let agent = Subject::agent(AgentId::ANONYMOUS);
+        let name = "agent:agent_00000000-0000-0000-0000-000000000000";
+        let team = Subject::team("a/b#c");
+        let check = |now: &str, subject: &Subject, window, fund: &str, ends: Option<&str>| {
+            let found = Fund::at(now.parse().unwrap(), subject, window);
+            assert_eq!(found.as_str(), fund);
+            assert_eq!(
+                found.ends(),
+                ends.map(|ends| ends.parse().unwrap()),
+                "{fund}"
+            );
+        };
+        let now = "2026-11-22T10:00:00Z";
+        check(now, &agent, Window::Total, &format!("{name}/total"), None);
+        let ends = Some("2026-12-01T00:00:00Z");
+        check(now, &team, Window::Month, "team:a/b#c/2026-11", ends);
+        let ends = Some("2026-11-23T00:00:00Z");
+        check(now, &team, Window::Day, "team:a/b#c/2026-11-22", ends);
+        let (last, ends) = ("2026-12-31T23:59:59.999Z", Some("2027-01-01T00:00:00Z"));
+        check(last, &team, Window::Day, "team:a/b#c/2026-12-31", ends);
+        check(last, &team, Window::Month, "team:a/b#c/2026-12", ends);
+        let leap = "2028-02-29T00:00:00Z";
+        let ends = Some("2028-03-01T00:00:00Z");
+        check(leap, &team, Window::Month, "team:a/b#c/2028-02", ends);
+    }
+
+    #[test]
+    fn grants_leave_room_for_others_and_never_pass_the_limit() {
+        check("a part of what is left", (1_600, 0, 0, 0, 10), Some(100));
+        check("at least the price", (1_600, 0, 0, 0, 500), Some(500));
+        check("all of it", (1_600, 0, 0, 0, 1_600), Some(1_600));
+        check("one too much", (1_600, 0, 0, 0, 1_601), None);
+        check("room is used first", (1_600, 100, 0, 95, 10), Some(193));
+        check("room enough", (1_600, 100, 0, 90, 10), Some(100));
+        check("others count", (1_600, 100, 1_495, 95, 10), Some(105));
+        check("others took it", (1_600, 100, 1_496, 95, 10), None);
+        check("a limit that was lowered", (50, 100, 0, 10, 10), None);
+        check("capped", (1_000_000_000, 0, 0, 0, 1), Some(5_000_000));
+        check("no room at all", (0, 0, 0, 0, 1), None);
+    }
+
+    /// `(limit, granted, elsewhere, spent, price)`.
+    fn check(row: &str, (limit, granted, elsewhere, spent, price): Row, expect: Option<u64>) {
+        let ask = Ask {
+            fund: Fund::at(Timestamp::UNIX_EPOCH, &Subject::team("t"), Window::Total),
+            chain: "c".into(),
+            limit: Micros::new(limit),
+            own: None,
+            price: Micros::new(price),
+        };
+        let own = Own {
+            epoch: 0,
+            granted: Micros::new(granted),
+            spent: Micros::new(spent),
+            held: Micros::ZERO,
+        };
+        let found = ask.grant(own, Micros::new(elsewhere)).map(Micros::get);
+        assert_eq!(found, expect, "{row}");
+    }
+
+    type Row = (u64, u64, u64, u64, u64);
+}

@@ -1,0 +1,286 @@
+//! The store in one SQLite file of the data directory.
+//!
+//! Three kinds of connection: one writer that syncs every transaction to disk, for whatever must
+//! survive a power cut; one that does not, for the index of the audit and the last use of keys,
+//! which can be lost; and a few that only read. Several processes share the file, so every writing
+//! transaction begins `IMMEDIATE`: SQLite then waits for other writers instead of failing midway.
+
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sqlx::{
+    AssertSqlSafe, Sqlite as Db, SqlitePool, Transaction,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+use uuid::Uuid;
+
+use super::{Closing, StoreError};
+use crate::money::Micros;
+
+mod agents;
+mod index;
+mod keys;
+mod leases;
+
+/// The database in the data directory.
+pub const FILE_NAME: &str = "tollbridge.db";
+
+/// Marks a database as ours: "Toll" in ASCII.
+const APPLICATION_ID: i64 = 0x546F_6C6C;
+
+/// Every version of the schema, oldest first; only ever appended to.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001.sql")];
+
+/// How long a transaction waits for those of other processes, which take milliseconds.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// How often opening is tried while another process is creating the database.
+const OPEN_ATTEMPTS: u32 = 100;
+
+/// Between two attempts to open.
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections that only read; each is a thread, made when it is needed.
+const READERS: u32 = 2;
+
+/// All stores in one file.
+#[derive(Debug)]
+pub(super) struct Sqlite {
+    path: PathBuf,
+    durable: SqlitePool,
+    relaxed: SqlitePool,
+    reader: SqlitePool,
+}
+
+impl Sqlite {
+    pub(super) async fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        let path = prepare(data_dir)?;
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .busy_timeout(BUSY)
+            .journal_mode(SqliteJournalMode::Wal);
+        let writer = options.clone().synchronous(SqliteSynchronous::Full);
+        let durable = connect(&path, writer).await?;
+        let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);
+        let store = Self {
+            durable,
+            relaxed: pool(1).connect_lazy_with(relaxed),
+            reader: pool(READERS).connect_lazy_with(options.read_only(true)),
+            path,
+        };
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    /// Brings the schema to our version, in one transaction: of processes that start together one
+    /// does it and the others find it done.
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let doing = "bringing the schema up to date";
+        let failed = |error| self.failed(doing, error);
+        let mut tx = begin(&self.durable).await.map_err(failed)?;
+        let version: i64 = number("PRAGMA user_version", &mut tx)
+            .await
+            .map_err(failed)?;
+        let application: i64 = number("PRAGMA application_id", &mut tx)
+            .await
+            .map_err(failed)?;
+        let tables = number("SELECT count(*) FROM sqlite_schema", &mut tx)
+            .await
+            .map_err(failed)?;
+        let path = || self.path.clone();
+        if application != APPLICATION_ID && (tables > 0 || application != 0) {
+            return Err(StoreError::Foreign { path: path() });
+        }
+        let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+        if version > known {
+            return Err(StoreError::NewerVersion {
+                path: path(),
+                found: version,
+                known,
+            });
+        }
+        let done = usize::try_from(version).unwrap_or(0);
+        for migration in &MIGRATIONS[done..] {
+            sqlx::raw_sql(*migration)
+                .execute(&mut *tx)
+                .await
+                .map_err(failed)?;
+        }
+        if version < known {
+            let stamp =
+                format!("PRAGMA user_version = {known}; PRAGMA application_id = {APPLICATION_ID}");
+            sqlx::raw_sql(AssertSqlSafe(stamp))
+                .execute(&mut *tx)
+                .await
+                .map_err(failed)?;
+        }
+        tx.commit().await.map_err(failed)
+    }
+
+    /// What an error of the database means for the operator.
+    fn failed(&self, doing: &'static str, source: sqlx::Error) -> StoreError {
+        explain(&self.path, doing, source)
+    }
+
+    fn undecodable(&self, what: String, detail: impl std::fmt::Display) -> StoreError {
+        StoreError::Undecodable {
+            path: self.path.clone(),
+            what,
+            detail: detail.to_string(),
+        }
+    }
+}
+
+impl Closing for Sqlite {
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.reader.close().await;
+            self.relaxed.close().await;
+            self.durable.close().await;
+        })
+    }
+}
+
+/// Makes the directory and an empty file that only we may read; what SQLite puts beside it gets the
+/// same mode.
+fn prepare(data_dir: &Path) -> Result<PathBuf, StoreError> {
+    let directory = |source| StoreError::Directory {
+        path: data_dir.to_owned(),
+        source,
+    };
+    match fs::metadata(data_dir) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => {
+            return Err(StoreError::NotADirectory {
+                path: data_dir.to_owned(),
+            });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(data_dir)
+                .map_err(directory)?;
+        }
+        Err(error) => return Err(directory(error)),
+    }
+    let path = data_dir.join(FILE_NAME);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
+    let file = match file {
+        Ok(file) => file,
+        Err(_) if path.is_file() => {
+            let doing = "opening it";
+            return Err(StoreError::ReadOnly { path, doing });
+        }
+        Err(error) => return Err(directory(error)),
+    };
+    let mode = file.metadata().map_err(directory)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(directory)?;
+    }
+    Ok(path)
+}
+
+/// The first connection. SQLite does not wait for others while the journal is set up, so we do.
+async fn connect(path: &Path, options: SqliteConnectOptions) -> Result<SqlitePool, StoreError> {
+    let doing = "opening it";
+    let mut attempt = 1;
+    loop {
+        let error = match pool(1).connect_with(options.clone()).await {
+            Ok(pool) => return Ok(pool),
+            Err(error) => explain(path, doing, error),
+        };
+        if attempt == OPEN_ATTEMPTS || !matches!(error, StoreError::Busy { .. }) {
+            return Err(error);
+        }
+        attempt += 1;
+        tokio::time::sleep(OPEN_PAUSE).await;
+    }
+}
+
+fn pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(BUSY)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+}
+
+async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Db>, sqlx::Error> {
+    pool.begin_with("BEGIN IMMEDIATE").await
+}
+
+async fn number(query: &'static str, tx: &mut Transaction<'_, Db>) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(query).fetch_one(&mut **tx).await
+}
+
+fn explain(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError {
+    let path = path.to_owned();
+    let busy = |path| StoreError::Busy {
+        path,
+        doing,
+        seconds: BUSY.as_secs(),
+    };
+    if matches!(source, sqlx::Error::PoolTimedOut) {
+        return busy(path);
+    }
+    let code = source
+        .as_database_error()
+        .and_then(|error| error.code()?.parse().ok());
+    match code.map(|extended: u32| extended & PRIMARY) {
+        Some(5 | 6) => busy(path),
+        Some(8) => StoreError::ReadOnly { path, doing },
+        Some(11 | 26) => StoreError::Corrupt {
+            path,
+            detail: source.to_string(),
+        },
+        Some(13) => StoreError::Full { path, doing },
+        _ => StoreError::Failed {
+            path,
+            doing,
+            source,
+        },
+    }
+}
+
+/// The part of an SQLite result code that names its kind: 5 BUSY, 6 LOCKED, 8 READONLY, 11 CORRUPT,
+/// 13 FULL, 26 NOTADB. Source: sqlite.org/rescode.html.
+const PRIMARY: u32 = 0xff;
+
+fn from_micros(amount: Micros) -> i64 {
+    amount.get().cast_signed()
+}
+
+fn to_micros(column: i64) -> Micros {
+    Micros::new(u64::try_from(column).unwrap_or(0))
+}
+
+fn from_time(time: Timestamp) -> i64 {
+    time.as_millisecond()
+}
+
+/// A time of ours always fits; what does not was put there by somebody else and becomes 1970.
+fn to_time(column: i64) -> Timestamp {
+    Timestamp::from_millisecond(column).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn to_uuid(column: &[u8]) -> Uuid {
+    Uuid::from_slice(column).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Leases in SQLite. Each method is one transaction of the durable writer.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use sqlx::{Sqlite as Db, SqlitePool, Transaction};
+
+use super::{Sqlite, begin, from_micros, from_time, to_micros};
+use crate::{
+    money::Micros,
+    store::{Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, StoreError, Usage, Write},
+};
+
+/// The chain that stands for all that ended long ago. No process has it.
+const ENDED: &str = "";
+
+/// Closed leases of one account that are kept apart, for people who look into the database.
+const CLOSED_MAX: i64 = 32;
+
+/// Accounts that one compaction adds up, so that it stays short; the next one goes on.
+const COMPACT_MAX: i64 = 1_000;
+
+/// How long leases of windows that ended are kept: somewhat longer than a quarter.
+const KEEP: SignedDuration = SignedDuration::from_hours(100 * 24);
+
+impl Leases for Sqlite {
+    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Answer, StoreError>> {
+        Box::pin(async move {
+            let answer = acquire(&self.durable, ask).await;
+            answer.map_err(|error| self.failed("taking a slice of a budget", error))
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        chain: &'a str,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let done = write(&self.durable, chain, writes).await;
+            done.map_err(|error| self.failed("writing what was spent", error))
+        })
+    }
+
+    fn end<'a>(
+        &'a self,
+        chain: &'a str,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let done = end(&self.durable, chain, writes).await;
+            done.map_err(|error| self.failed("closing leases", error))
+        })
+    }
+
+    fn usage<'a>(
+        &'a self,
+        fund: &'a Fund,
+        chain: &'a str,
+    ) -> BoxFuture<'a, Result<Usage, StoreError>> {
+        Box::pin(async move {
+            let usage = usage(&self.reader, fund, chain).await;
+            usage.map_err(|error| self.failed("reading a budget", error))
+        })
+    }
+
+    fn reset<'a>(
+        &'a self,
+        fund: &'a Fund,
+        reason: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<u32, StoreError>> {
+        Box::pin(async move {
+            let epoch = sqlx::query_scalar(
+                "INSERT INTO epochs (fund, epoch, reason, at_ms) VALUES (?1, \
+                 (SELECT coalesce(max(epoch), 0) + 1 FROM epochs WHERE fund = ?1), ?2, ?3) \
+                 RETURNING epoch",
+            )
+            .bind(fund.as_str())
+            .bind(reason)
+            .bind(from_time(at))
+            .fetch_one(&self.durable)
+            .await;
+            epoch.map_err(|error| self.failed("resetting a budget", error))
+        })
+    }
+
+    fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<Reset>, StoreError>> {
+        Box::pin(async move {
+            let rows: Vec<(i64, String, u32)> =
+                sqlx::query_as("SELECT seq, fund, epoch FROM epochs WHERE seq > ? ORDER BY seq")
+                    .bind(seq)
+                    .fetch_all(&self.reader)
+                    .await
+                    .map_err(|error| self.failed("reading resets of budgets", error))?;
+            let resets = rows
+                .into_iter()
+                .map(|(seq, fund, epoch)| Reset { seq, fund, epoch });
+            Ok(resets.collect())
+        })
+    }
+
+    fn open_chains(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(async move {
+            sqlx::query_scalar("SELECT DISTINCT chain FROM leases WHERE open = 1 ORDER BY chain")
+                .fetch_all(&self.reader)
+                .await
+                .map_err(|error| self.failed("looking for open leases", error))
+        })
+    }
+
+    fn reconcile<'a>(
+        &'a self,
+        chain: &'a str,
+        sums: &'a BTreeMap<String, Micros>,
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let count = reconcile(&self.durable, chain, sums).await;
+            count.map_err(|error| self.failed("reconciling budgets with the audit", error))
+        })
+    }
+
+    fn compact(&self, now: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let done = compact(&self.durable, now).await;
+            done.map_err(|error| self.failed("adding up closed leases", error))
+        })
+    }
+}
+
+async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<Answer, sqlx::Error> {
+    let mut tx = begin(pool).await?;
+    let epoch = epoch(&mut tx, &ask.fund).await?;
+    let account = Account::of(ask.fund.as_str(), epoch);
+    let (kept, elsewhere) = standing(&mut tx, &account, &ask.chain).await?;
+    let own = match ask.own {
+        Some(own) if own.epoch == epoch => own,
+        _ => Own {
+            epoch,
+            granted: kept,
+            spent: kept,
+            held: Micros::ZERO,
+        },
+    };
+    let taken = elsewhere.spent.saturating_add(elsewhere.unspent);
+    let Some(granted) = ask.grant(own, taken) else {
+        return Ok(Answer::Refused {
+            epoch,
+            spent: own.spent,
+            elsewhere,
+        });
+    };
+    sqlx::query(
+        "INSERT INTO leases (account, chain, granted, spent, open, ends_ms) \
+         VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET \
+         granted = excluded.granted, spent = excluded.spent, open = 1",
+    )
+    .bind(account.as_str())
+    .bind(&*ask.chain)
+    .bind(from_micros(granted))
+    .bind(from_micros(own.spent))
+    .bind(ask.fund.ends().map(from_time))
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(Answer::Granted {
+        epoch,
+        granted,
+        spent: own.spent,
+    })
+}
+
+/// What `chain` has spent of an account, and what others make of it.
+async fn standing(
+    tx: &mut Transaction<'_, Db>,
+    account: &Account,
+    chain: &str,
+) -> Result<(Micros, Elsewhere), sqlx::Error> {
+    let (own, spent, unspent): (i64, i64, i64) = sqlx::query_as(
+        "SELECT coalesce(sum(spent) FILTER (WHERE chain = ?2), 0), \
+         coalesce(sum(spent) FILTER (WHERE chain <> ?2), 0), \
+         coalesce(sum(granted - spent) FILTER (WHERE chain <> ?2 AND open = 1), 0) \
+         FROM leases WHERE account = ?1",
+    )
+    .bind(account.as_str())
+    .bind(chain)
+    .fetch_one(&mut **tx)
+    .await?;
+    let elsewhere = Elsewhere {
+        spent: to_micros(spent),
+        unspent: to_micros(unspent),
+    };
+    Ok((to_micros(own), elsewhere))
+}
+
+async fn epoch(tx: &mut Transaction<'_, Db>, fund: &Fund) -> Result<u32, sqlx::Error> {
+    sqlx::query_scalar("SELECT coalesce(max(epoch), 0) FROM epochs WHERE fund = ?")
+        .bind(fund.as_str())
+        .fetch_one(&mut **tx)
+        .await
+}
+
+async fn write(pool: &SqlitePool, chain: &str, writes: &[Write]) -> Result<(), sqlx::Error> {
+    let mut tx = begin(pool).await?;
+    write_each(&mut tx, chain, writes).await?;
+    tx.commit().await
+}
+
+/// Closes all first: those in `writes` that stay open are opened again before anybody can look.
+async fn end(pool: &SqlitePool, chain: &str, writes: &[Write]) -> Result<(), sqlx::Error> {
+    let mut tx = begin(pool).await?;
+    sqlx::query("UPDATE leases SET granted = spent, open = 0 WHERE chain = ? AND open = 1")
+        .bind(chain)
+        .execute(&mut *tx)
+        .await?;
+    write_each(&mut tx, chain, writes).await?;
+    tx.commit().await
+}
+
+async fn write_each(
+    tx: &mut Transaction<'_, Db>,
+    chain: &str,
+    writes: &[Write],
+) -> Result<(), sqlx::Error> {
+    for write in writes {
+        sqlx::query(
+            "UPDATE leases SET granted = ?, spent = ?, open = ? WHERE account = ? AND chain = ?",
+        )
+        .bind(from_micros(write.granted))
+        .bind(from_micros(write.spent))
+        .bind(write.open)
+        .bind(write.account.as_str())
+        .bind(chain)
+        .execute(&mut **tx)
+        .await?;
+    }
+    Ok(())
+}
+
+async fn usage(pool: &SqlitePool, fund: &Fund, chain: &str) -> Result<Usage, sqlx::Error> {
+    let mut tx = pool.begin().await?;
+    let epoch = epoch(&mut tx, fund).await?;
+    let account = Account::of(fund.as_str(), epoch);
+    let (spent, elsewhere) = standing(&mut tx, &account, chain).await?;
+    Ok(Usage {
+        epoch,
+        spent,
+        elsewhere,
+    })
+}
+
+async fn reconcile(
+    pool: &SqlitePool,
+    chain: &str,
+    sums: &BTreeMap<String, Micros>,
+) -> Result<u64, sqlx::Error> {
+    if chain == ENDED {
+        return Ok(0);
+    }
+    let mut tx = begin(pool).await?;
+    let accounts: Vec<String> = sqlx::query_scalar("SELECT account FROM leases WHERE chain = ?")
+        .bind(chain)
+        .fetch_all(&mut *tx)
+        .await?;
+    for account in &accounts {
+        let spent = sums.get(account).copied().unwrap_or_default();
+        sqlx::query(
+            "UPDATE leases SET granted = ?1, spent = ?1, open = 0 WHERE account = ?2 AND chain = ?3",
+        )
+        .bind(from_micros(spent))
+        .bind(account)
+        .bind(chain)
+        .execute(&mut *tx)
+        .await?;
+    }
+    tx.commit().await?;
+    Ok(accounts.len() as u64)
+}
+
+async fn compact(pool: &SqlitePool, now: Timestamp) -> Result<(), sqlx::Error> {
+    let mut tx = begin(pool).await?;
+    let long_ago = now.checked_sub(KEEP).unwrap_or(Timestamp::MIN);
+    sqlx::query("DELETE FROM leases WHERE open = 0 AND ends_ms < ?")
+        .bind(from_time(long_ago))
+        .execute(&mut *tx)
+        .await?;
+    let many: Vec<String> = sqlx::query_scalar(
+        "SELECT account FROM leases WHERE open = 0 AND chain <> '' \
+         GROUP BY account HAVING count(*) > ? LIMIT ?",
+    )
+    .bind(CLOSED_MAX)
+    .bind(COMPACT_MAX)
+    .fetch_all(&mut *tx)
+    .await?;
+    for account in many {
+        sqlx::query(
+            "INSERT INTO leases (account, chain, granted, spent, open, ends_ms) \
+             SELECT account, '', sum(spent), sum(spent), 0, max(ends_ms) FROM leases \
+             WHERE account = ? AND open = 0 GROUP BY account \
+             ON CONFLICT DO UPDATE SET granted = excluded.granted, spent = excluded.spent",
+        )
+        .bind(&account)
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query("DELETE FROM leases WHERE account = ? AND open = 0 AND chain <> ''")
+            .bind(&account)
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await
+}

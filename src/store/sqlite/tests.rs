@@ -1,0 +1,139 @@
+//! What is particular to the file: who may read it, what is in its way, who else opens it.
+
+use super::*;
+use crate::store::Store;
+
+#[tokio::test]
+async fn the_file_is_ours_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let data_dir = parent.path().join("a/b");
+    let store = Store::open(&data_dir).await.unwrap();
+    store
+        .agents
+        .remove(crate::names::AgentId::ANONYMOUS)
+        .await
+        .unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data_dir), 0o700);
+    for entry in fs::read_dir(&data_dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    store.close().await;
+    let file = data_dir.join(FILE_NAME);
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    Store::open(&data_dir).await.unwrap();
+    assert_eq!(mode(&file), 0o600, "and stays so");
+}
+
+#[tokio::test]
+async fn leases_are_synced_and_the_rest_need_not_be() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let check = async |pool: &SqlitePool, synchronous: i64| {
+        let ask = |pragma: &'static str| sqlx::query_scalar(pragma).fetch_one(pool);
+        let found: i64 = ask("PRAGMA synchronous").await.unwrap();
+        assert_eq!(found, synchronous);
+        let mode = sqlx::query_scalar::<_, String>("PRAGMA journal_mode");
+        assert_eq!(mode.fetch_one(pool).await.unwrap(), "wal");
+    };
+    let (normal, full) = (1, 2);
+    check(&store.durable, full).await;
+    check(&store.relaxed, normal).await;
+}
+
+#[tokio::test]
+async fn many_may_open_an_empty_directory_at_once() {
+    let parent = tempfile::tempdir().unwrap();
+    let data_dir = parent.path().join("data");
+    let opening = (0..8).map(|_| Store::open(&data_dir));
+    for opened in futures_util::future::join_all(opening).await {
+        opened.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_said() {
+    check(
+        "a file",
+        |dir| fs::write(dir, "x").unwrap(),
+        "is a file; move it away",
+    )
+    .await;
+    let deep = |dir: &Path| {
+        fs::write(dir.with_file_name("file"), "x").unwrap();
+        std::os::unix::fs::symlink(dir.with_file_name("file").join("below"), dir).unwrap();
+    };
+    check("a path through a file", deep, "cannot be used: ").await;
+    let directory = |dir: &Path| fs::create_dir_all(dir.join(FILE_NAME)).unwrap();
+    check(
+        "a directory in place of the file",
+        directory,
+        "cannot be used: ",
+    )
+    .await;
+    let garbage = |dir: &Path| {
+        fs::create_dir(dir).unwrap();
+        fs::write(dir.join(FILE_NAME), "no database at all, ".repeat(100)).unwrap();
+    };
+    check("garbage", garbage, "is damaged or no database").await;
+}
+
+#[tokio::test]
+async fn databases_of_others_and_of_the_future_are_left_alone() {
+    let check = async |sql: &'static str, words: &str| {
+        let parent = tempfile::tempdir().unwrap();
+        let options = SqliteConnectOptions::new()
+            .filename(parent.path().join(FILE_NAME))
+            .create_if_missing(true);
+        let other = pool(1).connect_with(options).await.unwrap();
+        sqlx::raw_sql(sql).execute(&other).await.unwrap();
+        other.close().await;
+        let error = Store::open(parent.path()).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    check("CREATE TABLE t (a)", "a database of another program").await;
+    check("PRAGMA application_id = 7", "a database of another program").await;
+    let newer = "PRAGMA application_id = 0x546F6C6C; PRAGMA user_version = 99";
+    check(
+        newer,
+        "by a newer version of Tollbridge (schema 99, this one knows",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_says_so() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let write = sqlx::raw_sql("DELETE FROM keys").execute(&store.reader);
+    let error = store.failed("removing keys", write.await.unwrap_err());
+    let words = error.to_string();
+    assert!(matches!(error, StoreError::ReadOnly { .. }), "{words}");
+    assert!(
+        words.contains("cannot be written (removing keys); make"),
+        "{words}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_of_the_future_names_itself() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let insert = "INSERT INTO agents VALUES (x'00', 'zoe', NULL, 1, 0, NULL, '{\"new\": 1}', 0)";
+    sqlx::raw_sql(insert).execute(&store.durable).await.unwrap();
+    let error = crate::store::Agents::agents(&store).await.unwrap_err();
+    let words = error.to_string();
+    assert!(
+        words.contains("the terms of the agent `zoe` cannot be"),
+        "{words}"
+    );
+}
+
+async fn check(row: &str, prepare: impl Fn(&Path), words: &str) {
+    let parent = tempfile::tempdir().unwrap();
+    let data_dir = parent.path().join("data");
+    prepare(&data_dir);
+    let error = Store::open(&data_dir).await.unwrap_err().to_string();
+    assert!(error.contains(words), "{row}: {error}");
+}

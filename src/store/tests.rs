@@ -1,0 +1,410 @@
+//! The contract of every store. An implementation is held to it by one line of `contract!`.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::{
+    config::{Terms, Window},
+    money::Micros,
+    names::{AgentId, InvocationId, ProfileName},
+};
+
+macro_rules! contract {
+    ($module:ident, $open:path) => {
+        mod $module {
+            #[tokio::test]
+            async fn agents_are_found_by_id_and_name() {
+                super::agents_are_found_by_id_and_name($open).await;
+            }
+            #[tokio::test]
+            async fn keys_are_found_by_hash_and_revoked_once() {
+                super::keys_are_found_by_hash_and_revoked_once($open).await;
+            }
+            #[tokio::test]
+            async fn leases_of_all_chains_stay_below_the_limit() {
+                super::leases_of_all_chains_stay_below_the_limit($open).await;
+            }
+            #[tokio::test]
+            async fn a_reset_begins_a_fresh_account() {
+                super::a_reset_begins_a_fresh_account($open).await;
+            }
+            #[tokio::test]
+            async fn a_dead_chain_is_reconciled_any_number_of_times() {
+                super::a_dead_chain_is_reconciled_any_number_of_times($open).await;
+            }
+            #[tokio::test]
+            async fn compaction_changes_no_sum() {
+                super::compaction_changes_no_sum($open).await;
+            }
+            #[tokio::test]
+            async fn the_index_finds_what_matches() {
+                super::the_index_finds_what_matches($open).await;
+            }
+        }
+    };
+}
+
+contract!(sqlite_keeps_the_contract, super::sqlite);
+
+async fn sqlite() -> (Store, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).await.unwrap();
+    (store, directory)
+}
+
+async fn agents_are_found_by_id_and_name(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let agents = &store.agents;
+    let terms: Terms = serde_json::from_str(
+        r#"{"budget": [{"limit": "2.50", "window": "day"}], "policy": {"mode": "all"}}"#,
+    )
+    .unwrap();
+    let mut agent = StoredAgent {
+        id: AgentId(Uuid::from_u128(1)),
+        name: "zoe".to_owned(),
+        team: Some("science".to_owned()),
+        enabled: true,
+        admin: false,
+        profiles: Some(vec![ProfileName::parse("reading").unwrap()]),
+        terms,
+        created: at(1),
+    };
+    agents.add(&agent).await.unwrap();
+    let other = StoredAgent {
+        id: AgentId(Uuid::from_u128(2)),
+        name: "abe".to_owned(),
+        team: None,
+        profiles: None,
+        terms: Terms::default(),
+        ..agent.clone()
+    };
+    agents.add(&other).await.unwrap();
+    assert_eq!(
+        agents.agents().await.unwrap(),
+        [other.clone(), agent.clone()]
+    );
+    assert_eq!(agents.agent(agent.id).await.unwrap(), Some(agent.clone()));
+
+    let taken = StoredAgent {
+        id: AgentId(Uuid::from_u128(3)),
+        ..agent.clone()
+    };
+    let error = agents.add(&taken).await.unwrap_err();
+    assert_eq!(error.to_string(), "there is already an agent named `zoe`");
+    let stolen = StoredAgent {
+        name: "abe".to_owned(),
+        ..agent.clone()
+    };
+    let error = agents.update(&stolen).await.unwrap_err();
+    assert_eq!(error.to_string(), "there is already an agent named `abe`");
+
+    (agent.name, agent.enabled, agent.admin) = ("zed".to_owned(), false, true);
+    assert!(agents.update(&agent).await.unwrap());
+    assert_eq!(
+        agents.agent_named("zed").await.unwrap(),
+        Some(agent.clone())
+    );
+    assert_eq!(agents.agent_named("zoe").await.unwrap(), None);
+
+    store.keys.add(&key("k", 1)).await.unwrap();
+    assert!(agents.remove(agent.id).await.unwrap());
+    assert!(!agents.remove(agent.id).await.unwrap());
+    assert!(!agents.update(&agent).await.unwrap());
+    assert_eq!(store.keys.keys().await.unwrap(), [], "its keys go with it");
+}
+
+async fn keys_are_found_by_hash_and_revoked_once(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let keys = &store.keys;
+    let mut one = key("one", 1);
+    let two = StoredKey {
+        expires: Some(at(100)),
+        ..key("two", 2)
+    };
+    keys.add(&two).await.unwrap();
+    keys.add(&one).await.unwrap();
+    assert_eq!(keys.keys().await.unwrap(), [one.clone(), two.clone()]);
+    let unknown = KeyHash::of("unknown");
+    assert_eq!(keys.by_hash(unknown).await.unwrap(), None);
+    assert!(two.is_live(at(99)) && !two.is_live(at(100)));
+
+    assert!(keys.revoke(&one.id, at(50)).await.unwrap());
+    assert!(!keys.revoke(&one.id, at(60)).await.unwrap(), "only once");
+    assert!(!keys.revoke(&KeyId::new("none"), at(60)).await.unwrap());
+    keys.touch(&[(one.id.clone(), at(70)), (KeyId::new("none"), at(1))])
+        .await
+        .unwrap();
+    keys.touch(&[(one.id.clone(), at(65))]).await.unwrap();
+    (one.revoked, one.last_used) = (Some(at(50)), Some(at(70)));
+    assert!(!one.is_live(at(0)));
+    assert_eq!(keys.by_hash(one.hash).await.unwrap(), Some(one.clone()));
+    let twice = keys.add(&one).await;
+    assert!(twice.is_err(), "an id stands for one key");
+}
+
+async fn leases_of_all_chains_stay_below_the_limit(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let leases = &store.leases;
+    let a = leases.acquire(&ask("a", 100, 60, None)).await.unwrap();
+    assert_eq!(a, granted(60, 0));
+    let b = leases.acquire(&ask("b", 100, 41, None)).await.unwrap();
+    assert_eq!(b, refused(0, (0, 60)));
+    let b = leases.acquire(&ask("b", 100, 40, None)).await.unwrap();
+    assert_eq!(b, granted(40, 0));
+
+    write(&store, "a", (10, 10), true).await;
+    let b = leases.acquire(&ask("b", 100, 50, Some(own(40, 40)))).await;
+    assert_eq!(b.unwrap(), granted(90, 40));
+    let lower = leases.acquire(&ask("b", 99, 1, Some(own(90, 40)))).await;
+    assert_eq!(lower.unwrap(), refused(40, (10, 0)));
+    let usage = leases.usage(&fund(), "a").await.unwrap();
+    let elsewhere = elsewhere((40, 50));
+    let (epoch, spent) = (0, Micros::new(10));
+    let expect = Usage {
+        epoch,
+        spent,
+        elsewhere,
+    };
+    assert_eq!(usage, expect);
+
+    write(&store, "b", (70, 70), false).await;
+    let again = leases.acquire(&ask("b", 100, 20, None)).await.unwrap();
+    assert_eq!(again, granted(90, 70), "a closed lease is taken up again");
+    assert_eq!(leases.open_chains().await.unwrap(), ["a", "b"]);
+    leases.end("b", &[]).await.unwrap();
+    assert_eq!(leases.open_chains().await.unwrap(), ["a"]);
+    let c = leases.acquire(&ask("c", 100, 21, None)).await.unwrap();
+    assert_eq!(c, refused(0, (80, 0)));
+}
+
+async fn a_reset_begins_a_fresh_account(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let leases = &store.leases;
+    let first = leases.acquire(&ask("a", 10, 10, None)).await.unwrap();
+    assert_eq!(first, granted(10, 0));
+    assert_eq!(leases.resets_after(0).await.unwrap(), []);
+    assert_eq!(leases.reset(&fund(), "paid", at(1)).await.unwrap(), 1);
+    assert_eq!(leases.reset(&fund(), "paid", at(2)).await.unwrap(), 2);
+    let resets = leases.resets_after(0).await.unwrap();
+    let found: Vec<_> = resets.iter().map(|r| (&*r.fund, r.epoch)).collect();
+    assert_eq!(found, [("team:t/total", 1), ("team:t/total", 2)]);
+    assert_eq!(
+        leases.resets_after(resets[0].seq).await.unwrap(),
+        resets[1..]
+    );
+
+    let stale = leases
+        .acquire(&ask("a", 10, 4, Some(own(10, 10))))
+        .await
+        .unwrap();
+    let fresh = Answer::Granted {
+        epoch: 2,
+        granted: Micros::new(4),
+        spent: Micros::ZERO,
+    };
+    assert_eq!(stale, fresh, "what was known of the old account is void");
+}
+
+async fn a_dead_chain_is_reconciled_any_number_of_times(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let leases = &store.leases;
+    let other = Fund::at(at(0), &Subject::team("other"), Window::Day);
+    leases.acquire(&ask("dead", 100, 50, None)).await.unwrap();
+    let of_other = Ask {
+        fund: other.clone(),
+        ..ask("dead", 100, 7, None)
+    };
+    leases.acquire(&of_other).await.unwrap();
+    leases.acquire(&ask("alive", 100, 20, None)).await.unwrap();
+    let sums = BTreeMap::from([
+        ("team:t/total#0".to_owned(), Micros::new(30)),
+        ("team:never/total#0".to_owned(), Micros::new(9)),
+    ]);
+    for _ in 0..3 {
+        assert_eq!(leases.reconcile("dead", &sums).await.unwrap(), 2);
+        assert_eq!(leases.open_chains().await.unwrap(), ["alive"]);
+        let usage = leases.usage(&fund(), "me").await.unwrap();
+        assert_eq!(usage.elsewhere, elsewhere((30, 20)));
+        let usage = leases.usage(&other, "me").await.unwrap();
+        assert_eq!(usage.elsewhere, elsewhere((0, 0)), "nothing in the audit");
+    }
+    assert_eq!(leases.reconcile("unknown", &sums).await.unwrap(), 0);
+}
+
+async fn compaction_changes_no_sum(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let leases = &store.leases;
+    let day = Fund::at(at(0), &Subject::team("t"), Window::Day);
+    for chain in 0..40 {
+        let chain = format!("chain {chain}");
+        leases.acquire(&ask(&chain, 1_000, 10, None)).await.unwrap();
+        write(&store, &chain, (5, 5), false).await;
+        let of_day = Ask {
+            fund: day.clone(),
+            ..ask(&chain, 1_000, 10, None)
+        };
+        leases.acquire(&of_day).await.unwrap();
+        leases.end(&chain, &[]).await.unwrap();
+    }
+    leases
+        .acquire(&ask("alive", 1_000, 10, None))
+        .await
+        .unwrap();
+    let much_later = at(0) + SignedDuration::from_hours(24 * 365);
+    for now in [at(0), much_later, much_later] {
+        leases.compact(now).await.unwrap();
+        let usage = leases.usage(&fund(), "me").await.unwrap();
+        assert_eq!(usage.elsewhere.spent, Micros::new(200));
+        assert_eq!(leases.open_chains().await.unwrap(), ["alive"]);
+    }
+    let sums = BTreeMap::from([("team:t/total#0".to_owned(), Micros::new(5))]);
+    let again = leases.reconcile("chain 0", &sums).await.unwrap();
+    assert_eq!(again, 0, "what was added up is not added again");
+    assert_eq!(leases.reconcile("", &sums).await.unwrap(), 0);
+    let usage = leases.usage(&fund(), "me").await.unwrap();
+    assert_eq!(usage.elsewhere.spent, Micros::new(200));
+}
+
+async fn the_index_finds_what_matches(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let entries: Vec<_> = (0..6_u64).map(entry).collect();
+    let mark = |segment, indexed| SegmentMark {
+        chain: "c".to_owned(),
+        segment,
+        indexed,
+    };
+    let marks = [mark(0, 300), mark(1, 300)];
+    store.audit.insert(&entries, &marks).await.unwrap();
+    let again = [mark(0, 200), mark(1, 400)];
+    store.audit.insert(&entries[..2], &again).await.unwrap();
+    let marks = store.audit.marks().await.unwrap();
+    assert_eq!(marks, [mark(0, 300), mark(1, 400)], "marks never go back");
+
+    let all = IndexFilter::default();
+    check_find(&store, &all, &[5, 4, 3, 2, 1, 0]).await;
+    let check = |change: fn(&mut IndexFilter), expect: &'static [u64]| {
+        let mut filter = IndexFilter::default();
+        change(&mut filter);
+        let store = &store;
+        async move { check_find(store, &filter, expect).await }
+    };
+    check(|f| f.agent = Some(AgentId(Uuid::from_u128(1))), &[5, 3, 1]).await;
+    check(
+        |f| f.invocation = Some(InvocationId(Uuid::from_u128(3))),
+        &[3],
+    )
+    .await;
+    check(|f| f.server = Some("s0".to_owned()), &[3, 0]).await;
+    check(|f| f.tool = Some("t".to_owned()), &[5, 4, 3, 2, 1]).await;
+    check(|f| f.decision = Some("refused".to_owned()), &[]).await;
+    check(
+        |f| (f.since, f.until) = (Some(at(1)), Some(at(4))),
+        &[3, 2, 1],
+    )
+    .await;
+
+    let oldest = store.audit.find(&all, IndexOrder::OldestFirst, 2).await;
+    assert_eq!(oldest.unwrap(), entries[..2]);
+    store.audit.remove_segment("c", 0).await.unwrap();
+    check_find(&store, &all, &[5, 4, 3]).await;
+    assert_eq!(store.audit.marks().await.unwrap(), [mark(1, 400)]);
+}
+
+async fn check_find(store: &Store, filter: &IndexFilter, expect: &[u64]) {
+    let order = IndexOrder::NewestFirst;
+    let found = store.audit.find(filter, order, 10).await.unwrap();
+    let expect: Vec<_> = expect.iter().map(|number| entry(*number)).collect();
+    assert_eq!(found, expect, "{filter:?}");
+}
+
+fn entry(number: u64) -> IndexEntry {
+    IndexEntry {
+        invocation: InvocationId(Uuid::from_u128(number.into())),
+        ts: at(i64::try_from(number).unwrap()),
+        agent: AgentId(Uuid::from_u128((number % 2).into())),
+        server: Some(format!("s{}", number % 3)),
+        tool: (number > 0).then(|| "t".to_owned()),
+        decision: "allowed".to_owned(),
+        chain: "c".to_owned(),
+        segment: number / 3,
+        offset: number % 3 * 100,
+        length: 100,
+    }
+}
+
+fn key(id: &str, created: i64) -> StoredKey {
+    StoredKey {
+        id: KeyId::new(id),
+        agent: AgentId(Uuid::from_u128(1)),
+        hash: KeyHash::of(id),
+        prefix: "tbk_abcd".to_owned(),
+        created: at(created),
+        expires: None,
+        revoked: None,
+        last_used: None,
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn fund() -> Fund {
+    Fund::at(at(0), &Subject::team("t"), Window::Total)
+}
+
+fn ask(chain: &str, limit: u64, price: u64, own: Option<Own>) -> Ask {
+    Ask {
+        fund: fund(),
+        chain: chain.into(),
+        limit: Micros::new(limit),
+        own,
+        price: Micros::new(price),
+    }
+}
+
+fn own(granted: u64, spent: u64) -> Own {
+    Own {
+        epoch: 0,
+        granted: Micros::new(granted),
+        spent: Micros::new(spent),
+        held: Micros::ZERO,
+    }
+}
+
+fn granted(granted: u64, spent: u64) -> Answer {
+    Answer::Granted {
+        epoch: 0,
+        granted: Micros::new(granted),
+        spent: Micros::new(spent),
+    }
+}
+
+fn refused(spent: u64, others: (u64, u64)) -> Answer {
+    Answer::Refused {
+        epoch: 0,
+        spent: Micros::new(spent),
+        elsewhere: elsewhere(others),
+    }
+}
+
+fn elsewhere((spent, unspent): (u64, u64)) -> Elsewhere {
+    Elsewhere {
+        spent: Micros::new(spent),
+        unspent: Micros::new(unspent),
+    }
+}
+
+async fn write(store: &Store, chain: &str, (granted, spent): (u64, u64), open: bool) {
+    let write = Write {
+        account: Account::of(fund().as_str(), 0),
+        granted: Micros::new(granted),
+        spent: Micros::new(spent),
+        open,
+    };
+    store.leases.write(chain, &[write]).await.unwrap();
+}

@@ -16,6 +16,7 @@ pub mod proxy;
 pub mod backend;
 pub mod governance;
 pub mod router;
+pub mod scan;
 
 pub mod catalog;
 pub mod session;

@@ -166,7 +166,9 @@ pub struct Hit {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidScan {
     /// An action is given for something that is no class.
-    #[error("`{class}` under `{direction}` is no class; see the built-in names, `custom` and `dictionaries`")]
+    #[error(
+        "`{class}` under `{direction}` is no class; see the built-in names, `custom` and `dictionaries`"
+    )]
     Class {
         /// What was written.
         class: String,
@@ -232,7 +234,11 @@ impl Scanner {
                 labels: names.iter().map(|name| label(name)).collect(),
                 names,
                 patterns,
-                allow: scan.allow.iter().map(|value| sink::allowed_form(value)).collect(),
+                allow: scan
+                    .allow
+                    .iter()
+                    .map(|value| sink::allowed_form(value))
+                    .collect(),
                 base64: globs(&scan.base64)?,
             },
         })
@@ -245,14 +251,22 @@ impl Scanner {
     }
 
     /// Looks through `message`. `schema` is that of the tool whose result it is.
-    pub fn scan(&self, direction: Direction, message: &Raw, schema: Option<&OutputSchema>) -> Verdict {
+    pub fn scan(
+        &self,
+        direction: Direction,
+        message: &Raw,
+        schema: Option<&OutputSchema>,
+    ) -> Verdict {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
         let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask);
         let mut changes = walk::walk(text, Names::default(), &mut sink, 0);
         let structured = match direction {
             Direction::Results => message.member("structuredContent"),
-            Direction::Arguments | Direction::Notifications | Direction::Prompts | Direction::Resources => None,
+            Direction::Arguments
+            | Direction::Notifications
+            | Direction::Prompts
+            | Direction::Resources => None,
         };
         // What only its surroundings give away may stand without them in the twin.
         let known = std::mem::take(&mut sink.by_context);
@@ -262,13 +276,30 @@ impl Scanner {
             changes = walk::walk(text, Names::default(), &mut sink, 0);
         }
         let hits = self.hits(rules, &sink.counts);
-        let of_action = |action| hits.iter().find(|hit| hit.action == action).map(|hit| hit.class.clone());
-        let mut verdict = Verdict { blocked: of_action(ScanAction::Block), redacted: None, hits: Vec::new() };
+        let of_action = |action| {
+            hits.iter()
+                .find(|hit| hit.action == action)
+                .map(|hit| hit.class.clone())
+        };
+        let mut verdict = Verdict {
+            blocked: of_action(ScanAction::Block),
+            redacted: None,
+            hits: Vec::new(),
+        };
         if verdict.blocked.is_none() && !changes.edits.is_empty() {
-            let scan = Redaction { scanner: self, rules, known: &known, text };
-            match structured.zip(schema).map_or(Some(None), |(span, schema)| scan.mended(schema, &span, &changes)) {
+            let scan = Redaction {
+                scanner: self,
+                rules,
+                known: &known,
+                text,
+            };
+            match structured.zip(schema).map_or(Some(None), |(span, schema)| {
+                scan.mended(schema, &span, &changes)
+            }) {
                 None => verdict.blocked = of_action(ScanAction::Redact),
-                Some(mended) => verdict.redacted = Some(patched(text, mended.as_ref().unwrap_or(&changes))),
+                Some(mended) => {
+                    verdict.redacted = Some(patched(text, mended.as_ref().unwrap_or(&changes)))
+                }
             }
         }
         verdict.hits = hits;
@@ -278,11 +309,25 @@ impl Scanner {
     /// Where values of which classes stand in `text`, which is taken as it is, below the key `key`.
     ///
     /// For tests and measurements; [`Scanner::scan`] is for messages.
-    pub fn spans(&self, direction: Direction, key: &str, text: &str) -> Vec<(Arc<str>, Range<usize>)> {
-        let mut sink = Sink::new(&self.compiled, &self.rules[direction as usize], self.compiled.mask);
-        let names = Names { own: key, ..Names::default() };
+    pub fn spans(
+        &self,
+        direction: Direction,
+        key: &str,
+        text: &str,
+    ) -> Vec<(Arc<str>, Range<usize>)> {
+        let mut sink = Sink::new(
+            &self.compiled,
+            &self.rules[direction as usize],
+            self.compiled.mask,
+        );
+        let names = Names {
+            own: key,
+            ..Names::default()
+        };
         let found = sink.matches(text, names).into_iter();
-        found.map(|found| (self.compiled.names[found.class].clone(), found.span)).collect()
+        found
+            .map(|found| (self.compiled.names[found.class].clone(), found.span))
+            .collect()
     }
 
     fn hits(&self, rules: &Rules, counts: &[u64]) -> Vec<Hit> {
@@ -308,14 +353,23 @@ struct Redaction<'a> {
 impl Redaction<'_> {
     /// Other changes than `changes`, where the schema needs them. `Some(None)`: they will do;
     /// `None`: none will.
-    fn mended(&self, schema: &OutputSchema, structured: &Range<usize>, changes: &Changes) -> Option<Option<Changes>> {
-        let inside = |leaf: &&Leaf| structured.start <= leaf.span.start && leaf.span.end <= structured.end;
+    fn mended(
+        &self,
+        schema: &OutputSchema,
+        structured: &Range<usize>,
+        changes: &Changes,
+    ) -> Option<Option<Changes>> {
+        let inside =
+            |leaf: &&Leaf| structured.start <= leaf.span.start && leaf.span.end <= structured.end;
         let leaves: Vec<&Leaf> = changes.leaves.iter().filter(inside).collect();
         if leaves.is_empty() {
             return Some(None);
         }
         let value = |changes: &Changes| -> Option<Value> {
-            patched(self.text, changes).get("structuredContent")?.read().ok()
+            patched(self.text, changes)
+                .get("structuredContent")?
+                .read()
+                .ok()
         };
         let original: Value = serde_json::from_str(&self.text[structured.clone()]).ok()?;
         let mut current = value(changes)?;
@@ -331,14 +385,30 @@ impl Redaction<'_> {
         let alternate = value(&alternate_changes)?;
         if leaves.iter().any(|leaf| leaf.key) {
             // Names of members are not filled in one by one: the other mask fits, or nothing does.
-            return schema.accepts(&alternate).then_some(Some(alternate_changes));
+            return schema
+                .accepts(&alternate)
+                .then_some(Some(alternate_changes));
         }
         let redacted = redacted(&leaves, &original, &alternate);
-        let mut probe = Sink::new(&self.scanner.compiled, self.rules, self.scanner.compiled.mask);
+        let mut probe = Sink::new(
+            &self.scanner.compiled,
+            self.rules,
+            self.scanner.compiled.mask,
+        );
         let mut harmless = |leaf: &Redacted, value: &Value| {
             let own = leaf.pointer.rsplit('/').next().unwrap_or_default();
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            probe.matches(&text, Names { own, ..Names::default() }).is_empty()
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            probe
+                .matches(
+                    &text,
+                    Names {
+                        own,
+                        ..Names::default()
+                    },
+                )
+                .is_empty()
         };
         let replaced = schema::fit(schema, &mut current, &redacted, &mut harmless)?;
         Some(Some(self.replaced(&leaves, &redacted, &replaced)))
@@ -346,20 +416,33 @@ impl Redaction<'_> {
 
     /// Changes that put `replaced` in the structured content, and in its twin wherever the same
     /// values stand.
-    fn replaced(&self, leaves: &[&Leaf], redacted: &[Redacted], replaced: &HashMap<String, Value>) -> Changes {
-        let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    fn replaced(
+        &self,
+        leaves: &[&Leaf],
+        redacted: &[Redacted],
+        replaced: &HashMap<String, Value>,
+    ) -> Changes {
+        let plain = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        };
         let replacements: HashMap<String, String> = redacted
             .iter()
             .filter_map(|leaf| Some((plain(&leaf.original), plain(replaced.get(&leaf.pointer)?))))
             .collect();
         let compiled = &self.scanner.compiled;
-        let mut sink = Sink::new(compiled, self.rules, compiled.mask).knowing(self.known).replacing(&replacements);
+        let mut sink = Sink::new(compiled, self.rules, compiled.mask)
+            .knowing(self.known)
+            .replacing(&replacements);
         let mut changes = walk::walk(self.text, Names::default(), &mut sink, 0);
         // One value may stand at several places that need different stand-ins.
         let places: HashMap<usize, (&Leaf, &Value)> = leaves
             .iter()
             .zip(redacted)
-            .filter_map(|(leaf, redacted)| Some((leaf.span.start, (*leaf, replaced.get(&redacted.pointer)?))))
+            .filter_map(|(leaf, redacted)| {
+                Some((leaf.span.start, (*leaf, replaced.get(&redacted.pointer)?)))
+            })
             .collect();
         let mut starts: Vec<&Range<usize>> = places.values().map(|(leaf, _)| &leaf.span).collect();
         starts.sort_by_key(|span| span.start);
@@ -367,10 +450,12 @@ impl Redaction<'_> {
             let after = starts.partition_point(|span| span.start <= edit.span.start);
             after == 0 || starts[after - 1].end < edit.span.end
         });
-        changes.edits.extend(places.values().map(|(leaf, value)| walk::Edit {
-            span: leaf.span.clone(),
-            with: value.to_string(),
-        }));
+        changes
+            .edits
+            .extend(places.values().map(|(leaf, value)| walk::Edit {
+                span: leaf.span.clone(),
+                with: value.to_string(),
+            }));
         changes
     }
 }
@@ -379,7 +464,11 @@ impl Redaction<'_> {
 fn redacted(leaves: &[&Leaf], original: &Value, alternate: &Value) -> Vec<Redacted> {
     const ROOT: &str = "/structuredContent";
     let found = leaves.iter().map(|leaf| {
-        let pointer = leaf.pointer.strip_prefix(ROOT).unwrap_or_default().to_owned();
+        let pointer = leaf
+            .pointer
+            .strip_prefix(ROOT)
+            .unwrap_or_default()
+            .to_owned();
         Redacted {
             original: original.pointer(&pointer).cloned().unwrap_or_default(),
             alternate: alternate.pointer(&pointer).cloned().unwrap_or_default(),
@@ -397,20 +486,37 @@ fn patched(text: &str, changes: &Changes) -> Raw {
     patch.finish()
 }
 
-fn rules(direction: Direction, scan: &Scan, names: &[Arc<str>], countries: Countries) -> Result<Rules, InvalidScan> {
+fn rules(
+    direction: Direction,
+    scan: &Scan,
+    names: &[Arc<str>],
+    countries: Countries,
+) -> Result<Rules, InvalidScan> {
     const ALL_OTHERS: &str = "*";
     let given = direction.actions(scan);
-    let unknown = |class: &&String| *class != ALL_OTHERS && !names.iter().any(|name| **name == ***class);
+    let unknown =
+        |class: &&String| *class != ALL_OTHERS && !names.iter().any(|name| **name == ***class);
     if let Some(class) = given.keys().find(unknown) {
-        return Err(InvalidScan::Class { class: class.clone(), direction: direction.name() });
+        return Err(InvalidScan::Class {
+            class: class.clone(),
+            direction: direction.name(),
+        });
     }
     let others = given.get(ALL_OTHERS).copied().unwrap_or(ScanAction::Off);
-    let actions: Vec<ScanAction> = names.iter().map(|name| given.get(&**name).copied().unwrap_or(others)).collect();
+    let actions: Vec<ScanAction> = names
+        .iter()
+        .map(|name| given.get(&**name).copied().unwrap_or(others))
+        .collect();
     let on = |class: usize| actions[class] != ScanAction::Off;
     let wanted = Class::ALL.into_iter().filter(|class| on(class.index()));
     Ok(Rules {
-        wanted: Wanted { classes: wanted.fold(Classes::default(), Classes::with), countries },
-        custom: (Class::ALL.len()..names.len()).filter(|class| on(*class)).collect(),
+        wanted: Wanted {
+            classes: wanted.fold(Classes::default(), Classes::with),
+            countries,
+        },
+        custom: (Class::ALL.len()..names.len())
+            .filter(|class| on(*class))
+            .collect(),
         actions,
     })
 }
@@ -420,8 +526,12 @@ fn selected(codes: &[String]) -> Result<Countries, InvalidScan> {
         return Ok(Countries::all());
     }
     codes.iter().try_fold(Countries::default(), |all, code| {
-        let country = Country::ALL.into_iter().find(|country| country.code() == code);
-        country.map(|country| all.with(country)).ok_or_else(|| InvalidScan::Country(code.clone()))
+        let country = Country::ALL
+            .into_iter()
+            .find(|country| country.code() == code);
+        country
+            .map(|country| all.with(country))
+            .ok_or_else(|| InvalidScan::Country(code.clone()))
     })
 }
 
@@ -434,8 +544,13 @@ fn add(names: &mut Vec<Arc<str>>, class: &str) -> Result<(), InvalidScan> {
 }
 
 fn compiled(class: &str, pattern: &str) -> Result<Regex, InvalidScan> {
-    let built = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build();
-    built.map_err(|error| InvalidScan::Pattern { class: class.to_owned(), error: Box::new(error) })
+    let built = RegexBuilder::new(pattern)
+        .size_limit(PATTERN_BYTES_MAX)
+        .build();
+    built.map_err(|error| InvalidScan::Pattern {
+        class: class.to_owned(),
+        error: Box::new(error),
+    })
 }
 
 /// A pattern for any of `words`, whole and in any case, with any space between words of a phrase.
@@ -443,7 +558,13 @@ fn any_of(class: &str, words: &[String]) -> Result<String, InvalidScan> {
     if words.is_empty() || words.iter().any(|word| word.trim().is_empty()) {
         return Err(InvalidScan::Dictionary(class.to_owned()));
     }
-    let boundary = |c: Option<char>| if c.is_some_and(|c| c.is_alphanumeric() || c == '_') { r"\b" } else { "" };
+    let boundary = |c: Option<char>| {
+        if c.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+            r"\b"
+        } else {
+            ""
+        }
+    };
     // The longest first: the first alternative that matches wins.
     let mut words: Vec<&str> = words.iter().map(|word| word.trim()).collect();
     words.sort_by_key(|word| std::cmp::Reverse(word.len()));
@@ -451,7 +572,12 @@ fn any_of(class: &str, words: &[String]) -> Result<String, InvalidScan> {
         .into_iter()
         .map(|word| {
             let parts: Vec<String> = word.split_whitespace().map(regex::escape).collect();
-            format!("{}{}{}", boundary(word.chars().next()), parts.join(r"\s+"), boundary(word.chars().last()))
+            format!(
+                "{}{}{}",
+                boundary(word.chars().next()),
+                parts.join(r"\s+"),
+                boundary(word.chars().last())
+            )
         })
         .collect();
     Ok(format!("(?i)(?:{})", alternatives.join("|")))
@@ -466,6 +592,12 @@ fn globs(mimes: &[String]) -> Result<GlobSet, InvalidScan> {
 }
 
 fn label(name: &str) -> String {
-    let upper = |c: char| if c.is_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let upper = |c: char| {
+        if c.is_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
     name.chars().map(upper).collect()
 }

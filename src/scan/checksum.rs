@@ -26,16 +26,22 @@ pub(super) fn mod97(text: impl Iterator<Item = u8>) -> u32 {
 /// The sum of digits times weights, over the shorter of both.
 pub(super) fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
     let pairs = digits.iter().zip(weights);
-    pairs.map(|(digit, weight)| u32::from(*digit) * weight).sum()
+    pairs
+        .map(|(digit, weight)| u32::from(*digit) * weight)
+        .sum()
 }
 
 /// Verhoeff's scheme: Indian Aadhaar.
 pub(super) fn verhoeff(digits: &[u8]) -> bool {
     const PERMUTATION: [u8; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
-    let check = digits.iter().rev().enumerate().fold(0, |check, (place, digit)| {
-        let permuted = (0..place % 8).fold(*digit, |d, _| PERMUTATION[usize::from(d)]);
-        dihedral(check, permuted)
-    });
+    let check = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .fold(0, |check, (place, digit)| {
+            let permuted = (0..place % 8).fold(*digit, |d, _| PERMUTATION[usize::from(d)]);
+            dihedral(check, permuted)
+        });
     check == 0
 }
 

@@ -3,7 +3,11 @@
 //! Numbers seldom say what they are; their surroundings do. All windows are bounded, so that a
 //! look around costs the same wherever it happens.
 
-use std::{cell::OnceCell, collections::HashSet, ops::Range};
+use std::{
+    cell::{Cell, OnceCell},
+    collections::HashSet,
+    ops::Range,
+};
 
 use super::lexicon::{self, Hints, PHRASE_WORDS_MAX};
 
@@ -27,6 +31,8 @@ pub(super) struct Text<'a> {
     pub(super) names: Names<'a>,
     keys: OnceCell<Hints>,
     columns: OnceCell<Option<Columns>>,
+    /// The last answer of [`Text::ahead`]: several readings of a number begin at one place.
+    last_ahead: Cell<Option<(usize, Hints, Hints)>>,
 }
 
 /// The names above a text in its document, decoded.
@@ -57,17 +63,14 @@ impl Around {
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(
-        text: &'a str,
-        names: Names<'a>,
-        known: Option<&'a HashSet<String>>,
-    ) -> Self {
+    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a HashSet<String>>) -> Self {
         Self {
             text,
             known,
             names,
             keys: OnceCell::new(),
             columns: OnceCell::new(),
+            last_ahead: Cell::new(None),
         }
     }
 
@@ -87,23 +90,39 @@ impl<'a> Text<'a> {
 
     /// What the surroundings of `span` say.
     pub(super) fn around(&self, span: &Range<usize>) -> Around {
-        let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
         let end = floor(self.text, (span.end + AFTER_BYTES_MAX).min(self.text.len()));
-        let mut words = Words::default();
-        words.fold(&self.text[start..span.start]);
-        if start > 0 && !is_boundary(self.before(start)) {
-            words.drop_first();
-        }
-        let (tight, before) = (words.tight(), words.all());
+        let (strong, before) = self.ahead(span.start);
         let mut words = Words::default();
         words.fold(&self.text[span.end..end.max(span.end)]);
-        let after = words.all().without(Hints::OTHER.and(Hints::VERSION).and(Hints::TAIL));
-        let column = self.column(span.start);
-        let strong = tight.and(self.keys()).and(column);
+        let after = words.all().without(Hints::OTHER.and(Hints::VERSION));
         Around {
             strong,
             near: strong.and(before).and(after),
         }
+    }
+
+    /// What names a value that begins at `at`, and what all the words before it say.
+    pub(super) fn ahead(&self, at: usize) -> (Hints, Hints) {
+        if let Some((known, strong, before)) = self.last_ahead.get()
+            && known == at
+        {
+            return (strong, before);
+        }
+        let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        let mut words = Words::default();
+        words.fold(&self.text[start..at]);
+        if start > 0 && !is_boundary(self.before(start)) {
+            words.drop_first();
+        }
+        let strong = words.tight().and(self.named(at));
+        let before = words.all();
+        self.last_ahead.set(Some((at, strong, before)));
+        (strong, before)
+    }
+
+    /// What keys and columns say of a value at `at`.
+    pub(super) fn named(&self, at: usize) -> Hints {
+        self.keys().and(self.column(at))
     }
 
     /// What the keys above the text say.
@@ -132,7 +151,9 @@ impl<'a> Text<'a> {
 
     fn column(&self, at: usize) -> Hints {
         let columns = self.columns.get_or_init(|| Columns::of(self.text));
-        columns.as_ref().map_or(Hints::NONE, |columns| columns.at(self.text, at))
+        columns
+            .as_ref()
+            .map_or(Hints::NONE, |columns| columns.at(self.text, at))
     }
 }
 
@@ -150,10 +171,23 @@ pub(super) fn name(name: &str) -> Hints {
 pub(super) fn ending(name: &str) -> Hints {
     let mut words = Words::default();
     words.fold(name);
-    let numeric = |word: usize| words.phrase(word, word + 1).bytes().all(|b| b.is_ascii_digit());
-    let end = (0..words.count).rev().find(|word| !numeric(*word)).map_or(0, |last| last + 1);
-    let phrases = (end.saturating_sub(PHRASE_WORDS_MAX)..end).map(|start| lexicon::phrase(words.phrase(start, end)));
-    let compound = if end > 0 { lexicon::compound(words.phrase(end - 1, end)) } else { Hints::NONE };
+    let numeric = |word: usize| {
+        words
+            .phrase(word, word + 1)
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+    };
+    let end = (0..words.count)
+        .rev()
+        .find(|word| !numeric(*word))
+        .map_or(0, |last| last + 1);
+    let phrases = (end.saturating_sub(PHRASE_WORDS_MAX)..end)
+        .map(|start| lexicon::phrase(words.phrase(start, end)));
+    let compound = if end > 0 {
+        lexicon::compound(words.phrase(end - 1, end))
+    } else {
+        Hints::NONE
+    };
     phrases.fold(compound, Hints::and)
 }
 
@@ -172,14 +206,24 @@ impl Columns {
         let head = &text.as_bytes()[..text.len().min(HEADER_BYTES_MAX)];
         let end = memchr::memchr(b'\n', head)?;
         let line = text.get(..end)?;
-        if line.bytes().any(|b| b.is_ascii_digit() || matches!(b, b'{' | b'"' | b':')) && !line.contains("\",\"") {
+        if line
+            .bytes()
+            .any(|b| b.is_ascii_digit() || matches!(b, b'{' | b'"' | b':'))
+            && !line.contains("\",\"")
+        {
             return None;
         }
         let count = |separator: &u8| line.bytes().filter(|b| b == separator).count();
-        let separator = [b'\t', b'|', b';', b','].into_iter().find(|s| count(s) > 0)?;
+        let separator = [b'\t', b'|', b';', b',']
+            .into_iter()
+            .find(|s| count(s) > 0)?;
         let cells = line.split(char::from(separator)).take(COLUMNS_MAX);
         let hints: Vec<Hints> = cells.map(|cell| name(cell.trim())).collect();
-        Some(Self { separator, hints, end })
+        Some(Self {
+            separator,
+            hints,
+            end,
+        })
     }
 
     /// What the header says of the cell at `at`; nothing in lines too long to be rows.
@@ -269,7 +313,11 @@ impl Words {
                     for (at, letter) in unaccented(c).bytes().enumerate() {
                         self.letter(letter, starts && at == 0);
                     }
-                    last = if c.is_uppercase() { Last::Upper } else { Last::Lower };
+                    last = if c.is_uppercase() {
+                        Last::Upper
+                    } else {
+                        Last::Lower
+                    };
                 }
                 _ => {
                     if self.ends_clause(c, chars.peek().copied()) {
@@ -344,10 +392,20 @@ impl Words {
     fn hints(&self, first: usize) -> Hints {
         let mut found = Hints::NONE;
         for start in first..self.count {
-            for end in start + 1..=(start + PHRASE_WORDS_MAX).min(self.count) {
-                found = found.and(lexicon::phrase(self.phrase(start, end)));
+            let word = self.phrase(start, start + 1);
+            if word.as_bytes().first().is_none_or(u8::is_ascii_digit) {
+                continue;
             }
-            found = found.and(lexicon::compound(self.phrase(start, start + 1)));
+            let entry = lexicon::entry(word);
+            found = found.and(entry.hints);
+            if entry.hints.is_none() {
+                found = found.and(lexicon::compound(word));
+            }
+            if entry.begins_phrase {
+                for end in start + 2..=(start + PHRASE_WORDS_MAX).min(self.count) {
+                    found = found.and(lexicon::phrase(self.phrase(start, end)));
+                }
+            }
         }
         found
     }
@@ -358,33 +416,58 @@ impl Words {
 
     /// What the words right before a value say: a label, unless another number lies between.
     fn tight(&self) -> Hints {
-        let numeric = |word: usize| self.phrase(word, word + 1).bytes().all(|b| b.is_ascii_digit());
-        let after_number = (0..self.count).rev().find(|word| numeric(*word)).map_or(0, |n| n + 1);
+        let numeric = |word: usize| {
+            self.phrase(word, word + 1)
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+        };
+        let after_number = (0..self.count)
+            .rev()
+            .find(|word| numeric(*word))
+            .map_or(0, |n| n + 1);
         let first = self
             .clause
             .max(after_number)
             .max(self.count.saturating_sub(Self::TIGHT_WORDS));
-        self.tail(first)
+        // In a sentence many a small word stands before a value: only `id` and the like turn it.
+        self.tail(first, Hints::OTHER)
     }
 
     fn named(&self) -> Hints {
-        self.tail(0)
+        self.tail(0, Hints::TAIL)
     }
 
-    /// What the words from `first` on say, when a last word such as `id` may turn their meaning.
-    fn tail(&self, first: usize) -> Hints {
+    /// What the words from `first` on say, when a last word such as `id`, which says all of
+    /// `turning`, may turn their meaning.
+    fn tail(&self, first: usize, turning: Hints) -> Hints {
         let found = self.hints(first);
         let mut last = self.count;
-        while last > first && self.phrase(last - 1, last).bytes().all(|b| b.is_ascii_digit()) {
+        while last > first
+            && self
+                .phrase(last - 1, last)
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+        {
             last -= 1;
         }
-        if last == first || !lexicon::phrase(self.phrase(last - 1, last)).any(Hints::TAIL) {
+        let word = if last > first {
+            lexicon::phrase(self.phrase(last - 1, last))
+        } else {
+            Hints::NONE
+        };
+        if !word.any(Hints::TAIL) || !word.any(turning) {
             return found.without(Hints::TAIL);
         }
-        let turned = [Hints::PHONE, Hints::REACH, Hints::CARD, Hints::IP, Hints::BIRTH]
-            .into_iter()
-            .chain([Hints::PASSWORD, Hints::TOKEN, Hints::TAIL])
-            .fold(found, Hints::without);
+        let turned = [
+            Hints::PHONE,
+            Hints::REACH,
+            Hints::CARD,
+            Hints::IP,
+            Hints::BIRTH,
+        ]
+        .into_iter()
+        .chain([Hints::PASSWORD, Hints::TOKEN, Hints::TAIL])
+        .fold(found, Hints::without);
         turned.and(Hints::OTHER)
     }
 }
@@ -455,6 +538,11 @@ mod tests {
         check("phone 99 ", Hints::PHONE, false, true);
         check("Order no. ", Hints::OTHER, true, true);
         check("microphone ", Hints::PHONE, false, false);
-        check(&format!("phone{}", " ".repeat(90)), Hints::PHONE, false, false);
+        check(
+            &format!("phone{}", " ".repeat(90)),
+            Hints::PHONE,
+            false,
+            false,
+        );
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         b'.' => !later.is_ascii_digit(),
         _ => !next.is_ascii_alphanumeric() && next != b'_',
     };
-    (ends && (number.is_known() || is_birth(number.text, &number.span))).then(|| birth(number.span.clone()))
+    (ends && (number.is_known() || is_birth(number.text, &number.span)))
+        .then(|| birth(number.span.clone()))
 }
 
 /// A date with the name of a month whose day is the digits at `day`, when it is one of birth.
@@ -49,7 +50,11 @@ pub(super) fn with_month(text: &Text<'_>, day: Range<usize>, wanted: Wanted) -> 
 }
 
 fn birth(span: Range<usize>) -> Found {
-    Found { class: Class::DateOfBirth, span, by_context: true }
+    Found {
+        class: Class::DateOfBirth,
+        span,
+        by_context: true,
+    }
 }
 
 fn is_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
@@ -79,11 +84,15 @@ fn is_date(number: &Number<'_>) -> bool {
                 && !placeholder(group(0), group(1), group(2))
         }
         [1 | 2, 1 | 2, 4] => separated && YEARS.contains(&group(2)) && pair(group(0), group(1)),
-        [1 | 2, 1 | 2, 2] => separated && uniform != Some(Separator::Space) && pair(group(0), group(1)),
+        [1 | 2, 1 | 2, 2] => {
+            separated && uniform != Some(Separator::Space) && pair(group(0), group(1))
+        }
         [8] => {
             let value = group(0);
-            let iso = YEARS.contains(&(value / 10_000)) && month(value / 100 % 100) && day(value % 100);
-            let turned = YEARS.contains(&(value % 10_000)) && pair(value / 1_000_000, value / 10_000 % 100);
+            let iso =
+                YEARS.contains(&(value / 10_000)) && month(value / 100 % 100) && day(value % 100);
+            let turned =
+                YEARS.contains(&(value % 10_000)) && pair(value / 1_000_000, value / 10_000 % 100);
             iso || turned
         }
         _ => false,
@@ -118,7 +127,9 @@ fn month_before(text: &Text<'_>, day: usize) -> Option<usize> {
         end -= 1;
     }
     let mut start = end;
-    while (text.before(start).is_ascii_alphabetic() || text.before(start) >= 0x80) && end - start < 14 {
+    while (text.before(start).is_ascii_alphabetic() || text.before(start) >= 0x80)
+        && end - start < 14
+    {
         start -= 1;
     }
     (start < end && is_month(text.text.get(start..end)?)).then_some(start)
@@ -139,7 +150,10 @@ fn skip_filler(text: &Text<'_>, mut at: usize) -> usize {
         (at, steps) = (at + 1, steps + 1);
     }
     let rest = text.text.get(at..).unwrap_or_default();
-    at + FILLERS.iter().find(|filler| rest.starts_with(**filler)).map_or(0, |f| f.len())
+    at + FILLERS
+        .iter()
+        .find(|filler| rest.starts_with(**filler))
+        .map_or(0, |f| f.len())
 }
 
 /// Whether `word` is the name of a month, or its usual abbreviation, in a language of the packs.

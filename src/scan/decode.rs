@@ -21,7 +21,9 @@ impl<'a> View<'a> {
 
     /// Reads `\u0040` and the like in text that is not JSON as a whole; other escapes stay.
     pub(super) fn of_unicode_escapes(written: &'a str) -> Self {
-        Self::decode(written, |rest| (rest.as_bytes().get(1) == Some(&b'u')).then(|| escape(rest)))
+        Self::decode(written, |rest| {
+            (rest.as_bytes().get(1) == Some(&b'u')).then(|| escape(rest))
+        })
     }
 
     fn plain(written: &'a str) -> Self {

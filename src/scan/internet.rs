@@ -18,7 +18,12 @@ pub(super) fn email(text: &Text<'_>, sign: usize, width: usize, floor: usize) ->
         start -= 1;
     }
     // Characters of other scripts are taken whole or not at all.
-    while start < sign && (matches!(text.byte(start), b'.' | b'-' | b'+' | b'\'' | b'/' | b'=' | b'&' | b'%') || !text.text.is_char_boundary(start)) {
+    while start < sign
+        && (matches!(
+            text.byte(start),
+            b'.' | b'-' | b'+' | b'\'' | b'/' | b'=' | b'&' | b'%'
+        ) || !text.text.is_char_boundary(start))
+    {
         start += 1;
     }
     if start == sign || text.before(sign) == b'.' || text.before(start) == b'@' {
@@ -29,12 +34,19 @@ pub(super) fn email(text: &Text<'_>, sign: usize, width: usize, floor: usize) ->
     if !is_public(host) || is_login(text, start, end) {
         return None;
     }
-    Some(Found { class: Class::Email, span: start..end, by_context: false })
+    Some(Found {
+        class: Class::Email,
+        span: start..end,
+        by_context: false,
+    })
 }
 
 fn is_local(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
-        || matches!(byte, b'.' | b'_' | b'-' | b'+' | b'\'' | b'&' | b'#' | b'!' | b'~' | b'*')
+        || matches!(
+            byte,
+            b'.' | b'_' | b'-' | b'+' | b'\'' | b'&' | b'#' | b'!' | b'~' | b'*'
+        )
         || (0xC3..=0xC9).contains(&byte)
         || (0x80..=0xBF).contains(&byte)
 }
@@ -57,7 +69,10 @@ fn domain(text: &Text<'_>, start: usize) -> Option<usize> {
     // Other scripts may follow a domain without a space: it ends where its last letters do.
     let host = text.text.get(start..end)?;
     let last = host.rfind('.')? + 1;
-    let ascii = host[last..].bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let ascii = host[last..]
+        .bytes()
+        .take_while(u8::is_ascii_alphanumeric)
+        .count();
     if ascii >= 2 {
         end = start + last + ascii;
     }
@@ -68,16 +83,46 @@ fn domain(text: &Text<'_>, start: usize) -> Option<usize> {
 fn is_public(host: &str) -> bool {
     // Units of systemd, files, and what RFC 2606 keeps from ever being an address.
     const NO_DOMAINS: [&str; 32] = [
-        "invalid", "service", "socket", "mount", "timer", "target", "slice", "scope", "device", "swap", "automount",
-        "png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "css", "js", "json", "html", "xml", "txt", "yaml",
-        "yml", "tgz", "zip", "pdf", "tar", "mjs",
+        "invalid",
+        "service",
+        "socket",
+        "mount",
+        "timer",
+        "target",
+        "slice",
+        "scope",
+        "device",
+        "swap",
+        "automount",
+        "png",
+        "jpg",
+        "jpeg",
+        "gif",
+        "svg",
+        "webp",
+        "bmp",
+        "ico",
+        "css",
+        "js",
+        "json",
+        "html",
+        "xml",
+        "txt",
+        "yaml",
+        "yml",
+        "tgz",
+        "zip",
+        "pdf",
+        "tar",
+        "mjs",
     ];
     let Some((rest, last)) = host.rsplit_once('.') else {
         return false;
     };
     let lower = last.to_ascii_lowercase();
     let punycode = lower.starts_with("xn--");
-    let letters = punycode || lower.chars().all(char::is_alphabetic) && (2..=24).contains(&lower.len());
+    let letters =
+        punycode || lower.chars().all(char::is_alphabetic) && (2..=24).contains(&lower.len());
     letters && !rest.is_empty() && !NO_DOMAINS.contains(&lower.as_str())
 }
 
@@ -94,9 +139,9 @@ fn is_login(text: &Text<'_>, start: usize, end: usize) -> bool {
         return true;
     }
     let window = &text.bytes()[start.saturating_sub(LOGIN_BYTES_MAX)..start];
-    text.before(start) == b':'
-        && memchr::memmem::rfind(window, b"://")
-            .is_some_and(|at| !window[at..].iter().any(|b| b.is_ascii_whitespace() || *b == b'"'))
+    let ends = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'"' | b'/' | b'?' | b'\'');
+    let url = window.iter().rposition(ends).map(|at| &window[..=at]);
+    url.is_some_and(|before| before.ends_with(b"://"))
 }
 
 /// An IPv4 address, when `number` is one.
@@ -105,7 +150,8 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
         return None;
     }
     let octets = [0, 1, 2, 3].map(|at| number.group(at));
-    let leading_zero = |at: usize| number.lens[at] > 1 && octets[at] < 10u32.pow(u32::from(number.lens[at]) - 1);
+    let leading_zero =
+        |at: usize| number.lens[at] > 1 && octets[at] < 10u32.pow(u32::from(number.lens[at]) - 1);
     if octets.iter().any(|o| *o > 255) || (0..4).any(leading_zero) || is_nobody(octets) {
         return None;
     }
@@ -119,7 +165,10 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
     };
     let before = text.before(number.span.start);
     let pinned = matches!(before, b'=' | b'>' | b'<' | b'^' | b'~' | b'@')
-        && matches!(text.before(number.span.start.saturating_sub(1)), b'=' | b'>' | b'<' | b'~' | b'!');
+        && matches!(
+            text.before(number.span.start.saturating_sub(1)),
+            b'=' | b'>' | b'<' | b'~' | b'!'
+        );
     if !ends || pinned || before == b'v' {
         return None;
     }
@@ -132,7 +181,11 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
     let accept = named
         || port_or_prefix && !around.strong.any(Hints::VERSION)
         || !version && (!small || around.near.any(Hints::IP));
-    accept.then(|| Found { class: Class::IpAddress, span: number.span.clone(), by_context: false })
+    accept.then(|| Found {
+        class: Class::IpAddress,
+        span: number.span.clone(),
+        by_context: false,
+    })
 }
 
 /// Addresses that are no one's: unspecified, loopback, masks, broadcast.
@@ -149,11 +202,14 @@ pub(super) fn ipv6(text: &Text<'_>, colon: usize, floor: usize) -> Option<Found>
         start -= 1;
     }
     let mut end = colon;
-    while end - start < ADDRESS_BYTES_MAX && (part(text.byte(end)) || text.byte(end) == b'.' && text.byte(end + 1).is_ascii_digit()) {
+    while end - start < ADDRESS_BYTES_MAX
+        && (part(text.byte(end)) || text.byte(end) == b'.' && text.byte(end + 1).is_ascii_digit())
+    {
         end += 1;
     }
     let glued = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-    let glued_after = text.byte(end).is_ascii_alphanumeric() || matches!(text.byte(end), b'_' | b'-');
+    let glued_after =
+        text.byte(end).is_ascii_alphanumeric() || matches!(text.byte(end), b'_' | b'-');
     if glued(text.before(start)) || glued_after {
         return None;
     }
@@ -171,8 +227,13 @@ pub(super) fn ipv6(text: &Text<'_>, colon: usize, floor: usize) -> Option<Found>
     if address.is_unspecified() || address.is_loopback() {
         return None;
     }
-    (plain || prefixed || groups >= 2 && text.around(&span).strong.any(Hints::IP))
-        .then_some(Found { class: Class::IpAddress, span, by_context: false })
+    (plain || prefixed || groups >= 2 && text.around(&span).strong.any(Hints::IP)).then_some(
+        Found {
+            class: Class::IpAddress,
+            span,
+            by_context: false,
+        },
+    )
 }
 
 /// The part of a URL between `://` and the host that a password is in, if there is one.
@@ -181,7 +242,10 @@ pub(super) fn userinfo_password(text: &Text<'_>, scheme_end: usize) -> Option<Ra
     let rest = &text.bytes()[scheme_end..(scheme_end + USERINFO_BYTES_MAX).min(text.text.len())];
     let stop = rest
         .iter()
-        .position(|b| b.is_ascii_whitespace() || matches!(b, b'/' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'?' | b'#'))
+        .position(|b| {
+            b.is_ascii_whitespace()
+                || matches!(b, b'/' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'?' | b'#')
+        })
         .unwrap_or(rest.len());
     let at = memchr::memrchr(b'@', &rest[..stop])?;
     let colon = memchr::memchr(b':', &rest[..at])?;

@@ -3,7 +3,11 @@
 //! All entries are in lower case, without accents (`ü` is `u`, `ß` is `ss`), words of a phrase
 //! parted by one space: that is how [`super::context`] writes what it looks up.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    sync::LazyLock,
+};
 
 use super::class::Country;
 
@@ -62,7 +66,42 @@ impl Hints {
 
 /// What `phrase` says, if anything.
 pub(super) fn phrase(phrase: &str) -> Hints {
-    WORDS.get(phrase).copied().unwrap_or(Hints::NONE)
+    entry(phrase).hints
+}
+
+/// What is known of `phrase`.
+pub(super) fn entry(phrase: &str) -> Entry {
+    WORDS.get(phrase).copied().unwrap_or_default()
+}
+
+/// An entry of the lexicon.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    pub(super) hints: Hints,
+    /// Whether phrases of several words begin with this one.
+    pub(super) begins_phrase: bool,
+}
+
+/// FNV-1a: the keys are ours, and short.
+#[derive(Clone, Copy, Debug)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
 }
 
 /// What a long word says by how it begins: languages that write compounds as one word.
@@ -75,12 +114,17 @@ pub(super) fn compound(word: &str) -> Hints {
     found.map_or(Hints::NONE, |(_, hints)| *hints)
 }
 
-static WORDS: LazyLock<HashMap<&'static str, Hints>> = LazyLock::new(|| {
-    let mut words: HashMap<&'static str, Hints> = HashMap::new();
+type Words = HashMap<&'static str, Entry, BuildHasherDefault<Fnv>>;
+
+static WORDS: LazyLock<Words> = LazyLock::new(|| {
+    let mut words = Words::default();
     for (hints, list) in LISTS {
-        for word in list.split('|').map(str::trim) {
-            let entry = words.entry(word).or_default();
-            *entry = entry.and(*hints);
+        for phrase in list.split('|').map(str::trim) {
+            let entry = words.entry(phrase).or_default();
+            entry.hints = entry.hints.and(*hints);
+            if let Some((first, _)) = phrase.split_once(' ') {
+                words.entry(first).or_default().begins_phrase = true;
+            }
         }
     }
     words
@@ -107,8 +151,14 @@ const COMPOUNDS: &[(&str, Hints)] = &[
     ("steuernummer", Hints::of(Country::De)),
     ("identifikationsnummer", Hints::of(Country::De)),
     ("rentenversicherung", Hints::of(Country::De)),
-    ("sozialversicherung", Hints::of(Country::De).and(Hints::of(Country::Ch))),
-    ("versichertennummer", Hints::of(Country::De).and(Hints::of(Country::Ch))),
+    (
+        "sozialversicherung",
+        Hints::of(Country::De).and(Hints::of(Country::Ch)),
+    ),
+    (
+        "versichertennummer",
+        Hints::of(Country::De).and(Hints::of(Country::Ch)),
+    ),
     ("burgerservice", Hints::of(Country::Nl)),
     ("rekeningnummer", Hints::OTHER),
     ("bestell", Hints::OTHER),
@@ -129,7 +179,7 @@ const LISTS: &[(Hints, &str)] = &[
     (
         Hints::PHONE,
         "phone|phones|telephone|tel|telno|phonenumber|phonenumbers|phoneno|mobile|mobil|mob|cell|cellphone|fax|telefax|\
-         landline|msisdn|hotline|helpline|voicemail|whatsapp|sms|callback|caller|callerid|homephone|workphone|\
+         landline|msisdn|hotline|helpline|voicemail|whatsapp|whats app|sms|callback|caller|callerid|homephone|workphone|\
          mobilephone|mobileno|mobilenumber|tollfree|toll free|phone number|contact number|contact no|\
          daytime number|evening number|emergency contact|emergency number|ph|dial in|\
          telefon|telefonnummer|telefonnr|handy|handynr|rufnummer|mobilnr|durchwahl|festnetz|fon|natel|\
@@ -162,7 +212,7 @@ const LISTS: &[(Hints, &str)] = &[
     ),
     (
         Hints::SSN,
-        "ssn|ssns|social|social security|social security number|soc sec|ss no|ssn number|ss number|taxpayer|tin|\
+        "ssn|ssns|social security|social security number|soc sec|ss no|ssn number|ss number|taxpayer|tin|\
          socialsecurity|socialsecuritynumber|itin|social sec",
     ),
     (
@@ -248,7 +298,7 @@ const LISTS: &[(Hints, &str)] = &[
     ),
     (
         Hints::of(Country::De),
-        "steuer id|steuerid|steuer identifikationsnummer|steueridentifikationsnummer|steuerliche identifikationsnummer|idnr|\
+        "steuer id|id nr|steuerid|steuer identifikationsnummer|steueridentifikationsnummer|steuerliche identifikationsnummer|idnr|\
          steuernummer|steuer|steuer identnummer|identifikationsnummer|tin|tax id|personalausweis|personalausweisnummer|\
          perso|persoausweis|personalausweisnr|ausweis|ausweisnummer|ausweis nr|sozialversicherungsnummer|\
          rentenversicherungsnummer|rvnr|sv nummer|svnr|versicherungsnummer|sozialversicherung|rentenversicherung|\

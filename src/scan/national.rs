@@ -33,9 +33,15 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         .filter(|country| wanted.countries.has(*country))
         .filter_map(|country| Some((country, digits_of(country, number)?)));
     for (country, needs) in matching {
-        if let Some(by_context) = holds(number.text, &number.span, country, needs, number.is_known()) {
+        if let Some(by_context) =
+            holds(number.text, &number.span, country, needs, number.is_known())
+        {
             let span = with_letter(number, country).unwrap_or_else(|| number.span.clone());
-            return Some(Found { class: Class::NationalId, span, by_context });
+            return Some(Found {
+                class: Class::NationalId,
+                span,
+                by_context,
+            });
         }
     }
     None
@@ -48,7 +54,8 @@ pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Opti
         return None;
     }
     if wanted.classes.has(Class::NationalId)
-        && let Some(found) = Compact::read(text, word).and_then(|compact| national(text, &compact, wanted))
+        && let Some(found) =
+            Compact::read(text, word).and_then(|compact| national(text, &compact, wanted))
     {
         return Some(found);
     }
@@ -59,20 +66,35 @@ pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Opti
 }
 
 fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found> {
-    let known = text.known.is_some_and(|k| k.contains(&text.text[compact.span.clone()]));
-    for country in Country::ALL.into_iter().filter(|c| wanted.countries.has(*c)) {
+    let known = text
+        .known
+        .is_some_and(|k| k.contains(&text.text[compact.span.clone()]));
+    for country in Country::ALL
+        .into_iter()
+        .filter(|c| wanted.countries.has(*c))
+    {
         let Some(needs) = letters_of(country, compact) else {
             continue;
         };
         if let Some(by_context) = holds(text, &compact.span, country, needs, known) {
-            return Some(Found { class: Class::NationalId, span: compact.span.clone(), by_context });
+            return Some(Found {
+                class: Class::NationalId,
+                span: compact.span.clone(),
+                by_context,
+            });
         }
     }
     None
 }
 
 /// Whether the surroundings let a number of `country` be one: `Some` of whether only they say so.
-fn holds(text: &Text<'_>, span: &Range<usize>, country: Country, needs: Needs, known: bool) -> Option<bool> {
+fn holds(
+    text: &Text<'_>,
+    span: &Range<usize>,
+    country: Country,
+    needs: Needs,
+    known: bool,
+) -> Option<bool> {
     let names = Hints::of(country).and(Hints::IDENTITY);
     let around = text.around(span);
     let named = around.strong.any(names) || around.near.any(names) && !around.says_other(names);
@@ -88,7 +110,13 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
     let bare = number.is_bare();
     let spaced = separator == Some(Separator::Space);
     let dashed = separator == Some(Separator::Dash);
-    let alone = |shape: bool| if shape && !number.crowded { Needs::Nothing } else { Needs::Name };
+    let alone = |shape: bool| {
+        if shape && !number.crowded {
+            Needs::Nothing
+        } else {
+            Needs::Name
+        }
+    };
     match (country, digits.len()) {
         (Country::Au, 8 | 9) if bare || matches!(lens, [3, 3, 3] | [3, 3, 2] | [2, 3, 3]) => {
             is_tfn(digits).then_some(Needs::Name)
@@ -96,12 +124,13 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
         (Country::Au, 10 | 11) if bare || lens.starts_with(&[4, 5, 1]) => {
             is_medicare(digits).then_some(Needs::Name)
         }
-        (Country::Br, 11) if bare || lens == [3, 3, 3, 2] => {
-            is_cpf(digits).then_some(alone(!bare))
+        (Country::Br, 11) if bare || lens == [3, 3, 3, 2] => is_cpf(digits).then_some(alone(!bare)),
+        (Country::Br, 9) if bare || lens == [2, 3, 3, 1] => {
+            is_named_rg(number).then_some(Needs::Name)
         }
-        (Country::Br, 9) if bare || lens == [2, 3, 3, 1] => is_named_rg(number).then_some(Needs::Name),
         (Country::Ca, 9) if bare || lens == [3, 3, 3] => {
-            (!matches!(digits[0], 0 | 8) && luhn(digits) || digits[0] == 0 && luhn(digits)).then_some(Needs::Name)
+            (!matches!(digits[0], 0 | 8) && luhn(digits) || digits[0] == 0 && luhn(digits))
+                .then_some(Needs::Name)
         }
         (Country::Ch, 13) if bare || lens == [3, 4, 4, 2] => {
             (digits.starts_with(&[7, 5, 6]) && ean13(digits)).then_some(alone(true))
@@ -126,7 +155,9 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
         (Country::In, 12) if bare || lens == [4, 4, 4] => {
             (digits[0] >= 2 && verhoeff(digits)).then_some(alone(spaced || dashed))
         }
-        (Country::Nl, 9) if bare || matches!(lens, [4, 2, 3] | [3, 3, 3]) => is_bsn(digits).then_some(Needs::Name),
+        (Country::Nl, 9) if bare || matches!(lens, [4, 2, 3] | [3, 3, 3]) => {
+            is_bsn(digits).then_some(Needs::Name)
+        }
         (Country::Nl, 8) if bare => {
             let mut padded = [0; 9];
             padded[1..].copy_from_slice(digits);
@@ -151,10 +182,35 @@ fn with_letter(number: &Number<'_>, country: Country) -> Option<Range<usize>> {
         return None;
     }
     let (text, end) = (number.text, number.span.end);
-    let at = if matches!(text.byte(end), b'-' | b' ') { end + 1 } else { end };
+    let at = if matches!(text.byte(end), b'-' | b' ') {
+        end + 1
+    } else {
+        end
+    };
     let letter = text.byte(at);
     let alone = !text.byte(at + 1).is_ascii_alphanumeric();
     (alone && letter == dni_letter(value(number.digits))).then_some(number.span.start..at + 1)
+}
+
+/// A Spanish DNI whose letter a dash parts from it.
+pub(super) fn parted_letter(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+    let shape = number.is_bare() || number.lens == [2, 3, 3];
+    if !shape || !wanted.classes.has(Class::NationalId) || !wanted.countries.has(Country::Es) {
+        return None;
+    }
+    let span = with_letter(number, Country::Es)?;
+    let by_context = holds(
+        number.text,
+        &span,
+        Country::Es,
+        Needs::Nothing,
+        number.is_known(),
+    )?;
+    Some(Found {
+        class: Class::NationalId,
+        span,
+        by_context,
+    })
 }
 
 fn dni_letter(number: u64) -> u8 {
@@ -162,7 +218,10 @@ fn dni_letter(number: u64) -> u8 {
 }
 
 fn value(digits: &[u8]) -> u64 {
-    digits.iter().take(18).fold(0, |value, digit| value * 10 + u64::from(*digit))
+    digits
+        .iter()
+        .take(18)
+        .fold(0, |value, digit| value * 10 + u64::from(*digit))
 }
 
 /// Letters and digits without what parts them, upper case.
@@ -188,7 +247,10 @@ impl Compact {
             lower: false,
         };
         compact.take(text, word)?;
-        let short = word.len() <= 4 && text.bytes()[word.clone()].iter().any(u8::is_ascii_uppercase);
+        let short = word.len() <= 4
+            && text.bytes()[word.clone()]
+                .iter()
+                .any(u8::is_ascii_uppercase);
         let begins_with_digits = text.byte(word.start).is_ascii_digit();
         // `AB 12 34 56 C`, `X-1234567-L`, `1EG4-TE5-MK73`; words of a sentence are not of that form.
         while short && matches!(text.byte(compact.span.end), b' ' | b'-' | b'.') {
@@ -200,7 +262,10 @@ impl Compact {
             let part = &text.bytes()[start.min(text.text.len())..end.min(text.text.len())];
             let digits = part.iter().filter(|b| b.is_ascii_digit()).count();
             let fits = !part.is_empty()
-                && (digits == part.len() || part.len() == 1 || begins_with_digits && digits > 0)
+                && (digits == part.len()
+                    || part.len() == 1
+                    || word.len() == 1 && digits == 7
+                    || begins_with_digits && digits > 0)
                 && !part.iter().any(u8::is_ascii_lowercase)
                 && compact.len + part.len() <= 13;
             if !fits {
@@ -213,7 +278,8 @@ impl Compact {
         let end = compact.span.end;
         let next = text.byte(end);
         let glued = next == b'_'
-            || matches!(next, b'-' | b'/' | b'.' | b':' | b'@' | b'=') && text.byte(end + 1).is_ascii_alphanumeric();
+            || matches!(next, b'-' | b'/' | b'.' | b':' | b'@' | b'=')
+                && text.byte(end + 1).is_ascii_alphanumeric();
         (!glued).then_some(compact)
     }
 
@@ -233,27 +299,39 @@ impl Compact {
     /// Whether it has the form of `shape`: `A` a letter, `9` a digit, `*` either.
     fn is(&self, shape: &[u8]) -> bool {
         self.len == shape.len()
-            && self.bytes().iter().zip(shape).all(|(byte, kind)| match kind {
-                b'A' => byte.is_ascii_uppercase(),
-                b'9' => byte.is_ascii_digit(),
-                _ => true,
-            })
+            && self
+                .bytes()
+                .iter()
+                .zip(shape)
+                .all(|(byte, kind)| match kind {
+                    b'A' => byte.is_ascii_uppercase(),
+                    b'9' => byte.is_ascii_digit(),
+                    _ => true,
+                })
     }
 
     fn digits(&self, range: Range<usize>) -> u64 {
-        self.bytes()[range].iter().fold(0, |value, b| value * 10 + u64::from(b.wrapping_sub(b'0') % 10))
+        self.bytes()[range].iter().fold(0, |value, b| {
+            value * 10 + u64::from(b.wrapping_sub(b'0') % 10)
+        })
     }
 }
 
 /// Whether the letters and digits are a number of `country`.
 fn letters_of(country: Country, id: &Compact) -> Option<Needs> {
     // What is written in lower case is more often a piece of a hash.
-    let alone = if id.lower { Needs::Name } else { Needs::Nothing };
+    let alone = if id.lower {
+        Needs::Name
+    } else {
+        Needs::Nothing
+    };
     let b = id.bytes();
     match country {
         Country::De if id.is(b"99999999A999") => is_rvnr(b).then_some(alone),
         Country::De if matches!(id.len, 9 | 10) && is_german_document(b) => Some(Needs::Name),
-        Country::Es if id.is(b"99999999A") => (b[8] == dni_letter(id.digits(0..8))).then_some(alone),
+        Country::Es if id.is(b"99999999A") => {
+            (b[8] == dni_letter(id.digits(0..8))).then_some(alone)
+        }
         Country::Es if id.is(b"A9999999A") && matches!(b[0], b'X'..=b'Z') => {
             let number = u64::from(b[0] - b'X') * 10_000_000 + id.digits(1..8);
             (b[8] == dni_letter(number)).then_some(alone)
@@ -261,12 +339,15 @@ fn letters_of(country: Country, id: &Compact) -> Option<Needs> {
         Country::Fr if id.is(b"99999*999999999") && matches!(b[5], b'A' | b'B') => {
             is_corsican_nir(b).then_some(alone)
         }
-        Country::Fr if id.len == 9 && b.iter().filter(|b| b.is_ascii_digit()).count() >= 3 => Some(Needs::Name)
-            .filter(|_| b[0].is_ascii_uppercase()),
-        Country::Gb if id.is(b"AA999999A") => is_nino(b).then_some(alone),
-        Country::In if id.is(b"AAAAA9999A") => {
-            matches!(b[3], b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T').then_some(alone)
+        Country::Fr if id.len == 9 && b.iter().filter(|b| b.is_ascii_digit()).count() >= 3 => {
+            Some(Needs::Name).filter(|_| b[0].is_ascii_uppercase())
         }
+        Country::Gb if id.is(b"AA999999A") => is_nino(b).then_some(alone),
+        Country::In if id.is(b"AAAAA9999A") => matches!(
+            b[3],
+            b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T'
+        )
+        .then_some(alone),
         Country::In if id.is(b"AAA9999999") => Some(Needs::Name),
         Country::It if id.len == 16 => is_codice_fiscale(b).then_some(alone),
         Country::It if id.is(b"AA99999AA") || id.is(b"AA9999999") => Some(Needs::Name),
@@ -308,7 +389,12 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
             span.end += 1;
         }
     }
-    let value: Vec<u8> = bytes[span.clone()].iter().copied().filter(u8::is_ascii_alphanumeric).take(12).collect();
+    let value: Vec<u8> = bytes[span.clone()]
+        .iter()
+        .copied()
+        .filter(u8::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let shaped = (7..=10).contains(&value.len())
         && digits >= 3
@@ -318,11 +404,17 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     if !shaped {
         return None;
     }
-    let known = text.known.is_some_and(|known| known.contains(&text.text[span.clone()]));
+    let known = text
+        .known
+        .is_some_and(|known| known.contains(&text.text[span.clone()]));
     let around = text.around(&span);
     let named = around.strong.any(Hints::PASSPORT)
         || around.near.any(Hints::PASSPORT) && !around.says_other(Hints::PASSPORT);
-    (named || known).then_some(Found { class: Class::Passport, span, by_context: true })
+    (named || known).then_some(Found {
+        class: Class::Passport,
+        span,
+        by_context: true,
+    })
 }
 
 /// Whether nothing is glued to the front of the word at `start`.
@@ -337,7 +429,11 @@ fn stands_alone(text: &Text<'_>, start: usize) -> bool {
 fn is_tfn(digits: &[u8]) -> bool {
     let nine = weighted(digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]);
     let eight = weighted(digits, &[10, 7, 8, 4, 6, 3, 5, 1]);
-    if digits.len() == 9 { nine.is_multiple_of(11) } else { eight.is_multiple_of(11) }
+    if digits.len() == 9 {
+        nine.is_multiple_of(11)
+    } else {
+        eight.is_multiple_of(11)
+    }
 }
 
 fn is_medicare(digits: &[u8]) -> bool {
@@ -347,7 +443,9 @@ fn is_medicare(digits: &[u8]) -> bool {
 
 fn is_cpf(digits: &[u8]) -> bool {
     let check = |len: usize| {
-        let weights: Vec<u32> = (2..=u32::try_from(len).expect("at most 10") + 1).rev().collect();
+        let weights: Vec<u32> = (2..=u32::try_from(len).expect("at most 10") + 1)
+            .rev()
+            .collect();
         let rest = weighted(&digits[..len], &weights) * 10 % 11 % 10;
         rest == u32::from(digits[len])
     };
@@ -356,7 +454,10 @@ fn is_cpf(digits: &[u8]) -> bool {
 
 /// A Brazilian RG has no check digits that all states agree on.
 fn is_named_rg(number: &Number<'_>) -> bool {
-    let label = &number.text.text[super::context::floor(number.text.text, number.span.start.saturating_sub(24))..number.span.start];
+    let label = &number.text.text[super::context::floor(
+        number.text.text,
+        number.span.start.saturating_sub(24),
+    )..number.span.start];
     let key = number.text.own_key();
     label.contains("RG") || label.contains("dentidade") || key.any(Hints::of(Country::Br))
 }
@@ -428,15 +529,28 @@ fn is_nip(digits: &[u8]) -> bool {
 }
 
 fn is_dowod(b: &[u8]) -> bool {
-    let value = |byte: u8| u32::from(if byte.is_ascii_digit() { byte - b'0' } else { byte - b'A' + 10 });
+    let value = |byte: u8| {
+        u32::from(if byte.is_ascii_digit() {
+            byte - b'0'
+        } else {
+            byte - b'A' + 10
+        })
+    };
     let weights = [7, 3, 1, 9, 7, 3, 1, 7, 3];
-    b.iter().zip(weights).map(|(byte, weight)| value(*byte) * weight).sum::<u32>().is_multiple_of(10)
+    b.iter()
+        .zip(weights)
+        .map(|(byte, weight)| value(*byte) * weight)
+        .sum::<u32>()
+        .is_multiple_of(10)
 }
 
 fn is_nino(b: &[u8]) -> bool {
     let first = !matches!(b[0], b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
     let second = !matches!(b[1], b'D' | b'F' | b'I' | b'O' | b'Q' | b'U' | b'V');
-    let given = !matches!(&b[..2], b"BG" | b"GB" | b"KN" | b"NK" | b"NT" | b"TN" | b"ZZ");
+    let given = !matches!(
+        &b[..2],
+        b"BG" | b"GB" | b"KN" | b"NK" | b"NT" | b"TN" | b"ZZ"
+    );
     first && second && given && matches!(b[8], b'A'..=b'D')
 }
 
@@ -465,22 +579,36 @@ fn is_german_document(b: &[u8]) -> bool {
 
 fn is_codice_fiscale(b: &[u8]) -> bool {
     const ODD: [u32; 26] = [
-        1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23,
+        1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24,
+        23,
     ];
     // Digits may stand as letters, so that no two people have the same code.
     let digit = |byte: u8| byte.is_ascii_digit() || b"LMNPQRSTUV".contains(&byte);
-    let letters = b[..6].iter().chain([&b[8], &b[11], &b[15]]).all(u8::is_ascii_uppercase);
+    let letters = b[..6]
+        .iter()
+        .chain([&b[8], &b[11], &b[15]])
+        .all(u8::is_ascii_uppercase);
     let digits = [6, 7, 9, 10, 12, 13, 14].into_iter().all(|at| digit(b[at]));
     if !letters || !digits || !b"ABCDEHLMPRST".contains(&b[8]) {
         return false;
     }
-    let order = |byte: u8| usize::from(if byte.is_ascii_digit() { byte - b'0' } else { byte - b'A' });
+    let order = |byte: u8| {
+        usize::from(if byte.is_ascii_digit() {
+            byte - b'0'
+        } else {
+            byte - b'A'
+        })
+    };
     let sum: u32 = b[..15]
         .iter()
         .enumerate()
         .map(|(at, byte)| {
             let value = order(*byte);
-            if at % 2 == 0 { ODD[value] } else { u32::try_from(value).expect("below 26") }
+            if at % 2 == 0 {
+                ODD[value]
+            } else {
+                u32::try_from(value).expect("below 26")
+            }
         })
         .sum();
     u32::from(b[15] - b'A') == sum % 26
@@ -518,7 +646,8 @@ pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
             bytes.push(byte.to_ascii_uppercase());
         } else if !(bytes.len().is_multiple_of(4) && matches!(byte, b' ' | b'-')) {
             // A space that is not broken is two bytes long.
-            let unbroken = byte == 0xC2 && text.byte(at + 1) == 0xA0 && bytes.len().is_multiple_of(4);
+            let unbroken =
+                byte == 0xC2 && text.byte(at + 1) == 0xA0 && bytes.len().is_multiple_of(4);
             at += usize::from(unbroken);
             if !unbroken {
                 return None;
@@ -528,7 +657,11 @@ pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     }
     let rotated = bytes[4..].iter().chain(&bytes[..4]).copied();
     let whole = !text.byte(at).is_ascii_alphanumeric() && stands_alone(text, word.start);
-    (whole && mod97(rotated) == 1).then_some(Found { class: Class::Iban, span: word.start..at, by_context: false })
+    (whole && mod97(rotated) == 1).then_some(Found {
+        class: Class::Iban,
+        span: word.start..at,
+        by_context: false,
+    })
 }
 
 /// How long IBANs of a country are, from the registry of SWIFT.
@@ -554,6 +687,8 @@ fn iban_length(country: [u8; 2]) -> Option<usize> {
         (33, "RU"),
     ];
     let country = std::str::from_utf8(&country).ok()?.to_owned();
-    let found = LENGTHS.iter().find(|(_, list)| list.split(' ').any(|code| code == country));
+    let found = LENGTHS
+        .iter()
+        .find(|(_, list)| list.split(' ').any(|code| code == country));
     found.map(|(length, _)| *length)
 }

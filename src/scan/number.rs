@@ -50,6 +50,15 @@ pub(super) struct Number<'a> {
 }
 
 impl Number<'_> {
+    /// What names the number itself. Beside another number only a key or a column does.
+    pub(super) fn strong(&self) -> Hints {
+        if follows_number(self.text, self.span.start) {
+            self.text.named(self.span.start)
+        } else {
+            self.text.ahead(self.span.start).0
+        }
+    }
+
     pub(super) fn around(&self) -> Around {
         *self.around.get_or_init(|| self.text.around(&self.span))
     }
@@ -102,14 +111,22 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
     };
     for count in (1..=groups.count).rev() {
         let followed = count < groups.count || groups.cut;
-        if count < groups.count && groups.separators[count - 1] != Separator::Space {
+        // A prefix length follows an address.
+        let prefix = count == 4 && groups.separators[3] == Separator::Slash;
+        if count < groups.count && groups.separators[count - 1] != Separator::Space && !prefix {
             continue;
         }
         if groups.cut && count == groups.count {
             continue;
         }
         let end = groups.ends[count - 1];
-        let total: usize = groups.lens[..count].iter().map(|len| usize::from(*len)).sum();
+        let total: usize = groups.lens[..count]
+            .iter()
+            .map(|len| usize::from(*len))
+            .sum();
+        if total > DIGITS_MAX {
+            continue;
+        }
         let number = Number {
             text,
             span: begin..end,
@@ -139,10 +156,19 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     {
         return Some(found);
     }
-    if !ends_well(number) || is_trivial(number.digits) {
+    if is_trivial(number.digits) {
         return None;
     }
-    let found = |class, by_context| Some(Found { class, span: number.span.clone(), by_context });
+    if !ends_well(number) {
+        return national::parted_letter(number, wanted);
+    }
+    let found = |class, by_context| {
+        Some(Found {
+            class,
+            span: number.span.clone(),
+            by_context,
+        })
+    };
     if wanted.classes.has(Class::UsSsn) && wanted.countries.has(Country::Us) {
         match is_ssn(number) {
             Certainty::Alone => return found(Class::UsSsn, false),
@@ -184,16 +210,22 @@ fn is_ssn(number: &Number<'_>) -> Certainty {
     if !shape || number.plus || number.paren {
         return Certainty::None;
     }
-    let value = number.digits.iter().fold(0u32, |v, d| v * 10 + u32::from(*d));
+    let value = number
+        .digits
+        .iter()
+        .fold(0u32, |v, d| v * 10 + u32::from(*d));
     let (area, group, serial) = (value / 1_000_000, value / 10_000 % 100, value % 10_000);
     if matches!(area, 0 | 666 | 900..) || group == 0 || serial == 0 {
         return Certainty::None;
     }
     let around = number.around();
-    let named = around.strong.any(Hints::SSN) || around.near.any(Hints::SSN) && !around.says_other(Hints::SSN);
+    let named = around.strong.any(Hints::SSN)
+        || around.near.any(Hints::SSN) && !around.says_other(Hints::SSN);
     match number.separator() {
         _ if named || number.is_known() => Certainty::Named,
-        Some(Separator::Dash) if !around.says_other(Hints::SSN.and(Hints::IDENTITY)) => Certainty::Alone,
+        Some(Separator::Dash) if !around.says_other(Hints::SSN.and(Hints::IDENTITY)) => {
+            Certainty::Alone
+        }
         _ => Certainty::None,
     }
 }
@@ -216,8 +248,17 @@ fn is_card(number: &Number<'_>) -> bool {
     }
     let grouped = match number.lens {
         [_] => false,
-        [4, 4, 4, 4] | [4, 6, 5] | [4, 6, 4] | [4, 4, 4, 4, 3] | [4, 4, 4, 1] | [6, 13] | [4, 5, 6] => {
-            if !matches!(number.separator(), Some(Separator::Space | Separator::Dash | Separator::Dot)) {
+        [4, 4, 4, 4]
+        | [4, 6, 5]
+        | [4, 6, 4]
+        | [4, 4, 4, 4, 3]
+        | [4, 4, 4, 1]
+        | [6, 13]
+        | [4, 5, 6] => {
+            if !matches!(
+                number.separator(),
+                Some(Separator::Space | Separator::Dash | Separator::Dot)
+            ) {
                 return false;
             }
             true
@@ -252,7 +293,11 @@ fn issuer(digits: &[u8]) -> Option<bool> {
                 || matches!(four, 2221..=2720 | 6011 | 3528..=3589 | 2200..=2204)
                 || matches!(three, 644..=649);
             let rare = matches!(two, 50 | 56..=61 | 63..=69 | 81);
-            if known { Some(true) } else { rare.then_some(false) }
+            if known {
+                Some(true)
+            } else {
+                rare.then_some(false)
+            }
         }
         13 | 19 if digits[0] == 4 => Some(false),
         12..=19 if matches!(two, 50 | 56..=69 | 81) => Some(false),
@@ -299,7 +344,9 @@ fn read(text: &Text<'_>, start: usize) -> Groups {
         }
         let len = at - from;
         let fits = groups.digits_so_far() + len <= DIGITS_MAX;
-        if !fits || text.byte(at).is_ascii_alphabetic() && groups.count > 0 && groups.last_is_space() {
+        if !fits
+            || text.byte(at).is_ascii_alphabetic() && groups.count > 0 && groups.last_is_space()
+        {
             // A group that is not digits only, such as `5th`, ends the number before it.
             if groups.count == 0 {
                 groups.push(at, DIGITS_MAX + 1);
@@ -330,7 +377,10 @@ impl Groups {
     }
 
     fn digits_so_far(&self) -> usize {
-        self.lens[..self.count].iter().map(|len| usize::from(*len)).sum()
+        self.lens[..self.count]
+            .iter()
+            .map(|len| usize::from(*len))
+            .sum()
     }
 
     fn last_is_space(&self) -> bool {
@@ -389,7 +439,10 @@ fn beginning(text: &Text<'_>, start: usize) -> Option<(usize, bool, bool)> {
     }
     let (before, earlier) = (text.before(begin), text.before(begin.saturating_sub(1)));
     let stands_alone = match before {
-        b'-' | b'.' | b'/' => !earlier.is_ascii_alphanumeric() && before == b'-' && earlier == b' ' && plus,
+        b'/' if earlier == b'/' => true,
+        b'-' | b'.' | b'/' => {
+            !earlier.is_ascii_alphanumeric() && before == b'-' && earlier == b' ' && plus
+        }
         b'_' | b'$' | b'@' | b'%' | b'~' | b'^' | b'\\' => false,
         b':' => !earlier.is_ascii_digit(),
         b',' => !(earlier.is_ascii_digit() && is_thousands(text, begin)),
@@ -402,9 +455,9 @@ fn beginning(text: &Text<'_>, start: usize) -> Option<(usize, bool, bool)> {
 
 /// Whether the three digits at `at` go on a number written as `1,234`.
 fn is_thousands(text: &Text<'_>, at: usize) -> bool {
-    (at..at + 3).all(|digit| text.byte(digit).is_ascii_digit()) && !text.byte(at + 3).is_ascii_digit() && {
-        !matches!(text.byte(at + 3), b'-' | b' ')
-    }
+    (at..at + 3).all(|digit| text.byte(digit).is_ascii_digit())
+        && !text.byte(at + 3).is_ascii_digit()
+        && { !matches!(text.byte(at + 3), b'-' | b' ') }
 }
 
 /// Whether what follows lets the number end here.
@@ -414,7 +467,12 @@ pub(super) fn ends_well(number: &Number<'_>) -> bool {
     match next {
         b'_' | b'@' | b'%' | b'=' => false,
         b'-' | b'/' | b'.' | b':' => !later.is_ascii_alphanumeric(),
-        b',' => !(later.is_ascii_digit() && is_thousands(text, end + 1) && number.is_bare() && number.digits.len() <= 3),
+        b',' => {
+            !(later.is_ascii_digit()
+                && is_thousands(text, end + 1)
+                && number.is_bare()
+                && number.digits.len() <= 3)
+        }
         b'x' => later.is_ascii_digit() || later == b' ',
         _ => !next.is_ascii_alphabetic(),
     }

@@ -18,9 +18,15 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
     if number.plus {
         return international(number);
     }
-    let around = number.around();
     let phone = Hints::PHONE;
-    if around.says_other(phone) {
+    let strong = number.strong();
+    if strong.any(Hints::OTHER.and(Hints::VERSION)) && !strong.any(phone) {
+        return Certainty::None;
+    }
+    // A row of numbers holds no telephone that nothing names.
+    let row =
+        number.crowded && !number.paren && number.separators.iter().all(|s| *s == Separator::Space);
+    if row && !strong.any(phone) && !number.is_known() {
         return Certainty::None;
     }
     let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
@@ -28,11 +34,15 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
     if distinct {
         return Certainty::Alone;
     }
-    let valid = abroad || Country::ALL.into_iter().any(|c| countries.has(c) && is_national(c, digits));
+    let valid = abroad
+        || Country::ALL
+            .into_iter()
+            .any(|c| countries.has(c) && is_national(c, digits));
     let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot);
-    let named = around.strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
-        || around.near.any(phone) && valid && !number.crowded
-        || around.near.any(Hints::REACH) && valid && !number.crowded && !decimals;
+    let reached =
+        || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
+    let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
+        || valid && !number.crowded && reached();
     if named || number.is_known() {
         Certainty::Named
     } else {
@@ -74,11 +84,38 @@ fn is_international(digits: &[u8]) -> bool {
             31 => total == 11 || total == 12 && digits[2] == 0,
             39 => (9..=13).contains(&total),
             86 => total == 13 || total == 12,
-            20 | 27 | 30..=32 | 36 | 40 | 43 | 45..=47 | 51..=54 | 56..=58 | 60..=66 | 81 | 82 | 84
-            | 90 | 92..=95 | 98 => (9..=14).contains(&total),
-            21..=26 | 29 | 35 | 37 | 38 | 42 | 50 | 59 | 67..=69 | 80 | 85 | 87 | 88 | 96 | 97 | 99 => {
-                (10..=15).contains(&total)
-            }
+            20
+            | 27
+            | 30..=32
+            | 36
+            | 40
+            | 43
+            | 45..=47
+            | 51..=54
+            | 56..=58
+            | 60..=66
+            | 81
+            | 82
+            | 84
+            | 90
+            | 92..=95
+            | 98 => (9..=14).contains(&total),
+            21..=26
+            | 29
+            | 35
+            | 37
+            | 38
+            | 42
+            | 50
+            | 59
+            | 67..=69
+            | 80
+            | 85
+            | 87
+            | 88
+            | 96
+            | 97
+            | 99 => (10..=15).contains(&total),
             _ => false,
         },
     }
@@ -102,12 +139,15 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
         Country::Us | Country::Ca => {
             is_nanp(digits) || total == 11 && first == 1 && is_nanp(&digits[1..])
         }
-        Country::Gb => first == 0 && matches!(second, 1 | 2 | 3 | 5 | 7 | 8) && matches!(total, 10 | 11),
+        Country::Gb => {
+            first == 0 && matches!(second, 1 | 2 | 3 | 5 | 7 | 8) && matches!(total, 10 | 11)
+        }
         Country::De => first == 0 && second != 0 && (7..=13).contains(&total),
         Country::Fr => first == 0 && second != 0 && total == 10,
         Country::Es => matches!(first, 6..=9) && total == 9,
         Country::It => {
-            first == 3 && (9..=10).contains(&total) || first == 0 && second != 0 && (8..=11).contains(&total)
+            first == 3 && (9..=10).contains(&total)
+                || first == 0 && second != 0 && (8..=11).contains(&total)
         }
         Country::Nl => first == 0 && second != 0 && total == 10,
         Country::Ch => first == 0 && second != 0 && total == 10,
@@ -132,7 +172,10 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
         }
         Country::Au => {
             first == 0 && matches!(second, 2 | 3 | 4 | 7 | 8) && total == 10
-                || total == 10 && digits[0] == 1 && matches!(digits[1], 3 | 8) && digits[2..4] == [0, 0]
+                || total == 10
+                    && digits[0] == 1
+                    && matches!(digits[1], 3 | 8)
+                    && digits[2..4] == [0, 0]
                 || total == 8 && matches!(first, 2..=9)
         }
     }
@@ -156,7 +199,9 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
         [1, 3, 3, 4] if nanp => dashed || dotted || number.separators.contains(&Separator::Paren),
         [2, 2, 2, 2, 2] if has(Country::Fr) => spaced || dotted || dashed,
         [2, 4 | 5, 4] if closed => has(Country::Br) || has(Country::Au),
-        [2, 5, 4] if has(Country::Br) => spaced || number.separators == [Separator::Space, Separator::Dash],
+        [2, 5, 4] if has(Country::Br) => {
+            spaced || number.separators == [Separator::Space, Separator::Dash]
+        }
         [2, 4, 4] if has(Country::Au) => spaced && digits[0] == 0,
         [4, 3, 3] if has(Country::Au) => (spaced || dashed) && digits[1] == 4,
         [3, 3, 2, 2] if has(Country::Ch) => spaced || dotted,
@@ -165,7 +210,9 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
         [5, 6] | [5, 3, 3] if has(Country::Gb) => closed || spaced,
         [2, 8] if has(Country::Nl) => dashed && digits[1] == 6,
         [2..=5, 3..=8] | [2..=5, 2..=4, 2..=4] => {
-            closed && digits[0] == 0 && (has(Country::De) || has(Country::Nl) || has(Country::It) || has(Country::Gb))
+            closed
+                && digits[0] == 0
+                && (has(Country::De) || has(Country::Nl) || has(Country::It) || has(Country::Gb))
         }
         _ => false,
     }
@@ -176,10 +223,14 @@ fn looks_like_date(number: &Number<'_>) -> bool {
     let year = |value: u32| (1900..=2099).contains(&value);
     match number.lens {
         [4, 2, 2] | [4, 1, 2] | [4, 2, 1] => year(number.group(0)) && number.group(1) <= 12,
-        [1 | 2, 1 | 2, 4] => year(number.group(2)) && number.group(0) <= 31 && number.group(1) <= 31,
-        [8] => year(number.group(0) / 10_000) && (1..=12).contains(&(number.group(0) / 100 % 100)) && {
-            (1..=31).contains(&(number.group(0) % 100))
-        },
+        [1 | 2, 1 | 2, 4] => {
+            year(number.group(2)) && number.group(0) <= 31 && number.group(1) <= 31
+        }
+        [8] => {
+            year(number.group(0) / 10_000) && (1..=12).contains(&(number.group(0) / 100 % 100)) && {
+                (1..=31).contains(&(number.group(0) % 100))
+            }
+        }
         [4, 4] => year(number.group(0)) && year(number.group(1)),
         [4, 2, 2, 2, ..] => year(number.group(0)),
         _ => false,

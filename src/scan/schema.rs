@@ -41,8 +41,13 @@ impl OutputSchema {
             .should_validate_formats(true)
             .with_pattern_options(PatternOptions::regex())
             .build(&schema);
-        let validator = linear.or_else(|_| jsonschema::options().should_validate_formats(true).build(&schema));
-        let validator = validator.map_err(|error| InvalidSchema::Schema(error.masked().to_string()))?;
+        let validator = linear.or_else(|_| {
+            jsonschema::options()
+                .should_validate_formats(true)
+                .build(&schema)
+        });
+        let validator =
+            validator.map_err(|error| InvalidSchema::Schema(error.masked().to_string()))?;
         Ok(Self(Arc::new(validator)))
     }
 
@@ -83,9 +88,9 @@ pub(super) fn fit(
             let leaf = &redacted[index];
             let own = hints.get(&leaf.pointer).map_or(&[][..], Vec::as_slice);
             let candidates = candidates(leaf, own);
-            let next = candidates
-                .into_iter()
-                .find(|value| !tried[index].contains(value) && *value != leaf.original && harmless(leaf, value));
+            let next = candidates.into_iter().find(|value| {
+                !tried[index].contains(value) && *value != leaf.original && harmless(leaf, value)
+            });
             let (Some(next), Some(place)) = (next, current.pointer_mut(&leaf.pointer)) else {
                 continue;
             };
@@ -110,7 +115,11 @@ enum Hint {
 }
 
 /// Where `value` fails; what the failures say goes to `hints`, by pointer.
-fn failures(schema: &OutputSchema, value: &Value, hints: &mut HashMap<String, Vec<Hint>>) -> Vec<String> {
+fn failures(
+    schema: &OutputSchema,
+    value: &Value,
+    hints: &mut HashMap<String, Vec<Hint>>,
+) -> Vec<String> {
     let mut places = Vec::new();
     for error in schema.0.iter_errors(value).take(FAILURES_MAX) {
         places.push(error.instance_path().to_string());
@@ -121,7 +130,9 @@ fn failures(schema: &OutputSchema, value: &Value, hints: &mut HashMap<String, Ve
 
 fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
     let hint = match error.kind() {
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } | Kind::OneOfMultipleValid { context } => {
+        Kind::AnyOf { context }
+        | Kind::OneOfNotValid { context }
+        | Kind::OneOfMultipleValid { context } => {
             for inner in context.iter().flatten() {
                 learn(inner, hints);
             }
@@ -147,10 +158,18 @@ fn concerned(redacted: &[Redacted], failing: &[String]) -> Vec<usize> {
     let failing: std::collections::HashSet<&str> = failing.iter().map(String::as_str).collect();
     let below = |pointer: &str| {
         failing.contains(pointer)
-            || pointer.match_indices('/').any(|(at, _)| failing.contains(&pointer[..at]))
+            || pointer
+                .match_indices('/')
+                .any(|(at, _)| failing.contains(&pointer[..at]))
     };
-    let exact: Vec<usize> = (0..redacted.len()).filter(|i| below(&redacted[*i].pointer)).collect();
-    if exact.is_empty() { (0..redacted.len()).collect() } else { exact }
+    let exact: Vec<usize> = (0..redacted.len())
+        .filter(|i| below(&redacted[*i].pointer))
+        .collect();
+    if exact.is_empty() {
+        (0..redacted.len()).collect()
+    } else {
+        exact
+    }
 }
 
 /// What may stand in place of a value, the least surprising first.
@@ -199,7 +218,11 @@ fn of_format(format: &str) -> Vec<&'static str> {
 
 fn near(limit: &Value) -> Vec<Value> {
     match (limit.as_i64(), limit.as_f64()) {
-        (Some(limit), _) => [0, 1, -1].into_iter().filter_map(|d| limit.checked_add(d)).map(Value::from).collect(),
+        (Some(limit), _) => [0, 1, -1]
+            .into_iter()
+            .filter_map(|d| limit.checked_add(d))
+            .map(Value::from)
+            .collect(),
         (None, Some(limit)) => vec![json!(limit), json!(limit + 1.0), json!(limit - 1.0)],
         (None, None) => Vec::new(),
     }

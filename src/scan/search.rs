@@ -111,9 +111,13 @@ impl Pass<'_, '_> {
                 self.email(at, 3);
                 return at + 3;
             }
-            b'=' if classes.has(Class::Credential) => self.out.extend(credential::assigned(self.text, at)),
+            b'=' if classes.has(Class::Credential) => {
+                self.out.extend(credential::assigned(self.text, at))
+            }
             b':' => self.colon(at),
-            b'-' if classes.has(Class::PrivateKey) && self.text.bytes()[at..].starts_with(b"-----BEGIN ") => {
+            b'-' if classes.has(Class::PrivateKey)
+                && self.text.bytes()[at..].starts_with(b"-----BEGIN ") =>
+            {
                 if let Some(found) = secret::private_key(self.text, at) {
                     let end = found.span.end;
                     self.out.push(found);
@@ -142,7 +146,11 @@ impl Pass<'_, '_> {
         if classes.has(Class::Credential) {
             if self.text.bytes()[at..].starts_with(b"://") {
                 let password = internet::userinfo_password(self.text, at + 3);
-                self.out.extend(password.map(|span| Found { class: Class::Credential, span, by_context: false }));
+                self.out.extend(password.map(|span| Found {
+                    class: Class::Credential,
+                    span,
+                    by_context: false,
+                }));
             } else {
                 self.out.extend(credential::assigned(self.text, at));
             }
@@ -151,7 +159,9 @@ impl Pass<'_, '_> {
         if classes.has(Class::IpAddress)
             && at >= self.address_end
             && hex_or_colon(self.text.byte(at + 1))
-            && (at == 0 || !self.text.before(at).is_ascii_alphanumeric() || hex_or_colon(self.text.before(at)))
+            && (at == 0
+                || !self.text.before(at).is_ascii_alphanumeric()
+                || hex_or_colon(self.text.before(at)))
             && let Some(found) = internet::ipv6(self.text, at, self.address_end)
         {
             self.address_end = found.span.end;
@@ -180,12 +190,14 @@ impl Pass<'_, '_> {
     }
 
     fn digits(&mut self, word: &Range<usize>) -> usize {
-        if self.tokens && self.text.byte(word.end) == b':'
+        if self.tokens
+            && self.text.byte(word.end) == b':'
             && let Some(found) = secret::parted(self.text, word)
         {
             return self.push(found);
         }
-        if self.wanted.classes.has(Class::DateOfBirth) && word.len() <= 2
+        if self.wanted.classes.has(Class::DateOfBirth)
+            && word.len() <= 2
             && let Some(found) = date::with_month(self.text, word.clone(), self.wanted)
         {
             return self.push(found);
@@ -206,7 +218,8 @@ impl Pass<'_, '_> {
             1..=3 if bytes.iter().all(u8::is_ascii_uppercase) && self.numbers => {
                 let next = self.text.byte(word.end);
                 let later = self.text.byte(word.end + 1);
-                if matches!(next, b' ' | b'-') && later.is_ascii_digit()
+                if matches!(next, b' ' | b'-')
+                    && later.is_ascii_digit()
                     && let Some(found) = national::word(self.text, word, self.wanted)
                 {
                     return self.push(found);
@@ -216,13 +229,14 @@ impl Pass<'_, '_> {
         }
         if self.wanted.classes.has(Class::Credential) && self.text.byte(word.end) == b' ' {
             let found = match bytes {
-                b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" => credential::told(self.text, word),
+                b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" => {
+                    credential::told(self.text, word)
+                }
                 b"Bearer" | b"bearer" | b"Basic" => credential::authorization(self.text, word),
                 _ => None,
             };
-            if let Some(found) = found {
-                return self.push(found);
-            }
+            // What is told to be a secret may be one by its form: the search goes on in it.
+            self.out.extend(found);
         }
         word.end
     }
@@ -231,12 +245,14 @@ impl Pass<'_, '_> {
         if let Some(end) = self.token(word) {
             return end;
         }
-        if self.tokens && word.len() >= 23
+        if self.tokens
+            && word.len() >= 23
             && let Some(found) = secret::parted(self.text, word)
         {
             return self.push(found);
         }
-        if self.wanted.classes.has(Class::Iban) && word.len() >= 4
+        if self.wanted.classes.has(Class::Iban)
+            && word.len() >= 4
             && let Some(found) = national::iban(self.text, word)
         {
             return self.push(found);
@@ -259,13 +275,17 @@ impl Pass<'_, '_> {
         let bytes = &self.text.bytes()[word.clone()];
         let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
         let ordinal = bytes.len() <= ORDINAL_BYTES_MAX && matches!(digits, 1 | 2);
-        ordinal.then(|| date::with_month(self.text, word.start..word.start + digits, self.wanted))?
+        ordinal
+            .then(|| date::with_month(self.text, word.start..word.start + digits, self.wanted))?
     }
 
     /// A date of which the time is part, `19900131T000000Z`; returns where to go on.
     fn glued_date(&mut self, word: &Range<usize>) -> usize {
         const BASIC_DATE: usize = 8;
-        if word.len() > BASIC_DATE && self.text.byte(word.start + BASIC_DATE) == b'T' && self.text.byte(word.start).is_ascii_digit() {
+        if word.len() > BASIC_DATE
+            && self.text.byte(word.start + BASIC_DATE) == b'T'
+            && self.text.byte(word.start).is_ascii_digit()
+        {
             return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
         }
         word.end
@@ -277,8 +297,11 @@ impl Pass<'_, '_> {
         if !self.tokens || !self.prefixes.may_begin(first, second) {
             return None;
         }
-        let found = secret::token(self.text, word.start)?;
-        self.wanted.classes.has(found.class).then(|| self.push(found))
+        let found = secret::token(self.text, word.start, self.prefixes)?;
+        self.wanted
+            .classes
+            .has(found.class)
+            .then(|| self.push(found))
     }
 
     fn push(&mut self, found: Found) -> usize {

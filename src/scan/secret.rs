@@ -33,7 +33,9 @@ impl Alphabet {
             Self::Alnum => byte.is_ascii_alphanumeric(),
             Self::Base64Url => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'),
             Self::Dash => byte.is_ascii_alphanumeric() || byte == b'-',
-            Self::Dotted => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'='),
+            Self::Dotted => {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'=')
+            }
             Self::Hex => byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'),
             Self::HexDash => byte.is_ascii_hexdigit() || byte == b'-',
             Self::Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
@@ -159,19 +161,23 @@ const FORMS: &[Form] = &[
 #[derive(Debug)]
 pub(super) struct Prefixes {
     pairs: Box<[u64; 1024]>,
+    /// Indices of forms by the first byte of their prefix.
+    forms: Vec<Vec<usize>>,
 }
 
 impl Prefixes {
     pub(super) fn new() -> Self {
         let mut pairs = Box::new([0u64; 1024]);
-        for Form(prefix, ..) in FORMS {
+        let mut forms = vec![Vec::new(); 256];
+        for (index, Form(prefix, ..)) in FORMS.iter().enumerate() {
             let bytes = prefix.as_bytes();
+            forms[usize::from(bytes[0])].push(index);
             let pair = usize::from(bytes[0]) << 8 | usize::from(bytes[1]);
             pairs[pair >> 6] |= 1 << (pair & 63);
         }
         let pair = usize::from(b'e') << 8 | usize::from(b'y');
         pairs[pair >> 6] |= 1 << (pair & 63);
-        Self { pairs }
+        Self { pairs, forms }
     }
 
     pub(super) fn may_begin(&self, first: u8, second: u8) -> bool {
@@ -181,25 +187,39 @@ impl Prefixes {
 }
 
 /// The token or JWT that begins at `start`.
-pub(super) fn token(text: &Text<'_>, start: usize) -> Option<Found> {
+pub(super) fn token(text: &Text<'_>, start: usize, prefixes: &Prefixes) -> Option<Found> {
     let rest = &text.bytes()[start..];
     if rest.starts_with(b"ey") {
         return jwt(text, start);
     }
-    for Form(prefix, alphabet, lengths) in FORMS {
-        if !rest.starts_with(prefix.as_bytes()) {
+    let third = text.byte(start + 2);
+    for index in &prefixes.forms[usize::from(text.byte(start))] {
+        let Form(prefix, alphabet, lengths) = &FORMS[*index];
+        let differs = prefix.as_bytes().get(2).is_some_and(|byte| *byte != third);
+        if differs || !rest.starts_with(prefix.as_bytes()) {
             continue;
         }
         let tail = &rest[prefix.len()..rest.len().min(prefix.len() + TOKEN_BYTES_MAX)];
-        let mut len = tail.iter().position(|b| !alphabet.has(*b)).unwrap_or(tail.len());
+        let mut len = tail
+            .iter()
+            .position(|b| !alphabet.has(*b))
+            .unwrap_or(tail.len());
         while len > 0 && matches!(tail[len - 1], b'.' | b'-') {
             len -= 1;
         }
         let end = start + prefix.len() + len;
         let whole = !text.byte(end).is_ascii_alphanumeric();
         if whole && lengths.contains(&len) && is_random(&tail[..len]) {
-            let class = if *prefix == "AGE-SECRET-KEY-1" { Class::PrivateKey } else { Class::ApiKey };
-            return Some(Found { class, span: start..end, by_context: false });
+            let class = if *prefix == "AGE-SECRET-KEY-1" {
+                Class::PrivateKey
+            } else {
+                Class::ApiKey
+            };
+            return Some(Found {
+                class,
+                span: start..end,
+                by_context: false,
+            });
         }
     }
     None
@@ -210,19 +230,27 @@ pub(super) fn parted(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let rest = &text.bytes()[word.end..];
     let run = |alphabet: Alphabet, from: usize, most: usize| {
         let part = &rest[from.min(rest.len())..rest.len().min(from + most)];
-        part.iter().position(|b| !alphabet.has(*b)).unwrap_or(part.len())
+        part.iter()
+            .position(|b| !alphabet.has(*b))
+            .unwrap_or(part.len())
     };
     let found = |len: usize| {
         let span = word.start..word.end + len;
         let whole = !text.byte(span.end).is_ascii_alphanumeric();
-        whole.then_some(Found { class: Class::ApiKey, span, by_context: false })
+        whole.then_some(Found {
+            class: Class::ApiKey,
+            span,
+            by_context: false,
+        })
     };
     match rest.first() {
         Some(b':') if (8..=10).contains(&word.len()) => {
             let len = run(Base64Url, 1, 40);
             (len == 35 && rest[1..].starts_with(b"AA")).then(|| found(1 + len))?
         }
-        Some(b'.') if (23..=28).contains(&word.len()) && matches!(text.byte(word.start), b'M'..=b'O') => {
+        Some(b'.')
+            if (23..=28).contains(&word.len()) && matches!(text.byte(word.start), b'M'..=b'O') =>
+        {
             let middle = run(Base64Url, 1, 8);
             let last = run(Base64Url, middle + 2, 46);
             let shaped = middle == 6 && rest.get(7) == Some(&b'.') && (27..=45).contains(&last);
@@ -236,9 +264,12 @@ pub(super) fn parted(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
 /// Whether a token has enough different characters to be one, and not a stand-in such as `xxxx`.
 fn is_random(tail: &[u8]) -> bool {
     const DISTINCT_MIN: u32 = 7;
-    let seen = tail.iter().fold(0u128, |seen, byte| seen | 1 << (byte & 127));
+    let seen = tail
+        .iter()
+        .fold(0u128, |seen, byte| seen | 1 << (byte & 127));
     let stand_in = |word: &[u8]| {
-        tail.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
+        tail.windows(word.len())
+            .any(|window| window.eq_ignore_ascii_case(word))
     };
     seen.count_ones() >= DISTINCT_MIN.min(u32::try_from(tail.len() / 2).unwrap_or(DISTINCT_MIN))
         && !stand_in(b"your")
@@ -257,7 +288,10 @@ fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
     }
     let part = |from: usize| {
         let rest = &bytes[from.min(bytes.len())..bytes.len().min(from + PART_BYTES_MAX)];
-        from + rest.iter().position(|b| !Base64Url.has(*b)).unwrap_or(rest.len())
+        from + rest
+            .iter()
+            .position(|b| !Base64Url.has(*b))
+            .unwrap_or(rest.len())
     };
     let header = part(start);
     if header - start < HEADER_BYTES_MIN || text.byte(header) != b'.' {
@@ -273,8 +307,13 @@ fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
         (end, parts) = (next, parts + 1);
     }
     let decoded = URL_SAFE_NO_PAD.decode(&bytes[start..header]).ok()?;
-    let object = decoded.first() == Some(&b'{') && decoded.windows(5).any(|window| window == b"\"alg\"");
-    (object && parts >= 3).then_some(Found { class: Class::Jwt, span: start..end, by_context: false })
+    let object =
+        decoded.first() == Some(&b'{') && decoded.windows(5).any(|window| window == b"\"alg\"");
+    (object && parts >= 3).then_some(Found {
+        class: Class::Jwt,
+        span: start..end,
+        by_context: false,
+    })
 }
 
 /// A private key in armour whose first dashes are at `start`.
@@ -296,8 +335,8 @@ pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
         match bytes[at] {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' | b'=' => chars += 1,
             // Lines may be folded, quoted, escaped or indented; armour may have headers.
-            b' ' | b'\n' | b'\r' | b'\t' | b'\\' | b'-' | b',' | b':' | b'.' | b'>' | b'"' | b'\'' | b'#'
-            | b'*' | b'|' | b'_' | b'<' | b'(' | b')' | b'@' => {}
+            b' ' | b'\n' | b'\r' | b'\t' | b'\\' | b'-' | b',' | b':' | b'.' | b'>' | b'"'
+            | b'\'' | b'#' | b'*' | b'|' | b'_' | b'<' | b'(' | b')' | b'@' => {}
             _ => break,
         }
         at += 1;
@@ -311,5 +350,9 @@ pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
     } else {
         at
     };
-    Some(Found { class: Class::PrivateKey, span: start..end, by_context: false })
+    Some(Found {
+        class: Class::PrivateKey,
+        span: start..end,
+        by_context: false,
+    })
 }

@@ -76,7 +76,10 @@ impl<'k> Sink<'k> {
         for found in self.matches(text, Names::default()) {
             self.counts[found.class] += 1;
         }
-        Some(Edit { span: 0..text.len(), with })
+        Some(Edit {
+            span: 0..text.len(),
+            with,
+        })
     }
 
     /// Counts what is in `text` and says what is to be masked.
@@ -90,7 +93,10 @@ impl<'k> Sink<'k> {
             }
             if found.action == ScanAction::Redact {
                 let with = self.masked(found.class, value);
-                edits.push(Edit { span: found.span, with });
+                edits.push(Edit {
+                    span: found.span,
+                    with,
+                });
             }
         }
         edits
@@ -134,20 +140,37 @@ impl<'k> Sink<'k> {
         let mut matches = Vec::new();
         if text.len() >= TEXT_BYTES_MIN && !self.rules.wanted.classes.is_empty() {
             let looked_at = Text::new(text, names, self.known);
-            search(&looked_at, self.rules.wanted, &self.compiled.prefixes, &mut self.found);
+            search(
+                &looked_at,
+                self.rules.wanted,
+                &self.compiled.prefixes,
+                &mut self.found,
+            );
             for found in self.found.drain(..) {
                 let class = found.class.index();
                 let action = self.rules.actions[class];
                 if action != ScanAction::Off {
-                    matches.push(Match { class, span: found.span, action, by_context: found.by_context });
+                    matches.push(Match {
+                        class,
+                        span: found.span,
+                        action,
+                        by_context: found.by_context,
+                    });
                 }
             }
         }
         for class in &self.rules.custom {
             let action = self.rules.actions[*class];
             let spans = self.compiled.patterns[*class - Class::ALL.len()].find_iter(text);
-            let spans = spans.map(|found| found.range()).filter(|span| !span.is_empty());
-            matches.extend(spans.map(|span| Match { class: *class, span, action, by_context: false }));
+            let spans = spans
+                .map(|found| found.range())
+                .filter(|span| !span.is_empty());
+            matches.extend(spans.map(|span| Match {
+                class: *class,
+                span,
+                action,
+                by_context: false,
+            }));
         }
         matches.retain(|found| !self.is_harmless(text, &found.span));
         join(matches)
@@ -179,7 +202,9 @@ impl<'k> Sink<'k> {
 
 /// A value without what may be written differently each time.
 pub(super) fn allowed_form(value: &str) -> String {
-    let kept = value.chars().filter(|c| !c.is_whitespace() && !matches!(c, '-' | '(' | ')'));
+    let kept = value
+        .chars()
+        .filter(|c| !c.is_whitespace() && !matches!(c, '-' | '(' | ')'));
     kept.flat_map(char::to_lowercase).collect()
 }
 

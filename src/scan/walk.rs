@@ -234,8 +234,16 @@ impl<'a> Walk<'a, '_, '_> {
     /// Redacts the keys of `frame`, each to one that the object does not have yet.
     fn rename(&mut self, frame: &Frame) {
         let mut taken: HashSet<String> = HashSet::new();
-        let renamed: HashSet<usize> = frame.edited_keys.iter().map(|(span, _)| span.start).collect();
-        for key in frame.keys.iter().filter(|key| !renamed.contains(&key.start)) {
+        let renamed: HashSet<usize> = frame
+            .edited_keys
+            .iter()
+            .map(|(span, _)| span.start)
+            .collect();
+        for key in frame
+            .keys
+            .iter()
+            .filter(|key| !renamed.contains(&key.start))
+        {
             taken.insert(self.decoded(key).into_owned());
         }
         let mut next: HashMap<String, usize> = HashMap::new();
@@ -268,7 +276,11 @@ impl<'a> Walk<'a, '_, '_> {
         }
         let view = View::of_json(&self.json[inner.clone()]);
         let (own, parent, sibling) = self.names();
-        let names = Names { own: &own, parent: &parent, sibling: &sibling };
+        let names = Names {
+            own: &own,
+            parent: &parent,
+            sibling: &sibling,
+        };
         let edits = text(&view.text, names, self.sink, self.nested);
         if edits.is_empty() {
             return;
@@ -293,9 +305,16 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         }
         let (own, parent, sibling) = self.names();
-        let names = Names { own: &own, parent: &parent, sibling: &sibling };
+        let names = Names {
+            own: &own,
+            parent: &parent,
+            sibling: &sibling,
+        };
         if let Some(with) = self.sink.number(written, names) {
-            self.changes.edits.push(Edit { span: span.clone(), with });
+            self.changes.edits.push(Edit {
+                span: span.clone(),
+                with,
+            });
             self.leaf(&span);
         }
     }
@@ -305,7 +324,8 @@ impl<'a> Walk<'a, '_, '_> {
     fn blob(&mut self, mime: &str, span: &Range<usize>) {
         let inner = span.start + 1..span.end - 1;
         let view = View::of_json(&self.json[inner.clone()]);
-        let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_');
+        let base64 =
+            |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_');
         if mime.is_empty() || !view.text.bytes().all(base64) {
             self.value(span);
             return;
@@ -318,7 +338,10 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         };
         if let Some(with) = self.content(&content) {
-            self.changes.edits.push(Edit { span: inner, with: STANDARD.encode(with) });
+            self.changes.edits.push(Edit {
+                span: inner,
+                with: STANDARD.encode(with),
+            });
             self.leaf(span);
         }
     }
@@ -351,7 +374,11 @@ impl<'a> Walk<'a, '_, '_> {
                 pointer.push_str(&frame.index.to_string());
             }
         }
-        self.changes.leaves.push(Leaf { pointer, span: span.clone(), key: false });
+        self.changes.leaves.push(Leaf {
+            pointer,
+            span: span.clone(),
+            key: false,
+        });
     }
 
     /// The key of the next value, that of what is around it, and what a sibling calls it.
@@ -362,11 +389,24 @@ impl<'a> Walk<'a, '_, '_> {
         let (own, parent) = if frame.object {
             (self.decoded(&frame.key), self.decoded(&frame.name))
         } else {
-            let outer = self.frames.iter().rev().nth(1).map_or(0..0, |outer| outer.name.clone());
+            let outer = self
+                .frames
+                .iter()
+                .rev()
+                .nth(1)
+                .map_or(0..0, |outer| outer.name.clone());
             (self.decoded(&frame.key), self.decoded(&outer))
         };
-        let own = if own.is_empty() { self.root.own.into() } else { own };
-        let parent = if parent.is_empty() { self.root.own.into() } else { parent };
+        let own = if own.is_empty() {
+            self.root.own.into()
+        } else {
+            own
+        };
+        let parent = if parent.is_empty() {
+            self.root.own.into()
+        } else {
+            parent
+        };
         (own, parent, self.decoded(&frame.sibling))
     }
 
@@ -398,16 +438,35 @@ pub(super) fn applied(text: &str, edits: &[Edit]) -> String {
 fn is_naming(key: &[u8]) -> bool {
     matches!(
         key,
-        b"type" | b"kind" | b"label" | b"name" | b"system" | b"field" | b"key" | b"property" | b"attribute"
-            | b"use" | b"title" | b"category" | b"code" | b"fieldName" | b"field_name" | b"idType" | b"id_type"
-            | b"documentType" | b"document_type"
+        b"type"
+            | b"kind"
+            | b"label"
+            | b"name"
+            | b"system"
+            | b"field"
+            | b"key"
+            | b"property"
+            | b"attribute"
+            | b"use"
+            | b"title"
+            | b"category"
+            | b"code"
+            | b"fieldName"
+            | b"field_name"
+            | b"idType"
+            | b"id_type"
+            | b"documentType"
+            | b"document_type"
     )
 }
 
 /// Where the string that begins at `at` ends, its quote included.
 fn string_end(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
-    while let Some(found) = json.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+    while let Some(found) = json
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
         if json[at + found] == b'"' {
             return at + found + 1;
         }
@@ -418,5 +477,8 @@ fn string_end(json: &[u8], at: usize) -> usize {
 
 fn number_end(json: &[u8], at: usize) -> usize {
     let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
-    json[at..].iter().position(|b| !part(b)).map_or(json.len(), |len| at + len)
+    json[at..]
+        .iter()
+        .position(|b| !part(b))
+        .map_or(json.len(), |len| at + len)
 }

@@ -17,6 +17,7 @@ pub mod proxy;
 pub mod backend;
 pub mod governance;
 pub mod router;
+pub mod scan;
 
 pub mod catalog;
 pub mod session;

@@ -1,0 +1,165 @@
+//! The built-in classes and country packs, by the names that configs use.
+
+/// A built-in class of data, in alphabetical order of its name.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Class {
+    ApiKey,
+    Credential,
+    CreditCard,
+    DateOfBirth,
+    Email,
+    Iban,
+    IpAddress,
+    Jwt,
+    NationalId,
+    Passport,
+    Phone,
+    PrivateKey,
+    UsSsn,
+}
+
+impl Class {
+    pub(super) const ALL: [Self; 13] = [
+        Self::ApiKey,
+        Self::Credential,
+        Self::CreditCard,
+        Self::DateOfBirth,
+        Self::Email,
+        Self::Iban,
+        Self::IpAddress,
+        Self::Jwt,
+        Self::NationalId,
+        Self::Passport,
+        Self::Phone,
+        Self::PrivateKey,
+        Self::UsSsn,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::ApiKey => "api_key",
+            Self::Credential => "credential",
+            Self::CreditCard => "credit_card",
+            Self::DateOfBirth => "date_of_birth",
+            Self::Email => "email",
+            Self::Iban => "iban",
+            Self::IpAddress => "ip_address",
+            Self::Jwt => "jwt",
+            Self::NationalId => "national_id",
+            Self::Passport => "passport",
+            Self::Phone => "phone",
+            Self::PrivateKey => "private_key",
+            Self::UsSsn => "us_ssn",
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// A set of built-in classes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Classes(u32);
+
+impl Classes {
+    pub(super) const fn has(self, class: Class) -> bool {
+        self.0 & class.bit() != 0
+    }
+
+    pub(super) const fn has_any(self, classes: &[Class]) -> bool {
+        let mut at = 0;
+        while at < classes.len() {
+            if self.has(classes[at]) {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) const fn with(self, class: Class) -> Self {
+        Self(self.0 | class.bit())
+    }
+}
+
+/// A country that has a pack of national numbers, in alphabetical order of its ISO 3166 code.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Country {
+    Au,
+    Br,
+    Ca,
+    Ch,
+    De,
+    Es,
+    Fr,
+    Gb,
+    In,
+    It,
+    Nl,
+    Pl,
+    Us,
+}
+
+impl Country {
+    pub(super) const ALL: [Self; 13] = [
+        Self::Au,
+        Self::Br,
+        Self::Ca,
+        Self::Ch,
+        Self::De,
+        Self::Es,
+        Self::Fr,
+        Self::Gb,
+        Self::In,
+        Self::It,
+        Self::Nl,
+        Self::Pl,
+        Self::Us,
+    ];
+
+    pub(super) const fn code(self) -> &'static str {
+        match self {
+            Self::Au => "au",
+            Self::Br => "br",
+            Self::Ca => "ca",
+            Self::Ch => "ch",
+            Self::De => "de",
+            Self::Es => "es",
+            Self::Fr => "fr",
+            Self::Gb => "gb",
+            Self::In => "in",
+            Self::It => "it",
+            Self::Nl => "nl",
+            Self::Pl => "pl",
+            Self::Us => "us",
+        }
+    }
+}
+
+/// A set of countries.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Countries(u16);
+
+impl Countries {
+    pub(super) fn all() -> Self {
+        Country::ALL.into_iter().fold(Self(0), Self::with)
+    }
+
+    pub(super) const fn has(self, country: Country) -> bool {
+        self.0 & (1 << country as u16) != 0
+    }
+
+    #[must_use]
+    pub(super) const fn with(self, country: Country) -> Self {
+        Self(self.0 | (1 << country as u16))
+    }
+}

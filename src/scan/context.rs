@@ -1,0 +1,548 @@
+//! What stands around a candidate: the words before and after it, the keys above it, its column.
+//!
+//! Numbers seldom say what they are; their surroundings do. All windows are bounded, so that a
+//! look around costs the same wherever it happens.
+
+use std::{
+    cell::{Cell, OnceCell},
+    collections::HashSet,
+    ops::Range,
+};
+
+use super::lexicon::{self, Hints, PHRASE_WORDS_MAX};
+
+/// Bytes before a candidate that may say something about it.
+const BEFORE_BYTES_MAX: usize = 72;
+/// Bytes after a candidate that may.
+const AFTER_BYTES_MAX: usize = 40;
+/// Longest text that a key which names something else speaks for, bytes: longer ones are prose.
+const VALUE_BYTES_MAX: usize = 64;
+/// Longest first line that is read as the header of a table, bytes.
+const HEADER_BYTES_MAX: usize = 4096;
+/// Columns of a table that are told apart.
+const COLUMNS_MAX: usize = 64;
+
+/// One text to search, with what is known about where it stands.
+#[derive(Debug)]
+pub(super) struct Text<'a> {
+    pub(super) text: &'a str,
+    /// Values that other parts of the same message say are sensitive.
+    pub(super) known: Option<&'a HashSet<String>>,
+    pub(super) names: Names<'a>,
+    keys: OnceCell<Hints>,
+    columns: OnceCell<Option<Columns>>,
+    /// The last answer of [`Text::ahead`]: several readings of a number begin at one place.
+    last_ahead: Cell<Option<(usize, Hints, Hints)>>,
+}
+
+/// The names above a text in its document, decoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Names<'a> {
+    /// The key of the value itself.
+    pub(super) own: &'a str,
+    /// The key of the object or array around it.
+    pub(super) parent: &'a str,
+    /// What a sibling such as `"type": "phone"` calls it.
+    pub(super) sibling: &'a str,
+}
+
+/// What the surroundings of one candidate say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    /// What names the value itself: its key, its column, the words right before it.
+    pub(super) strong: Hints,
+    /// Everything within reach, the former included.
+    pub(super) near: Hints,
+}
+
+impl Around {
+    /// Whether the value is named as something else than `wanted`.
+    pub(super) fn says_other(self, wanted: Hints) -> bool {
+        self.strong.any(Hints::OTHER.and(Hints::VERSION)) && !self.strong.any(wanted)
+    }
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a HashSet<String>>) -> Self {
+        Self {
+            text,
+            known,
+            names,
+            keys: OnceCell::new(),
+            columns: OnceCell::new(),
+            last_ahead: Cell::new(None),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.text.as_bytes()
+    }
+
+    /// The byte at `at`; zero outside of the text.
+    pub(super) fn byte(&self, at: usize) -> u8 {
+        self.bytes().get(at).copied().unwrap_or(0)
+    }
+
+    /// The byte before `at`; zero at the start.
+    pub(super) fn before(&self, at: usize) -> u8 {
+        at.checked_sub(1).map_or(0, |before| self.byte(before))
+    }
+
+    /// What the surroundings of `span` say.
+    pub(super) fn around(&self, span: &Range<usize>) -> Around {
+        let end = floor(self.text, (span.end + AFTER_BYTES_MAX).min(self.text.len()));
+        let (strong, before) = self.ahead(span.start);
+        let mut words = Words::default();
+        words.fold(&self.text[span.end..end.max(span.end)]);
+        let after = words.all().without(Hints::OTHER.and(Hints::VERSION));
+        Around {
+            strong,
+            near: strong.and(before).and(after),
+        }
+    }
+
+    /// What names a value that begins at `at`, and what all the words before it say.
+    pub(super) fn ahead(&self, at: usize) -> (Hints, Hints) {
+        if let Some((known, strong, before)) = self.last_ahead.get()
+            && known == at
+        {
+            return (strong, before);
+        }
+        let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        let mut words = Words::default();
+        words.fold(&self.text[start..at]);
+        if start > 0 && !is_boundary(self.before(start)) {
+            words.drop_first();
+        }
+        let strong = words.tight().and(self.named(at));
+        let before = words.all();
+        self.last_ahead.set(Some((at, strong, before)));
+        (strong, before)
+    }
+
+    /// What keys and columns say of a value at `at`.
+    pub(super) fn named(&self, at: usize) -> Hints {
+        self.keys().and(self.column(at))
+    }
+
+    /// What the keys above the text say.
+    pub(super) fn keys(&self) -> Hints {
+        *self.keys.get_or_init(|| {
+            let own = self.own_key();
+            let parent = name(self.names.parent).without(Hints::OTHER.and(Hints::VERSION));
+            let sibling = name(self.names.sibling);
+            let named = if own.is_none() || own.any(Hints::REACH) {
+                own.and(parent).and(sibling)
+            } else {
+                own
+            };
+            if self.text.len() > VALUE_BYTES_MAX {
+                named.without(Hints::OTHER.and(Hints::VERSION))
+            } else {
+                named
+            }
+        })
+    }
+
+    /// What the key of the text itself says.
+    pub(super) fn own_key(&self) -> Hints {
+        name(self.names.own)
+    }
+
+    fn column(&self, at: usize) -> Hints {
+        let columns = self.columns.get_or_init(|| Columns::of(self.text));
+        columns
+            .as_ref()
+            .map_or(Hints::NONE, |columns| columns.at(self.text, at))
+    }
+}
+
+/// What a name such as `billingPhone` or `date_of_birth` says.
+pub(super) fn name(name: &str) -> Hints {
+    if name.is_empty() {
+        return Hints::NONE;
+    }
+    let mut words = Words::default();
+    words.fold(&name[..floor(name, name.len().min(BEFORE_BYTES_MAX))]);
+    words.named()
+}
+
+/// What the last word of `name`, or the phrase it ends, says; digits after it say nothing.
+pub(super) fn ending(name: &str) -> Hints {
+    let mut words = Words::default();
+    words.fold(name);
+    let numeric = |word: usize| {
+        words
+            .phrase(word, word + 1)
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+    };
+    let end = (0..words.count)
+        .rev()
+        .find(|word| !numeric(*word))
+        .map_or(0, |last| last + 1);
+    let phrases = (end.saturating_sub(PHRASE_WORDS_MAX)..end)
+        .map(|start| lexicon::phrase(words.phrase(start, end)));
+    let compound = if end > 0 {
+        lexicon::compound(words.phrase(end - 1, end))
+    } else {
+        Hints::NONE
+    };
+    phrases.fold(compound, Hints::and)
+}
+
+/// The header of a table whose cells are parted by one character.
+#[derive(Debug)]
+struct Columns {
+    separator: u8,
+    hints: Vec<Hints>,
+    /// Where the header ends.
+    end: usize,
+}
+
+impl Columns {
+    /// Reads the first line of `text`, when more follow and it looks like a header.
+    fn of(text: &str) -> Option<Self> {
+        let head = &text.as_bytes()[..text.len().min(HEADER_BYTES_MAX)];
+        let end = memchr::memchr(b'\n', head)?;
+        let line = text.get(..end)?;
+        if line
+            .bytes()
+            .any(|b| b.is_ascii_digit() || matches!(b, b'{' | b'"' | b':'))
+            && !line.contains("\",\"")
+        {
+            return None;
+        }
+        let count = |separator: &u8| line.bytes().filter(|b| b == separator).count();
+        let separator = [b'\t', b'|', b';', b',']
+            .into_iter()
+            .find(|s| count(s) > 0)?;
+        let cells = line.split(char::from(separator)).take(COLUMNS_MAX);
+        let hints: Vec<Hints> = cells.map(|cell| name(cell.trim())).collect();
+        Some(Self {
+            separator,
+            hints,
+            end,
+        })
+    }
+
+    /// What the header says of the cell at `at`; nothing in lines too long to be rows.
+    fn at(&self, text: &str, at: usize) -> Hints {
+        const ROW_BYTES_MAX: usize = 512;
+        if at <= self.end {
+            return Hints::NONE;
+        }
+        let start = at.saturating_sub(ROW_BYTES_MAX);
+        let before = &text.as_bytes()[start..at];
+        let Some(newline) = memchr::memrchr(b'\n', before) else {
+            return Hints::NONE;
+        };
+        let row = &before[newline + 1..];
+        let mut quoted = false;
+        let column = row
+            .iter()
+            .filter(|byte| {
+                quoted ^= **byte == b'"';
+                **byte == self.separator && !quoted
+            })
+            .count();
+        self.hints.get(column).copied().unwrap_or_default()
+    }
+}
+
+/// Words as the lexicon has them, parted by one space.
+#[derive(Debug)]
+struct Words {
+    text: [u8; Self::BYTES_MAX],
+    len: usize,
+    starts: [u8; Self::WORDS_MAX],
+    count: usize,
+    /// The first word of the clause that the text ends in.
+    clause: usize,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            text: [0; Self::BYTES_MAX],
+            len: 0,
+            starts: [0; Self::WORDS_MAX],
+            count: 0,
+            clause: 0,
+        }
+    }
+}
+
+/// The kind of the character that a fold has seen last.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Last {
+    Digit,
+    Lower,
+    None,
+    Upper,
+}
+
+impl Words {
+    const BYTES_MAX: usize = 160;
+    const WORDS_MAX: usize = 40;
+    /// Words before a value that still name it.
+    const TIGHT_WORDS: usize = 5;
+
+    fn fold(&mut self, text: &str) {
+        let mut last = Last::None;
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                'a'..='z' => {
+                    self.letter(c as u8, last == Last::None || last == Last::Digit);
+                    last = Last::Lower;
+                }
+                'A'..='Z' => {
+                    // `IPAddress` is two words, and so is `phoneNumber`.
+                    let next_is_lower = chars.peek().is_some_and(char::is_ascii_lowercase);
+                    let starts = last != Last::Upper || next_is_lower && self.last_len() > 0;
+                    self.letter(c.to_ascii_lowercase() as u8, starts);
+                    last = Last::Upper;
+                }
+                '0'..='9' => {
+                    self.letter(c as u8, last != Last::Digit);
+                    last = Last::Digit;
+                }
+                _ if c.is_alphabetic() => {
+                    let starts = last == Last::None || last == Last::Digit;
+                    for (at, letter) in unaccented(c).bytes().enumerate() {
+                        self.letter(letter, starts && at == 0);
+                    }
+                    last = if c.is_uppercase() {
+                        Last::Upper
+                    } else {
+                        Last::Lower
+                    };
+                }
+                _ => {
+                    if self.ends_clause(c, chars.peek().copied()) {
+                        self.clause = self.count;
+                    }
+                    last = Last::None;
+                }
+            }
+        }
+    }
+
+    /// Whether `c`, followed by `next`, parts what is said of one thing from what is said of another.
+    fn ends_clause(&self, c: char, next: Option<char>) -> bool {
+        const ABBREVIATION_BYTES_MAX: usize = 4;
+        match c {
+            ',' | ';' | '\n' | '|' | '<' | '&' | '?' | '!' | '\t' | '{' | '}' => true,
+            '.' => next.is_none_or(char::is_whitespace) && self.last_len() > ABBREVIATION_BYTES_MAX,
+            _ => false,
+        }
+    }
+
+    fn letter(&mut self, letter: u8, starts: bool) {
+        if starts {
+            if self.len > 0 && self.len < Self::BYTES_MAX {
+                self.text[self.len] = b' ';
+                self.len += 1;
+            }
+            if self.count == Self::WORDS_MAX || self.len + 1 >= Self::BYTES_MAX {
+                self.shift();
+            }
+            self.starts[self.count] = u8::try_from(self.len).expect("BYTES_MAX is below 256");
+            self.count += 1;
+        }
+        if self.len < Self::BYTES_MAX {
+            self.text[self.len] = letter;
+            self.len += 1;
+        }
+    }
+
+    /// Forgets everything, when there is more than fits: the words close by are what counts.
+    fn shift(&mut self) {
+        (self.len, self.count, self.clause) = (0, 0, 0);
+    }
+
+    fn drop_first(&mut self) {
+        if self.count > 0 {
+            self.starts.copy_within(1..self.count, 0);
+            self.count -= 1;
+            self.clause = self.clause.saturating_sub(1);
+        }
+    }
+
+    fn last_len(&self) -> usize {
+        match self.count {
+            0 => 0,
+            count => self.len - usize::from(self.starts[count - 1]),
+        }
+    }
+
+    /// The words from `first` up to `end`, parted by spaces.
+    fn phrase(&self, first: usize, end: usize) -> &str {
+        let start = usize::from(self.starts[first]);
+        let stop = if end < self.count {
+            usize::from(self.starts[end]) - 1
+        } else {
+            self.len
+        };
+        std::str::from_utf8(&self.text[start..stop]).expect("only ASCII is folded")
+    }
+
+    /// What the words from `first` on say.
+    fn hints(&self, first: usize) -> Hints {
+        let mut found = Hints::NONE;
+        for start in first..self.count {
+            let word = self.phrase(start, start + 1);
+            if word.as_bytes().first().is_none_or(u8::is_ascii_digit) {
+                continue;
+            }
+            let entry = lexicon::entry(word);
+            found = found.and(entry.hints);
+            if entry.hints.is_none() {
+                found = found.and(lexicon::compound(word));
+            }
+            if entry.begins_phrase {
+                for end in start + 2..=(start + PHRASE_WORDS_MAX).min(self.count) {
+                    found = found.and(lexicon::phrase(self.phrase(start, end)));
+                }
+            }
+        }
+        found
+    }
+
+    fn all(&self) -> Hints {
+        self.hints(0).without(Hints::TAIL)
+    }
+
+    /// What the words right before a value say: a label, unless another number lies between.
+    fn tight(&self) -> Hints {
+        let numeric = |word: usize| {
+            self.phrase(word, word + 1)
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+        };
+        let after_number = (0..self.count)
+            .rev()
+            .find(|word| numeric(*word))
+            .map_or(0, |n| n + 1);
+        let first = self
+            .clause
+            .max(after_number)
+            .max(self.count.saturating_sub(Self::TIGHT_WORDS));
+        // In a sentence many a small word stands before a value: only `id` and the like turn it.
+        self.tail(first, Hints::OTHER)
+    }
+
+    fn named(&self) -> Hints {
+        self.tail(0, Hints::TAIL)
+    }
+
+    /// What the words from `first` on say, when a last word such as `id`, which says all of
+    /// `turning`, may turn their meaning.
+    fn tail(&self, first: usize, turning: Hints) -> Hints {
+        let found = self.hints(first);
+        let mut last = self.count;
+        while last > first
+            && self
+                .phrase(last - 1, last)
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+        {
+            last -= 1;
+        }
+        let word = if last > first {
+            lexicon::phrase(self.phrase(last - 1, last))
+        } else {
+            Hints::NONE
+        };
+        if !word.any(Hints::TAIL) || !word.any(turning) {
+            return found.without(Hints::TAIL);
+        }
+        let turned = [
+            Hints::PHONE,
+            Hints::REACH,
+            Hints::CARD,
+            Hints::IP,
+            Hints::BIRTH,
+        ]
+        .into_iter()
+        .chain([Hints::PASSWORD, Hints::TOKEN, Hints::TAIL])
+        .fold(found, Hints::without);
+        turned.and(Hints::OTHER)
+    }
+}
+
+/// A letter of Latin script without its accent; other letters as something no word has.
+fn unaccented(c: char) -> &'static str {
+    match c {
+        'à'..='å' | 'À'..='Å' | 'ą' | 'Ą' | 'ā' => "a",
+        'æ' | 'Æ' => "ae",
+        'ç' | 'Ç' | 'ć' | 'Ć' | 'č' => "c",
+        'è'..='ë' | 'È'..='Ë' | 'ę' | 'Ę' | 'ē' => "e",
+        'ì'..='ï' | 'Ì'..='Ï' => "i",
+        'ł' | 'Ł' => "l",
+        'ñ' | 'Ñ' | 'ń' | 'Ń' => "n",
+        'ò'..='ö' | 'Ò'..='Ö' | 'ø' | 'Ø' => "o",
+        'ś' | 'Ś' | 'š' => "s",
+        'ß' => "ss",
+        'ù'..='ü' | 'Ù'..='Ü' => "u",
+        'ý' | 'ÿ' => "y",
+        'ź' | 'ż' | 'Ź' | 'Ż' | 'ž' => "z",
+        'º' => "o",
+        _ => "~",
+    }
+}
+
+fn is_boundary(byte: u8) -> bool {
+    !byte.is_ascii_alphanumeric() && byte < 0x80
+}
+
+/// The start of the character that `at` lies in.
+pub(super) fn floor(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_their_values_are() {
+        let check = |text: &str, expect: Hints| assert_eq!(name(text), expect, "{text}");
+        check("phone", Hints::PHONE);
+        check("billingPhone2", Hints::PHONE);
+        check("HOME_PHONE", Hints::PHONE);
+        check("dateOfBirth", Hints::BIRTH);
+        check("date_of_birth", Hints::BIRTH);
+        check("clientIPAddress", Hints::IP);
+        check("phone_number_id", Hints::OTHER);
+        check("colour", Hints::OTHER);
+        check("weather", Hints::NONE);
+    }
+
+    #[test]
+    fn the_words_before_a_value_name_it() {
+        let check = |before: &str, wanted: Hints, strong: bool, near: bool| {
+            let text = format!("{before}12345");
+            let at = before.len();
+            let around = Text::new(&text, Names::default(), None);
+            let around = around.around(&(at..at + 5));
+            assert_eq!(around.strong.any(wanted), strong, "{before} strong");
+            assert_eq!(around.near.any(wanted), near, "{before} near");
+        };
+        check("Téléphone : ", Hints::PHONE, true, true);
+        check("phone, then ", Hints::PHONE, false, true);
+        check("phone 99 ", Hints::PHONE, false, true);
+        check("Order no. ", Hints::OTHER, true, true);
+        check("microphone ", Hints::PHONE, false, false);
+        check(
+            &format!("phone{}", " ".repeat(90)),
+            Hints::PHONE,
+            false,
+            false,
+        );
+    }
+}

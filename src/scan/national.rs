@@ -1,0 +1,694 @@
+//! National identity numbers of the country packs, and passports.
+//!
+//! A number counts by itself when its shape and check digits leave little doubt; else the
+//! surroundings must name it. Each rule says which.
+
+use std::ops::Range;
+
+use super::{
+    checksum::{ean13, luhn, mod11_10, mod97, verhoeff, weighted},
+    class::{Class, Country},
+    context::Text,
+    lexicon::Hints,
+    number::{Number, Separator},
+    search::{Found, Wanted},
+};
+
+/// What a value needs besides its shape.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Needs {
+    /// A name nearby.
+    Name,
+    /// Only that nothing calls it something else.
+    Nothing,
+}
+
+/// An identity number of digits only.
+pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+    if !wanted.classes.has(Class::NationalId) || number.plus || number.paren {
+        return None;
+    }
+    let matching = Country::ALL
+        .into_iter()
+        .filter(|country| wanted.countries.has(*country))
+        .filter_map(|country| Some((country, digits_of(country, number)?)));
+    for (country, needs) in matching {
+        if let Some(by_context) =
+            holds(number.text, &number.span, country, needs, number.is_known())
+        {
+            let span = with_letter(number, country).unwrap_or_else(|| number.span.clone());
+            return Some(Found {
+                class: Class::NationalId,
+                span,
+                by_context,
+            });
+        }
+    }
+    None
+}
+
+/// An identity or passport number that is, or begins with, the letters and digits at `word`.
+pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Option<Found> {
+    const LETTERS_AND_DIGITS: std::ops::RangeInclusive<usize> = 1..=16;
+    if !LETTERS_AND_DIGITS.contains(&word.len()) || !stands_alone(text, word.start) {
+        return None;
+    }
+    if wanted.classes.has(Class::NationalId)
+        && let Some(found) =
+            Compact::read(text, word).and_then(|compact| national(text, &compact, wanted))
+    {
+        return Some(found);
+    }
+    if wanted.classes.has(Class::Passport) {
+        return passport(text, word);
+    }
+    None
+}
+
+fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found> {
+    let known = text
+        .known
+        .is_some_and(|k| k.contains(&text.text[compact.span.clone()]));
+    for country in Country::ALL
+        .into_iter()
+        .filter(|c| wanted.countries.has(*c))
+    {
+        let Some(needs) = letters_of(country, compact) else {
+            continue;
+        };
+        if let Some(by_context) = holds(text, &compact.span, country, needs, known) {
+            return Some(Found {
+                class: Class::NationalId,
+                span: compact.span.clone(),
+                by_context,
+            });
+        }
+    }
+    None
+}
+
+/// Whether the surroundings let a number of `country` be one: `Some` of whether only they say so.
+fn holds(
+    text: &Text<'_>,
+    span: &Range<usize>,
+    country: Country,
+    needs: Needs,
+    known: bool,
+) -> Option<bool> {
+    let names = Hints::of(country).and(Hints::IDENTITY);
+    let around = text.around(span);
+    let named = around.strong.any(names) || around.near.any(names) && !around.says_other(names);
+    match needs {
+        Needs::Name => (named || known).then_some(true),
+        Needs::Nothing => (named || !around.says_other(names.and(Hints::SSN))).then_some(false),
+    }
+}
+
+/// Whether the digits are a number of `country`.
+fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
+    let (digits, lens, separator) = (number.digits, number.lens, number.separator());
+    let bare = number.is_bare();
+    let spaced = separator == Some(Separator::Space);
+    let dashed = separator == Some(Separator::Dash);
+    let alone = |shape: bool| {
+        if shape && !number.crowded {
+            Needs::Nothing
+        } else {
+            Needs::Name
+        }
+    };
+    match (country, digits.len()) {
+        (Country::Au, 8 | 9) if bare || matches!(lens, [3, 3, 3] | [3, 3, 2] | [2, 3, 3]) => {
+            is_tfn(digits).then_some(Needs::Name)
+        }
+        (Country::Au, 10 | 11) if bare || lens.starts_with(&[4, 5, 1]) => {
+            is_medicare(digits).then_some(Needs::Name)
+        }
+        (Country::Br, 11) if bare || lens == [3, 3, 3, 2] => is_cpf(digits).then_some(alone(!bare)),
+        (Country::Br, 9) if bare || lens == [2, 3, 3, 1] => {
+            is_named_rg(number).then_some(Needs::Name)
+        }
+        (Country::Ca, 9) if bare || lens == [3, 3, 3] => {
+            (!matches!(digits[0], 0 | 8) && luhn(digits) || digits[0] == 0 && luhn(digits))
+                .then_some(Needs::Name)
+        }
+        (Country::Ch, 13) if bare || lens == [3, 4, 4, 2] => {
+            (digits.starts_with(&[7, 5, 6]) && ean13(digits)).then_some(alone(true))
+        }
+        (Country::De, 11) if bare || matches!(lens, [2, 3, 3, 3] | [3, 4, 4] | [2, 9]) => {
+            is_tax_id(digits).then_some(alone(lens == [2, 3, 3, 3]))
+        }
+        (Country::Es, 8) if bare || lens == [2, 3, 3] => {
+            with_letter(number, country).map(|_| Needs::Nothing)
+        }
+        (Country::Es, 12) if bare || matches!(lens, [2, 8, 2] | [2, 10]) => {
+            is_social_security_es(digits).then_some(Needs::Name)
+        }
+        (Country::Fr, 15) if bare || matches!(lens, [1, 2, 2, 2, 3, 3, 2] | [13, 2]) => {
+            is_nir(digits).then_some(alone(true))
+        }
+        (Country::Fr, 13) if bare || matches!(lens, [1, 2, 2, 2, 3, 3] | [2, 2, 3, 3, 3]) => {
+            (matches!(digits[0], 0..=3) && digits[2] <= 9).then_some(Needs::Name)
+        }
+        (Country::Fr, 12) if bare => Some(Needs::Name),
+        (Country::Gb, 10) if bare || lens == [3, 3, 4] => is_nhs(digits).then_some(Needs::Name),
+        (Country::In, 12) if bare || lens == [4, 4, 4] => {
+            (digits[0] >= 2 && verhoeff(digits)).then_some(alone(spaced || dashed))
+        }
+        (Country::Nl, 9) if bare || matches!(lens, [4, 2, 3] | [3, 3, 3]) => {
+            is_bsn(digits).then_some(Needs::Name)
+        }
+        (Country::Nl, 8) if bare => {
+            let mut padded = [0; 9];
+            padded[1..].copy_from_slice(digits);
+            is_bsn(&padded).then_some(Needs::Name)
+        }
+        (Country::Pl, 11) if bare => is_pesel(digits).then_some(Needs::Name),
+        (Country::Pl, 10) if bare || matches!(lens, [3, 3, 2, 2] | [3, 2, 2, 3]) => {
+            is_nip(digits).then_some(Needs::Name)
+        }
+        (Country::Us, 9) if bare || lens == [3, 2, 4] => {
+            let group = digits[3] * 10 + digits[4];
+            let itin = digits[0] == 9 && matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99);
+            itin.then_some(if dashed { Needs::Nothing } else { Needs::Name })
+        }
+        _ => None,
+    }
+}
+
+/// The Spanish DNI: eight digits and a check letter, which may be parted from them.
+fn with_letter(number: &Number<'_>, country: Country) -> Option<Range<usize>> {
+    if country != Country::Es || number.digits.len() != 8 {
+        return None;
+    }
+    let (text, end) = (number.text, number.span.end);
+    let at = if matches!(text.byte(end), b'-' | b' ') {
+        end + 1
+    } else {
+        end
+    };
+    let letter = text.byte(at);
+    let alone = !text.byte(at + 1).is_ascii_alphanumeric();
+    (alone && letter == dni_letter(value(number.digits))).then_some(number.span.start..at + 1)
+}
+
+/// A Spanish DNI whose letter a dash parts from it.
+pub(super) fn parted_letter(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+    let shape = number.is_bare() || number.lens == [2, 3, 3];
+    if !shape || !wanted.classes.has(Class::NationalId) || !wanted.countries.has(Country::Es) {
+        return None;
+    }
+    let span = with_letter(number, Country::Es)?;
+    let by_context = holds(
+        number.text,
+        &span,
+        Country::Es,
+        Needs::Nothing,
+        number.is_known(),
+    )?;
+    Some(Found {
+        class: Class::NationalId,
+        span,
+        by_context,
+    })
+}
+
+fn dni_letter(number: u64) -> u8 {
+    b"TRWAGMYFPDXBNJZSQVHLCKE"[usize::try_from(number % 23).expect("below 23")]
+}
+
+fn value(digits: &[u8]) -> u64 {
+    digits
+        .iter()
+        .take(18)
+        .fold(0, |value, digit| value * 10 + u64::from(*digit))
+}
+
+/// Letters and digits without what parts them, upper case.
+struct Compact {
+    bytes: [u8; Self::BYTES_MAX],
+    len: usize,
+    span: Range<usize>,
+    /// Whether separators were left out.
+    grouped: bool,
+    lower: bool,
+}
+
+impl Compact {
+    const BYTES_MAX: usize = 20;
+
+    /// Reads on from `word` over single separators, as far as an identity number may go.
+    fn read(text: &Text<'_>, word: &Range<usize>) -> Option<Self> {
+        let mut compact = Self {
+            bytes: [0; Self::BYTES_MAX],
+            len: 0,
+            span: word.clone(),
+            grouped: false,
+            lower: false,
+        };
+        compact.take(text, word)?;
+        let short = word.len() <= 4
+            && text.bytes()[word.clone()]
+                .iter()
+                .any(u8::is_ascii_uppercase);
+        let begins_with_digits = text.byte(word.start).is_ascii_digit();
+        // `AB 12 34 56 C`, `X-1234567-L`, `1EG4-TE5-MK73`; words of a sentence are not of that form.
+        while short && matches!(text.byte(compact.span.end), b' ' | b'-' | b'.') {
+            let start = compact.span.end + 1;
+            let mut end = start;
+            while text.byte(end).is_ascii_alphanumeric() && end - start < 9 {
+                end += 1;
+            }
+            let part = &text.bytes()[start.min(text.text.len())..end.min(text.text.len())];
+            let digits = part.iter().filter(|b| b.is_ascii_digit()).count();
+            let fits = !part.is_empty()
+                && (digits == part.len()
+                    || part.len() == 1
+                    || word.len() == 1 && digits == 7
+                    || begins_with_digits && digits > 0)
+                && !part.iter().any(u8::is_ascii_lowercase)
+                && compact.len + part.len() <= 13;
+            if !fits {
+                break;
+            }
+            compact.take(text, &(start..end))?;
+            compact.span.end = end;
+            compact.grouped = true;
+        }
+        let end = compact.span.end;
+        let next = text.byte(end);
+        let glued = next == b'_'
+            || matches!(next, b'-' | b'/' | b'.' | b':' | b'@' | b'=')
+                && text.byte(end + 1).is_ascii_alphanumeric();
+        (!glued).then_some(compact)
+    }
+
+    fn take(&mut self, text: &Text<'_>, part: &Range<usize>) -> Option<()> {
+        for byte in &text.bytes()[part.clone()] {
+            *self.bytes.get_mut(self.len)? = byte.to_ascii_uppercase();
+            self.lower |= byte.is_ascii_lowercase();
+            self.len += 1;
+        }
+        Some(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Whether it has the form of `shape`: `A` a letter, `9` a digit, `*` either.
+    fn is(&self, shape: &[u8]) -> bool {
+        self.len == shape.len()
+            && self
+                .bytes()
+                .iter()
+                .zip(shape)
+                .all(|(byte, kind)| match kind {
+                    b'A' => byte.is_ascii_uppercase(),
+                    b'9' => byte.is_ascii_digit(),
+                    _ => true,
+                })
+    }
+
+    fn digits(&self, range: Range<usize>) -> u64 {
+        self.bytes()[range].iter().fold(0, |value, b| {
+            value * 10 + u64::from(b.wrapping_sub(b'0') % 10)
+        })
+    }
+}
+
+/// Whether the letters and digits are a number of `country`.
+fn letters_of(country: Country, id: &Compact) -> Option<Needs> {
+    // What is written in lower case is more often a piece of a hash.
+    let alone = if id.lower {
+        Needs::Name
+    } else {
+        Needs::Nothing
+    };
+    let b = id.bytes();
+    match country {
+        Country::De if id.is(b"99999999A999") => is_rvnr(b).then_some(alone),
+        Country::De if matches!(id.len, 9 | 10) && is_german_document(b) => Some(Needs::Name),
+        Country::Es if id.is(b"99999999A") => {
+            (b[8] == dni_letter(id.digits(0..8))).then_some(alone)
+        }
+        Country::Es if id.is(b"A9999999A") && matches!(b[0], b'X'..=b'Z') => {
+            let number = u64::from(b[0] - b'X') * 10_000_000 + id.digits(1..8);
+            (b[8] == dni_letter(number)).then_some(alone)
+        }
+        Country::Fr if id.is(b"99999*999999999") && matches!(b[5], b'A' | b'B') => {
+            is_corsican_nir(b).then_some(alone)
+        }
+        Country::Fr if id.len == 9 && b.iter().filter(|b| b.is_ascii_digit()).count() >= 3 => {
+            Some(Needs::Name).filter(|_| b[0].is_ascii_uppercase())
+        }
+        Country::Gb if id.is(b"AA999999A") => is_nino(b).then_some(alone),
+        Country::In if id.is(b"AAAAA9999A") => matches!(
+            b[3],
+            b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T'
+        )
+        .then_some(alone),
+        Country::In if id.is(b"AAA9999999") => Some(Needs::Name),
+        Country::It if id.len == 16 => is_codice_fiscale(b).then_some(alone),
+        Country::It if id.is(b"AA99999AA") || id.is(b"AA9999999") => Some(Needs::Name),
+        Country::Nl if id.len == 9 && b[0].is_ascii_uppercase() && b[8].is_ascii_digit() => {
+            (b[1].is_ascii_uppercase() && b[3].is_ascii_digit()).then_some(Needs::Name)
+        }
+        Country::Pl if id.is(b"AAA999999") => is_dowod(b).then_some(Needs::Name),
+        Country::Us if id.len == 11 && is_medicare_beneficiary(b) => {
+            Some(if id.grouped { alone } else { Needs::Name })
+        }
+        Country::Br if id.is(b"99999999A") && b[8] == b'X' => Some(Needs::Name),
+        Country::Au
+        | Country::Br
+        | Country::Ca
+        | Country::Ch
+        | Country::De
+        | Country::Es
+        | Country::Fr
+        | Country::Gb
+        | Country::In
+        | Country::It
+        | Country::Nl
+        | Country::Pl
+        | Country::Us => None,
+    }
+}
+
+fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    let bytes = text.bytes();
+    let mut span = word.clone();
+    let letters_only = bytes[span.clone()].iter().all(u8::is_ascii_uppercase);
+    if letters_only {
+        // `AB 1234567`: the series apart from the number.
+        if word.len() > 3 || !matches!(text.byte(word.end), b' ' | b'-') {
+            return None;
+        }
+        span.end += 1;
+        while text.byte(span.end).is_ascii_digit() {
+            span.end += 1;
+        }
+    }
+    let value: Vec<u8> = bytes[span.clone()]
+        .iter()
+        .copied()
+        .filter(u8::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
+    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+    let shaped = (7..=10).contains(&value.len())
+        && digits >= 3
+        && value.len() - digits <= 5
+        && !value.iter().any(u8::is_ascii_lowercase)
+        && !text.byte(span.end).is_ascii_alphanumeric();
+    if !shaped {
+        return None;
+    }
+    let known = text
+        .known
+        .is_some_and(|known| known.contains(&text.text[span.clone()]));
+    let around = text.around(&span);
+    let named = around.strong.any(Hints::PASSPORT)
+        || around.near.any(Hints::PASSPORT) && !around.says_other(Hints::PASSPORT);
+    (named || known).then_some(Found {
+        class: Class::Passport,
+        span,
+        by_context: true,
+    })
+}
+
+/// Whether nothing is glued to the front of the word at `start`.
+fn stands_alone(text: &Text<'_>, start: usize) -> bool {
+    match text.before(start) {
+        b'_' | b'.' | b'@' | b'%' | b'\\' | b'$' => false,
+        b'-' | b'/' => !text.before(start - 1).is_ascii_alphanumeric(),
+        before => !before.is_ascii_alphanumeric(),
+    }
+}
+
+fn is_tfn(digits: &[u8]) -> bool {
+    let nine = weighted(digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]);
+    let eight = weighted(digits, &[10, 7, 8, 4, 6, 3, 5, 1]);
+    if digits.len() == 9 {
+        nine.is_multiple_of(11)
+    } else {
+        eight.is_multiple_of(11)
+    }
+}
+
+fn is_medicare(digits: &[u8]) -> bool {
+    matches!(digits[0], 2..=6)
+        && weighted(&digits[..8], &[1, 3, 7, 9, 1, 3, 7, 9]) % 10 == u32::from(digits[8])
+}
+
+fn is_cpf(digits: &[u8]) -> bool {
+    let check = |len: usize| {
+        let weights: Vec<u32> = (2..=u32::try_from(len).expect("at most 10") + 1)
+            .rev()
+            .collect();
+        let rest = weighted(&digits[..len], &weights) * 10 % 11 % 10;
+        rest == u32::from(digits[len])
+    };
+    check(9) && check(10)
+}
+
+/// A Brazilian RG has no check digits that all states agree on.
+fn is_named_rg(number: &Number<'_>) -> bool {
+    let label = &number.text.text[super::context::floor(
+        number.text.text,
+        number.span.start.saturating_sub(24),
+    )..number.span.start];
+    let key = number.text.own_key();
+    label.contains("RG") || label.contains("dentidade") || key.any(Hints::of(Country::Br))
+}
+
+/// The German tax id: of its first ten digits one occurs two or three times, and the check holds.
+fn is_tax_id(digits: &[u8]) -> bool {
+    let mut counts = [0u8; 10];
+    for digit in &digits[..10] {
+        counts[usize::from(*digit)] += 1;
+    }
+    let repeated = counts.iter().filter(|count| **count > 1).count();
+    let most = counts.iter().max().copied().unwrap_or(0);
+    digits[0] != 0 && repeated == 1 && matches!(most, 2 | 3) && mod11_10(digits)
+}
+
+fn is_social_security_es(digits: &[u8]) -> bool {
+    let province = digits[0] * 10 + digits[1];
+    let number = value(&digits[2..10]);
+    let base = if number < 10_000_000 {
+        number + u64::from(province) * 10_000_000
+    } else {
+        value(&digits[..10])
+    };
+    (1..=66).contains(&province) && base % 97 == value(&digits[10..])
+}
+
+fn is_nir(digits: &[u8]) -> bool {
+    let month = digits[3] * 10 + digits[4];
+    let key = value(&digits[13..]);
+    matches!(digits[0], 1 | 2 | 3 | 4 | 7 | 8)
+        && matches!(month, 1..=12 | 20 | 30..=42 | 50..=99)
+        && 97 - value(&digits[..13]) % 97 == key
+}
+
+fn is_corsican_nir(b: &[u8]) -> bool {
+    let mut digits = [0; 15];
+    for (at, byte) in b.iter().enumerate() {
+        digits[at] = if at == 5 { 0 } else { byte - b'0' };
+    }
+    // Department 2A counts as 19 and 2B as 18; with a zero for the letter it reads as 20.
+    let less = if b[5] == b'A' { 1 } else { 2 } * 10u64.pow(6);
+    let Some(base) = value(&digits[..13]).checked_sub(less) else {
+        return false;
+    };
+    matches!(b[0], b'1' | b'2') && 97 - base % 97 == value(&digits[13..])
+}
+
+fn is_nhs(digits: &[u8]) -> bool {
+    let rest = 11 - weighted(&digits[..9], &[10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11;
+    rest != 10 && rest % 11 == u32::from(digits[9])
+}
+
+fn is_bsn(digits: &[u8]) -> bool {
+    let sum = weighted(&digits[..8], &[9, 8, 7, 6, 5, 4, 3, 2]);
+    let check = u32::from(digits[8]);
+    sum > 0 && sum >= check && (sum - check).is_multiple_of(11)
+}
+
+fn is_pesel(digits: &[u8]) -> bool {
+    let month = (digits[2] * 10 + digits[3]) % 20;
+    let day = digits[4] * 10 + digits[5];
+    (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && weighted(digits, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10)
+}
+
+fn is_nip(digits: &[u8]) -> bool {
+    weighted(&digits[..9], &[6, 5, 7, 2, 3, 4, 5, 6, 7]) % 11 == u32::from(digits[9])
+}
+
+fn is_dowod(b: &[u8]) -> bool {
+    let value = |byte: u8| {
+        u32::from(if byte.is_ascii_digit() {
+            byte - b'0'
+        } else {
+            byte - b'A' + 10
+        })
+    };
+    let weights = [7, 3, 1, 9, 7, 3, 1, 7, 3];
+    b.iter()
+        .zip(weights)
+        .map(|(byte, weight)| value(*byte) * weight)
+        .sum::<u32>()
+        .is_multiple_of(10)
+}
+
+fn is_nino(b: &[u8]) -> bool {
+    let first = !matches!(b[0], b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
+    let second = !matches!(b[1], b'D' | b'F' | b'I' | b'O' | b'Q' | b'U' | b'V');
+    let given = !matches!(
+        &b[..2],
+        b"BG" | b"GB" | b"KN" | b"NK" | b"NT" | b"TN" | b"ZZ"
+    );
+    first && second && given && matches!(b[8], b'A'..=b'D')
+}
+
+/// The German pension insurance number: area, birthday, initial, serial, check digit.
+fn is_rvnr(b: &[u8]) -> bool {
+    let digit = |at: usize| u32::from(b[at] - b'0');
+    let (day, month) = (digit(2) * 10 + digit(3), digit(4) * 10 + digit(5));
+    let letter = u32::from(b[8] - b'A') + 1;
+    let values = [0, 1, 2, 3, 4, 5, 6, 7].map(digit);
+    let tail = [letter / 10, letter % 10, digit(9), digit(10)];
+    let sum: u32 = values
+        .into_iter()
+        .chain(tail)
+        .zip([2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1])
+        .map(|(value, weight)| value * weight / 10 + value * weight % 10)
+        .sum();
+    (1..=31).contains(&day) && (1..=12).contains(&month) && sum % 10 == digit(11)
+}
+
+/// Numbers of German identity cards use few letters, so that they spell no words.
+fn is_german_document(b: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_digit() || b"CFGHJKLMNPRTVWXYZ".contains(byte);
+    let digits = b.iter().filter(|b| b.is_ascii_digit()).count();
+    b[0].is_ascii_uppercase() && b.iter().all(allowed) && digits >= 3
+}
+
+fn is_codice_fiscale(b: &[u8]) -> bool {
+    const ODD: [u32; 26] = [
+        1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24,
+        23,
+    ];
+    // Digits may stand as letters, so that no two people have the same code.
+    let digit = |byte: u8| byte.is_ascii_digit() || b"LMNPQRSTUV".contains(&byte);
+    let letters = b[..6]
+        .iter()
+        .chain([&b[8], &b[11], &b[15]])
+        .all(u8::is_ascii_uppercase);
+    let digits = [6, 7, 9, 10, 12, 13, 14].into_iter().all(|at| digit(b[at]));
+    if !letters || !digits || !b"ABCDEHLMPRST".contains(&b[8]) {
+        return false;
+    }
+    let order = |byte: u8| {
+        usize::from(if byte.is_ascii_digit() {
+            byte - b'0'
+        } else {
+            byte - b'A'
+        })
+    };
+    let sum: u32 = b[..15]
+        .iter()
+        .enumerate()
+        .map(|(at, byte)| {
+            let value = order(*byte);
+            if at % 2 == 0 {
+                ODD[value]
+            } else {
+                u32::try_from(value).expect("below 26")
+            }
+        })
+        .sum();
+    u32::from(b[15] - b'A') == sum % 26
+}
+
+/// The Medicare Beneficiary Identifier of the CMS: eleven characters, none of S, L, O, I, B, Z.
+fn is_medicare_beneficiary(b: &[u8]) -> bool {
+    let letter = |at: usize| b[at].is_ascii_uppercase() && !b"SLOIBZ".contains(&b[at]);
+    let digit = |at: usize| b[at].is_ascii_digit();
+    matches!(b[0], b'1'..=b'9')
+        && letter(1)
+        && (letter(2) || digit(2))
+        && digit(3)
+        && letter(4)
+        && (letter(5) || digit(5))
+        && digit(6)
+        && letter(7)
+        && letter(8)
+        && digit(9)
+        && digit(10)
+}
+
+/// An IBAN that begins with the word at `word`; ISO 13616.
+pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    let head = text.bytes().get(word.start..word.start + 4)?;
+    let country = [head[0].to_ascii_uppercase(), head[1].to_ascii_uppercase()];
+    if !head[2].is_ascii_digit() || !head[3].is_ascii_digit() {
+        return None;
+    }
+    let length = iban_length(country)?;
+    let (mut at, mut bytes) = (word.start, Vec::with_capacity(length));
+    while bytes.len() < length {
+        let byte = text.byte(at);
+        if byte.is_ascii_alphanumeric() {
+            bytes.push(byte.to_ascii_uppercase());
+        } else if !(bytes.len().is_multiple_of(4) && matches!(byte, b' ' | b'-')) {
+            // A space that is not broken is two bytes long.
+            let unbroken =
+                byte == 0xC2 && text.byte(at + 1) == 0xA0 && bytes.len().is_multiple_of(4);
+            at += usize::from(unbroken);
+            if !unbroken {
+                return None;
+            }
+        }
+        at += 1;
+    }
+    let rotated = bytes[4..].iter().chain(&bytes[..4]).copied();
+    let whole = !text.byte(at).is_ascii_alphanumeric() && stands_alone(text, word.start);
+    (whole && mod97(rotated) == 1).then_some(Found {
+        class: Class::Iban,
+        span: word.start..at,
+        by_context: false,
+    })
+}
+
+/// How long IBANs of a country are, from the registry of SWIFT.
+fn iban_length(country: [u8; 2]) -> Option<usize> {
+    const LENGTHS: &[(usize, &str)] = &[
+        (15, "NO"),
+        (16, "BE"),
+        (18, "DK FO FI GL NL SD FK"),
+        (19, "MK SI"),
+        (20, "AT BA EE KZ LT LU XK MN"),
+        (21, "CH HR LI LV"),
+        (22, "BG BH CR DE GB GE IE ME RS VA"),
+        (23, "AE GI IL IQ OM TL SO"),
+        (24, "AD CZ ES MD PK RO SA SE SK TN VG"),
+        (25, "LY PT ST"),
+        (26, "IS TR BI"),
+        (27, "FR GR IT MC MR SM DJ"),
+        (28, "AL AZ BY CY DO GT HU LB PL SV NI"),
+        (29, "BR EG PS QA UA"),
+        (30, "JO KW MU YE"),
+        (31, "MT SC"),
+        (32, "LC"),
+        (33, "RU"),
+    ];
+    let country = std::str::from_utf8(&country).ok()?.to_owned();
+    let found = LENGTHS
+        .iter()
+        .find(|(_, list)| list.split(' ').any(|code| code == country));
+    found.map(|(length, _)| *length)
+}

@@ -1,0 +1,249 @@
+//! Redacted results that still are what their tool's output schema says.
+//!
+//! A client that validates would refuse `[EMAIL]` where an address is due, and a result that our
+//! mask made invalid is worse than none. So masks give way step by step, value by value: the other
+//! mask, then stand-ins of the right form.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind as Kind};
+use serde_json::{Value, json};
+
+/// Rounds of replacing what does not fit; each costs one validation.
+const ROUNDS_MAX: usize = 48;
+/// Failures of one validation that are looked at; a round mends them, the next sees the rest.
+const FAILURES_MAX: usize = 4096;
+
+/// The output schema of a tool, compiled. Nothing is fetched: a reference to elsewhere is an error.
+#[derive(Clone, Debug)]
+pub struct OutputSchema(Arc<jsonschema::Validator>);
+
+/// Why a schema cannot be used; the fault is the server's.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidSchema {
+    /// It is not JSON.
+    #[error("the output schema is not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It is not a schema, or refers to what we do not fetch.
+    #[error("the output schema cannot be compiled: {0}")]
+    Schema(String),
+}
+
+impl OutputSchema {
+    /// Compiles `schema`; formats are checked, as the SDKs of clients do.
+    ///
+    /// # Errors
+    /// When it is no schema, or refers to documents elsewhere.
+    pub fn compile(schema: &[u8]) -> Result<Self, InvalidSchema> {
+        let schema: Value = serde_json::from_slice(schema)?;
+        // The linear engine first; it lacks look-around and back references, which few need.
+        let linear = jsonschema::options()
+            .should_validate_formats(true)
+            .with_pattern_options(PatternOptions::regex())
+            .build(&schema);
+        let validator = linear.or_else(|_| {
+            jsonschema::options()
+                .should_validate_formats(true)
+                .build(&schema)
+        });
+        let validator =
+            validator.map_err(|error| InvalidSchema::Schema(error.masked().to_string()))?;
+        Ok(Self(Arc::new(validator)))
+    }
+
+    pub(super) fn accepts(&self, value: &Value) -> bool {
+        self.0.is_valid(value)
+    }
+}
+
+/// A value that was redacted.
+#[derive(Debug)]
+pub(super) struct Redacted {
+    /// JSON pointer from the root of the structured content.
+    pub(super) pointer: String,
+    pub(super) original: Value,
+    /// Under the other mask.
+    pub(super) alternate: Value,
+}
+
+/// Replaces redacted values of `current` until `schema` accepts it. `None` when nothing does;
+/// else what stands at each pointer that had to change again.
+pub(super) fn fit(
+    schema: &OutputSchema,
+    current: &mut Value,
+    redacted: &[Redacted],
+    harmless: &mut dyn FnMut(&Redacted, &Value) -> bool,
+) -> Option<HashMap<String, Value>> {
+    let mut replaced = HashMap::new();
+    let mut hints: HashMap<String, Vec<Hint>> = HashMap::new();
+    let mut tried: Vec<Vec<Value>> = vec![Vec::new(); redacted.len()];
+    for _ in 0..ROUNDS_MAX {
+        let failing = failures(schema, current, &mut hints);
+        if failing.is_empty() {
+            return Some(replaced);
+        }
+        let concerned = concerned(redacted, &failing);
+        let mut progress = false;
+        for index in concerned {
+            let leaf = &redacted[index];
+            let own = hints.get(&leaf.pointer).map_or(&[][..], Vec::as_slice);
+            let candidates = candidates(leaf, own);
+            let next = candidates.into_iter().find(|value| {
+                !tried[index].contains(value) && *value != leaf.original && harmless(leaf, value)
+            });
+            let (Some(next), Some(place)) = (next, current.pointer_mut(&leaf.pointer)) else {
+                continue;
+            };
+            *place = next.clone();
+            tried[index].push(next.clone());
+            replaced.insert(leaf.pointer.clone(), next);
+            progress = true;
+        }
+        if !progress {
+            return None;
+        }
+    }
+    schema.accepts(current).then_some(replaced)
+}
+
+/// What a failure says about the value that is wanted.
+#[derive(Debug, PartialEq)]
+enum Hint {
+    Format(String),
+    Near(Value),
+    Options(Vec<Value>),
+}
+
+/// Where `value` fails; what the failures say goes to `hints`, by pointer.
+fn failures(
+    schema: &OutputSchema,
+    value: &Value,
+    hints: &mut HashMap<String, Vec<Hint>>,
+) -> Vec<String> {
+    let mut places = Vec::new();
+    for error in schema.0.iter_errors(value).take(FAILURES_MAX) {
+        places.push(error.instance_path().to_string());
+        learn(&error, hints);
+    }
+    places
+}
+
+fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
+    let hint = match error.kind() {
+        Kind::AnyOf { context }
+        | Kind::OneOfNotValid { context }
+        | Kind::OneOfMultipleValid { context } => {
+            for inner in context.iter().flatten() {
+                learn(inner, hints);
+            }
+            return;
+        }
+        Kind::Constant { expected_value } => Hint::Options(vec![(**expected_value).clone()]),
+        Kind::Enum { options } => Hint::Options(options.as_array().cloned().unwrap_or_default()),
+        Kind::ExclusiveMaximum { limit }
+        | Kind::ExclusiveMinimum { limit }
+        | Kind::Maximum { limit }
+        | Kind::Minimum { limit } => Hint::Near(limit.clone()),
+        Kind::Format { format } => Hint::Format(format.clone()),
+        _ => return,
+    };
+    let known = hints.entry(error.instance_path().to_string()).or_default();
+    if !known.contains(&hint) {
+        known.push(hint);
+    }
+}
+
+/// The redacted values that a failure is about: those at or below a failing place, else all.
+fn concerned(redacted: &[Redacted], failing: &[String]) -> Vec<usize> {
+    let failing: std::collections::HashSet<&str> = failing.iter().map(String::as_str).collect();
+    let below = |pointer: &str| {
+        failing.contains(pointer)
+            || pointer
+                .match_indices('/')
+                .any(|(at, _)| failing.contains(&pointer[..at]))
+    };
+    let exact: Vec<usize> = (0..redacted.len())
+        .filter(|i| below(&redacted[*i].pointer))
+        .collect();
+    if exact.is_empty() {
+        (0..redacted.len()).collect()
+    } else {
+        exact
+    }
+}
+
+/// What may stand in place of a value, the least surprising first.
+fn candidates(leaf: &Redacted, hints: &[Hint]) -> Vec<Value> {
+    let mut found = vec![leaf.alternate.clone()];
+    for hint in hints {
+        match hint {
+            Hint::Format(format) => found.extend(of_format(format).into_iter().map(Value::from)),
+            Hint::Near(limit) => found.extend(near(limit)),
+            Hint::Options(options) => found.extend(options.iter().cloned()),
+        }
+    }
+    match &leaf.original {
+        Value::String(text) => found.extend(alike(text).into_iter().map(Value::from)),
+        Value::Number(number) => {
+            let digits = number.to_string().len().min(18);
+            let smallest = 10i64.pow(u32::try_from(digits.saturating_sub(1)).expect("below 18"));
+            found.extend([json!(0), json!(1), json!(smallest)]);
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {}
+    }
+    found
+}
+
+/// Stand-ins that a format of JSON Schema accepts; RFC 2606 and RFC 5737 keep them from being real.
+fn of_format(format: &str) -> Vec<&'static str> {
+    match format {
+        "email" | "idn-email" => vec!["redacted@redacted.invalid"],
+        "hostname" | "idn-hostname" => vec!["redacted.invalid"],
+        "ipv4" => vec!["0.0.0.0"],
+        "ipv6" => vec!["::"],
+        "uri" | "iri" | "uri-reference" | "iri-reference" | "uri-template" => {
+            vec!["https://redacted.invalid/"]
+        }
+        "date" => vec!["1900-01-01"],
+        "date-time" => vec!["1900-01-01T00:00:00Z"],
+        "time" => vec!["00:00:00Z"],
+        "duration" => vec!["PT0S"],
+        "uuid" => vec!["00000000-0000-0000-0000-000000000000"],
+        "json-pointer" => vec![""],
+        "relative-json-pointer" => vec!["0"],
+        "regex" => vec!["redacted"],
+        _ => Vec::new(),
+    }
+}
+
+fn near(limit: &Value) -> Vec<Value> {
+    match (limit.as_i64(), limit.as_f64()) {
+        (Some(limit), _) => [0, 1, -1]
+            .into_iter()
+            .filter_map(|d| limit.checked_add(d))
+            .map(Value::from)
+            .collect(),
+        (None, Some(limit)) => vec![json!(limit), json!(limit + 1.0), json!(limit - 1.0)],
+        (None, None) => Vec::new(),
+    }
+}
+
+/// Texts of the same length and form, without what the original says.
+fn alike(text: &str) -> Vec<String> {
+    let fill = |digit: char, keep: usize| -> String {
+        let stand_in = |(at, c): (usize, char)| match c {
+            _ if at < keep => c,
+            '0'..='9' => digit,
+            'A'..='Z' => 'X',
+            'a'..='z' => 'x',
+            _ if c.is_alphanumeric() => 'x',
+            _ => c,
+        };
+        text.chars().enumerate().map(stand_in).collect()
+    };
+    let mut found = vec!["*".repeat(text.chars().count())];
+    found.extend(('0'..='9').map(|digit| fill(digit, 0)));
+    // A pattern such as `^4[0-9]{15}$` pins the beginning; what it pins is no secret.
+    found.extend((1..=4).flat_map(|keep| [fill('0', keep), fill('1', keep)]));
+    found
+}

@@ -1,0 +1,312 @@
+//! One pass over a text: what its characters make worth a closer look, gets one.
+//!
+//! The pass goes from word to word. A word's first characters, an `@`, a `:`, an `=` or a digit
+//! lead to the detectors; each looks at a bounded stretch, so the cost is linear in the text.
+
+use std::ops::Range;
+
+use super::{
+    class::{Class, Classes, Countries},
+    context::Text,
+    credential, date, internet, national, number,
+    secret::{self, Prefixes},
+};
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) classes: Classes,
+    pub(super) countries: Countries,
+}
+
+/// One value of a built-in class.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Found {
+    pub(super) class: Class,
+    pub(super) span: Range<usize>,
+    /// Whether only the surroundings say what it is: elsewhere it may stand without them.
+    pub(super) by_context: bool,
+}
+
+const OTHER: u8 = 0;
+const LETTER: u8 = 1;
+const DIGIT: u8 = 2;
+/// Characters that lead somewhere by themselves.
+const SIGN: u8 = 4;
+
+static KINDS: [u8; 256] = {
+    let mut kinds = [OTHER; 256];
+    let mut at = 0;
+    while at < 128 {
+        kinds[at] = match at as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' => LETTER,
+            b'0'..=b'9' => DIGIT,
+            b'@' | b'%' | b':' | b'=' | b'-' | b'\\' => SIGN,
+            _ => OTHER,
+        };
+        at += 1;
+    }
+    kinds
+};
+
+/// Looks for everything `wanted` in `text`; what is found may overlap.
+pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: &mut Vec<Found>) {
+    let classes = wanted.classes;
+    if classes.has(Class::Credential) {
+        out.extend(credential::of_key(text));
+    }
+    let mut pass = Pass {
+        text,
+        wanted,
+        prefixes,
+        tokens: classes.has_any(&[Class::ApiKey, Class::Jwt, Class::PrivateKey]),
+        numbers: classes.has_any(&[
+            Class::CreditCard,
+            Class::DateOfBirth,
+            Class::IpAddress,
+            Class::NationalId,
+            Class::Passport,
+            Class::Phone,
+            Class::UsSsn,
+        ]),
+        email_end: 0,
+        address_end: 0,
+        out,
+    };
+    pass.run();
+}
+
+struct Pass<'a, 'o> {
+    text: &'a Text<'a>,
+    wanted: Wanted,
+    prefixes: &'a Prefixes,
+    tokens: bool,
+    numbers: bool,
+    /// Where the last e-mail address ends: the next one begins after it.
+    email_end: usize,
+    /// The same for what was tried as an IPv6 address.
+    address_end: usize,
+    out: &'o mut Vec<Found>,
+}
+
+impl Pass<'_, '_> {
+    fn run(&mut self) {
+        let bytes = self.text.bytes();
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            at = match KINDS[usize::from(*byte)] {
+                OTHER => at + 1,
+                SIGN => self.sign(at, *byte),
+                _ => self.word(at),
+            };
+        }
+    }
+
+    /// What a sign at `at` leads to; returns where to go on.
+    fn sign(&mut self, at: usize, byte: u8) -> usize {
+        let classes = self.wanted.classes;
+        match byte {
+            b'@' => self.email(at, 1),
+            b'%' if self.text.bytes()[at..].starts_with(b"%40") => {
+                self.email(at, 3);
+                return at + 3;
+            }
+            b'=' if classes.has(Class::Credential) => {
+                self.out.extend(credential::assigned(self.text, at))
+            }
+            b':' => self.colon(at),
+            b'-' if classes.has(Class::PrivateKey)
+                && self.text.bytes()[at..].starts_with(b"-----BEGIN ") =>
+            {
+                if let Some(found) = secret::private_key(self.text, at) {
+                    let end = found.span.end;
+                    self.out.push(found);
+                    return end;
+                }
+            }
+            // In text that was escaped twice a line ends with two characters, the second a letter.
+            b'\\' if matches!(self.text.byte(at + 1), b'n' | b'r' | b't') => return at + 2,
+            _ => {}
+        }
+        at + 1
+    }
+
+    fn email(&mut self, at: usize, width: usize) {
+        if !self.wanted.classes.has(Class::Email) {
+            return;
+        }
+        if let Some(found) = internet::email(self.text, at, width, self.email_end) {
+            self.email_end = found.span.end;
+            self.out.push(found);
+        }
+    }
+
+    fn colon(&mut self, at: usize) {
+        let classes = self.wanted.classes;
+        if classes.has(Class::Credential) {
+            if self.text.bytes()[at..].starts_with(b"://") {
+                let password = internet::userinfo_password(self.text, at + 3);
+                self.out.extend(password.map(|span| Found {
+                    class: Class::Credential,
+                    span,
+                    by_context: false,
+                }));
+            } else {
+                self.out.extend(credential::assigned(self.text, at));
+            }
+        }
+        let hex_or_colon = |b: u8| b.is_ascii_hexdigit() || b == b':';
+        if classes.has(Class::IpAddress)
+            && at >= self.address_end
+            && hex_or_colon(self.text.byte(at + 1))
+            && (at == 0
+                || !self.text.before(at).is_ascii_alphanumeric()
+                || hex_or_colon(self.text.before(at)))
+            && let Some(found) = internet::ipv6(self.text, at, self.address_end)
+        {
+            self.address_end = found.span.end;
+            self.out.push(found);
+        }
+    }
+
+    /// What the word that begins at `start` leads to; returns where to go on.
+    fn word(&mut self, start: usize) -> usize {
+        let bytes = self.text.bytes();
+        let (mut end, mut kinds) = (start, OTHER);
+        while let Some(byte) = bytes.get(end) {
+            let kind = KINDS[usize::from(*byte)];
+            if kind & (LETTER | DIGIT) == 0 {
+                break;
+            }
+            kinds |= kind;
+            end += 1;
+        }
+        let word = start..end;
+        match kinds {
+            DIGIT => self.digits(&word),
+            LETTER => self.letters(&word),
+            _ => self.mixed(&word),
+        }
+    }
+
+    fn digits(&mut self, word: &Range<usize>) -> usize {
+        if self.tokens
+            && self.text.byte(word.end) == b':'
+            && let Some(found) = secret::parted(self.text, word)
+        {
+            return self.push(found);
+        }
+        if self.wanted.classes.has(Class::DateOfBirth)
+            && word.len() <= 2
+            && let Some(found) = date::with_month(self.text, word.clone(), self.wanted)
+        {
+            return self.push(found);
+        }
+        // `1EG4`, `12 345 678-Z` and the like begin with digits but go on with letters.
+        if self.numbers {
+            return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
+        }
+        word.end
+    }
+
+    fn letters(&mut self, word: &Range<usize>) -> usize {
+        let bytes = &self.text.bytes()[word.clone()];
+        if let Some(end) = self.token(word) {
+            return end;
+        }
+        match bytes.len() {
+            1..=3 if bytes.iter().all(u8::is_ascii_uppercase) && self.numbers => {
+                let next = self.text.byte(word.end);
+                let later = self.text.byte(word.end + 1);
+                if matches!(next, b' ' | b'-')
+                    && later.is_ascii_digit()
+                    && let Some(found) = national::word(self.text, word, self.wanted)
+                {
+                    return self.push(found);
+                }
+            }
+            _ => {}
+        }
+        if self.wanted.classes.has(Class::Credential) && self.text.byte(word.end) == b' ' {
+            let found = match bytes {
+                b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" => {
+                    credential::told(self.text, word)
+                }
+                b"Bearer" | b"bearer" | b"Basic" => credential::authorization(self.text, word),
+                _ => None,
+            };
+            // What is told to be a secret may be one by its form: the search goes on in it.
+            self.out.extend(found);
+        }
+        word.end
+    }
+
+    fn mixed(&mut self, word: &Range<usize>) -> usize {
+        if let Some(end) = self.token(word) {
+            return end;
+        }
+        if self.tokens
+            && word.len() >= 23
+            && let Some(found) = secret::parted(self.text, word)
+        {
+            return self.push(found);
+        }
+        if self.wanted.classes.has(Class::Iban)
+            && word.len() >= 4
+            && let Some(found) = national::iban(self.text, word)
+        {
+            return self.push(found);
+        }
+        if self.numbers {
+            if let Some(found) = national::word(self.text, word, self.wanted) {
+                return self.push(found);
+            }
+            if let Some(found) = self.day(word) {
+                return self.push(found);
+            }
+            return self.glued_date(word);
+        }
+        word.end
+    }
+
+    /// A date whose day is written as `5th`.
+    fn day(&self, word: &Range<usize>) -> Option<Found> {
+        const ORDINAL_BYTES_MAX: usize = 4;
+        let bytes = &self.text.bytes()[word.clone()];
+        let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
+        let ordinal = bytes.len() <= ORDINAL_BYTES_MAX && matches!(digits, 1 | 2);
+        ordinal
+            .then(|| date::with_month(self.text, word.start..word.start + digits, self.wanted))?
+    }
+
+    /// A date of which the time is part, `19900131T000000Z`; returns where to go on.
+    fn glued_date(&mut self, word: &Range<usize>) -> usize {
+        const BASIC_DATE: usize = 8;
+        if word.len() > BASIC_DATE
+            && self.text.byte(word.start + BASIC_DATE) == b'T'
+            && self.text.byte(word.start).is_ascii_digit()
+        {
+            return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
+        }
+        word.end
+    }
+
+    /// The token that begins with `word`, and where to go on after it.
+    fn token(&mut self, word: &Range<usize>) -> Option<usize> {
+        let (first, second) = (self.text.byte(word.start), self.text.byte(word.start + 1));
+        if !self.tokens || !self.prefixes.may_begin(first, second) {
+            return None;
+        }
+        let found = secret::token(self.text, word.start, self.prefixes)?;
+        self.wanted
+            .classes
+            .has(found.class)
+            .then(|| self.push(found))
+    }
+
+    fn push(&mut self, found: Found) -> usize {
+        let end = found.span.end;
+        self.out.push(found);
+        end
+    }
+}

@@ -1,0 +1,257 @@
+//! What happens to what is found: counted, let pass, or masked.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+
+use super::{
+    Compiled, Rules,
+    class::Class,
+    context::{Names, Text},
+    search::{Found, search},
+    walk::Edit,
+};
+use crate::config::{Mask, ScanAction};
+
+/// A text shorter than this holds nothing of the built-in classes, bytes.
+const TEXT_BYTES_MIN: usize = 4;
+
+/// Takes what one pass over a document finds.
+#[derive(Debug)]
+pub(super) struct Sink<'k> {
+    compiled: &'k Compiled,
+    rules: &'k Rules,
+    mask: Mask,
+    /// Values to be taken for sensitive wherever they stand.
+    known: Option<&'k HashSet<String>>,
+    /// What stands in place of values that a schema asks another mask for.
+    replacements: Option<&'k HashMap<String, String>>,
+    /// Found values of each class.
+    pub(super) counts: Vec<u64>,
+    /// Found values that only their surroundings gave away.
+    pub(super) by_context: HashSet<String>,
+    found: Vec<Found>,
+}
+
+/// A found value of any class.
+#[derive(Clone, Debug)]
+pub(super) struct Match {
+    /// The index of its class.
+    pub(super) class: usize,
+    pub(super) span: Range<usize>,
+    action: ScanAction,
+    by_context: bool,
+}
+
+impl<'k> Sink<'k> {
+    pub(super) fn new(compiled: &'k Compiled, rules: &'k Rules, mask: Mask) -> Self {
+        Self {
+            compiled,
+            rules,
+            mask,
+            known: None,
+            replacements: None,
+            counts: vec![0; compiled.names.len()],
+            by_context: HashSet::new(),
+            found: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub(super) fn knowing(mut self, known: &'k HashSet<String>) -> Self {
+        self.known = Some(known);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn replacing(mut self, replacements: &'k HashMap<String, String>) -> Self {
+        self.replacements = Some(replacements);
+        self
+    }
+
+    /// The whole text's replacement, when it has one.
+    pub(super) fn replaced(&mut self, text: &str) -> Option<Edit> {
+        let with = self.replacements?.get(text)?.clone();
+        for found in self.matches(text, Names::default()) {
+            self.counts[found.class] += 1;
+        }
+        Some(Edit {
+            span: 0..text.len(),
+            with,
+        })
+    }
+
+    /// Counts what is in `text` and says what is to be masked.
+    pub(super) fn search(&mut self, text: &str, names: Names<'_>) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        for found in self.matches(text, names) {
+            self.counts[found.class] += 1;
+            let value = &text[found.span.clone()];
+            if found.by_context && found.action >= ScanAction::Redact {
+                self.by_context.insert(value.to_owned());
+            }
+            if found.action == ScanAction::Redact {
+                let with = self.masked(found.class, value);
+                edits.push(Edit {
+                    span: found.span,
+                    with,
+                });
+            }
+        }
+        edits
+    }
+
+    /// What stands in place of the integer `written`: an integer, so that the type stays.
+    pub(super) fn number(&mut self, written: &str, names: Names<'_>) -> Option<String> {
+        let found = self.matches(written, names);
+        let mut redact = false;
+        for found in found {
+            self.counts[found.class] += 1;
+            redact |= found.action == ScanAction::Redact;
+            if found.by_context && found.action >= ScanAction::Redact {
+                self.by_context.insert(written.to_owned());
+            }
+        }
+        let replacement = self.replacements.and_then(|all| all.get(written)).cloned();
+        redact.then(|| {
+            replacement.unwrap_or_else(|| match self.mask {
+                Mask::Length => format!("1{}", "0".repeat(written.len() - 1)),
+                Mask::Type => "0".to_owned(),
+            })
+        })
+    }
+
+    /// Whether base64 content of the type `mime` is to be decoded.
+    pub(super) fn decodes(&self, mime: &str) -> bool {
+        let essence = mime.split(';').next().unwrap_or(mime).trim();
+        self.compiled.base64.is_match(essence)
+    }
+
+    /// Whether a key is worth a look: most are plain words.
+    pub(super) fn may_be_in_key(&self, written: &str) -> bool {
+        let telling = |b: u8| b.is_ascii_digit() || matches!(b, b'@' | b'\\' | b':');
+        !self.rules.custom.is_empty()
+            || written.len() >= TEXT_BYTES_MIN && written.bytes().any(telling)
+    }
+
+    /// What is found in `text`, overlaps joined, in order.
+    pub(super) fn matches(&mut self, text: &str, names: Names<'_>) -> Vec<Match> {
+        let mut matches = Vec::new();
+        if text.len() >= TEXT_BYTES_MIN && !self.rules.wanted.classes.is_empty() {
+            let looked_at = Text::new(text, names, self.known);
+            search(
+                &looked_at,
+                self.rules.wanted,
+                &self.compiled.prefixes,
+                &mut self.found,
+            );
+            for found in self.found.drain(..) {
+                let class = found.class.index();
+                let action = self.rules.actions[class];
+                if action != ScanAction::Off {
+                    matches.push(Match {
+                        class,
+                        span: found.span,
+                        action,
+                        by_context: found.by_context,
+                    });
+                }
+            }
+        }
+        for class in &self.rules.custom {
+            let action = self.rules.actions[*class];
+            let spans = self.compiled.patterns[*class - Class::ALL.len()].find_iter(text);
+            let spans = spans
+                .map(|found| found.range())
+                .filter(|span| !span.is_empty());
+            matches.extend(spans.map(|span| Match {
+                class: *class,
+                span,
+                action,
+                by_context: false,
+            }));
+        }
+        matches.retain(|found| !self.is_harmless(text, &found.span));
+        join(matches)
+    }
+
+    /// Whether the value at `span` is on the list of those that never match, or a mask of ours.
+    fn is_harmless(&self, text: &str, span: &Range<usize>) -> bool {
+        let value = &text[span.clone()];
+        if value.bytes().all(|b| b == b'*') {
+            return true;
+        }
+        let inside = value.trim_start_matches('[').trim_end_matches(']');
+        let bracketed = (value.starts_with('[') || text[..span.start].ends_with('['))
+            && (value.ends_with(']') || text[span.end..].starts_with(']'));
+        bracketed && self.compiled.labels.iter().any(|label| label == inside)
+            || !self.compiled.allow.is_empty() && self.compiled.allow.contains(&allowed_form(value))
+    }
+
+    fn masked(&self, class: usize, value: &str) -> String {
+        if let Some(with) = self.replacements.and_then(|all| all.get(value)) {
+            return with.clone();
+        }
+        match self.mask {
+            Mask::Length => "*".repeat(value.chars().count()),
+            Mask::Type => format!("[{}]", self.compiled.labels[class]),
+        }
+    }
+}
+
+/// A value without what may be written differently each time.
+pub(super) fn allowed_form(value: &str) -> String {
+    let kept = value
+        .chars()
+        .filter(|c| !c.is_whitespace() && !matches!(c, '-' | '(' | ')'));
+    kept.flat_map(char::to_lowercase).collect()
+}
+
+/// Joins what overlaps under the strictest, widest, most specific of the classes, so that no
+/// part of a value that must not stay does.
+fn join(mut matches: Vec<Match>) -> Vec<Match> {
+    matches.sort_by_key(|found| (found.span.start, found.span.end));
+    let mut joined: Vec<Match> = Vec::with_capacity(matches.len());
+    for found in matches {
+        match joined.last_mut() {
+            Some(last) if found.span.start < last.span.end => {
+                let kept = last.action.max(found.action);
+                let union = last.span.start..last.span.end.max(found.span.end);
+                // What is only reported does not widen what is masked.
+                let span = match (last.action == kept, found.action == kept) {
+                    (true, true) => union,
+                    (true, false) => last.span.clone(),
+                    (false, _) => found.span.clone(),
+                };
+                if precedence(&found) > precedence(last) {
+                    *last = found;
+                }
+                last.span = span;
+            }
+            Some(_) | None => joined.push(found),
+        }
+    }
+    joined
+}
+
+fn precedence(found: &Match) -> (ScanAction, usize, usize) {
+    // Of one span: what somebody configured, then what its form says, then what its name says.
+    const ORDER: [Class; 13] = [
+        Class::Credential,
+        Class::Phone,
+        Class::IpAddress,
+        Class::DateOfBirth,
+        Class::Passport,
+        Class::Email,
+        Class::NationalId,
+        Class::UsSsn,
+        Class::CreditCard,
+        Class::Iban,
+        Class::ApiKey,
+        Class::Jwt,
+        Class::PrivateKey,
+    ];
+    let rank = ORDER.iter().position(|class| class.index() == found.class);
+    (found.action, found.span.len(), rank.unwrap_or(ORDER.len()))
+}

@@ -1,0 +1,484 @@
+//! The way through a JSON document: every string and number with the names above it.
+//!
+//! Nothing is parsed into a model. The walk is iterative, so nesting costs no stack; strings that
+//! hold JSON are walked in turn, down to [`NESTED_MAX`] levels.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::de::IgnoredAny;
+
+use super::{
+    context::Names,
+    decode::{View, escaped},
+    sink::Sink,
+};
+use crate::mcp::json;
+
+/// Levels of JSON inside of strings that are read as JSON; deeper ones are read as text.
+const NESTED_MAX: usize = 4;
+/// Longest value of a sibling that may say what another value is, bytes.
+const SIBLING_BYTES_MAX: usize = 42;
+
+/// A replacement in a text: what is put in place of a span.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Edit {
+    pub(super) span: Range<usize>,
+    pub(super) with: String,
+}
+
+/// A value that an edit lies in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Leaf {
+    /// JSON pointer (RFC 6901) from the root of the document.
+    pub(super) pointer: String,
+    pub(super) span: Range<usize>,
+    /// Whether it is a key instead of a value.
+    pub(super) key: bool,
+}
+
+/// What a walk changes.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) edits: Vec<Edit>,
+    /// The edited values, in the order of the document.
+    pub(super) leaves: Vec<Leaf>,
+}
+
+/// Walks through `json`, which is valid, below `names`.
+pub(super) fn walk(json: &str, names: Names<'_>, sink: &mut Sink<'_>, nested: usize) -> Changes {
+    let mut walk = Walk {
+        json,
+        root: names,
+        sink,
+        nested,
+        frames: Vec::new(),
+        changes: Changes::default(),
+    };
+    walk.run();
+    walk.changes
+}
+
+/// Looks through one text, which may be JSON itself; the edits are in positions of `text`.
+pub(super) fn text(text: &str, names: Names<'_>, sink: &mut Sink<'_>, nested: usize) -> Vec<Edit> {
+    if let Some(edit) = sink.replaced(text) {
+        return vec![edit];
+    }
+    if nested < NESTED_MAX && is_json(text) {
+        let below = Names {
+            own: names.own,
+            ..Names::default()
+        };
+        return walk(text, below, sink, nested + 1).edits;
+    }
+    if memchr::memmem::find(text.as_bytes(), b"\\u00").is_some() {
+        let view = View::of_unicode_escapes(text);
+        let edits = sink.search(&view.text, names);
+        return edits.into_iter().map(|edit| on(&view, edit)).collect();
+    }
+    sink.search(text, names)
+}
+
+fn is_json(text: &str) -> bool {
+    let trimmed = text.trim_start_matches([' ', '\n', '\r', '\t']);
+    matches!(trimmed.as_bytes().first(), Some(b'{' | b'['))
+        && serde_json::from_str::<IgnoredAny>(trimmed).is_ok()
+}
+
+/// The edit in the text that `view` was decoded from.
+fn on(view: &View<'_>, edit: Edit) -> Edit {
+    Edit {
+        span: view.written(edit.span.start)..view.written(edit.span.end),
+        with: edit.with,
+    }
+}
+
+/// An open object or array.
+#[derive(Debug, Default)]
+struct Frame {
+    object: bool,
+    /// The key it stands under, without quotes.
+    name: Range<usize>,
+    /// The key whose value comes next, without quotes; of an array, that of the array.
+    key: Range<usize>,
+    expects_key: bool,
+    index: usize,
+    /// The value of a sibling that may name others.
+    sibling: Range<usize>,
+    mime: Range<usize>,
+    /// A string that holds base64 when there is a MIME type beside it, with quotes.
+    blob: Option<(Range<usize>, Range<usize>)>,
+    keys: Vec<Range<usize>>,
+    edited_keys: Vec<(Range<usize>, Vec<Edit>)>,
+}
+
+struct Walk<'a, 's, 'k> {
+    json: &'a str,
+    root: Names<'a>,
+    sink: &'s mut Sink<'k>,
+    nested: usize,
+    frames: Vec<Frame>,
+    changes: Changes,
+}
+
+impl<'a> Walk<'a, '_, '_> {
+    fn run(&mut self) {
+        let bytes = self.json.as_bytes();
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'{' | b'[' => {
+                    self.open(*byte == b'{');
+                    at += 1;
+                }
+                b'}' | b']' => {
+                    self.close();
+                    at += 1;
+                }
+                b'"' => {
+                    let end = string_end(bytes, at);
+                    self.string(at..end);
+                    at = end;
+                }
+                b',' => {
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.expects_key = frame.object;
+                        frame.index += 1;
+                    }
+                    at += 1;
+                }
+                b'-' | b'0'..=b'9' => {
+                    let end = number_end(bytes, at);
+                    self.number(at..end);
+                    at = end;
+                }
+                _ => at += 1,
+            }
+        }
+    }
+
+    fn open(&mut self, object: bool) {
+        let name = self.frames.last().map_or(0..0, |frame| frame.key.clone());
+        self.frames.push(Frame {
+            object,
+            key: if object { 0..0 } else { name.clone() },
+            name,
+            expects_key: object,
+            ..Frame::default()
+        });
+    }
+
+    fn close(&mut self) {
+        let Some(mut frame) = self.frames.pop() else {
+            return;
+        };
+        if let Some((key, value)) = frame.blob.take() {
+            frame.key = key;
+            let mime = self.decoded(&frame.mime).into_owned();
+            self.frames.push(frame);
+            self.blob(&mime, &value);
+            frame = self.frames.pop().expect("pushed above");
+        }
+        if !frame.edited_keys.is_empty() {
+            self.rename(&frame);
+        }
+    }
+
+    fn string(&mut self, span: Range<usize>) {
+        let inner = span.start + 1..span.end - 1;
+        match self.frames.last_mut() {
+            Some(frame) if frame.expects_key => {
+                frame.expects_key = false;
+                frame.key = inner.clone();
+                frame.keys.push(inner.clone());
+                self.key(&inner);
+            }
+            Some(frame) if frame.object => {
+                let key = self.json[frame.key.clone()].as_bytes();
+                if inner.len() <= SIBLING_BYTES_MAX && is_naming(key) {
+                    frame.sibling = inner.clone();
+                }
+                match key {
+                    b"mimeType" => frame.mime = inner,
+                    b"blob" | b"data" if frame.blob.is_none() => {
+                        frame.blob = Some((frame.key.clone(), span));
+                        return;
+                    }
+                    _ => {}
+                }
+                self.value(&span);
+            }
+            Some(_) | None => self.value(&span),
+        }
+    }
+
+    fn key(&mut self, inner: &Range<usize>) {
+        let written = &self.json[inner.clone()];
+        if !self.sink.may_be_in_key(written) {
+            return;
+        }
+        let view = View::of_json(written);
+        let edits = self.sink.search(&view.text, Names::default());
+        if edits.is_empty() {
+            return;
+        }
+        let edits = edits.into_iter().map(|edit| on(&view, edit)).collect();
+        let frame = self.frames.last_mut().expect("a key is in an object");
+        frame.edited_keys.push((inner.clone(), edits));
+    }
+
+    /// Redacts the keys of `frame`, each to one that the object does not have yet.
+    fn rename(&mut self, frame: &Frame) {
+        let mut taken: HashSet<String> = HashSet::new();
+        let renamed: HashSet<usize> = frame
+            .edited_keys
+            .iter()
+            .map(|(span, _)| span.start)
+            .collect();
+        for key in frame
+            .keys
+            .iter()
+            .filter(|key| !renamed.contains(&key.start))
+        {
+            taken.insert(self.decoded(key).into_owned());
+        }
+        let mut next: HashMap<String, usize> = HashMap::new();
+        for (span, edits) in &frame.edited_keys {
+            let written = &self.json[span.clone()];
+            let masked = View::of_json(&applied(written, edits)).text.into_owned();
+            let mut unique = masked.clone();
+            let count = next.entry(masked.clone()).or_insert(1);
+            while !taken.insert(unique.clone()) {
+                *count += 1;
+                unique = format!("{masked}_{count}");
+            }
+            self.changes.edits.push(Edit {
+                span: span.clone(),
+                with: escaped(&unique),
+            });
+            self.changes.leaves.push(Leaf {
+                pointer: String::new(),
+                span: span.start - 1..span.end + 1,
+                key: true,
+            });
+        }
+    }
+
+    /// Looks through the string at `span`, quotes included.
+    fn value(&mut self, span: &Range<usize>) {
+        let inner = span.start + 1..span.end - 1;
+        if inner.is_empty() {
+            return;
+        }
+        let view = View::of_json(&self.json[inner.clone()]);
+        let (own, parent, sibling) = self.names();
+        let names = Names {
+            own: &own,
+            parent: &parent,
+            sibling: &sibling,
+        };
+        let edits = text(&view.text, names, self.sink, self.nested);
+        if edits.is_empty() {
+            return;
+        }
+        for edit in edits {
+            let edit = on(&view, edit);
+            self.changes.edits.push(Edit {
+                span: inner.start + edit.span.start..inner.start + edit.span.end,
+                with: escaped(&edit.with),
+            });
+        }
+        self.leaf(span);
+    }
+
+    fn number(&mut self, span: Range<usize>) {
+        const DIGITS_MIN: usize = 7;
+        if span.len() < DIGITS_MIN {
+            return;
+        }
+        let written = &self.json[span.clone()];
+        if !written.bytes().all(|b| b.is_ascii_digit()) {
+            return;
+        }
+        let (own, parent, sibling) = self.names();
+        let names = Names {
+            own: &own,
+            parent: &parent,
+            sibling: &sibling,
+        };
+        if let Some(with) = self.sink.number(written, names) {
+            self.changes.edits.push(Edit {
+                span: span.clone(),
+                with,
+            });
+            self.leaf(&span);
+        }
+    }
+
+    /// Looks into the string at `span` when it is base64 of a type that is to be decoded; through
+    /// it as text when it is not base64.
+    fn blob(&mut self, mime: &str, span: &Range<usize>) {
+        let inner = span.start + 1..span.end - 1;
+        let view = View::of_json(&self.json[inner.clone()]);
+        let base64 =
+            |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_');
+        if mime.is_empty() || !view.text.bytes().all(base64) {
+            self.value(span);
+            return;
+        }
+        if !self.sink.decodes(mime) {
+            return;
+        }
+        let Ok(content) = STANDARD.decode(view.text.as_bytes()) else {
+            self.value(span);
+            return;
+        };
+        if let Some(with) = self.content(&content) {
+            self.changes.edits.push(Edit {
+                span: inner,
+                with: STANDARD.encode(with),
+            });
+            self.leaf(span);
+        }
+    }
+
+    /// What is left of the decoded content of a blob, when something must not stay.
+    fn content(&mut self, content: &[u8]) -> Option<Vec<u8>> {
+        if let Ok(readable) = std::str::from_utf8(content) {
+            let edits = text(readable, Names::default(), self.sink, self.nested);
+            return (!edits.is_empty()).then(|| applied(readable, &edits).into_bytes());
+        }
+        // Every byte is a character here, so that the way back is exact.
+        let latin: String = content.iter().copied().map(char::from).collect();
+        let edits = text(&latin, Names::default(), self.sink, NESTED_MAX);
+        let back = |c: char| u8::try_from(u32::from(c)).unwrap_or(b'?');
+        (!edits.is_empty()).then(|| applied(&latin, &edits).chars().map(back).collect())
+    }
+
+    /// Notes that the value at `span` is edited.
+    fn leaf(&mut self, span: &Range<usize>) {
+        if self.nested > 0 {
+            return;
+        }
+        let mut pointer = String::new();
+        for frame in &self.frames {
+            pointer.push('/');
+            if frame.object {
+                let key = self.decoded(&frame.key);
+                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            } else {
+                pointer.push_str(&frame.index.to_string());
+            }
+        }
+        self.changes.leaves.push(Leaf {
+            pointer,
+            span: span.clone(),
+            key: false,
+        });
+    }
+
+    /// The key of the next value, that of what is around it, and what a sibling calls it.
+    fn names(&self) -> (Cow<'a, str>, Cow<'a, str>, Cow<'a, str>) {
+        let Some(frame) = self.frames.last() else {
+            return (self.root.own.into(), "".into(), "".into());
+        };
+        let (own, parent) = if frame.object {
+            (self.decoded(&frame.key), self.decoded(&frame.name))
+        } else {
+            let outer = self
+                .frames
+                .iter()
+                .rev()
+                .nth(1)
+                .map_or(0..0, |outer| outer.name.clone());
+            (self.decoded(&frame.key), self.decoded(&outer))
+        };
+        let own = if own.is_empty() {
+            self.root.own.into()
+        } else {
+            own
+        };
+        let parent = if parent.is_empty() {
+            self.root.own.into()
+        } else {
+            parent
+        };
+        (own, parent, self.decoded(&frame.sibling))
+    }
+
+    /// The inside of a string; nothing when it has lone surrogates.
+    fn decoded(&self, inner: &Range<usize>) -> Cow<'a, str> {
+        if inner.is_empty() {
+            return Cow::Borrowed("");
+        }
+        let quoted = inner.start - 1..inner.end + 1;
+        json::text(&self.json.as_bytes()[quoted]).unwrap_or_default()
+    }
+}
+
+/// The text after `edits`, which do not overlap.
+pub(super) fn applied(text: &str, edits: &[Edit]) -> String {
+    let mut edits: Vec<&Edit> = edits.iter().collect();
+    edits.sort_by_key(|edit| edit.span.start);
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for edit in edits {
+        out.push_str(&text[at..edit.span.start]);
+        out.push_str(&edit.with);
+        at = edit.span.end;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// Whether the value under `key` may say what the values beside it are.
+fn is_naming(key: &[u8]) -> bool {
+    matches!(
+        key,
+        b"type"
+            | b"kind"
+            | b"label"
+            | b"name"
+            | b"system"
+            | b"field"
+            | b"key"
+            | b"property"
+            | b"attribute"
+            | b"use"
+            | b"title"
+            | b"category"
+            | b"code"
+            | b"fieldName"
+            | b"field_name"
+            | b"idType"
+            | b"id_type"
+            | b"documentType"
+            | b"document_type"
+    )
+}
+
+/// Where the string that begins at `at` ends, its quote included.
+fn string_end(json: &[u8], at: usize) -> usize {
+    let mut at = at + 1;
+    while let Some(found) = json
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
+        if json[at + found] == b'"' {
+            return at + found + 1;
+        }
+        at += found + 2;
+    }
+    json.len()
+}
+
+fn number_end(json: &[u8], at: usize) -> usize {
+    let part = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
+    json[at..]
+        .iter()
+        .position(|b| !part(b))
+        .map_or(json.len(), |len| at + len)
+}

@@ -423,7 +423,7 @@ fn piece() -> impl Strategy<Value = String> {
 fn document() -> impl Strategy<Value = Value> {
     let text = prop::collection::vec(piece(), 0..4).prop_map(|pieces| pieces.join(" "));
     let leaf = prop_oneof![
-        text.clone().prop_map(Value::from),
+        text.prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
         Just(Value::from(4_111_111_111_111_111_u64)),
         Just(Value::Null),

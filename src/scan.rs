@@ -45,7 +45,7 @@ pub use schema::{InvalidSchema, OutputSchema};
 
 use self::{
     class::{Class, Classes, Countries, Country},
-    context::Names,
+    context::{Known, Names},
     schema::Redacted,
     search::Wanted,
     secret::Prefixes,
@@ -346,7 +346,7 @@ impl Scanner {
 struct Redaction<'a> {
     scanner: &'a Scanner,
     rules: &'a Rules,
-    known: &'a HashSet<String>,
+    known: &'a Known,
     text: &'a str,
 }
 

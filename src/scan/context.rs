@@ -5,11 +5,14 @@
 
 use std::{
     cell::{Cell, OnceCell},
-    collections::HashSet,
+    collections::HashMap,
     ops::Range,
 };
 
-use super::lexicon::{self, Hints, PHRASE_WORDS_MAX};
+use super::{
+    class::Class,
+    lexicon::{self, Hints, PHRASE_WORDS_MAX},
+};
 
 /// Bytes before a candidate that may say something about it.
 const BEFORE_BYTES_MAX: usize = 72;
@@ -22,12 +25,15 @@ const HEADER_BYTES_MAX: usize = 4096;
 /// Columns of a table that are told apart.
 const COLUMNS_MAX: usize = 64;
 
+/// Values that only their surroundings gave away, with the index of their class.
+pub(super) type Known = HashMap<String, usize>;
+
 /// One text to search, with what is known about where it stands.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
     pub(super) text: &'a str,
     /// Values that other parts of the same message say are sensitive.
-    pub(super) known: Option<&'a HashSet<String>>,
+    pub(super) known: Option<&'a Known>,
     pub(super) names: Names<'a>,
     keys: OnceCell<Hints>,
     columns: OnceCell<Option<Columns>>,
@@ -63,7 +69,7 @@ impl Around {
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a HashSet<String>>) -> Self {
+    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a Known>) -> Self {
         Self {
             text,
             known,
@@ -76,6 +82,14 @@ impl<'a> Text<'a> {
 
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
+    }
+
+    /// Whether another part of the message says that the value at `span` is of `class`.
+    pub(super) fn is_known(&self, span: &Range<usize>, class: Class) -> bool {
+        let known = self
+            .known
+            .and_then(|known| known.get(&self.text[span.clone()]));
+        known == Some(&class.index())
     }
 
     /// The byte at `at`; zero outside of the text.

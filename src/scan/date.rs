@@ -27,7 +27,7 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         b'.' => !later.is_ascii_digit(),
         _ => !next.is_ascii_alphanumeric() && next != b'_',
     };
-    (ends && (number.is_known() || is_birth(number.text, &number.span)))
+    (ends && (number.is_known(Class::DateOfBirth) || is_birth(number.text, &number.span)))
         .then(|| birth(number.span.clone()))
 }
 

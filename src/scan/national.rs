@@ -33,9 +33,13 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         .filter(|country| wanted.countries.has(*country))
         .filter_map(|country| Some((country, digits_of(country, number)?)));
     for (country, needs) in matching {
-        if let Some(by_context) =
-            holds(number.text, &number.span, country, needs, number.is_known())
-        {
+        if let Some(by_context) = holds(
+            number.text,
+            &number.span,
+            country,
+            needs,
+            number.is_known(Class::NationalId),
+        ) {
             let span = with_letter(number, country).unwrap_or_else(|| number.span.clone());
             return Some(Found {
                 class: Class::NationalId,
@@ -66,9 +70,7 @@ pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Opti
 }
 
 fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found> {
-    let known = text
-        .known
-        .is_some_and(|k| k.contains(&text.text[compact.span.clone()]));
+    let known = text.is_known(&compact.span, Class::NationalId);
     for country in Country::ALL
         .into_iter()
         .filter(|c| wanted.countries.has(*c))
@@ -204,7 +206,7 @@ pub(super) fn parted_letter(number: &Number<'_>, wanted: Wanted) -> Option<Found
         &span,
         Country::Es,
         Needs::Nothing,
-        number.is_known(),
+        number.is_known(Class::NationalId),
     )?;
     Some(Found {
         class: Class::NationalId,
@@ -404,9 +406,7 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     if !shaped {
         return None;
     }
-    let known = text
-        .known
-        .is_some_and(|known| known.contains(&text.text[span.clone()]));
+    let known = text.is_known(&span, Class::Passport);
     let around = text.around(&span);
     let named = around.strong.any(Hints::PASSPORT)
         || around.near.any(Hints::PASSPORT) && !around.says_other(Hints::PASSPORT);

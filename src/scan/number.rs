@@ -81,12 +81,9 @@ impl Number<'_> {
         digits.fold(0, |value, digit| value * 10 + u32::from(*digit))
     }
 
-    /// Whether another part of the message says that this very value is sensitive.
-    pub(super) fn is_known(&self) -> bool {
-        let known = |known: &std::collections::HashSet<String>| {
-            known.contains(&self.text.text[self.span.clone()])
-        };
-        self.text.known.is_some_and(known)
+    /// Whether another part of the message says that this very value is of `class`.
+    pub(super) fn is_known(&self, class: Class) -> bool {
+        self.text.is_known(&self.span, class)
     }
 }
 
@@ -222,7 +219,7 @@ fn is_ssn(number: &Number<'_>) -> Certainty {
     let named = around.strong.any(Hints::SSN)
         || around.near.any(Hints::SSN) && !around.says_other(Hints::SSN);
     match number.separator() {
-        _ if named || number.is_known() => Certainty::Named,
+        _ if named || number.is_known(Class::UsSsn) => Certainty::Named,
         Some(Separator::Dash) if !around.says_other(Hints::SSN.and(Hints::IDENTITY)) => {
             Certainty::Alone
         }
@@ -234,7 +231,7 @@ fn is_passport(number: &Number<'_>) -> bool {
     (7..=9).contains(&number.digits.len())
         && !number.plus
         && !number.paren
-        && (number.is_known() || {
+        && (number.is_known(Class::Passport) || {
             let around = number.around();
             around.strong.any(Hints::PASSPORT)
                 || around.near.any(Hints::PASSPORT) && !around.says_other(Hints::PASSPORT)
@@ -275,7 +272,7 @@ fn is_card(number: &Number<'_>) -> bool {
     if around.says_other(Hints::CARD) {
         return false;
     }
-    grouped || common || around.near.any(Hints::CARD) || number.is_known()
+    grouped || common || around.near.any(Hints::CARD) || number.is_known(Class::CreditCard)
 }
 
 /// Whether the first digits are those of an issuer of cards with so many digits; `Some(false)`:

@@ -4,7 +4,7 @@
 //! that they are telephones.
 
 use super::{
-    class::{Countries, Country},
+    class::{Class, Countries, Country},
     lexicon::Hints,
     number::{Certainty, Number, Separator},
 };
@@ -26,7 +26,7 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
     // A row of numbers holds no telephone that nothing names.
     let row =
         number.crowded && !number.paren && number.separators.iter().all(|s| *s == Separator::Space);
-    if row && !strong.any(phone) && !number.is_known() {
+    if row && !strong.any(phone) && !number.is_known(Class::Phone) {
         return Certainty::None;
     }
     let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
@@ -43,7 +43,7 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
         || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
     let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
         || valid && !number.crowded && reached();
-    if named || number.is_known() {
+    if named || number.is_known(Class::Phone) {
         Certainty::Named
     } else {
         Certainty::None

@@ -1,14 +1,11 @@
 //! What happens to what is found: counted, let pass, or masked.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
+use std::{collections::HashMap, ops::Range};
 
 use super::{
     Compiled, Rules,
     class::Class,
-    context::{Names, Text},
+    context::{Known, Names, Text},
     search::{Found, search},
     walk::Edit,
 };
@@ -24,13 +21,13 @@ pub(super) struct Sink<'k> {
     rules: &'k Rules,
     mask: Mask,
     /// Values to be taken for sensitive wherever they stand.
-    known: Option<&'k HashSet<String>>,
+    known: Option<&'k Known>,
     /// What stands in place of values that a schema asks another mask for.
     replacements: Option<&'k HashMap<String, String>>,
     /// Found values of each class.
     pub(super) counts: Vec<u64>,
     /// Found values that only their surroundings gave away.
-    pub(super) by_context: HashSet<String>,
+    pub(super) by_context: Known,
     found: Vec<Found>,
 }
 
@@ -53,13 +50,13 @@ impl<'k> Sink<'k> {
             known: None,
             replacements: None,
             counts: vec![0; compiled.names.len()],
-            by_context: HashSet::new(),
+            by_context: Known::new(),
             found: Vec::new(),
         }
     }
 
     #[must_use]
-    pub(super) fn knowing(mut self, known: &'k HashSet<String>) -> Self {
+    pub(super) fn knowing(mut self, known: &'k Known) -> Self {
         self.known = Some(known);
         self
     }
@@ -89,7 +86,7 @@ impl<'k> Sink<'k> {
             self.counts[found.class] += 1;
             let value = &text[found.span.clone()];
             if found.by_context && found.action >= ScanAction::Redact {
-                self.by_context.insert(value.to_owned());
+                self.by_context.insert(value.to_owned(), found.class);
             }
             if found.action == ScanAction::Redact {
                 let with = self.masked(found.class, value);
@@ -110,7 +107,7 @@ impl<'k> Sink<'k> {
             self.counts[found.class] += 1;
             redact |= found.action == ScanAction::Redact;
             if found.by_context && found.action >= ScanAction::Redact {
-                self.by_context.insert(written.to_owned());
+                self.by_context.insert(written.to_owned(), found.class);
             }
         }
         let replacement = self.replacements.and_then(|all| all.get(written)).cloned();

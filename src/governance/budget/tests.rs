@@ -371,16 +371,22 @@ enum Event {
     Close {
         process: usize,
     },
+    /// One process spends what there is.
+    Fill {
+        process: usize,
+    },
 }
 
 fn event() -> impl Strategy<Value = Event> {
     let process = 0..2_usize;
+    let calls = prop_oneof![3 => 1..3_u64, 1 => 10..30_u64];
     prop_oneof![
-        8 => (process.clone(), 1..6_u64, any::<bool>())
+        8 => (process.clone(), calls, any::<bool>())
             .prop_map(|(process, calls, wide)| Event::Hold { process, calls, wide }),
         6 => (any::<usize>(), any::<bool>())
             .prop_map(|(which, spend)| Event::End { which, spend }),
         3 => process.clone().prop_map(|process| Event::Beat { process }),
+        2 => process.clone().prop_map(|process| Event::Fill { process }),
         1 => Just(Event::NextDay),
         1 => process.clone().prop_map(|process| Event::Crash { process }),
         1 => process.prop_map(|process| Event::Close { process }),
@@ -394,7 +400,7 @@ fn no_order_of_events_exceeds_a_limit_or_loses_a_price() {
         .build()
         .unwrap();
     let config = ProptestConfig {
-        cases: 48,
+        cases: 32,
         failure_persistence: None,
         ..ProptestConfig::default()
     };
@@ -428,7 +434,7 @@ struct World {
 }
 
 impl World {
-    const LIMIT: u64 = 40;
+    const LIMIT: u64 = 64;
 
     async fn new() -> Self {
         let (store, directory) = open().await;
@@ -454,11 +460,14 @@ impl World {
                 if wide {
                     budget.push(agent(Self::LIMIT, Window::Total));
                 }
-                let held = self.processes[process].hold(&budget, times(calls), self.now);
-                if let Ok(hold) = held.await {
-                    self.record(process, &hold, true);
-                    self.open.push((process, hold));
-                }
+                self.hold(process, &budget, times(calls)).await;
+            }
+            Event::Fill { process } => {
+                let budget = [
+                    team("t", Self::LIMIT, Window::Day),
+                    agent(Self::LIMIT, Window::Total),
+                ];
+                while self.hold(process, &budget, PRICE).await {}
             }
             Event::End { which, spend } if !self.open.is_empty() => {
                 let (process, hold) = self.open.swap_remove(which % self.open.len());
@@ -478,6 +487,14 @@ impl World {
                 self.replace(process).await;
             }
         }
+    }
+
+    async fn hold(&mut self, process: usize, budget: &[Applied], price: Micros) -> bool {
+        let held = self.processes[process].hold(budget, price, self.now).await;
+        let Ok(hold) = held else { return false };
+        self.record(process, &hold, true);
+        self.open.push((process, hold));
+        true
     }
 
     /// The process is gone with all it knew, and the other one reconciles it.

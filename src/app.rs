@@ -3,6 +3,8 @@
 //! Start: bind, serve, connect. Stop: no new connections, running calls finish until the drain
 //! timeout, sessions end, servers are stopped, every task has ended.
 
+mod books;
+
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
@@ -11,11 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     config::Config,
+    governance::{Governance, InvalidTerms},
     http::{self, Edge, InvalidListener},
     proxy::Proxy,
     status::Status,
     task::Tasks,
 };
+use books::Keeper;
+pub use books::Unusable;
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +37,7 @@ pub struct Core {
     pub proxy: Arc<Proxy>,
     /// What `/status` says.
     pub status: Arc<Status>,
+    keeper: Arc<Keeper>,
     tasks: Tasks,
     /// Cancelled when the gateway begins to stop.
     draining: CancellationToken,
@@ -39,26 +45,33 @@ pub struct Core {
 }
 
 impl Core {
-    /// Builds the parts and begins to connect to servers.
+    /// Opens the data directory, builds the parts and begins to connect to servers.
+    ///
+    /// # Errors
+    /// When the data directory cannot be used, or the config has terms that cannot.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn start(config: &Config, surroundings: Surroundings) -> Self {
+    pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Self, StartError> {
         let tasks = Tasks::new();
         tasks.tick();
+        let keeper = Arc::new(Keeper::open(config).await?);
+        let governance = Governance::new(config, keeper.books.clone())?;
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
-        let proxy = Arc::new(Proxy::new(config, backends, &tasks));
+        let proxy = Arc::new(Proxy::new(config, governance, backends, &tasks));
         let draining = CancellationToken::new();
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining.clone()));
+        keeper.start(&tasks);
         proxy.start(updates);
         sweep(&proxy, &tasks);
-        Self {
+        Ok(Self {
             proxy,
             status,
+            keeper,
             tasks,
             draining,
             drain_timeout: config.drain_timeout,
-        }
+        })
     }
 
     /// The tasks of this gateway.
@@ -76,6 +89,7 @@ impl Core {
         if !finished {
             tracing::warn!("something did not end within {STOP_PATIENCE:?}; it is left behind");
         }
+        self.keeper.close().await;
         drained && finished
     }
 
@@ -109,6 +123,20 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between looks at the calls that are still running.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
+/// Why a gateway does not start; the operator mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory.
+    #[error(transparent)]
+    Books(#[from] Unusable),
+    /// The listener.
+    #[error(transparent)]
+    Listener(#[from] InvalidListener),
+    /// The terms of an agent, a profile or a server.
+    #[error("the config has terms that cannot be used: {0}")]
+    Terms(#[from] InvalidTerms),
+}
+
 /// A gateway that listens over HTTP.
 #[derive(Debug)]
 pub struct Running {
@@ -122,14 +150,11 @@ pub struct Running {
 /// Starts a gateway over HTTP: the listener answers at once, servers connect in the background.
 ///
 /// # Errors
-/// When there is no listener to be had.
-pub async fn start(
-    config: &Config,
-    surroundings: Surroundings,
-) -> Result<Running, InvalidListener> {
+/// When there is no listener to be had, or the parts behind it cannot start.
+pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, StartError> {
     let bound = http::bind(config).await?;
     let (addr, url) = (bound.addr, bound.url());
-    let core = Core::start(config, surroundings);
+    let core = Core::start(config, surroundings).await?;
     let config = Config {
         listen: addr,
         ..config.clone()

@@ -15,6 +15,7 @@
 mod error;
 mod export;
 mod files;
+mod index;
 mod line;
 mod query;
 mod reader;
@@ -38,6 +39,7 @@ use jiff::Timestamp;
 pub use error::AuditError;
 pub use export::{Format, export};
 pub use files::{ChainId, InvalidChainId};
+pub use index::{Behind, Indexer};
 pub use line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, Decision, Event, EventKind, InvalidDecision, Kind,
     Opened, Record, TEXT_BYTES_MAX,

@@ -4,6 +4,8 @@
 //! a snapshot behind one swap: a changed store is read as a whole, and from then on every request
 //! meets the new one.
 
+pub mod key;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -15,13 +17,13 @@ use std::{
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::{
     clock,
     config::{self, Authentication, Terms},
     names::{AgentId, ProfileName},
+    store::{KeyHash, KeyId, StoredAgent, StoredKey},
 };
 
 /// The header for an API key beside `Authorization: Bearer`.
@@ -29,9 +31,6 @@ pub const API_KEY_HEADER: &str = "x-api-key";
 
 /// The name of the agent behind callers without a credential; a config may give it terms.
 pub const ANONYMOUS: &str = "anonymous";
-pub mod key;
-
-use uuid::Uuid;
 
 /// The identity being governed.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +65,15 @@ impl Agent {
         }
     }
 
+    /// Who has shown no key where one is needed: nobody, who may do nothing.
+    pub fn stranger() -> Self {
+        Self {
+            name: "stranger".to_owned(),
+            enabled: false,
+            ..Self::anonymous()
+        }
+    }
+
     fn written(agent: &config::Agent) -> Self {
         let id = if agent.name == ANONYMOUS {
             AgentId::ANONYMOUS
@@ -84,29 +92,18 @@ impl Agent {
     }
 }
 
-/// SHA-256 of a key's text. A key has 256 random bits, so nobody finds it from its hash: a slow
-/// hash would cost every request and gain nothing.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct KeyHash(pub [u8; 32]);
-
-impl KeyHash {
-    /// The hash of `key`.
-    pub fn of(key: &str) -> Self {
-        Self(Sha256::digest(key.as_bytes()).into())
+impl From<StoredAgent> for Agent {
+    fn from(stored: StoredAgent) -> Self {
+        Self {
+            id: stored.id,
+            name: stored.name,
+            team: stored.team,
+            enabled: stored.enabled,
+            admin: stored.admin,
+            profiles: stored.profiles,
+            terms: stored.terms,
+        }
     }
-}
-
-/// A key of the store.
-#[derive(Clone, Debug)]
-pub struct StoredKey {
-    /// Its public id.
-    pub id: String,
-    /// Whose it is.
-    pub agent: AgentId,
-    /// Its hash.
-    pub hash: KeyHash,
-    /// From when on it counts no longer.
-    pub expires: Option<Timestamp>,
 }
 
 /// Why a request has no agent.
@@ -153,7 +150,7 @@ struct Roster {
 struct Credential {
     agent: Arc<Agent>,
     /// The id of a key of the store; those of the config have none.
-    key: Option<String>,
+    key: Option<KeyId>,
     expires: Option<Timestamp>,
     /// Unix seconds; 0 when it was not used since it was last asked for.
     used: AtomicI64,
@@ -271,7 +268,7 @@ impl Directory {
     }
 
     /// Keys of the store that were used since this was last asked, and when.
-    pub fn take_used(&self) -> Vec<(String, Timestamp)> {
+    pub fn take_used(&self) -> Vec<(KeyId, Timestamp)> {
         let roster = self.roster.load();
         let used = roster.credentials.values().filter_map(|credential| {
             let key = credential.key.as_ref()?;
@@ -284,7 +281,7 @@ impl Directory {
 }
 
 impl Credential {
-    fn new(agent: Arc<Agent>, key: Option<String>, expires: Option<Timestamp>) -> Self {
+    fn new(agent: Arc<Agent>, key: Option<KeyId>, expires: Option<Timestamp>) -> Self {
         Self {
             agent,
             key,
@@ -379,10 +376,14 @@ mod tests {
             ..Agent::anonymous()
         };
         let key = |expires: Option<&str>| StoredKey {
-            id: "k1".to_owned(),
+            id: KeyId::new("k1"),
             agent: agent.id,
             hash: KeyHash::of("secret"),
+            prefix: "tbk_abcd".to_owned(),
+            created: clock::now(),
             expires: expires.map(|at| at.parse().unwrap()),
+            revoked: None,
+            last_used: None,
         };
         let mut headers = HeaderMap::new();
         headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));

@@ -133,10 +133,10 @@ impl Backends {
     ///
     /// # Errors
     /// When the server gave no answer.
-    pub async fn forward(&self, admitted: Admitted) -> Result<Outcome, Failure> {
+    pub async fn forward(&self, admitted: Admitted) -> Result<Answer, Unanswered> {
         let backend = self
             .get(&admitted.routed().server)
-            .ok_or(Failure::Unknown)?;
+            .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
         backend.call(&admitted).await
     }
 
@@ -147,13 +147,60 @@ impl Backends {
         }
     }
 
-    /// The same as a future of its own, for a stream that outlives the caller's borrow.
-    pub fn forward_detached(
-        &self,
-        admitted: Admitted,
-    ) -> impl Future<Output = Result<Outcome, Failure>> + Send + 'static + use<> {
-        let backend = self.get(&admitted.routed().server).cloned();
-        async move { backend.ok_or(Failure::Unknown)?.call(&admitted).await }
+    /// A way to one server that outlives the caller's borrow, for a stream.
+    pub fn way_to(&self, server: &ServerName) -> Way {
+        Way(self.get(server).cloned())
+    }
+}
+
+/// The way to one server.
+#[derive(Debug)]
+pub struct Way(Option<Arc<Backend>>);
+
+impl Way {
+    /// Takes an admitted call to the server.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn forward(self, admitted: Admitted) -> Result<Answer, Unanswered> {
+        let backend = self.0.ok_or_else(|| Unanswered::before(Failure::Unknown))?;
+        backend.call(&admitted).await
+    }
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its result or error.
+    pub outcome: Outcome,
+    /// The revision it speaks.
+    pub revision: Revision,
+}
+
+/// That a server gave no answer.
+#[derive(Debug)]
+pub struct Unanswered {
+    /// Why.
+    pub failure: Failure,
+    /// Whether the call may have reached the server.
+    pub delivered: bool,
+}
+
+impl Unanswered {
+    /// A failure before anything was sent.
+    fn before(failure: Failure) -> Self {
+        Self {
+            failure,
+            delivered: false,
+        }
+    }
+
+    /// A failure of the exchange itself.
+    fn during(failure: Failure) -> Self {
+        Self {
+            delivered: failure.may_have_arrived(),
+            failure,
+        }
     }
 }
 
@@ -254,7 +301,7 @@ impl Backend {
         lock(&self.listed)
     }
 
-    async fn call(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
+    async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
         // A listen stream is no call that a stop should wait for.
         if admitted.routed().call.method == Method::Listen {
             return self.attempt(admitted).await;
@@ -263,16 +310,17 @@ impl Backend {
         let outcome = self.attempt(admitted).await;
         match &outcome {
             Ok(_) => self.listed().refusal = None,
-            Err(refusal @ Failure::Unauthorized { .. }) => {
-                self.listed().refusal = Some(refusal.clone());
-            }
+            Err(Unanswered {
+                failure: refusal @ Failure::Unauthorized { .. },
+                ..
+            }) => self.listed().refusal = Some(refusal.clone()),
             Err(_) => {}
         }
         running.finish(outcome.is_ok());
         outcome
     }
 
-    async fn attempt(&self, admitted: &Admitted) -> Result<Outcome, Failure> {
+    async fn attempt(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
@@ -281,26 +329,24 @@ impl Backend {
         };
         let patience = self.patience(admitted);
         let connection = self.connection(&call.client);
-        let mut served = in_time(call, patience, connection).await?;
+        let served = in_time(call, patience, connection).await;
+        let mut served = served.map_err(Unanswered::before)?;
         self.raise_level(&served.connection, &call.client).await;
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
             let again = self.reconnected(&served.connection, &call.client);
-            served = in_time(call, patience, again).await?;
+            let again = in_time(call, patience, again).await;
+            served = again.map_err(Unanswered::before)?;
             outcome = self.exchange(admitted, &served.connection, limits).await;
         }
         served.instance.touch();
-        let outcome = outcome?;
+        let outcome = outcome.map_err(Unanswered::during)?;
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
-        Ok(bridge::outcome(
-            &call.method,
-            outcome,
-            &call.client,
-            revision,
-        ))
+        let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
+        Ok(Answer { outcome, revision })
     }
 
     /// Asks a legacy server for log messages as its client wants them, when it does not send them

@@ -88,6 +88,12 @@ fn wrong_usage(message: &str) -> ExitCode {
     ExitCode::from(EXIT_CONFIG)
 }
 
+/// Says why something failed that was asked for in the right way.
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    say(&format!("{error}\n"));
+    ExitCode::FAILURE
+}
+
 /// This program, to be run as the guard of its children.
 fn surroundings() -> Surroundings {
     Surroundings {

@@ -16,12 +16,12 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE},
+    header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
 use hyper::body::Incoming;
 
 use crate::{
-    auth::Agent,
+    auth::{Agent, Unidentified},
     config::{Config, Limits},
     mcp::{RpcError, envelope},
     names::{ProfileName, Scope, ServerName},
@@ -42,8 +42,6 @@ pub struct Edge {
     guard: Guard,
     limits: Limits,
     keep_alive: Duration,
-    /// The agent of callers without a credential.
-    anonymous: Arc<Agent>,
     tasks: Tasks,
 }
 
@@ -61,7 +59,6 @@ impl Edge {
             guard: Guard::new(config),
             limits: config.limits.clone(),
             keep_alive: config.keep_alive,
-            anonymous: Arc::new(Agent::anonymous()),
             tasks: tasks.clone(),
         })
     }
@@ -106,15 +103,32 @@ impl Edge {
         if !route.takes(request.method()) {
             return wrong_verb(route.verbs());
         }
+        let agent = match self
+            .proxy
+            .governance()
+            .directory()
+            .identify(request.headers())
+        {
+            Ok(agent) => agent,
+            Err(stranger) if route.needs_agent() => return challenge(stranger),
+            Err(_) => Arc::new(Agent::stranger()),
+        };
         match route {
-            Route::Mcp(scope) => streamable::handle(&self, scope, request).await,
-            Route::Sse(scope) => messages::open(&self, scope),
-            Route::Messages => messages::post(&self, request).await,
-            Route::Status => pages::status(&self, &request),
+            Route::Mcp(scope) => streamable::handle(&self, Visitor { agent, scope }, request).await,
+            Route::Sse(scope) => messages::open(&self, agent, scope),
+            Route::Messages => messages::post(&self, &agent, request).await,
+            Route::Status => pages::status(&self, &agent, &request),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(&self),
         }
     }
+}
+
+/// Who asks, and on which route.
+#[derive(Clone, Debug)]
+struct Visitor {
+    agent: Arc<Agent>,
+    scope: Scope,
 }
 
 /// What a path leads to.
@@ -170,6 +184,14 @@ impl Route {
         }
     }
 
+    /// Whether it is for agents only.
+    fn needs_agent(&self) -> bool {
+        match self {
+            Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
+            Self::Health | Self::Ready | Self::Status => false,
+        }
+    }
+
     fn scope(&self) -> Option<&Scope> {
         match self {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
@@ -201,6 +223,15 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
+}
+
+/// The answer to a request without an agent.
+fn challenge(stranger: Unidentified) -> Response<Body> {
+    let mut response = text(StatusCode::UNAUTHORIZED, &stranger.to_string());
+    response
+        .headers_mut()
+        .insert(WWW_AUTHENTICATE, stranger.challenge());
     response
 }
 

@@ -12,6 +12,7 @@ pub mod meta;
 pub mod method;
 pub mod revision;
 pub mod sse;
+pub mod trace;
 
 pub use envelope::{Id, Message, Notification, Outcome, Request, Response};
 pub use error::RpcError;
@@ -19,3 +20,4 @@ pub use json::Raw;
 pub use level::{Level, Logs};
 pub use method::Method;
 pub use revision::{Era, Revision};
+pub use trace::Trace;

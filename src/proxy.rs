@@ -19,10 +19,10 @@ use crate::{
     catalog::{Audience, Kind},
     config::Config,
     discovery::Board,
-    governance::{Governance, Ticket},
+    governance::{Ending, Governance, Refusal, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
     names::Scope,
-    router::{self, Routed},
+    router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     task::Tasks,
 };
@@ -30,7 +30,7 @@ use crate::{
 /// Everything a request needs on its way.
 #[derive(Debug)]
 pub struct Proxy {
-    governance: Governance,
+    governance: Arc<Governance>,
     backends: Backends,
     board: Arc<Board>,
     sessions: Sessions,
@@ -41,9 +41,9 @@ pub struct Proxy {
 
 impl Proxy {
     /// Joins the parts; [`Proxy::start`] sets them going.
-    pub fn new(config: &Config, backends: Backends, tasks: &Tasks) -> Self {
+    pub fn new(config: &Config, governance: Governance, backends: Backends, tasks: &Tasks) -> Self {
         Self {
-            governance: Governance::default(),
+            governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
             backends,
             sessions: Sessions::new(config.limits.sessions_per_agent),
@@ -68,6 +68,11 @@ impl Proxy {
     /// The legacy sessions of HTTP clients.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// What governs calls.
+    pub fn governance(&self) -> &Arc<Governance> {
+        &self.governance
     }
 
     /// The backends.
@@ -130,25 +135,25 @@ impl Proxy {
     /// One request that a server answers: opened, attempted, settled.
     async fn call(&self, call: Call) -> Outcome {
         let mut ticket = self.governance.open(&call);
-        let outcome = self.attempt(call, &mut ticket).await;
-        self.governance.settle(ticket, outcome)
+        let ending = self.attempt(call, &mut ticket).await;
+        self.governance.settle(ticket, ending).await
     }
 
-    async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Outcome {
-        let routed = self.route(call).await.map_err(|refusal| refusal.to_raw())?;
+    async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Ending {
+        let routed = match self.route(call).await {
+            Ok(routed) => routed,
+            Err(unroutable) => return ending_of(unroutable),
+        };
         let back = upstream::WayBack::of(&routed);
-        let admitted = self
-            .governance
-            .admit(routed, ticket)
-            .map_err(|refusal| refusal.to_raw())?;
-        match self.backends.forward(admitted).await {
-            Ok(outcome) => back.translate(outcome),
-            Err(failure) => Err(failure.to_error(&back.server).to_raw()),
-        }
+        let admitted = match self.governance.admit(routed, ticket).await {
+            Ok(admitted) => admitted,
+            Err(refusal) => return Ending::Refused(refusal),
+        };
+        back.ending(self.backends.forward(admitted).await)
     }
 
     /// Finds the server; while some are still starting, a name that is not known yet waits for them.
-    async fn route(&self, call: Call) -> Result<Routed, RpcError> {
+    async fn route(&self, call: Call) -> Result<Routed, Unroutable> {
         let audience = lists::audience(&call.client);
         match router::route(call, &self.board.catalog_for(audience)) {
             Ok(routed) => Ok(routed),
@@ -205,7 +210,15 @@ impl Proxy {
         if audience == Audience::Able {
             self.board.expect_able();
         }
-        session.swap_seen(self.digests(&session.scope, audience));
+        session.swap_seen(self.digests(&session.agent, &session.scope, audience));
+    }
+}
+
+/// How a call ends that no server is found for.
+fn ending_of(unroutable: Unroutable) -> Ending {
+    match unroutable {
+        Unroutable::Refused(error) => Ending::Unroutable(error),
+        Unroutable::UnknownTool { name } => Ending::Refused(Refusal::UnknownTool { name }),
     }
 }
 

@@ -85,26 +85,46 @@ impl Subject {
     }
 }
 
+/// Why no server is found for a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Unroutable {
+    /// What the client is told.
+    Refused(RpcError),
+    /// The route has no tool of this name.
+    UnknownTool {
+        /// The name that was called.
+        name: String,
+    },
+}
+
+impl From<RpcError> for Unroutable {
+    fn from(error: RpcError) -> Self {
+        Self::Refused(error)
+    }
+}
+
 /// Finds the server a call belongs to.
 ///
 /// # Errors
-/// What the client is told when there is none.
-pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, RpcError)> {
+/// Why there is none.
+pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, Unroutable)> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
-        Method::PromptsGet => prompt(&["name"], &call, catalog),
+        Method::PromptsGet => prompt(&["name"], &call, catalog).map_err(Unroutable::from),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-            resource(&call, catalog)
+            resource(&call, catalog).map_err(Unroutable::from)
         }
-        Method::Complete => completion(&call, catalog),
-        Method::Other(_) | Method::Listen | Method::SetLevel => whole_server(&call),
+        Method::Complete => completion(&call, catalog).map_err(Unroutable::from),
+        Method::Other(_) | Method::Listen | Method::SetLevel => {
+            whole_server(&call).map_err(Unroutable::from)
+        }
         Method::Discover
         | Method::Initialize
         | Method::Ping
         | Method::PromptsList
         | Method::ResourcesList
         | Method::TemplatesList
-        | Method::ToolsList => Err(unknown_method(&call.method)),
+        | Method::ToolsList => Err(unknown_method(&call.method).into()),
     };
     match found {
         Ok(Target {
@@ -146,15 +166,13 @@ struct Target {
     params: Option<Raw>,
 }
 
-fn tool(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
     let name = Named::of(call, &["name"])?;
-    let tool = catalog.tool(&call.scope, &name.text).ok_or_else(|| {
-        RpcError::new(
-            error::INVALID_PARAMS,
-            format!("Unknown tool: {}", name.text),
-        )
-        .with(json!({ "code": "TOOL_NOT_FOUND" }))
-    })?;
+    let tool = catalog
+        .tool(&call.scope, &name.text)
+        .ok_or_else(|| Unroutable::UnknownTool {
+            name: name.text.clone(),
+        })?;
     let params = Some(name.replaced(&tool.original));
     Ok(Target {
         server: tool.server.clone(),

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::{Report, State},
     catalog::{Catalog, Kind},
-    clock,
+    clock, governance,
     names::Scope,
     proxy::Proxy,
 };
@@ -34,7 +34,10 @@ pub struct Overview {
     pub started_at: String,
     /// Since the start.
     pub uptime_seconds: u64,
-    /// Legacy sessions of HTTP clients.
+    /// What governance did; for those who may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub governance: Option<Governed>,
+    /// Legacy sessions of HTTP clients; for those who may see everything.
     pub sessions: Vec<SessionReport>,
     /// What the merged routes list.
     pub listed: Counts,
@@ -43,6 +46,27 @@ pub struct Overview {
     pub profiles: Vec<ProfileReport>,
     /// Every server.
     pub servers: Vec<ServerReport>,
+}
+
+/// How much of the status somebody may see.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Insight {
+    /// How servers do, without what they wrote, their processes and their clients.
+    States,
+    /// Everything.
+    Whole,
+}
+
+/// What governance did since the start.
+#[derive(Clone, Debug, Serialize)]
+pub struct Governed {
+    /// What was refused, and what would have been.
+    #[serde(flatten)]
+    pub counts: governance::Counts,
+    /// The chain of the audit that is written; `null` when there is none.
+    pub audit_chain: Option<String>,
+    /// Records lost because the disk was full for long.
+    pub audit_lost: u64,
 }
 
 /// One server: how it does, and what it offers.
@@ -136,7 +160,7 @@ impl Status {
     }
 
     /// Everything.
-    pub fn overview(&self) -> Overview {
+    pub fn overview(&self, insight: Insight) -> Overview {
         let catalog = self.proxy.board().catalog();
         let servers = self.proxy.backends().all().map(|backend| {
             let offers = catalog.counts(&backend.name);
@@ -145,7 +169,10 @@ impl Status {
                 .iter()
                 .filter(|p| p.server == backend.name);
             ServerReport {
-                report: backend.report(),
+                report: match insight {
+                    Insight::States => backend.report().without_details(),
+                    Insight::Whole => backend.report(),
+                },
                 offers: Counts {
                     tools: offers.tools,
                     resources: offers.resources,
@@ -171,10 +198,27 @@ impl Status {
             },
             started_at: self.started_at.to_string(),
             uptime_seconds: self.start.elapsed().as_secs(),
-            sessions: self.sessions(),
+            sessions: match insight {
+                Insight::States => Vec::new(),
+                Insight::Whole => self.sessions(),
+            },
+            governance: match insight {
+                Insight::States => None,
+                Insight::Whole => Some(self.governed()),
+            },
             listed: counts(&catalog, &Scope::All),
             profiles: profiles.collect(),
             servers: servers.collect(),
+        }
+    }
+
+    fn governed(&self) -> Governed {
+        let governance = self.proxy.governance();
+        let audit = governance.audit();
+        Governed {
+            counts: governance.counts(),
+            audit_chain: audit.chain().map(|chain| chain.to_string()),
+            audit_lost: audit.lost(),
         }
     }
 
@@ -195,8 +239,8 @@ impl Status {
     }
 
     /// The page for a browser.
-    pub fn page(&self) -> String {
-        let overview = self.overview();
+    pub fn page(&self, insight: Insight) -> String {
+        let overview = self.overview(insight);
         let mut rows = String::new();
         for server in &overview.servers {
             rows.push_str(&row(server));

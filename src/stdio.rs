@@ -33,7 +33,7 @@ pub struct Edge {
     proxy: Arc<Proxy>,
     session: Arc<Session>,
     stream: Arc<Stream>,
-    anonymous: Arc<Agent>,
+    agent: Arc<Agent>,
     line_bytes_max: usize,
     depth_max: usize,
     /// How long running calls may go on once the input has ended.
@@ -45,16 +45,21 @@ pub struct Edge {
 
 impl Edge {
     /// An edge for one client that sees `scope`.
-    pub fn new(proxy: Arc<Proxy>, scope: Scope, config: &Config, tasks: &Tasks) -> Arc<Self> {
-        let anonymous = Arc::new(Agent::anonymous());
-        let session = Arc::new(Session::new(Kind::Stdio, Arc::clone(&anonymous), scope));
+    pub fn new(
+        proxy: Arc<Proxy>,
+        agent: Arc<Agent>,
+        scope: Scope,
+        config: &Config,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
+        let session = Arc::new(Session::new(Kind::Stdio, Arc::clone(&agent), scope));
         proxy.sessions().adopt(&session);
         let stream = session.open_standing();
         Arc::new(Self {
             proxy,
             session,
             stream,
-            anonymous,
+            agent,
             line_bytes_max: config.limits.body,
             depth_max: config.limits.depth,
             drain_timeout: config.drain_timeout,
@@ -228,7 +233,7 @@ impl Edge {
 
     fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
         let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
-        let (client, wants) = envelope.into_client(Arc::clone(&self.anonymous));
+        let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         self.start(request, client, wants)
     }
 

@@ -45,11 +45,15 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("control", &["task"]),
-    ("status", &["proxy", "backend", "catalog", "names", "clock"]),
+    (
+        "status",
+        &["proxy", "backend", "governance", "catalog", "names", "clock"],
+    ),
     (
         "proxy",
         &[
             "discovery",
+            "auth",
             "session",
             "router",
             "governance",

@@ -177,7 +177,17 @@ impl Failure {
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let kind = match self {
+        let kind = self.kind();
+        RpcError::new(
+            error::INTERNAL,
+            format!("server `{server}`: {}", self.for_client()),
+        )
+        .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+    }
+
+    /// The kind of failure, for programs and for the audit.
+    pub fn kind(&self) -> &'static str {
+        match self {
             Self::Cancelled => "cancelled",
             Self::Connect { .. }
             | Self::Directory { .. }
@@ -195,12 +205,35 @@ impl Failure {
             Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => "too_large",
             Self::Timeout { .. } => "timeout",
             Self::Unknown => "unknown_server",
-        };
-        RpcError::new(
-            error::INTERNAL,
-            format!("server `{server}`: {}", self.for_client()),
-        )
-        .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+        }
+    }
+
+    /// Whether the request may have reached the server although no answer came.
+    pub fn may_have_arrived(&self) -> bool {
+        match self {
+            Self::Cancelled
+            | Self::Garbled { .. }
+            | Self::Http { .. }
+            | Self::Lost { .. }
+            | Self::ResponseTooLarge { .. }
+            | Self::Timeout { .. } => true,
+            Self::Connect { .. }
+            | Self::Directory { .. }
+            | Self::Disabled
+            | Self::Echo
+            | Self::Era { .. }
+            | Self::Header { .. }
+            | Self::InstancesBusy { .. }
+            | Self::Refused { .. }
+            | Self::RequestTooLarge { .. }
+            | Self::Revision { .. }
+            | Self::SessionGone
+            | Self::Spawn { .. }
+            | Self::Startup { .. }
+            | Self::Tls { .. }
+            | Self::Unauthorized { .. }
+            | Self::Unknown => false,
+        }
     }
 
     /// The cause without any words of the server.

@@ -82,6 +82,19 @@ pub struct Report {
     pub stderr: Vec<String>,
 }
 
+impl Report {
+    /// The same without what the server wrote and what its process is.
+    #[must_use]
+    pub fn without_details(mut self) -> Self {
+        self.reason = None;
+        self.server_info = None;
+        self.pid = None;
+        self.last_odd_line = None;
+        self.stderr = Vec::new();
+        self
+    }
+}
+
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {

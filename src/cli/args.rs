@@ -4,6 +4,7 @@ use std::{
     io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
 };
 
 use clap::{Args, ValueEnum};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{EXIT_CONFIG, nearest::did_you_mean, output::say, wrong_usage};
 use crate::{
+    auth::{Agent, Directory},
     config::{self, Config, Environment, Loaded, Mistakes, Notice},
     names::{ProfileName, ServerName},
     telemetry,
@@ -185,4 +187,20 @@ fn has_colours() -> bool {
         .get("NO_COLOR")
         .is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused
+}
+
+/// The agent that `name` names; what is wrong goes to stderr. Without a name it is the anonymous
+/// agent, where that is allowed.
+pub(super) fn agent(name: Option<&str>, directory: &Directory) -> Result<Arc<Agent>, ExitCode> {
+    let Some(name) = name else {
+        if directory.is_anonymous() {
+            return Ok(Arc::new(Agent::anonymous()));
+        }
+        return Err(wrong_usage(
+            "the config asks for keys (governance.auth): say whose calls these are with --agent NAME",
+        ));
+    };
+    directory
+        .named(name)
+        .ok_or_else(|| wrong_usage(&format!("there is no agent `{name}`")))
 }

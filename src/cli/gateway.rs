@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    EXIT_INTERRUPTED, interrupted,
+    EXIT_INTERRUPTED, args, failed, interrupted,
     output::{harmless, say},
     surroundings,
     survey::Found,
@@ -45,6 +45,8 @@ const LOG_LEVEL: Level = Level::Info;
 #[derive(Debug)]
 pub(super) struct Gateway {
     core: Core,
+    /// Whose calls these are.
+    agent: Arc<Agent>,
     pub(super) scope: Scope,
     start: Instant,
     /// How long servers may take to be listed.
@@ -53,8 +55,25 @@ pub(super) struct Gateway {
 
 /// Runs `work` with a gateway that asks `target`, and stops it whatever happens.
 pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> ExitCode) -> ExitCode {
+    let core = match Core::start(&target.config, surroundings()).await {
+        Ok(core) => core,
+        Err(error) => return failed(&error),
+    };
+    let directory = core.proxy.governance().directory();
+    let agent = match &target.agent {
+        Some(name) => args::agent(Some(name), directory),
+        None => Ok(Arc::new(Agent::anonymous())),
+    };
+    let agent = match agent {
+        Ok(agent) => agent,
+        Err(code) => {
+            core.stop().await;
+            return code;
+        }
+    };
     let gateway = Gateway {
-        core: Core::start(&target.config, surroundings()),
+        core,
+        agent,
         scope: target.scope,
         start: Instant::now(),
         patience: target.config.first_list_wait,
@@ -155,7 +174,7 @@ impl Gateway {
             method,
             params: Some(Raw::parse(params).expect("joined from valid JSON")),
         };
-        let (client, wants) = envelope.into_client(Arc::new(Agent::anonymous()));
+        let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         Call::new(request, Arc::new(client), self.scope.clone(), wants)
     }
 

@@ -5,11 +5,8 @@ use std::{net::SocketAddr, process::ExitCode};
 use clap::Args;
 
 use super::{
-    EXIT_CUT_SHORT,
-    args::ConfigArgs,
-    block_on, interrupted,
-    output::{print, say},
-    surroundings, wrong_usage,
+    EXIT_CUT_SHORT, args::ConfigArgs, block_on, failed, interrupted, output::print, surroundings,
+    wrong_usage,
 };
 use crate::{app, config::Config};
 
@@ -45,10 +42,7 @@ impl Serve {
 async fn serve(config: &Config) -> ExitCode {
     let running = match app::start(config, surroundings()).await {
         Ok(running) => running,
-        Err(invalid) => {
-            say(&format!("{invalid}\n"));
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return failed(&error),
     };
     // Who reads the next line may send a signal at once.
     let interruption = interrupted();

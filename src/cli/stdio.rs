@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     EXIT_CUT_SHORT,
     args::{self, ConfigArgs},
-    block_on, interrupted, surroundings,
+    block_on, failed, interrupted, surroundings,
 };
 use crate::{app::Core, config::Config, names::Scope, stdio::Edge};
 
@@ -22,6 +22,9 @@ pub(super) struct Stdio {
     /// Serve what this profile shows
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// The agent whose calls these are; needed when the config asks for keys
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
 }
 
 impl Stdio {
@@ -37,7 +40,7 @@ impl Stdio {
         if let Scope::Server(server) = &scope {
             config.servers.retain(|name, _| name == server);
         }
-        block_on(config.workers, serve(&config, scope))
+        block_on(config.workers, serve(&config, scope, self.agent.as_deref()))
     }
 
     fn scope(&self, config: &Config) -> Result<Scope, ExitCode> {
@@ -51,9 +54,19 @@ impl Stdio {
     }
 }
 
-async fn serve(config: &Config, scope: Scope) -> ExitCode {
-    let core = Core::start(config, surroundings());
-    let edge = Edge::new(Arc::clone(&core.proxy), scope, config, core.tasks());
+async fn serve(config: &Config, scope: Scope, agent: Option<&str>) -> ExitCode {
+    let core = match Core::start(config, surroundings()).await {
+        Ok(core) => core,
+        Err(error) => return failed(&error),
+    };
+    let agent = match args::agent(agent, core.proxy.governance().directory()) {
+        Ok(agent) => agent,
+        Err(code) => {
+            core.stop().await;
+            return code;
+        }
+    };
+    let edge = Edge::new(Arc::clone(&core.proxy), agent, scope, config, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let mut serving = pin!(edge.serve(input, output, stop));

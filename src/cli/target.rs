@@ -45,6 +45,9 @@ pub(super) struct TargetArgs {
     /// show it to everyone on this machine)
     #[arg(long, value_name = "FILE", requires = "url")]
     key_file: Option<PathBuf>,
+    /// The agent whose calls these are; needed by `call` when the config asks for keys
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    agent: Option<String>,
     /// Ask this server alone (enabled or not), under its own names
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     server: Option<String>,
@@ -55,6 +58,8 @@ pub(super) struct TargetArgs {
 pub(super) struct Target {
     pub(super) config: Config,
     pub(super) scope: Scope,
+    /// The name or id of the agent whose calls these are.
+    pub(super) agent: Option<String>,
 }
 
 impl TargetArgs {
@@ -64,10 +69,12 @@ impl TargetArgs {
             return self.remote(url);
         }
         let config = self.config.load_quietly()?;
-        match &self.server {
-            None => Ok(Target::all(config)),
-            Some(name) => Target::one(config, name),
-        }
+        let mut target = match &self.server {
+            None => Target::all(config),
+            Some(name) => Target::one(config, name)?,
+        };
+        target.agent.clone_from(&self.agent);
+        Ok(target)
     }
 
     /// Whether the key is read from stdin.
@@ -88,6 +95,7 @@ impl TargetArgs {
             text: json!({ "servers": { &name: { "url": url } } }).to_string(),
             directory: PathBuf::new(),
         };
+        // What the server does is its own affair: nothing is recorded here.
         let mut config = config::parse([source], &Environment::default())
             .map_err(|mistakes| Unusable::from(mistakes).say())?
             .config;
@@ -98,6 +106,7 @@ impl TargetArgs {
                 authenticate(server, &token);
             }
         }
+        config.audit.enabled = false;
         Target::one(config, &name)
     }
 }
@@ -125,7 +134,11 @@ impl Target {
         config.first_list_wait = patience.unwrap_or_default();
         config.list_page_size = None;
         config.drain_timeout = DRAIN;
-        Self { config, scope }
+        Self {
+            config,
+            scope,
+            agent: None,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     text,
 };
 use crate::{
+    auth::Agent,
     mcp::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
         error,
@@ -31,8 +32,7 @@ use crate::{
 const SESSION: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
-pub(super) fn open(edge: &Arc<Edge>, scope: Scope) -> Response<Body> {
-    let agent = Arc::clone(&edge.anonymous);
+pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Response<Body> {
     let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
         Ok(session) => session,
         Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
@@ -65,12 +65,16 @@ pub(super) fn open(edge: &Arc<Edge>, scope: Scope) -> Response<Body> {
 }
 
 /// Takes one message; its answer comes on the stream.
-pub(super) async fn post(edge: &Arc<Edge>, request: HttpRequest<Incoming>) -> Response<Body> {
+pub(super) async fn post(
+    edge: &Arc<Edge>,
+    agent: &Agent,
+    request: HttpRequest<Incoming>,
+) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let id = query
         .split('&')
         .find_map(|pair| pair.strip_prefix(SESSION)?.strip_prefix('='));
-    let found = id.and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
+    let found = id.and_then(|id| edge.proxy.sessions().find(id, agent));
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };

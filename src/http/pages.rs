@@ -11,9 +11,15 @@ use super::{
     body::{self, Body},
     json, text,
 };
+use crate::{auth::Agent, status::Insight};
 
 /// The status as JSON, or as a page when a browser asks.
-pub(super) fn status(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
+pub(super) fn status(edge: &Edge, agent: &Agent, request: &Request<Incoming>) -> Response<Body> {
+    let insight = if agent.admin || edge.proxy.governance().directory().is_anonymous() {
+        Insight::Whole
+    } else {
+        Insight::States
+    };
     let code = if edge.status.is_serving() {
         StatusCode::OK
     } else {
@@ -28,13 +34,13 @@ pub(super) fn status(edge: &Edge, request: &Request<Incoming>) -> Response<Body>
         .query()
         .is_some_and(|query| query.contains("format=json"));
     if accept.is_some_and(|accept| accept.contains("text/html")) && !wants_json {
-        let mut response = Response::new(body::full(edge.status.page()));
+        let mut response = Response::new(body::full(edge.status.page(insight)));
         *response.status_mut() = code;
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         response.headers_mut().insert(CONTENT_TYPE, html);
         return response;
     }
-    let overview = serde_json::to_vec_pretty(&edge.status.overview());
+    let overview = serde_json::to_vec_pretty(&edge.status.overview(insight));
     json(code, overview.unwrap_or_default())
 }
 

@@ -11,7 +11,7 @@ use http::{
 use hyper::body::Incoming;
 
 use super::{
-    Edge, accepted,
+    Edge, Visitor, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
     is, json, not_allowed, rpc_error, text,
@@ -21,7 +21,6 @@ use crate::{
         Era, Id, Logs, Message, Method, Notification, Raw, Request, Revision, RpcError, envelope,
         envelope::Malformed, error, header,
     },
-    names::Scope,
     session::{
         Call, Client, Session, Wants, legacy,
         modern::{self, Refusal},
@@ -35,20 +34,24 @@ pub(crate) const BATCH_MAX: usize = 64;
 
 pub(super) async fn handle(
     edge: &Arc<Edge>,
-    scope: Scope,
+    visitor: Visitor,
     request: HttpRequest<Incoming>,
 ) -> Response<Body> {
     if is(&Verb::POST, &request) {
-        return post(edge, scope, request).await;
+        return post(edge, visitor, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, &scope, request.headers());
+        return get(edge, &visitor, request.headers());
     }
     // The route takes one more verb.
-    delete(edge, &scope, request.headers())
+    delete(edge, &visitor, request.headers())
 }
 
-async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
+async fn post(
+    edge: &Arc<Edge>,
+    visitor: Visitor,
+    request: HttpRequest<Incoming>,
+) -> Response<Body> {
     if !has_type(request.headers(), CONTENT_TYPE.as_str(), "application/json") {
         return text(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -69,7 +72,7 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
     };
     let post = Post {
         edge,
-        scope,
+        visitor,
         headers: &parts.headers,
     };
     let message = Message::parse(&bytes);
@@ -106,7 +109,7 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
 
 struct Post<'a> {
     edge: &'a Arc<Edge>,
-    scope: Scope,
+    visitor: Visitor,
     headers: &'a HeaderMap,
 }
 
@@ -142,13 +145,14 @@ impl Post<'_> {
         if let Err(error) = self.check_param_headers(&request) {
             return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
         }
-        let (client, wants) = envelope.into_client(Arc::clone(&self.edge.anonymous));
+        let (client, wants) = envelope.into_client(Arc::clone(&self.visitor.agent));
         self.ask(request, client, wants).await
     }
 
     /// Answers a request outside of any session.
     async fn ask(&self, request: Request, client: Client, wants: Wants) -> Response<Body> {
-        let (call, events) = Call::new(request, Arc::new(client), self.scope.clone(), wants);
+        let (call, events) =
+            Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         let asked = Asked {
             call,
             events,
@@ -171,7 +175,7 @@ impl Post<'_> {
             return Ok(());
         };
         let catalog = self.edge.proxy.board().catalog();
-        let Some(tool) = catalog.tool(&self.scope, &name) else {
+        let Some(tool) = catalog.tool(&self.visitor.scope, &name) else {
             return Ok(());
         };
         for param in tool.headers.iter() {
@@ -207,15 +211,15 @@ impl Post<'_> {
             Err(error) => return rpc_error(StatusCode::OK, Some(&request.id), &error),
         };
         let revision = opening.revision;
-        let agent = Arc::clone(&self.edge.anonymous);
+        let agent = Arc::clone(&self.visitor.agent);
         let sessions = self.edge.proxy.sessions();
-        let session = match sessions.open(Kind::Streamable, agent, self.scope.clone()) {
+        let session = match sessions.open(Kind::Streamable, agent, self.visitor.scope.clone()) {
             Ok(session) => session,
             Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
         };
         session.open(opening);
         self.edge.proxy.greet(&session);
-        let introduction = self.edge.proxy.introduce(&self.scope, Era::Legacy);
+        let introduction = self.edge.proxy.introduce(&self.visitor.scope, Era::Legacy);
         let result = legacy::initialize_result(revision, &introduction);
         let mut response = json(
             StatusCode::OK,
@@ -244,7 +248,7 @@ impl Post<'_> {
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
         };
-        let client = Client::stateless(Arc::clone(&self.edge.anonymous), revision);
+        let client = Client::stateless(Arc::clone(&self.visitor.agent), revision);
         let wants = Wants::of(&request, Logs::All);
         self.ask(request, client, wants).await
     }
@@ -334,7 +338,7 @@ impl Post<'_> {
 
     /// The session that the headers name; `None` when they name none.
     fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, &self.scope, self.headers)
+        find_session(self.edge, &self.visitor, self.headers)
     }
 }
 
@@ -382,7 +386,7 @@ fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
 /// The session that the headers name; one of another route is as unknown as one that has ended.
 fn find_session(
     edge: &Edge,
-    scope: &Scope,
+    visitor: &Visitor,
     headers: &HeaderMap,
 ) -> Result<Option<Arc<Session>>, Response<Body>> {
     let Some(id) = headers.get(header::SESSION_ID) else {
@@ -391,8 +395,9 @@ fn find_session(
     let found = id
         .to_str()
         .ok()
-        .and_then(|id| edge.proxy.sessions().find(id, &edge.anonymous));
-    let own = |session: &Arc<Session>| session.kind == Kind::Streamable && session.scope == *scope;
+        .and_then(|id| edge.proxy.sessions().find(id, &visitor.agent));
+    let own =
+        |session: &Arc<Session>| session.kind == Kind::Streamable && session.scope == visitor.scope;
     if let Some(session) = found.filter(own) {
         return Ok(Some(session));
     }
@@ -426,7 +431,7 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
-fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
+fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if !accepts(headers, &["text/event-stream"]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
@@ -436,7 +441,7 @@ fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    let session = match find_session(edge, scope, headers) {
+    let session = match find_session(edge, visitor, headers) {
         Ok(Some(session)) => session,
         Ok(None) => {
             let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
@@ -484,11 +489,11 @@ fn over(id: u64) -> Arc<Stream> {
     Arc::new(stream)
 }
 
-fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
+fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    match find_session(edge, scope, headers) {
+    match find_session(edge, visitor, headers) {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")

@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Proxy, lists};
+use super::{Proxy, lists, upstream::WayBack};
 use crate::{
     backend::Backend,
     catalog::Lookup,
+    governance::Ending,
     mcp::{Era, Method, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
+    router,
     session::{Call, EVENTS_MAX, Event, Session, modern},
 };
 
@@ -130,7 +132,11 @@ impl Proxy {
         let wish: Value = wish.read().unwrap_or_default();
         let honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
-        let mut seen = self.digests(&call.scope, lists::audience(&call.client));
+        let mut seen = self.digests(
+            &call.client.agent,
+            &call.scope,
+            lists::audience(&call.client),
+        );
         let mut changes = self.board.changes();
         tell(
             &call,
@@ -152,7 +158,7 @@ impl Proxy {
                     if told.is_err() {
                         break;
                     }
-                    let new = self.digests(&call.scope, lists::audience(&call.client));
+                    let new = self.digests(&call.client.agent, &call.scope, lists::audience(&call.client));
                     for notification in lists::changed(seen, new) {
                         if flags.contains(&flag_of(notification)) {
                             tell(&call, notification, None);
@@ -184,6 +190,7 @@ impl Proxy {
         for uri in uris.into_iter().flatten().filter_map(Value::as_str) {
             if let Lookup::Found { server, original } = catalog.resource(&call.scope, uri)
                 && self.listens(&server)
+                && self.may_see(&call.client.agent, &call.scope, &server, &original)
             {
                 honoured.uris.push(uri.to_owned());
                 honoured.by_server.entry(server).or_default().push(original);
@@ -225,11 +232,7 @@ impl Proxy {
             let (inner_send, inner) = mpsc::channel(EVENTS_MAX);
             copy.events = inner_send;
             let uris = self.board.catalog().uri_map(&call.scope, server);
-            let shows = {
-                let (board, scope, server) =
-                    (Arc::clone(&self.board), call.scope.clone(), server.clone());
-                move |uri: &str| board.catalog().shows_resource(&scope, &server, uri)
-            };
+            let shows = self.shows(call, server);
             let relay = relay(inner, send.clone(), call.id.raw().clone(), uris, shows);
             self.tasks.spawn("listen relay", relay);
             let ask = self.ask_upstream(copy, stop.clone());
@@ -238,25 +241,44 @@ impl Proxy {
         receive
     }
 
+    /// Whether the client of `call` may know of a resource of `server`, by the server's own URI.
+    fn shows(&self, call: &Call, server: &ServerName) -> impl Fn(&str) -> bool + use<> {
+        let (board, governance) = (Arc::clone(&self.board), Arc::clone(&self.governance));
+        let (scope, server) = (call.scope.clone(), server.clone());
+        let agent = Arc::clone(&call.client.agent);
+        move |uri: &str| {
+            let catalog = board.catalog();
+            let merged = catalog.uris(&Scope::All, &server).expose(uri);
+            catalog.shows_resource(&scope, &server, uri)
+                && governance
+                    .sight(&agent, &scope)
+                    .shows_resource(&server, &merged, uri)
+        }
+    }
+
     /// The governed request behind an upstream listen stream, as a task of its own.
     fn ask_upstream(
         &self,
         call: Call,
         ended: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let mut ticket = self.governance.open(&call);
-        let admitted = crate::router::route(call, &self.board.catalog())
-            .map_err(|(_, refusal)| refusal)
-            .and_then(|routed| self.governance.admit(routed, &mut ticket));
-        let forward = admitted.map(|admitted| self.backends.forward_detached(admitted));
-        drop(ticket);
+        let governance = Arc::clone(&self.governance);
+        let routed = router::route(call, &self.board.catalog());
+        let routed = routed.inspect_err(|(_, why)| tracing::debug!(?why, "no upstream stream"));
+        let way = routed
+            .as_ref()
+            .ok()
+            .map(|routed| self.backends.way_to(&routed.server));
         async move {
-            match forward {
-                Ok(forward) => {
-                    let ended = forward.await;
-                    tracing::debug!(?ended, "an upstream listen stream ended");
-                }
-                Err(refusal) => tracing::debug!(?refusal, "no upstream listen stream"),
+            if let (Ok(routed), Some(way)) = (routed, way) {
+                let mut ticket = governance.open(&routed.call);
+                let back = WayBack::of(&routed);
+                let ending = match governance.admit(routed, &mut ticket).await {
+                    Ok(admitted) => back.ending(way.forward(admitted).await),
+                    Err(refusal) => Ending::Refused(refusal),
+                };
+                let ended = governance.settle(ticket, ending).await;
+                tracing::debug!(?ended, "an upstream listen stream ended");
             }
             ended.cancel();
         }

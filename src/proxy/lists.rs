@@ -7,29 +7,18 @@ use tokio::sync::mpsc;
 
 use super::Proxy;
 use crate::{
+    auth::Agent,
     backend::Update,
-    catalog::{Audience, Catalog, Entry, Kind, View},
+    catalog::{Audience, Catalog, Kind, View},
+    governance::Sight,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
-    names::Scope,
+    names::{Scope, ServerName},
     session::{Call, Client, Event, Session, modern},
 };
-
-/// Which entries of a list a caller may see; `None` for all of them, which costs nothing.
-pub(super) type Visible<'v> = Option<&'v (dyn Fn(Kind, &Entry) -> bool + Sync)>;
 
 impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
-        self.list_where(call, kind, None).await
-    }
-
-    /// One page of what the caller may see of a list.
-    pub(super) async fn list_where(
-        &self,
-        call: &Call,
-        kind: Kind,
-        visible: Visible<'_>,
-    ) -> Outcome {
         self.board.settled(&call.scope, self.first_list_wait).await;
         let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
@@ -40,9 +29,12 @@ impl Proxy {
                 .offset(&cursor, kind, &catalog)
                 .ok_or_else(stale_cursor)?,
         };
-        let page = match visible {
-            None => view.page(offset, self.page_size),
-            Some(visible) => view.page_where(offset, self.page_size, |entry| visible(kind, entry)),
+        let sight = self.governance.sight(&call.client.agent, &call.scope);
+        let sees_all = matches!(sight, Sight::Everything);
+        let page = if sees_all {
+            view.page(offset, self.page_size)
+        } else {
+            view.page_where(offset, self.page_size, |entry| sight.shows(kind, entry))
         };
         let page = page.ok_or_else(stale_cursor)?;
         let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
@@ -52,7 +44,7 @@ impl Proxy {
             members.push_str(&cursor);
             members.push('"');
         }
-        let public = view.freshness().public && visible.is_none();
+        let public = view.freshness().public && sees_all;
         Ok(finish(&members, view, public, call.client.era()))
     }
 
@@ -69,24 +61,15 @@ impl Proxy {
             .filter(|_| fits && parts.next().is_none() && self.page_size.is_some())
     }
 
-    /// The state of each list on the route of `scope`.
-    pub(super) fn digests(&self, scope: &Scope, audience: Audience) -> [u64; 4] {
-        self.digests_where(scope, audience, None)
-    }
-
-    /// The state of what a caller may see of each list on the route of `scope`.
-    pub(super) fn digests_where(
-        &self,
-        scope: &Scope,
-        audience: Audience,
-        visible: Visible<'_>,
-    ) -> [u64; 4] {
+    /// The state of what `agent` may see of each list on the route of `scope`.
+    pub(super) fn digests(&self, agent: &Agent, scope: &Scope, audience: Audience) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
-        Kind::ALL.map(|kind| match visible {
-            None => catalog.list(scope, kind).digest(),
-            Some(visible) => catalog
+        let sight = self.governance.sight(agent, scope);
+        Kind::ALL.map(|kind| match &sight {
+            Sight::Everything => catalog.list(scope, kind).digest(),
+            Sight::Nothing | Sight::Some(_) => catalog
                 .list(scope, kind)
-                .digest_where(|entry| visible(kind, entry)),
+                .digest_where(|entry| sight.shows(kind, entry)),
         })
     }
 
@@ -107,7 +90,7 @@ impl Proxy {
         if session.standing().is_none() || !session.is_initialized() {
             return;
         }
-        let new = self.digests(&session.scope, audience_of(session));
+        let new = self.digests(&session.agent, &session.scope, audience_of(session));
         let Some(old) = session.swap_seen(new) else {
             return;
         };
@@ -132,11 +115,29 @@ impl Proxy {
         }
     }
 
+    /// Whether `agent` may know of the resource that `server` calls `original`.
+    pub(super) fn may_see(
+        &self,
+        agent: &Agent,
+        scope: &Scope,
+        server: &ServerName,
+        original: &str,
+    ) -> bool {
+        let sight = self.governance.sight(agent, scope);
+        let merged = self
+            .board
+            .catalog()
+            .uris(&Scope::All, server)
+            .expose(original);
+        sight.shows_resource(server, &merged, original)
+    }
+
     /// Passes an update to `session` when it subscribed to the resource or to one that contains it.
     pub fn tell_update(&self, session: &Arc<Session>, update: &Update) {
         let catalog = self.board.catalog();
         let uris = catalog.uris(&session.scope, &update.server);
-        let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri);
+        let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri)
+            && self.may_see(&session.agent, &session.scope, &update.server, &update.uri);
         let exposed = uris.expose(&update.uri);
         let subscribed = |known: &String| {
             *known == exposed || *known == update.uri || is_within(&exposed, known)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::{
+    backend::{Answer, Unanswered},
     catalog::{UriMap, rewrite},
+    governance::Ending,
     mcp::{Era, Method, Outcome, Raw, RpcError, error},
     names::{Scope, ServerName},
     router::Routed,
@@ -36,8 +38,23 @@ impl WayBack {
         }
     }
 
+    /// How the call ended, as its client may be told.
+    pub(super) fn ending(&self, answer: Result<Answer, Unanswered>) -> Ending {
+        match answer {
+            Ok(Answer { outcome, revision }) => Ending::Answered {
+                outcome: self.translate(outcome),
+                revision: Some(revision.as_str()),
+            },
+            Err(Unanswered { failure, delivered }) => Ending::Failed {
+                error: failure.to_error(&self.server),
+                delivered,
+                reason: failure.kind(),
+            },
+        }
+    }
+
     /// The outcome with exposed URIs, and errors that cannot be mistaken for ours.
-    pub(super) fn translate(&self, outcome: Outcome) -> Outcome {
+    fn translate(&self, outcome: Outcome) -> Outcome {
         if !self.merged {
             return outcome.map_err(|refusal| self.reserve(refusal));
         }

@@ -71,6 +71,14 @@ impl Budgets {
         self.store.end(&self.chain, &writes).await
     }
 
+    /// Says what was spent and notices resets at once, without waiting for the next beat.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        self.beat(clock::now()).await
+    }
+
     /// One beat: says what was spent, hands back, notices resets.
     pub(super) async fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
         self.notice_resets().await?;

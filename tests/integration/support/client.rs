@@ -12,6 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tollbridge::{
+    auth::Agent,
     names::{ProfileName, Scope, ServerName},
     stdio::Edge,
 };
@@ -163,6 +164,7 @@ impl Client {
         };
         let edge = Edge::new(
             Arc::clone(&core.proxy),
+            Arc::new(Agent::anonymous()),
             scope,
             &gateway.config,
             core.tasks(),

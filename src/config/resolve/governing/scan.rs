@@ -8,6 +8,7 @@ use crate::config::{Scan, ScanAction, file, hint, node::Place, report::Finding};
 /// The classes that are known without `custom` and `dictionaries`.
 const CLASSES: [&str; 13] = [
     "api_key",
+    "credential",
     "credit_card",
     "date_of_birth",
     "email",
@@ -16,7 +17,6 @@ const CLASSES: [&str; 13] = [
     "jwt",
     "national_id",
     "passport",
-    "password",
     "phone",
     "private_key",
     "us_ssn",

@@ -1,0 +1,283 @@
+//! Opens what governance keeps in the data directory, sets it in order after a crash, and looks
+//! after it in the background.
+//!
+//! Order at start: the store, our own chain of the audit, the chains of processes that died, what
+//! these had leased of budgets, the agents. Order at stop, once no call is left: budgets, audit,
+//! store.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::task::spawn_blocking;
+
+use crate::{
+    audit::{self, AuditError, ChainId, Event, EventKind, Indexer, Log},
+    auth::{Agent, Directory},
+    clock,
+    config::{Authentication, Config},
+    control::Socket,
+    governance::{self, budget::Budgets},
+    store::{Store, StoreError},
+    task::Tasks,
+};
+
+/// How often the index follows the audit, and the uses of keys are written down.
+const FOLLOW: Duration = Duration::from_secs(1);
+const TOUCH: Duration = Duration::from_secs(60);
+/// How often the store is read again although nobody said that it changed.
+const REREAD: Duration = Duration::from_secs(10);
+/// How often old segments of the audit are looked for.
+const RETIRE: Duration = Duration::from_secs(3600);
+
+/// What governance keeps, open.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) books: governance::Books,
+    store: Option<Store>,
+    data_dir: PathBuf,
+}
+
+/// Why the data directory cannot be used; the operator mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The audit.
+    #[error("the audit cannot be kept: {0}; set `data_dir`, or `audit.enabled = false`")]
+    Audit(#[from] AuditError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Keeper {
+    /// Opens the data directory, where the config needs one.
+    pub(super) async fn open(config: &Config) -> Result<Self, Unusable> {
+        let agents = config.agents.values().cloned();
+        let directory = Arc::new(Directory::new(config.governance.auth, agents));
+        let needs_store = config.audit.enabled || config.governance.auth == Authentication::Keys;
+        let store = if needs_store {
+            Some(Store::open(&config.data_dir).await?)
+        } else {
+            None
+        };
+        let log_dir = config.data_dir.join("audit");
+        let audit = Arc::new(Log::open(&log_dir, config.audit)?);
+        let budgets = match (&store, audit.chain()) {
+            (Some(store), Some(chain)) => {
+                let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
+                reconcile(&budgets, store, log_dir, chain).await?;
+                Some(Arc::new(budgets))
+            }
+            (Some(_) | None, Some(_) | None) => None,
+        };
+        let keeper = Self {
+            books: governance::Books {
+                directory,
+                audit,
+                budgets,
+            },
+            store,
+            data_dir: config.data_dir.clone(),
+        };
+        keeper.reread().await?;
+        Ok(keeper)
+    }
+
+    /// Reads agents and keys of the store.
+    async fn reread(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        let agents = store.agents.agents().await?;
+        let keys = store.keys.keys().await?;
+        let live = keys
+            .into_iter()
+            .filter(|key| key.revoked.is_none())
+            .collect();
+        self.books
+            .directory
+            .load(agents.into_iter().map(Agent::from).collect(), live);
+        Ok(())
+    }
+
+    /// Starts what goes on in the background.
+    pub(super) fn start(self: &Arc<Self>, tasks: &Tasks) {
+        if let Some(budgets) = &self.books.budgets {
+            budgets.start(tasks);
+        }
+        if self.store.is_some() {
+            self.listen(tasks);
+            tasks.spawn("books", Arc::clone(self).keep(tasks.clone()));
+        }
+    }
+
+    /// Lets the command line say that the store has changed.
+    fn listen(self: &Arc<Self>, tasks: &Tasks) {
+        match Socket::bind(&self.data_dir) {
+            Ok(socket) => {
+                let (keeper, own) = (Arc::clone(self), tasks.clone());
+                tasks.spawn("control socket", async move {
+                    let refresh = || keeper.refresh();
+                    socket.serve(own, refresh).await;
+                });
+            }
+            Err(error) => tracing::warn!(
+                %error,
+                "no control socket: changes by the command line count within {REREAD:?}"
+            ),
+        }
+    }
+
+    /// Reads the store again, and says there what was spent.
+    async fn refresh(&self) -> Result<(), String> {
+        if let Some(budgets) = &self.books.budgets {
+            budgets.refresh().await.map_err(|error| error.to_string())?;
+        }
+        self.reread().await.map_err(|error| error.to_string())
+    }
+
+    async fn keep(self: Arc<Self>, tasks: Tasks) {
+        let mut indexer = self.indexer();
+        let mut follow = tokio::time::interval(FOLLOW);
+        let mut touch = tokio::time::interval(TOUCH);
+        let mut reread = tokio::time::interval(REREAD);
+        let mut retire = tokio::time::interval(RETIRE);
+        loop {
+            tokio::select! {
+                _ = follow.tick() => follow_log(&mut indexer).await,
+                _ = touch.tick() => self.touch().await,
+                _ = reread.tick() => warn("agents cannot be read", self.reread().await),
+                _ = retire.tick() => self.retire().await,
+                () = tasks.stop_token().cancelled() => break,
+            }
+        }
+        self.touch().await;
+        follow_log(&mut indexer).await;
+    }
+
+    /// What keeps the index of the audit; nothing where there is no audit.
+    fn indexer(&self) -> Option<Indexer> {
+        let store = self.store.as_ref()?;
+        self.books.audit.chain()?;
+        let directory = self.data_dir.join("audit");
+        Some(Indexer::new(&directory, Arc::clone(&store.audit)))
+    }
+
+    /// Notes which keys were used.
+    async fn touch(&self) {
+        let used = self.books.directory.take_used();
+        if let Some(store) = self.store.as_ref().filter(|_| !used.is_empty()) {
+            warn("uses of keys are not noted", store.keys.touch(&used).await);
+        }
+    }
+
+    /// Removes what the audit no longer has to keep.
+    async fn retire(&self) {
+        let audit = Arc::clone(&self.books.audit);
+        let retired = spawn_blocking(move || audit.retire(clock::now())).await;
+        let retired = match retired {
+            Ok(Ok(retired)) => retired,
+            Ok(Err(error)) => return tracing::warn!(%error, "old records cannot be removed"),
+            Err(error) => return tracing::warn!(%error, "old records cannot be removed"),
+        };
+        let Some(store) = &self.store else { return };
+        for segment in retired {
+            let removed = store
+                .audit
+                .remove_segment(&segment.chain.to_string(), u64::from(segment.segment))
+                .await;
+            warn("the index keeps records that are gone", removed);
+        }
+    }
+
+    /// Notes that a server or a client came or went, or that the config changed.
+    pub(super) fn note(&self, event: EventKind, subject: &str, detail: Option<&str>) {
+        drop(self.books.audit.event(&Event {
+            ts: clock::now(),
+            event,
+            subject: subject.into(),
+            actor: None,
+            detail: detail.map(Into::into),
+        }));
+    }
+
+    /// Closes everything, once no call is left.
+    pub(super) async fn close(&self) {
+        if let Some(budgets) = &self.books.budgets {
+            warn(
+                "budgets are not settled; the next start does it",
+                budgets.close().await,
+            );
+        }
+        let audit = Arc::clone(&self.books.audit);
+        match spawn_blocking(move || audit.close()).await {
+            Ok(closed) => warn("the audit is not closed; the next start does it", closed),
+            Err(error) => tracing::warn!(%error, "the audit is not closed"),
+        }
+        if let Some(store) = &self.store {
+            store.close().await;
+        }
+    }
+}
+
+/// Ends the chains of dead processes and frees what these had leased but not spent.
+async fn reconcile(
+    budgets: &Budgets,
+    store: &Store,
+    log_dir: PathBuf,
+    own: ChainId,
+) -> Result<(), Unusable> {
+    let directory = log_dir.clone();
+    let recovered = spawn_blocking(move || audit::recover(&directory)).await;
+    for chain in recovered.unwrap_or_else(|_| Ok(Vec::new()))? {
+        match chain {
+            Ok(chain) => {
+                tracing::info!(
+                    chain = %chain.chain,
+                    calls = chain.calls,
+                    interrupted = chain.interrupted,
+                    torn_bytes = chain.torn_bytes,
+                    "the audit of a process that died is closed"
+                );
+                if let Some(damage) = &chain.damage {
+                    tracing::error!(chain = %chain.chain, %damage, "the audit is damaged");
+                }
+                budgets
+                    .reconcile(&chain.chain.to_string(), &chain.charged)
+                    .await?;
+            }
+            Err(error) => tracing::error!(%error, "a chain of the audit cannot be closed"),
+        }
+    }
+    // Chains that were closed by a process which died before it came to the leases.
+    for chain in store.leases.open_chains().await? {
+        let Ok(id) = chain.parse::<ChainId>() else {
+            continue;
+        };
+        if id == own {
+            continue;
+        }
+        let directory = log_dir.clone();
+        let total = spawn_blocking(move || audit::total(&directory, id)).await;
+        if let Ok(Ok(Some(total))) = total
+            && total.ended
+        {
+            budgets.reconcile(&chain, &total.charged).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn follow_log(indexer: &mut Option<Indexer>) {
+    if let Some(indexer) = indexer {
+        warn(
+            "the index of the audit stays behind",
+            indexer.catch_up().await,
+        );
+    }
+}
+
+/// Logs what failed in the background.
+fn warn<E: std::fmt::Display>(what: &str, result: Result<(), E>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "{what}");
+    }
+}

@@ -1,0 +1,288 @@
+//! Why a call was refused, and the one table of what its client is told.
+//!
+//! A refusal is a decision, not a fault: it is logged at debug level, counted and audited, never
+//! retried, and no server is blamed for it.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Map, Value, json};
+
+use super::{budget::Exceeded, rate::Limited};
+use crate::{
+    config::{ErrorCodes, ErrorForm, Rule},
+    mcp::{Method, Outcome, Raw, RpcError, error},
+    names::{AgentId, InvocationId},
+};
+
+/// Why a call was refused before it reached its server, or why its answer was withheld.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// The agent is disabled or no longer known.
+    AgentDisabled,
+    /// An argument rule refused it.
+    Argument {
+        /// The name of the rule.
+        rule: String,
+    },
+    /// A record could not be written; the operator looks at the data directory.
+    AuditUnavailable,
+    /// A budget has no room for the price.
+    Budget(Exceeded),
+    /// Budgets cannot be read or written; the operator looks at the data directory.
+    BudgetUnavailable,
+    /// PII or a secret in the arguments.
+    PiiInParams {
+        /// The classes found.
+        classes: Vec<Arc<str>>,
+    },
+    /// PII or a secret in the answer.
+    PiiInResult {
+        /// The classes found.
+        classes: Vec<Arc<str>>,
+    },
+    /// The policy does not allow it.
+    Policy {
+        /// Which policy, mode and pattern, for the operator.
+        because: String,
+    },
+    /// The agent may not use this profile.
+    Profile,
+    /// Too many calls.
+    Rate(Limited),
+    /// The route has no such tool.
+    UnknownTool {
+        /// The name that was called.
+        name: String,
+    },
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Row {
+    /// The JSON-RPC code of the contract.
+    pub code: i64,
+    /// The code under `error_codes = "portable"`.
+    pub portable: i64,
+    /// `data.code`, which tells refusals apart whatever the codes are.
+    pub name: &'static str,
+    /// The message.
+    pub message: &'static str,
+    /// The rule that can be observed instead of enforced.
+    pub rule: Option<Rule>,
+}
+
+impl Refusal {
+    /// What the client is told: the one place where causes meet codes.
+    pub fn row(&self) -> Row {
+        match self {
+            Self::AgentDisabled | Self::Profile => Row {
+                rule: None,
+                ..UNAUTHORIZED
+            },
+            Self::Argument { .. } => Row {
+                rule: Some(Rule::Args),
+                ..UNAUTHORIZED
+            },
+            Self::Policy { .. } => UNAUTHORIZED,
+            Self::AuditUnavailable => Row {
+                code: error::INTERNAL,
+                portable: error::INTERNAL,
+                name: "AUDIT_UNAVAILABLE",
+                message: "The call cannot be recorded",
+                rule: None,
+            },
+            Self::Budget(_) => Row {
+                code: -32001,
+                portable: -31001,
+                name: "BUDGET_EXCEEDED",
+                message: "Budget limit exceeded",
+                rule: Some(Rule::Budget),
+            },
+            Self::BudgetUnavailable => Row {
+                code: error::INTERNAL,
+                portable: error::INTERNAL,
+                name: "BUDGET_UNAVAILABLE",
+                message: "The budget cannot be checked",
+                rule: None,
+            },
+            Self::PiiInParams { .. } => Row {
+                message: "PII in tool params",
+                ..PII
+            },
+            Self::PiiInResult { .. } => PII,
+            Self::Rate(_) => Row {
+                code: -32004,
+                portable: -31004,
+                name: "RATE_LIMITED",
+                message: "Rate limit exceeded",
+                rule: Some(Rule::Rate),
+            },
+            Self::UnknownTool { .. } => Row {
+                code: error::INVALID_PARAMS,
+                portable: error::INVALID_PARAMS,
+                name: "TOOL_NOT_FOUND",
+                message: "Unknown tool",
+                rule: None,
+            },
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::AuditUnavailable | Self::BudgetUnavailable | Self::Rate(_) => true,
+            Self::Budget(exceeded) => exceeded.retryable() || exceeded.ends.is_some(),
+            Self::AgentDisabled
+            | Self::Argument { .. }
+            | Self::PiiInParams { .. }
+            | Self::PiiInResult { .. }
+            | Self::Policy { .. }
+            | Self::Profile
+            | Self::UnknownTool { .. } => false,
+        }
+    }
+
+    /// What `rule` of the audit record says: what exactly refused. For the operator only.
+    pub fn rule(&self) -> String {
+        match self {
+            Self::AgentDisabled => "agent disabled".to_owned(),
+            Self::Argument { rule } => format!("args: {rule}"),
+            Self::AuditUnavailable => "audit".to_owned(),
+            Self::Budget(exceeded) => format!("budget of {}", exceeded.account),
+            Self::BudgetUnavailable => "budget".to_owned(),
+            Self::PiiInParams { classes } | Self::PiiInResult { classes } => {
+                format!("scan: {}", classes.join(", "))
+            }
+            Self::Policy { because } => format!("policy: {because}"),
+            Self::Profile => "profile".to_owned(),
+            Self::Rate(limited) => format!("rate of the {}", limited.scope.as_str()),
+            Self::UnknownTool { .. } => "catalog".to_owned(),
+        }
+    }
+
+    /// The answer to a call of `method`.
+    pub fn answer(&self, style: Style, method: &Method, about: About) -> Outcome {
+        if style.form == ErrorForm::ToolResult && *method == Method::ToolsCall {
+            return Ok(self.tool_result(about));
+        }
+        let row = self.row();
+        let code = match style.codes {
+            ErrorCodes::Contract => row.code,
+            ErrorCodes::Portable => row.portable,
+        };
+        let message = if let Self::UnknownTool { name } = self {
+            format!("{}: {name}", row.message)
+        } else {
+            row.message.to_owned()
+        };
+        Err(RpcError::new(code, message)
+            .with(Value::Object(self.data(about)))
+            .to_raw())
+    }
+
+    fn tool_result(&self, about: About) -> Raw {
+        let row = self.row();
+        let detail = if let Self::Rate(limited) = self {
+            format!("; try again in {} ms", millis(limited.retry_after))
+        } else if let Self::UnknownTool { name } = self {
+            format!(": {name}")
+        } else {
+            String::new()
+        };
+        let text = format!("{}{detail} ({})", row.message, row.name);
+        let mut result = json!({
+            "content": [{ "type": "text", "text": text }],
+            "isError": true,
+            "_meta": { REFUSAL_KEY: self.data(about) },
+        });
+        if about.modern {
+            result["resultType"] = json!("complete");
+        }
+        Raw::from_value(&result)
+    }
+
+    fn data(&self, about: About) -> Map<String, Value> {
+        let mut data = Map::new();
+        let mut put = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
+        put("code", json!(self.row().name));
+        put("invocation_id", json!(about.invocation.to_string()));
+        put("agent_id", json!(about.agent.to_string()));
+        put("retryable", json!(self.is_retryable()));
+        match self {
+            Self::Budget(exceeded) => {
+                let used = exceeded.spent.saturating_add(exceeded.held);
+                put("budget", json!(exceeded.account.as_str()));
+                put("limit", json!(exceeded.limit.to_string()));
+                put("limit_micros", json!(exceeded.limit.get()));
+                put("used", json!(used.to_string()));
+                put("used_micros", json!(used.get()));
+                put("price_micros", json!(exceeded.price.get()));
+                if let Some(ends) = exceeded.ends {
+                    put("resets_at", json!(ends.to_string()));
+                }
+            }
+            Self::PiiInParams { classes } | Self::PiiInResult { classes } => {
+                put(
+                    "classes",
+                    json!(classes.iter().map(|class| &**class).collect::<Vec<_>>()),
+                );
+            }
+            Self::Rate(limited) => {
+                put("limited", json!(limited.scope.as_str()));
+                put("retryAfterMs", json!(millis(limited.retry_after)));
+            }
+            Self::AgentDisabled
+            | Self::Argument { .. }
+            | Self::AuditUnavailable
+            | Self::BudgetUnavailable
+            | Self::Policy { .. }
+            | Self::Profile
+            | Self::UnknownTool { .. } => {}
+        }
+        data
+    }
+}
+
+/// How refusals are worded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Style {
+    /// As an error or as a tool's result.
+    pub form: ErrorForm,
+    /// Which codes.
+    pub codes: ErrorCodes,
+}
+
+/// Whose call was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct About {
+    /// The call.
+    pub invocation: InvocationId,
+    /// Its agent.
+    pub agent: AgentId,
+    /// Whether its client speaks 2026-07-28.
+    pub modern: bool,
+}
+
+/// Where a tool result that refuses carries the data of the error it stands for.
+pub const REFUSAL_KEY: &str = "tollbridge/refusal";
+
+const UNAUTHORIZED: Row = Row {
+    code: -32003,
+    portable: -31003,
+    name: "UNAUTHORIZED",
+    message: "Tool not authorized",
+    rule: Some(Rule::Policy),
+};
+
+const PII: Row = Row {
+    code: -32002,
+    portable: -31002,
+    name: "PII_DETECTED",
+    message: "PII in tool result",
+    rule: Some(Rule::Scan),
+};
+
+/// Milliseconds, rounded up: who waits that long does not come too early.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,251 @@
+//! Looking at data on its way: arguments before they reach a server, and what comes back before it
+//! reaches the client.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use super::refusal::Refusal;
+use crate::{
+    config::{Scan, ScanAction},
+    mcp::{Method, Outcome, Raw, json::Patch},
+    scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
+};
+
+/// Data larger than this is looked at on a thread of its own, so that other calls go on meanwhile.
+pub const LARGE_BYTES: usize = 256 << 10;
+
+/// How many such threads work at once; the rest wait for their turn.
+static LARGE: Semaphore = Semaphore::const_new(4);
+
+/// The scanners that apply to a call: that of the agent's terms, and that of the server.
+#[derive(Clone, Debug)]
+pub struct Screens {
+    scanners: Arc<[Scanner]>,
+    /// Whether what would be blocked or redacted is only reported.
+    observe: bool,
+}
+
+/// What a look at some data has found.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The data with masks, when something was redacted.
+    pub(super) redacted: Option<Raw>,
+    /// The classes for which it must not pass.
+    pub(super) blocked: Vec<Arc<str>>,
+    /// Whether it would not pass, were the scan more than observed.
+    pub(super) would_block: bool,
+    /// What was found, for the record: class, times, what was done.
+    pub(super) found: BTreeMap<(Arc<str>, ScanAction), u64>,
+}
+
+impl Screens {
+    pub(super) fn new(
+        terms: Option<&Scan>,
+        server: Option<&Scan>,
+        observe: bool,
+    ) -> Result<Self, InvalidScan> {
+        let scanners: Result<Vec<_>, _> = [terms, server]
+            .into_iter()
+            .flatten()
+            .map(Scanner::new)
+            .collect();
+        Ok(Self {
+            scanners: scanners?.into(),
+            observe,
+        })
+    }
+
+    fn is_idle(&self, direction: Direction) -> bool {
+        self.scanners
+            .iter()
+            .all(|scanner| scanner.is_idle(direction))
+    }
+
+    /// Looks at `data`; large data on a thread of its own.
+    pub(super) async fn look(
+        &self,
+        direction: Direction,
+        data: &Raw,
+        schema: Option<Arc<OutputSchema>>,
+    ) -> Seen {
+        if self.is_idle(direction) {
+            return Seen::default();
+        }
+        if data.as_bytes().len() <= LARGE_BYTES {
+            return self.look_now(direction, data, schema.as_deref());
+        }
+        let (screens, data) = (self.clone(), data.clone());
+        let turn = LARGE.acquire().await;
+        let work = spawn_blocking(move || screens.look_now(direction, &data, schema.as_deref()));
+        let seen = work.await.unwrap_or_else(|error| {
+            // Fail closed: what could not be looked at does not pass.
+            tracing::error!(%error, "a scan broke off");
+            Seen {
+                blocked: vec!["unscanned".into()],
+                ..Seen::default()
+            }
+        });
+        drop(turn);
+        seen
+    }
+
+    fn look_now(&self, direction: Direction, data: &Raw, schema: Option<&OutputSchema>) -> Seen {
+        let mut seen = Seen::default();
+        for scanner in self.scanners.iter() {
+            let current = seen.redacted.as_ref().unwrap_or(data);
+            let verdict = scanner.scan(direction, current, schema);
+            self.take(verdict, &mut seen);
+        }
+        seen
+    }
+
+    fn take(&self, verdict: Verdict, seen: &mut Seen) {
+        for hit in verdict.hits {
+            seen.would_block |= self.observe && hit.action == ScanAction::Block;
+            let action = if self.observe {
+                ScanAction::Report
+            } else {
+                hit.action
+            };
+            if action == ScanAction::Block && !seen.blocked.contains(&hit.class) {
+                seen.blocked.push(hit.class.clone());
+            }
+            *seen.found.entry((hit.class, action)).or_default() += hit.count;
+        }
+        if !self.observe {
+            if let Some(class) = verdict
+                .blocked
+                .filter(|class| !seen.blocked.contains(class))
+            {
+                seen.blocked.push(class);
+            }
+            if verdict.redacted.is_some() {
+                seen.redacted = verdict.redacted;
+            }
+        }
+    }
+
+    /// A notification's params as the client may see them; `None` when it must not pass.
+    pub fn notification(&self, params: Raw) -> Option<Raw> {
+        if self.is_idle(Direction::Notifications) {
+            return Some(params);
+        }
+        let seen = self.look_now(Direction::Notifications, &params, None);
+        if !seen.blocked.is_empty() {
+            return None;
+        }
+        Some(seen.redacted.unwrap_or(params))
+    }
+}
+
+impl Seen {
+    /// What the record says was found.
+    pub(super) fn summary(&self) -> Option<String> {
+        if self.found.is_empty() {
+            return None;
+        }
+        let parts = self.found.iter().map(|((class, action), times)| {
+            let verb = match action {
+                ScanAction::Block => "blocked",
+                ScanAction::Off | ScanAction::Report => "reported",
+                ScanAction::Redact => "redacted",
+            };
+            format!("{class} x{times} {verb}")
+        });
+        Some(format!("scan: {}", parts.collect::<Vec<_>>().join(", ")))
+    }
+}
+
+/// What is looked at in the params of a request, and in which direction it counts.
+pub(super) fn of_request(
+    method: &Method,
+    params: &Raw,
+) -> Option<(Direction, std::ops::Range<usize>)> {
+    match method {
+        Method::ToolsCall => Some((Direction::Arguments, params.member("arguments")?)),
+        Method::PromptsGet => Some((Direction::Prompts, params.member("arguments")?)),
+        Method::Complete => Some((Direction::Prompts, params.member("argument")?)),
+        Method::Other(_) => Some((Direction::Arguments, 0..params.as_bytes().len())),
+        Method::Discover
+        | Method::Initialize
+        | Method::Listen
+        | Method::Ping
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourcesRead
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsList => None,
+    }
+}
+
+/// In which direction the answer to a request counts.
+pub(super) fn of_answer(method: &Method) -> Direction {
+    match method {
+        Method::PromptsGet | Method::Complete => Direction::Prompts,
+        Method::ResourcesRead => Direction::Resources,
+        Method::Discover
+        | Method::Initialize
+        | Method::Listen
+        | Method::Other(_)
+        | Method::Ping
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsCall
+        | Method::ToolsList => Direction::Results,
+    }
+}
+
+/// The params with the part at `span` replaced.
+pub(super) fn with_part(params: &Raw, span: std::ops::Range<usize>, part: &Raw) -> Raw {
+    let mut patch = Patch::new(params.as_bytes());
+    patch.replace(span, part.as_bytes().to_vec());
+    patch.finish()
+}
+
+/// The outcome with another body.
+pub(super) fn with_body(outcome: &Outcome, body: Raw) -> Outcome {
+    match outcome {
+        Ok(_) => Ok(body),
+        Err(_) => Err(body),
+    }
+}
+
+/// The refusal for what must not pass.
+pub(super) fn refuse(classes: Vec<Arc<str>>, is_request: bool) -> Refusal {
+    if is_request {
+        Refusal::PiiInParams { classes }
+    } else {
+        Refusal::PiiInResult { classes }
+    }
+}
+
+/// Arguments as a record may hold them: everything that any detector finds is masked. `None` when
+/// that cannot be done.
+pub(super) fn masked(arguments: &Raw) -> Option<Raw> {
+    static ALL: OnceLock<Option<Scanner>> = OnceLock::new();
+    let scanner = ALL.get_or_init(|| {
+        let all = Scan {
+            arguments: std::iter::once(("*".to_owned(), ScanAction::Redact)).collect(),
+            ..Scan::default()
+        };
+        Scanner::new(&all).ok()
+    });
+    let verdict = scanner
+        .as_ref()?
+        .scan(Direction::Arguments, arguments, None);
+    if verdict.blocked.is_some() {
+        return None;
+    }
+    Some(verdict.redacted.unwrap_or_else(|| arguments.clone()))
+}

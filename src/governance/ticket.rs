@@ -1,0 +1,278 @@
+//! What is known of one call between its opening and its settlement, and the lines it leaves in the
+//! audit.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{
+    budget::Hold,
+    refusal::{About, Refusal},
+    screen::Screens,
+};
+use crate::{
+    audit::{ArgumentsDigest, Decision, Opened, Record},
+    auth::Agent,
+    catalog::Tool,
+    clock,
+    mcp::{Era, Method, Raw, Trace},
+    money::Micros,
+    names::{InvocationId, Scope, ServerName},
+    session::{Call, Client},
+};
+
+/// Opened for every call, settled exactly once, however it ends.
+#[derive(Debug)]
+#[must_use = "a ticket is settled with the outcome of its call"]
+pub struct Ticket {
+    /// Names the call in errors, logs and the audit.
+    pub(super) id: InvocationId,
+    began: Instant,
+    pub(super) client: Arc<Client>,
+    /// The agent as it was when the call was admitted.
+    pub(super) agent: Option<Arc<Agent>>,
+    pub(super) method: Method,
+    pub(super) scope: Scope,
+    params: Option<Raw>,
+    pub(super) target: Option<Target>,
+    pub(super) price: Micros,
+    pub(super) hold: Option<Hold>,
+    accounts: Vec<String>,
+    pub(super) tool: Option<Arc<Tool>>,
+    pub(super) screens: Option<Screens>,
+    /// What rules that are only observed would have refused.
+    pub(super) observed: Vec<String>,
+    /// What scans found.
+    pub(super) found: Vec<String>,
+}
+
+/// Where a call goes.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) server: ServerName,
+    /// The server's own name or URI of what is called.
+    pub(super) original: Option<Arc<str>>,
+}
+
+/// How a call ended, for its record.
+#[derive(Clone, Debug)]
+pub(super) struct Ended<'a> {
+    decision: Decision,
+    code: Option<Cow<'a, str>>,
+    rule: Option<String>,
+    pub(super) server_revision: Option<&'static str>,
+    pub(super) bytes_out: usize,
+}
+
+impl Ended<'static> {
+    /// The server answered, and the answer went back.
+    pub(super) fn answered(server_revision: Option<&'static str>) -> Self {
+        Self {
+            decision: Decision::Allowed,
+            code: None,
+            rule: None,
+            server_revision,
+            bytes_out: 0,
+        }
+    }
+
+    /// There is no answer of the server.
+    pub(super) fn failed(reason: &'static str) -> Self {
+        Self {
+            decision: Decision::Failed,
+            code: Some(reason.into()),
+            ..Self::answered(None)
+        }
+    }
+
+    /// A step refused the call, or withheld its answer.
+    pub(super) fn refused(refusal: &Refusal) -> Self {
+        Self {
+            decision: Decision::Refused,
+            code: Some(refusal.row().name.into()),
+            rule: Some(refusal.rule()),
+            ..Self::answered(None)
+        }
+    }
+}
+
+impl Ticket {
+    pub(super) fn open(call: &Call) -> Self {
+        Self {
+            id: InvocationId(Uuid::now_v7()),
+            began: Instant::now(),
+            client: Arc::clone(&call.client),
+            agent: None,
+            method: call.method.clone(),
+            scope: call.scope.clone(),
+            params: call.params.clone(),
+            target: None,
+            price: Micros::ZERO,
+            hold: None,
+            accounts: Vec::new(),
+            tool: None,
+            screens: None,
+            observed: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    /// The agent, or who it was when the session began.
+    pub(super) fn agent(&self) -> &Agent {
+        self.agent.as_ref().unwrap_or(&self.client.agent)
+    }
+
+    /// Notes what holds the price.
+    pub(super) fn hold(&mut self, hold: Hold) {
+        self.accounts = hold.accounts().map(ToString::to_string).collect();
+        self.hold = Some(hold);
+    }
+
+    /// The answer to a refused call.
+    pub(super) fn about(&self) -> About {
+        About {
+            invocation: self.id,
+            agent: self.agent().id,
+            modern: self.client.era() == Era::Modern,
+        }
+    }
+
+    /// The line that is written before the call leaves.
+    pub(super) fn opening(&self) -> Opened<'_> {
+        Opened {
+            id: self.id,
+            ts: clock::now(),
+            agent_id: self.agent().id,
+            agent_name: self.agent().name.as_str().into(),
+            team: self.agent().team.as_deref().map(Cow::from),
+            server: self.server().unwrap_or_default().into(),
+            method: self.method.as_str().into(),
+            tool: self.tool().map(Cow::from),
+            exposed: self.exposed(),
+            arguments_digest: self.digest(),
+            price: self.price,
+            accounts: Cow::from(&self.accounts),
+        }
+    }
+
+    /// The one record of the call.
+    pub(super) fn record<'a>(
+        &'a self,
+        ended: Ended<'a>,
+        arguments: Option<&'a RawValue>,
+    ) -> Record<'a> {
+        let session = self.client.session.as_ref();
+        let trace = self.params.as_ref().and_then(Trace::of);
+        let (trace_id, parent_id) = trace.map(|trace| (trace.id, trace.parent)).unzip();
+        Record {
+            id: self.id,
+            ts: clock::now(),
+            agent_id: self.agent().id,
+            agent_name: self.agent().name.as_str().into(),
+            team: self.agent().team.as_deref().map(Cow::from),
+            client: self.client_name(),
+            session_id: session.map(|session| session.id.as_str().into()),
+            client_revision: Some(self.client.revision.as_str().into()),
+            server: self.server().map(Cow::from),
+            server_revision: ended.server_revision.map(Cow::from),
+            method: self.method.as_str().into(),
+            tool: self.tool().map(Cow::from),
+            exposed: self.exposed(),
+            arguments_digest: self.digest(),
+            arguments: arguments.map(Cow::Borrowed),
+            decision: if ended.decision == Decision::Allowed && !self.observed.is_empty() {
+                Decision::Observed
+            } else {
+                ended.decision
+            },
+            code: ended.code,
+            rule: self.rules(ended.rule.as_deref()).map(Cow::from),
+            price: self.price,
+            accounts: Cow::from(&self.accounts),
+            execution_time: self.began.elapsed(),
+            bytes_in: self
+                .params
+                .as_ref()
+                .map_or(0, |params| bytes(params.as_bytes())),
+            bytes_out: u64::try_from(ended.bytes_out).unwrap_or(u64::MAX),
+            trace_id: trace_id.map(Cow::from),
+            parent_id: parent_id.map(Cow::from),
+        }
+    }
+
+    /// The arguments as the client sent them.
+    pub(super) fn arguments(&self) -> Option<Raw> {
+        self.params
+            .as_ref()
+            .and_then(|params| params.get("arguments"))
+    }
+
+    /// The rule that refused, what observed ones would have refused, and what scans found.
+    fn rules(&self, refused_by: Option<&str>) -> Option<String> {
+        let noted = self.observed.iter().chain(&self.found);
+        let all: Vec<&str> = refused_by
+            .into_iter()
+            .chain(noted.map(String::as_str))
+            .collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    fn digest(&self) -> Option<ArgumentsDigest> {
+        let params = self.params.as_ref()?;
+        let span = params.member("arguments")?;
+        Some(ArgumentsDigest::of(&params.as_bytes()[span]))
+    }
+
+    fn server(&self) -> Option<&str> {
+        self.target.as_ref().map(|target| target.server.as_str())
+    }
+
+    fn tool(&self) -> Option<&str> {
+        self.target
+            .as_ref()
+            .and_then(|target| target.original.as_deref())
+    }
+
+    /// The name or URI as the client wrote it.
+    fn exposed(&self) -> Option<Cow<'_, str>> {
+        let params = self.params.as_ref()?;
+        let member = match &self.method {
+            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                "uri"
+            }
+            Method::PromptsGet | Method::ToolsCall => "name",
+            Method::Complete
+            | Method::Discover
+            | Method::Initialize
+            | Method::Listen
+            | Method::Other(_)
+            | Method::Ping
+            | Method::PromptsList
+            | Method::ResourcesList
+            | Method::SetLevel
+            | Method::TemplatesList
+            | Method::ToolsList => return None,
+        };
+        let name = params.get(member)?;
+        name.as_text().map(|name| name.into_owned().into())
+    }
+
+    fn client_name(&self) -> Option<Cow<'_, str>> {
+        let info = self.client.info.as_ref()?;
+        let part = |key| {
+            info.get(key)
+                .and_then(|part| part.as_text().map(Cow::into_owned))
+        };
+        let name = part("name")?;
+        Some(match part("version") {
+            Some(version) => format!("{name}/{version}").into(),
+            None => name.into(),
+        })
+    }
+}
+
+fn bytes(text: &[u8]) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
+}

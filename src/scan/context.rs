@@ -506,8 +506,7 @@ impl Words {
 
 /// Whether something was taken out of `name`, so that it is no name any more.
 fn has_mask(name: &str) -> bool {
-    name.match_indices('[')
-        .any(|(at, _)| mask_len(&name[at + 1..]).is_some())
+    memchr::memchr_iter(b'[', name.as_bytes()).any(|at| mask_len(&name[at + 1..]).is_some())
 }
 
 /// How long the mask of ours is whose bracket stands before `rest`: it names what is gone, and

@@ -5,7 +5,7 @@
 //! nothing but the found spans changes, the result is valid JSON (and what the output schema says,
 //! when it was before), the cost is linear in the size, and no found value ever leaves in a
 //! [`Verdict`] or an error. A scan never yields: run large ones where they may take a core for a
-//! while (about ten milliseconds a MiB).
+//! while; `benches/scan.rs` prints how fast they are.
 //!
 //! `search` goes over a text once and calls the detectors (`number`, `phone`, `date`, `national`,
 //! `internet`, `secret`, `credential`), which ask `context` what stands around a candidate; `walk`
@@ -224,10 +224,10 @@ impl Scanner {
             add(&mut names, class)?;
         }
         let countries = selected(&scan.countries)?;
-        let rules = Direction::ALL.map(|direction| rules(direction, scan, &names, countries));
-        let [a, b, c, d, e] = rules;
+        let [arguments, notifications, prompts, resources, results] =
+            Direction::ALL.map(|direction| rules(direction, scan, &names, countries));
         Ok(Self {
-            rules: [a?, b?, c?, d?, e?],
+            rules: [arguments?, notifications?, prompts?, resources?, results?],
             compiled: Compiled {
                 mask: scan.mask,
                 prefixes: Prefixes::new(),
@@ -293,13 +293,15 @@ impl Scanner {
                 known: &known,
                 text,
             };
-            match structured.zip(schema).map_or(Some(None), |(span, schema)| {
-                scan.mended(schema, &span, &changes)
-            }) {
-                None => verdict.blocked = of_action(ScanAction::Redact),
-                Some(mended) => {
-                    verdict.redacted = Some(patched(text, mended.as_ref().unwrap_or(&changes)))
-                }
+            let mended = structured
+                .zip(schema)
+                .map_or(Mended::AsIs, |(span, schema)| {
+                    scan.mended(schema, &span, &changes)
+                });
+            match mended {
+                Mended::AsIs => verdict.redacted = Some(patched(text, &changes)),
+                Mended::Impossible => verdict.blocked = of_action(ScanAction::Redact),
+                Mended::With(changes) => verdict.redacted = Some(patched(text, &changes)),
             }
         }
         verdict.hits = hits;
@@ -351,67 +353,69 @@ struct Redaction<'a> {
 }
 
 impl Redaction<'_> {
-    /// Other changes than `changes`, where the schema needs them. `Some(None)`: they will do;
-    /// `None`: none will.
+    /// Other changes than `changes`, where the schema needs them.
     fn mended(
         &self,
         schema: &OutputSchema,
         structured: &Range<usize>,
         changes: &Changes,
-    ) -> Option<Option<Changes>> {
+    ) -> Mended {
         let inside =
             |leaf: &&Leaf| structured.start <= leaf.span.start && leaf.span.end <= structured.end;
         let leaves: Vec<&Leaf> = changes.leaves.iter().filter(inside).collect();
-        if leaves.is_empty() {
-            return Some(None);
-        }
-        let value = |changes: &Changes| -> Option<Value> {
-            patched(self.text, changes)
-                .get("structuredContent")?
-                .read()
-                .ok()
+        let original: Option<Value> = serde_json::from_str(&self.text[structured.clone()]).ok();
+        let (Some(original), Some(mut current)) = (original, self.structured(changes)) else {
+            return Mended::Impossible;
         };
-        let original: Value = serde_json::from_str(&self.text[structured.clone()]).ok()?;
-        let mut current = value(changes)?;
-        if schema.accepts(&current) || !schema.accepts(&original) {
-            return Some(None);
+        if leaves.is_empty() || schema.accepts(&current) || !schema.accepts(&original) {
+            return Mended::AsIs;
         }
-        let other = match self.scanner.compiled.mask {
+        let (other_changes, alternate) = self.otherwise();
+        let Some(alternate) = alternate else {
+            return Mended::Impossible;
+        };
+        if leaves.iter().any(|leaf| leaf.key) {
+            // Names of members are not filled in one by one: the other mask fits, or nothing does.
+            return if schema.accepts(&alternate) {
+                Mended::With(other_changes)
+            } else {
+                Mended::Impossible
+            };
+        }
+        let redacted = redacted(&leaves, &original, &alternate);
+        let compiled = &self.scanner.compiled;
+        let mut probe = Sink::new(compiled, self.rules, compiled.mask);
+        let mut harmless = |leaf: &Redacted, value: &Value| {
+            let own = leaf.pointer.rsplit('/').next().unwrap_or_default();
+            let names = Names {
+                own,
+                ..Names::default()
+            };
+            probe.matches(&plain(value), names).is_empty()
+        };
+        match schema::fit(schema, &mut current, &redacted, &mut harmless) {
+            Some(replaced) => Mended::With(self.replaced(&leaves, &redacted, &replaced)),
+            None => Mended::Impossible,
+        }
+    }
+
+    /// The structured content after `changes`.
+    fn structured(&self, changes: &Changes) -> Option<Value> {
+        let patched = patched(self.text, changes);
+        patched.get("structuredContent")?.read().ok()
+    }
+
+    /// What the mask that is not configured makes of the message.
+    fn otherwise(&self) -> (Changes, Option<Value>) {
+        let compiled = &self.scanner.compiled;
+        let other = match compiled.mask {
             Mask::Length => Mask::Type,
             Mask::Type => Mask::Length,
         };
-        let mut sink = Sink::new(&self.scanner.compiled, self.rules, other).knowing(self.known);
-        let alternate_changes = walk::walk(self.text, Names::default(), &mut sink, 0);
-        let alternate = value(&alternate_changes)?;
-        if leaves.iter().any(|leaf| leaf.key) {
-            // Names of members are not filled in one by one: the other mask fits, or nothing does.
-            return schema
-                .accepts(&alternate)
-                .then_some(Some(alternate_changes));
-        }
-        let redacted = redacted(&leaves, &original, &alternate);
-        let mut probe = Sink::new(
-            &self.scanner.compiled,
-            self.rules,
-            self.scanner.compiled.mask,
-        );
-        let mut harmless = |leaf: &Redacted, value: &Value| {
-            let own = leaf.pointer.rsplit('/').next().unwrap_or_default();
-            let text = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            probe
-                .matches(
-                    &text,
-                    Names {
-                        own,
-                        ..Names::default()
-                    },
-                )
-                .is_empty()
-        };
-        let replaced = schema::fit(schema, &mut current, &redacted, &mut harmless)?;
-        Some(Some(self.replaced(&leaves, &redacted, &replaced)))
+        let mut sink = Sink::new(compiled, self.rules, other).knowing(self.known);
+        let changes = walk::walk(self.text, Names::default(), &mut sink, 0);
+        let structured = self.structured(&changes);
+        (changes, structured)
     }
 
     /// Changes that put `replaced` in the structured content, and in its twin wherever the same
@@ -422,11 +426,6 @@ impl Redaction<'_> {
         redacted: &[Redacted],
         replaced: &HashMap<String, Value>,
     ) -> Changes {
-        let plain = |value: &Value| {
-            value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned)
-        };
         let replacements: HashMap<String, String> = redacted
             .iter()
             .filter_map(|leaf| Some((plain(&leaf.original), plain(replaced.get(&leaf.pointer)?))))
@@ -458,6 +457,22 @@ impl Redaction<'_> {
             }));
         changes
     }
+}
+
+/// What a schema makes of a redaction.
+enum Mended {
+    /// It is accepted, or there is nothing to keep valid.
+    AsIs,
+    /// Nothing is accepted that hides the values.
+    Impossible,
+    With(Changes),
+}
+
+/// A text as it is, another value as it is written.
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The redacted values with what they were; `leaves` are in `original`.

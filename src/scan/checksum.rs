@@ -5,9 +5,9 @@ pub(super) fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()
         .rev()
-        .enumerate()
-        .map(|(place, digit)| {
-            let value = u32::from(*digit) * (1 + place as u32 % 2);
+        .zip([1, 2].into_iter().cycle())
+        .map(|(digit, weight)| {
+            let value = u32::from(*digit) * weight;
             value / 10 + value % 10
         })
         .sum();

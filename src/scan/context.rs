@@ -30,6 +30,7 @@ pub(super) type Known = HashMap<String, usize>;
 
 /// One text to search, with what is known about where it stands.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "a text has a text")]
 pub(super) struct Text<'a> {
     pub(super) text: &'a str,
     /// Values that other parts of the same message say are sensitive.
@@ -160,7 +161,13 @@ impl<'a> Text<'a> {
 
     /// What the key of the text itself says.
     pub(super) fn own_key(&self) -> Hints {
-        name(self.names.own)
+        // Every content block of MCP has a `text`; it invites nobody to text somebody.
+        let plain = matches!(self.names.own, "line" | "message" | "text");
+        if plain {
+            Hints::NONE
+        } else {
+            name(self.names.own)
+        }
     }
 
     fn column(&self, at: usize) -> Hints {
@@ -173,7 +180,7 @@ impl<'a> Text<'a> {
 
 /// What a name such as `billingPhone` or `date_of_birth` says.
 pub(super) fn name(name: &str) -> Hints {
-    if name.is_empty() {
+    if name.is_empty() || has_mask(name) {
         return Hints::NONE;
     }
     let mut words = Words::default();
@@ -183,6 +190,9 @@ pub(super) fn name(name: &str) -> Hints {
 
 /// What the last word of `name`, or the phrase it ends, says; digits after it say nothing.
 pub(super) fn ending(name: &str) -> Hints {
+    if has_mask(name) {
+        return Hints::NONE;
+    }
     let mut words = Words::default();
     words.fold(name);
     let numeric = |word: usize| {
@@ -304,8 +314,16 @@ impl Words {
 
     fn fold(&mut self, text: &str) {
         let mut last = Last::None;
-        let mut chars = text.chars().peekable();
-        while let Some(c) = chars.next() {
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            let next = rest.chars().next();
+            if c == '['
+                && let Some(len) = mask_len(rest)
+            {
+                (rest, last) = (&rest[len..], Last::None);
+                continue;
+            }
             match c {
                 'a'..='z' => {
                     self.letter(c as u8, last == Last::None || last == Last::Digit);
@@ -313,7 +331,7 @@ impl Words {
                 }
                 'A'..='Z' => {
                     // `IPAddress` is two words, and so is `phoneNumber`.
-                    let next_is_lower = chars.peek().is_some_and(char::is_ascii_lowercase);
+                    let next_is_lower = next.is_some_and(|next| next.is_ascii_lowercase());
                     let starts = last != Last::Upper || next_is_lower && self.last_len() > 0;
                     self.letter(c.to_ascii_lowercase() as u8, starts);
                     last = Last::Upper;
@@ -334,7 +352,7 @@ impl Words {
                     };
                 }
                 _ => {
-                    if self.ends_clause(c, chars.peek().copied()) {
+                    if self.ends_clause(c, next) {
                         self.clause = self.count;
                     }
                     last = Last::None;
@@ -486,6 +504,22 @@ impl Words {
     }
 }
 
+/// Whether something was taken out of `name`, so that it is no name any more.
+fn has_mask(name: &str) -> bool {
+    memchr::memchr_iter(b'[', name.as_bytes()).any(|at| mask_len(&name[at + 1..]).is_some())
+}
+
+/// How long the mask of ours is whose bracket stands before `rest`: it names what is gone, and
+/// says nothing of what stands beside it.
+fn mask_len(rest: &str) -> Option<usize> {
+    let close = rest.bytes().take(24).position(|byte| byte == b']')?;
+    let label = &rest[..close];
+    let ours = Class::ALL
+        .into_iter()
+        .any(|class| class.name().eq_ignore_ascii_case(label));
+    (ours && !label.bytes().any(|byte| byte.is_ascii_lowercase())).then_some(close + 1)
+}
+
 /// A letter of Latin script without its accent; other letters as something no word has.
 fn unaccented(c: char) -> &'static str {
     match c {
@@ -496,13 +530,12 @@ fn unaccented(c: char) -> &'static str {
         'ì'..='ï' | 'Ì'..='Ï' => "i",
         'ł' | 'Ł' => "l",
         'ñ' | 'Ñ' | 'ń' | 'Ń' => "n",
-        'ò'..='ö' | 'Ò'..='Ö' | 'ø' | 'Ø' => "o",
+        'ò'..='ö' | 'Ò'..='Ö' | 'ø' | 'Ø' | 'º' => "o",
         'ś' | 'Ś' | 'š' => "s",
         'ß' => "ss",
         'ù'..='ü' | 'Ù'..='Ü' => "u",
         'ý' | 'ÿ' => "y",
         'ź' | 'ż' | 'Ź' | 'Ż' | 'ž' => "z",
-        'º' => "o",
         _ => "~",
     }
 }

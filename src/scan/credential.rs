@@ -14,6 +14,9 @@ const NAME_BYTES_MAX: usize = 40;
 /// Bytes of a value at most.
 const VALUE_BYTES_MAX: usize = 512;
 
+/// Signs of assignment in a value at most; padding of base64 has two.
+const ASSIGNMENTS_MAX: usize = 5;
+
 /// What is assigned by the `=` or `:` at `sign`, when what it is assigned to is a secret.
 pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
     let (named, name_start) = name_before(text, sign)?;
@@ -30,6 +33,13 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
     }
     let tight = at == sign + 1 && !text.byte(at).is_ascii_whitespace();
     let value = value_after(text, at)?;
+    // A row of assignments is no value; looking at each would cost as much as all of them.
+    let assignments = text.bytes()[value.span.clone()]
+        .split(|b| *b == b'=')
+        .count();
+    if !value.quoted && assignments > ASSIGNMENTS_MAX {
+        return None;
+    }
     let prose = text.byte(sign) == b':' && !tight && !value.quoted;
     let named_like_code = text.before(name_start) == b'.';
     accept(
@@ -150,9 +160,8 @@ fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
     let (mut spaces, floor_at) = (0, end.saturating_sub(NAME_BYTES_MAX));
     while start > floor_at {
         match bytes[start - 1] {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => {}
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | 0x80.. => {}
             b' ' if spaces < 3 => spaces += 1,
-            0x80.. => {}
             _ => break,
         }
         start -= 1;
@@ -161,6 +170,10 @@ fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
         return None;
     }
     let words = text.text.get(floor(text.text, start)..end)?;
+    let masked = text.before(start) == b'[' && text.byte(end) == b']';
+    if masked && !words.bytes().any(|b| b.is_ascii_lowercase()) {
+        return None;
+    }
     let last = words
         .rfind(' ')
         .map_or(words.len(), |space| words.len() - space - 1);
@@ -237,6 +250,10 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
 }
 
 /// Which kinds of characters a value has.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of a text"
+)]
 struct Kinds {
     digit: bool,
     lower: bool,
@@ -338,7 +355,7 @@ fn is_code(bytes: &[u8], quoted: bool) -> bool {
             || bytes.starts_with(b"arn:")
             || bytes.starts_with(b"vault:");
         let path = matches!(begins, b'/' | b'.')
-            && bytes.iter().filter(|b| **b == b'/').count() >= 2
+            && bytes.split(|b| *b == b'/').count() > 2
             && !bytes.contains(&b'=');
         return variable
             || address

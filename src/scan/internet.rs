@@ -190,7 +190,7 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
 
 /// Addresses that are no one's: unspecified, loopback, masks, broadcast.
 fn is_nobody(octets: [u32; 4]) -> bool {
-    matches!(octets, [0, ..] | [127, ..] | [255, ..])
+    matches!(octets, [0 | 127 | 255, ..])
 }
 
 /// The IPv6 address around the colon at `colon`; `floor` is where the search may look back to.

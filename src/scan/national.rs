@@ -120,7 +120,7 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
         }
     };
     match (country, digits.len()) {
-        (Country::Au, 8 | 9) if bare || matches!(lens, [3, 3, 3] | [3, 3, 2] | [2, 3, 3]) => {
+        (Country::Au, 8 | 9) if bare || matches!(lens, [3, 3, 3 | 2] | [2, 3, 3]) => {
             is_tfn(digits).then_some(Needs::Name)
         }
         (Country::Au, 10 | 11) if bare || lens.starts_with(&[4, 5, 1]) => {

@@ -245,13 +245,7 @@ fn is_card(number: &Number<'_>) -> bool {
     }
     let grouped = match number.lens {
         [_] => false,
-        [4, 4, 4, 4]
-        | [4, 6, 5]
-        | [4, 6, 4]
-        | [4, 4, 4, 4, 3]
-        | [4, 4, 4, 1]
-        | [6, 13]
-        | [4, 5, 6] => {
+        [4, 4, 4, 4 | 1] | [4, 6, 5 | 4] | [4, 4, 4, 4, 3] | [6, 13] | [4, 5, 6] => {
             if !matches!(
                 number.separator(),
                 Some(Separator::Space | Separator::Dash | Separator::Dot)
@@ -407,8 +401,7 @@ fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
         kind = Some(match (kind, one) {
             (None | Some(Separator::Space), one) => one,
             (Some(kind), Separator::Space) => kind,
-            (_, Separator::Paren) => Separator::Paren,
-            (Some(Separator::Paren), _) => Separator::Paren,
+            (_, Separator::Paren) | (Some(Separator::Paren), _) => Separator::Paren,
             _ => return None,
         });
         next += len;

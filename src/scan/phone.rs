@@ -79,9 +79,8 @@ fn is_international(digits: &[u8]) -> bool {
         7 => total == 11,
         _ => match two {
             49 => (9..=15).contains(&total),
-            33 | 34 | 41 | 48 | 61 => total == 11 || total == 12 && digits[2] == 0,
+            31 | 33 | 34 | 41 | 48 | 61 => total == 11 || total == 12 && digits[2] == 0,
             44 | 55 | 91 => (11..=13).contains(&total),
-            31 => total == 11 || total == 12 && digits[2] == 0,
             39 => (9..=13).contains(&total),
             86 => total == 13 || total == 12,
             20
@@ -143,14 +142,12 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
             first == 0 && matches!(second, 1 | 2 | 3 | 5 | 7 | 8) && matches!(total, 10 | 11)
         }
         Country::De => first == 0 && second != 0 && (7..=13).contains(&total),
-        Country::Fr => first == 0 && second != 0 && total == 10,
+        Country::Ch | Country::Fr | Country::Nl => first == 0 && second != 0 && total == 10,
         Country::Es => matches!(first, 6..=9) && total == 9,
         Country::It => {
             first == 3 && (9..=10).contains(&total)
                 || first == 0 && second != 0 && (8..=11).contains(&total)
         }
-        Country::Nl => first == 0 && second != 0 && total == 10,
-        Country::Ch => first == 0 && second != 0 && total == 10,
         Country::Pl => (1..=8).contains(&first) && total == 9,
         Country::Br => {
             let area = |at: usize| digits[at] != 0 && digits[at + 1] != 0;
@@ -222,7 +219,7 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
 fn looks_like_date(number: &Number<'_>) -> bool {
     let year = |value: u32| (1900..=2099).contains(&value);
     match number.lens {
-        [4, 2, 2] | [4, 1, 2] | [4, 2, 1] => year(number.group(0)) && number.group(1) <= 12,
+        [4, 2, 1 | 2] | [4, 1, 2] => year(number.group(0)) && number.group(1) <= 12,
         [1 | 2, 1 | 2, 4] => {
             year(number.group(2)) && number.group(0) <= 31 && number.group(1) <= 31
         }

@@ -38,7 +38,9 @@ static KINDS: [u8; 256] = {
     let mut kinds = [OTHER; 256];
     let mut at = 0;
     while at < 128 {
-        kinds[at] = match at as u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "it stays below 128")]
+        let byte = at as u8;
+        kinds[at] = match byte {
             b'a'..=b'z' | b'A'..=b'Z' => LETTER,
             b'0'..=b'9' => DIGIT,
             b'@' | b'%' | b':' | b'=' | b'-' | b'\\' => SIGN,
@@ -112,7 +114,7 @@ impl Pass<'_, '_> {
                 return at + 3;
             }
             b'=' if classes.has(Class::Credential) => {
-                self.out.extend(credential::assigned(self.text, at))
+                self.out.extend(credential::assigned(self.text, at));
             }
             b':' => self.colon(at),
             b'-' if classes.has(Class::PrivateKey)

@@ -47,7 +47,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("control", &["task"]),
     (
         "status",
-        &["proxy", "backend", "governance", "catalog", "names", "clock"],
+        &[
+            "proxy",
+            "backend",
+            "governance",
+            "catalog",
+            "names",
+            "clock",
+        ],
     ),
     (
         "proxy",

@@ -6,6 +6,7 @@
 mod body;
 mod exchange;
 mod listener;
+mod media;
 mod messages;
 mod origin;
 mod pages;
@@ -87,7 +88,7 @@ impl Edge {
         match route {
             Route::Mcp(scope) => streamable::handle(&self, scope, request).await,
             Route::Sse(scope) => messages::open(&self, scope, &request),
-            Route::Messages => messages::post(&self, request).await,
+            Route::Messages => Box::pin(messages::post(&self, request)).await,
             Route::Status => pages::status(&self, &request),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(&self),

@@ -146,7 +146,7 @@ impl Edge {
     }
 
     fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
-        if scan::depth(line, self.depth_max) > self.depth_max {
+        if scan::is_deeper(line, self.depth_max) {
             let message = format!(
                 "a message is nested deeper than limits.depth ({})",
                 self.depth_max
@@ -203,8 +203,9 @@ impl Edge {
     }
 
     fn call(&self, request: Request) -> Result<Started, RpcError> {
-        if modern::claims_modern(request.params.as_ref()) {
-            return self.call_modern(request);
+        let meta = Meta::of_any(request.params.as_ref());
+        if modern::claims_modern(&meta) {
+            return self.call_modern(request, &meta);
         }
         if request.method == Method::Initialize {
             let opening = legacy::open(request.params.as_ref())?;
@@ -239,8 +240,8 @@ impl Edge {
         self.start(request, client, self.session.logs(), token)
     }
 
-    fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
-        let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
+    fn call_modern(&self, request: Request, meta: &Meta) -> Result<Started, RpcError> {
+        let envelope = modern::check(&request, meta, None).map_err(|refusal| refusal.error)?;
         let client = Client {
             agent: Arc::clone(&self.anonymous),
             revision: envelope.revision,

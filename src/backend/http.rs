@@ -370,13 +370,13 @@ fn name_headers(exchange: &Exchange, talk: &Talk, headers: &mut HeaderMap) {
         }
     };
     put(
-        HeaderName::from_static(header::METHOD),
+        header::METHOD,
         exchange.method.as_str(),
     );
     let member = exchange.method.name_member();
     let name = member.and_then(|member| exchange.params.as_ref()?.get(member));
     if let Some(name) = name.as_ref().and_then(Raw::as_text) {
-        put(HeaderName::from_static(header::NAME), &name);
+        put(header::NAME, &name);
     }
     for (name, value) in &exchange.header_params {
         let name = format!("{}{name}", header::PARAM_PREFIX).to_ascii_lowercase();

@@ -86,17 +86,22 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let cancel = asked.cancel.clone();
     let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
-    let first = tokio::select! {
+    let (first, outcome) = tokio::select! {
         biased;
-        () = std::future::ready(()), if prefers_events => None,
-        Some(event) = events.recv() => Some(event),
-        outcome = &mut answer => return whole(&id, &outcome, client.era()),
-        () = sleep(edge.keep_alive) => None,
+        () = std::future::ready(()), if prefers_events => (None, None),
+        Some(event) = events.recv() => (Some(event), None),
+        outcome = &mut answer => match events.try_recv() {
+            // It came before the answer, if only just.
+            Ok(event) => (Some(event), Some(outcome)),
+            Err(_) => return whole(&id, &outcome, client.era()),
+        },
+        () = sleep(edge.keep_alive) => (None, None),
     };
     let pump = Pump {
         id,
         client,
         answer,
+        outcome,
         events,
     };
     pump.into_events(edge, first, cancel)
@@ -127,6 +132,8 @@ struct Pump {
     id: Id,
     client: Arc<Client>,
     answer: Answer,
+    /// The answer, when it is there already.
+    outcome: Option<Outcome>,
     events: mpsc::Receiver<Event>,
 }
 
@@ -166,18 +173,26 @@ impl Pump {
         if let Some(event) = first {
             self.push(event, &stream);
         }
-        let outcome = loop {
-            tokio::select! {
-                biased;
-                Some(event) = self.events.recv() => self.push(event, &stream),
-                outcome = &mut self.answer => break outcome,
-            }
+        let outcome = match self.outcome.take() {
+            Some(outcome) => outcome,
+            None => self.carry(&stream).await,
         };
         while let Ok(event) = self.events.try_recv() {
             self.push(event, &stream);
         }
         stream.push(Item::Message(envelope::response(Some(&self.id), &outcome)));
         stream.finish();
+    }
+
+    /// Carries events until the answer comes.
+    async fn carry(&mut self, stream: &Stream) -> Outcome {
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => self.push(event, stream),
+                outcome = &mut self.answer => return outcome,
+            }
+        }
     }
 
     fn push(&self, event: Event, stream: &Stream) {

@@ -4,10 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
-};
+use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -17,7 +14,7 @@ use super::{
     Edge, NO_CAPABILITIES, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
-    is, json, rpc_error, text, wrong_verb,
+    is, json, media, rpc_error, text, wrong_verb,
 };
 use crate::{
     mcp::{
@@ -57,16 +54,13 @@ pub(super) async fn handle(
 }
 
 async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) -> Response<Body> {
-    if !has_type(request.headers(), CONTENT_TYPE.as_str(), "application/json") {
+    if !media::is_json(request.headers()) {
         return text(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Content-Type must be application/json",
         );
     }
-    if !accepts(
-        request.headers(),
-        &["application/json", "text/event-stream"],
-    ) {
+    if !media::accepts(request.headers(), &[media::JSON, media::EVENTS]) {
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
@@ -96,7 +90,7 @@ async fn post(edge: &Arc<Edge>, scope: Scope, request: HttpRequest<Incoming>) ->
                 text(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
-        Err(Malformed::Batch) => post.batch(&bytes).await,
+        Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
         Err(malformed) => rpc_error(
             StatusCode::BAD_REQUEST,
             malformed.id(),
@@ -122,7 +116,7 @@ pub(super) async fn read_body(edge: &Edge, body: Incoming) -> Result<Bytes, Resp
     })?;
     let bytes = bytes.to_bytes();
     let depth_max = edge.limits.depth;
-    if scan::depth(&bytes, depth_max) > depth_max {
+    if scan::is_deeper(&bytes, depth_max) {
         let message = format!("the body is nested deeper than limits.depth ({depth_max})");
         let error = RpcError::new(error::INVALID_REQUEST, message);
         return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));
@@ -138,8 +132,9 @@ struct Post<'a> {
 
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
-        if modern::claims_modern(request.params.as_ref()) {
-            return self.modern(request).await;
+        let meta = Meta::of_any(request.params.as_ref());
+        if modern::claims_modern(&meta) {
+            return self.modern(request, &meta).await;
         }
         if request.method == Method::Initialize {
             return self.initialize(&request);
@@ -155,13 +150,13 @@ impl Post<'_> {
         }
         match self.session() {
             Err(refusal) => refusal,
-            Ok(Some(session)) => self.in_session(&session, request).await,
-            Ok(None) => self.stateless(request).await,
+            Ok(Some(session)) => self.in_session(&session, request, &meta).await,
+            Ok(None) => self.stateless(request, &meta).await,
         }
     }
 
-    async fn modern(&self, request: Request) -> Response<Body> {
-        let envelope = match modern::check(&request, Some(self.headers)) {
+    async fn modern(&self, request: Request, meta: &Meta) -> Response<Body> {
+        let envelope = match modern::check(&request, meta, Some(self.headers)) {
             Ok(envelope) => envelope,
             Err(Refusal { status, error }) => return rpc_error(status, Some(&request.id), &error),
         };
@@ -183,10 +178,10 @@ impl Post<'_> {
             logs: envelope.logs,
             progress_token: envelope.progress_token,
             cancel: CancellationToken::new(),
-            prefers_events: prefers_events(self.headers),
+            prefers_events: media::prefers_events(self.headers),
             running: None,
         };
-        exchange::respond(self.edge, asked).await
+        Box::pin(exchange::respond(self.edge, asked)).await
     }
 
     /// Checks `Mcp-Param-*` headers against the arguments they repeat.
@@ -197,8 +192,10 @@ impl Post<'_> {
         let Some(params) = &request.params else {
             return Ok(());
         };
-        let name = params.get("name");
-        let Some(name) = name.as_ref().and_then(Raw::as_text) else {
+        // The header that repeats the name has been checked.
+        let name = self.headers.get(header::NAME);
+        let name = name.and_then(|name| header::decode(name.to_str().ok()?));
+        let Some(name) = name else {
             return Ok(());
         };
         let catalog = self.edge.proxy.board().catalog();
@@ -258,18 +255,23 @@ impl Post<'_> {
         response
     }
 
-    async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
-        match asked_in(session, request, &self.scope) {
+    async fn in_session(
+        &self,
+        session: &Arc<Session>,
+        request: Request,
+        meta: &Meta,
+    ) -> Response<Body> {
+        match asked_in(session, request, meta, &self.scope) {
             Ok(mut asked) => {
-                asked.prefers_events = prefers_events(self.headers);
-                exchange::respond(self.edge, asked).await
+                asked.prefers_events = media::prefers_events(self.headers);
+                Box::pin(exchange::respond(self.edge, asked)).await
             }
             Err((id, error)) => rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error),
         }
     }
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
-    async fn stateless(&self, request: Request) -> Response<Body> {
+    async fn stateless(&self, request: Request, meta: &Meta) -> Response<Body> {
         let revision = match self.version() {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
@@ -284,16 +286,16 @@ impl Post<'_> {
             session: None,
         };
         let asked = Asked {
-            progress_token: token_of(&request),
+            progress_token: token_of(&request, meta),
             request,
             client: Arc::new(client),
             scope: self.scope.clone(),
             logs: Logs::All,
             cancel: CancellationToken::new(),
-            prefers_events: prefers_events(self.headers),
+            prefers_events: media::prefers_events(self.headers),
             running: None,
         };
-        exchange::respond(self.edge, asked).await
+        Box::pin(exchange::respond(self.edge, asked)).await
     }
 
     fn notification(&self, notification: &Notification) -> Response<Body> {
@@ -349,7 +351,8 @@ impl Post<'_> {
             }
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                let outcome = match asked_in(session, request, &self.scope) {
+                let meta = Meta::of_any(request.params.as_ref());
+                let outcome = match asked_in(session, request, &meta, &self.scope) {
                     Ok(asked) => {
                         let (answer, mut events) = exchange::start(self.edge, asked);
                         events.close();
@@ -440,6 +443,7 @@ fn find_session(
 pub(super) fn asked_in(
     session: &Arc<Session>,
     request: Request,
+    meta: &Meta,
     scope: &Scope,
 ) -> Result<Asked, (Id, RpcError)> {
     let opening = session.opening();
@@ -464,7 +468,7 @@ pub(super) fn asked_in(
         session: Some(Arc::clone(session)),
     };
     Ok(Asked {
-        progress_token: token_of(&request),
+        progress_token: token_of(&request, meta),
         request,
         client: Arc::new(client),
         scope: scope.clone(),
@@ -475,11 +479,9 @@ pub(super) fn asked_in(
     })
 }
 
-fn token_of(request: &Request) -> Option<Raw> {
-    let params = request.params.as_ref()?;
-    Meta::of(params)
-        .progress_token
-        .map(|span| params.slice(span))
+fn token_of(request: &Request, meta: &Meta) -> Option<Raw> {
+    let span = meta.progress_token.clone()?;
+    Some(request.params.as_ref()?.slice(span))
 }
 
 /// Takes a notification of a session's client.
@@ -503,7 +505,7 @@ pub(crate) fn told(proxy: &Proxy, session: &Session, notification: &Notification
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
 fn get(edge: &Arc<Edge>, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
-    if !accepts(headers, &["text/event-stream"]) {
+    if !media::accepts(headers, &[media::EVENTS]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
             "Accept must list text/event-stream",
@@ -566,35 +568,4 @@ fn delete(edge: &Edge, scope: &Scope, headers: &HeaderMap) -> Response<Body> {
         ),
         Err(refusal) => refusal,
     }
-}
-
-/// Whether the header lists this media type.
-fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
-    let values = headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut types = values.flat_map(|value| value.split(','));
-    types.any(|found| {
-        let found = found.split(';').next().unwrap_or_default().trim();
-        found.eq_ignore_ascii_case(wanted)
-    })
-}
-
-/// Whether the client names events before JSON: who lists both as equal gets the first.
-fn prefers_events(headers: &HeaderMap) -> bool {
-    let value = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
-    value.starts_with(b"text/event-stream") && memchr::memmem::find(value, b"json").is_some()
-}
-
-/// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.
-fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
-    let accept = ACCEPT.as_str();
-    if !headers.contains_key(accept) || has_type(headers, accept, "*/*") {
-        return true;
-    }
-    wanted.iter().all(|wanted| {
-        let family = wanted.split('/').next().unwrap_or_default();
-        has_type(headers, accept, wanted) || has_type(headers, accept, &format!("{family}/*"))
-    })
 }

@@ -17,28 +17,33 @@ use crate::config::{Auth, Remote};
 
 /// How long an idle connection is kept. Many servers close theirs after 5 s; a request that meets
 /// the closing is lost, and only its sender can know whether it may be repeated.
-const POOL_IDLE: Duration = Duration::from_secs(4);
+pub(super) const POOL_IDLE: Duration = Duration::from_secs(4);
 
 /// A pooling HTTP client.
 pub(crate) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// A client for `url`.
 pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
-    let mut tcp = HttpConnector::new();
-    tcp.set_connect_timeout(Some(connect));
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls(url.scheme_str() == Some("https"))?)
         .https_or_http()
         .enable_http1()
         .enable_http2()
-        .wrap_connector(tcp);
+        .wrap_connector(connector(connect));
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_timer(TokioTimer::new())
         .build(connector);
     Ok(client)
+}
+
+/// What opens TCP connections, each within `connect`.
+pub(super) fn connector(connect: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(connect));
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    tcp
 }
 
 /// TLS with the system's roots; without any roots where it is not needed.

@@ -7,10 +7,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
-use super::{Content, HttpLink, content_type, is_ours};
+use super::{Content, HttpLink, content_type, is_ours, way::Answer};
 use crate::{
     backend::{Failure, link::Exchange, mux::Pending},
     mcp::{Era, Message, Outcome, header, sse},
@@ -30,7 +29,7 @@ impl HttpLink {
     /// Reads events until the answer; resumes where a legacy server lets go of the stream.
     pub(super) async fn read_events(
         &self,
-        response: Response<Incoming>,
+        response: Response<Answer>,
         exchange: &Exchange,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
@@ -40,10 +39,7 @@ impl HttpLink {
             if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
                 return Ok(outcome);
             }
-            let legacy = self
-                .talk()
-                .revision
-                .is_none_or(|revision| revision.era() == Era::Legacy);
+            let legacy = self.talk().era() != Some(Era::Modern);
             let Some(last) = place.last_id.clone().filter(|_| legacy) else {
                 return Err(Failure::Lost {
                     reason: "it closed the stream of the call".to_owned(),
@@ -71,7 +67,7 @@ impl HttpLink {
     /// Follows one stream; the answer, or `None` when the stream ended without it.
     async fn follow(
         &self,
-        body: Option<Incoming>,
+        body: Option<Answer>,
         place: &mut Place,
         pending: &Pending,
     ) -> Result<Option<Outcome>, Failure> {
@@ -111,7 +107,7 @@ impl HttpLink {
                 headers.insert(header::LAST_EVENT_ID, last);
             }
         });
-        match self.send(request).await {
+        match self.way.send(request).await {
             Ok(response) => match (content_type(&response), response.status()) {
                 (Content::Events, _) => Opening::Stream(response.into_body()),
                 (_, StatusCode::METHOD_NOT_ALLOWED) => Opening::NoneEver,
@@ -147,7 +143,7 @@ impl HttpLink {
                     self.follow_aside(body, &mut place).await;
                 }
                 // Where a stream was, only the session can be what is missing.
-                Opening::NotFound if was_open && self.talk().session.is_some() => {
+                Opening::NotFound if was_open && self.talk().has_session() => {
                     return self.mux.forget_session();
                 }
                 Opening::NoneEver | Opening::NotFound => return,
@@ -157,7 +153,7 @@ impl HttpLink {
         }
     }
 
-    async fn follow_aside(&self, mut body: Incoming, place: &mut Place) {
+    async fn follow_aside(&self, mut body: Answer, place: &mut Place) {
         let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
         while let Some(Ok(frame)) = body.frame().await {
             let Ok(chunk) = frame.into_data() else {
@@ -221,5 +217,5 @@ enum Opening {
     NoneEver,
     /// The server has no such stream, or no such session.
     NotFound,
-    Stream(Incoming),
+    Stream(Answer),
 }

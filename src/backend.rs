@@ -39,7 +39,7 @@ use crate::{
     catalog::HeaderParam,
     config::{Config, EraPin, Isolation, Server},
     governance::Admitted,
-    mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
+    mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision, method::notice},
     names::ServerName,
     session::{Call, Client, Session, bridge},
     task::Tasks,
@@ -293,15 +293,21 @@ impl Backend {
         } else {
             self.deadlines()
         };
-        let mut served = self.in_time(call, self.connection(&call.client)).await?;
-        self.raise_level(&served.connection, &call.client).await;
+        // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
+        let mut served = match self.at_hand(&call.client) {
+            Some(served) => served,
+            None => Box::pin(self.in_time(call, self.connection(&call.client))).await?,
+        };
+        if let Some(level) = news_of_level(&served.connection, &call.client) {
+            Box::pin(self.raise_level(&served.connection, level)).await;
+        }
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
             let again = self.reconnected(&served.connection, &call.client);
-            served = self.in_time(call, again).await?;
-            outcome = self.exchange(admitted, &served.connection, limits).await;
+            served = Box::pin(self.in_time(call, again)).await?;
+            outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
         }
         served.instance.touch();
         let outcome = outcome?;
@@ -330,18 +336,9 @@ impl Backend {
         }
     }
 
-    /// Asks a legacy server for log messages as its client wants them, when it does not send them
-    /// yet. What others did not ask for is filtered on the way to them.
-    async fn raise_level(&self, connection: &Connection, client: &Client) {
-        let Some(session) = &client.session else {
-            return;
-        };
-        let Logs::From(level) = session.logs() else {
-            return;
-        };
-        if connection.era() == Era::Modern || !connection.raise_level(level) {
-            return;
-        }
+    /// Asks a legacy server for log messages from `level` on. What others did not ask for is
+    /// filtered on the way to them.
+    async fn raise_level(&self, connection: &Connection, level: Level) {
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
         let request = handshake::control(Method::SetLevel, Some(params));
         let answer = connection.link.request(request);
@@ -380,6 +377,7 @@ impl Backend {
         let exchange = Exchange {
             method: call.method.clone(),
             params,
+            tool: routed.tool.clone(),
             caller: Some(caller),
             header_params,
             limits,
@@ -403,6 +401,24 @@ impl Backend {
             idle,
             total: self.config.max_total_timeout.max(idle),
         }
+    }
+
+    /// The connection that serves `client`, when there is nothing to wait for.
+    fn at_hand(&self, client: &Client) -> Option<Served> {
+        let era = match self.config.era {
+            EraPin::Legacy => Era::Legacy,
+            EraPin::Modern => Era::Modern,
+            EraPin::Auto => client.era(),
+        };
+        if self.config.era == EraPin::Auto && self.maker.shared.knows(era) != SPOKEN {
+            return None;
+        }
+        let instance = self.instance(client, era).ok()?;
+        let connection = instance.ready()?;
+        Some(Served {
+            connection,
+            instance,
+        })
     }
 
     /// The connection that serves `client`, as soon as there is one.
@@ -627,6 +643,14 @@ fn make_room(
 struct Served {
     connection: Arc<Connection>,
     instance: Arc<Instance>,
+}
+
+/// The level of log messages that the client wants of a legacy server which does not send them yet.
+fn news_of_level(connection: &Connection, client: &Client) -> Option<Level> {
+    let Logs::From(level) = client.session.as_ref()?.logs() else {
+        return None;
+    };
+    (connection.era() == Era::Legacy && connection.raise_level(level)).then_some(level)
 }
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.

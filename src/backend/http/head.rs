@@ -101,10 +101,14 @@ pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
         }
     };
     put(header::METHOD, exchange.method.as_str());
-    let member = exchange.method.name_member();
-    let name = member.and_then(|member| exchange.params.as_ref()?.get(member));
-    if let Some(name) = name.as_ref().and_then(Raw::as_text) {
-        put(header::NAME, &name);
+    if let Some(tool) = &exchange.tool {
+        put(header::NAME, &tool.original);
+    } else {
+        let member = exchange.method.name_member();
+        let name = member.and_then(|member| exchange.params.as_ref()?.get(member));
+        if let Some(name) = name.as_ref().and_then(Raw::as_text) {
+            put(header::NAME, &name);
+        }
     }
     for (name, value) in &exchange.header_params {
         let name = format!("{}{name}", header::PARAM_PREFIX).to_ascii_lowercase();

@@ -7,6 +7,7 @@ mod body;
 mod cors;
 mod exchange;
 mod listener;
+mod media;
 mod messages;
 mod origin;
 mod pages;
@@ -109,7 +110,7 @@ impl Edge {
         match route {
             Route::Mcp(scope) => streamable::handle(&self, scope, request).await,
             Route::Sse(scope) => messages::open(&self, scope),
-            Route::Messages => messages::post(&self, request).await,
+            Route::Messages => Box::pin(messages::post(&self, request)).await,
             Route::Status => pages::status(&self, &request),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(&self),

@@ -102,19 +102,22 @@ impl Proxy {
 
     /// Answers one request.
     pub async fn answer(&self, call: Call) -> Outcome {
+        // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
-            Method::ToolsList => self.list(&call, Kind::Tools).await,
-            Method::ResourcesList => self.list(&call, Kind::Resources).await,
-            Method::TemplatesList => self.list(&call, Kind::Templates).await,
-            Method::PromptsList => self.list(&call, Kind::Prompts).await,
+            Method::ToolsList => Box::pin(self.list(&call, Kind::Tools)).await,
+            Method::ResourcesList => Box::pin(self.list(&call, Kind::Resources)).await,
+            Method::TemplatesList => Box::pin(self.list(&call, Kind::Templates)).await,
+            Method::PromptsList => Box::pin(self.list(&call, Kind::Prompts)).await,
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
             | Method::Complete
             | Method::Other(_) => self.call(call).await,
-            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(call).await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                Box::pin(self.subscribe(call)).await
+            }
             Method::SetLevel => Self::set_level(&call),
-            Method::Listen => self.listen(call).await,
+            Method::Listen => Box::pin(self.listen(call)).await,
             Method::Discover => Ok(modern::discover_result(
                 &self.introduce(&call.scope, Era::Modern),
             )),
@@ -141,7 +144,7 @@ impl Proxy {
             .governance
             .admit(routed, ticket)
             .map_err(|refusal| refusal.to_raw())?;
-        match self.backends.forward(admitted).await {
+        match Box::pin(self.backends.forward(admitted)).await {
             Ok(outcome) => back.translate(outcome),
             Err(failure) => Err(failure.to_error(&back.server).to_raw()),
         }
@@ -157,7 +160,8 @@ impl Proxy {
                 Err(refusal)
             }
             Err((call, _)) => {
-                self.board.settled(&call.scope, self.first_list_wait).await;
+                let settled = self.board.settled(&call.scope, self.first_list_wait);
+                Box::pin(settled).await;
                 router::route(call, &self.board.catalog_for(audience))
                     .map_err(|(_, refusal)| refusal)
             }

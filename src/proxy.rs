@@ -161,19 +161,17 @@ impl Proxy {
     /// Finds the server; while some are still starting, a name that is not known yet waits for them.
     async fn route(&self, call: Call) -> Result<Routed, Unroutable> {
         let audience = lists::audience(&call.client);
-        match router::route(call, &self.board.catalog_for(audience)) {
-            Ok(routed) => Ok(routed),
-            Err((call, refusal)) if self.board.is_settled() => {
-                drop(call);
-                Err(refusal)
-            }
-            Err((call, _)) => {
-                let settled = self.board.settled(&call.scope, self.first_list_wait);
-                Box::pin(settled).await;
-                router::route(call, &self.board.catalog_for(audience))
-                    .map_err(|(_, refusal)| refusal)
-            }
+        let lost = match router::route(call, &self.board.catalog_for(audience)) {
+            Ok(routed) => return Ok(routed),
+            Err(lost) => lost,
+        };
+        let (call, refusal) = *lost;
+        if self.board.is_settled() {
+            return Err(refusal);
         }
+        let settled = self.board.settled(&call.scope, self.first_list_wait);
+        Box::pin(settled).await;
+        router::route(call, &self.board.catalog_for(audience)).map_err(|lost| lost.1)
     }
 
     /// Notes the level of a session's log messages; a server hears of it before the next call.

@@ -106,8 +106,8 @@ impl From<RpcError> for Unroutable {
 /// Finds the server a call belongs to.
 ///
 /// # Errors
-/// Why there is none.
-pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, Unroutable)> {
+/// The call, and why there is none.
+pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, Box<(Call, Unroutable)>> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
         Method::PromptsGet => prompt(&["name"], &call, catalog).map_err(Unroutable::from),
@@ -147,7 +147,7 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, (Call, Unroutable)
                 uris,
             })
         }
-        Err(refusal) => Err((call, refusal)),
+        Err(refusal) => Err(Box::new((call, refusal))),
     }
 }
 

@@ -104,6 +104,8 @@ pub struct Call {
     pub events: mpsc::Sender<Event>,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
+    /// The trace it belongs to, where its transport says so; what `_meta` says comes first.
+    pub traceparent: Option<Box<str>>,
 }
 
 /// What a client wants to hear of a call while it runs.
@@ -149,6 +151,7 @@ impl Call {
             progress_token: wants.progress_token,
             events,
             cancel: CancellationToken::new(),
+            traceparent: None,
         };
         (call, receiver)
     }
@@ -168,6 +171,7 @@ impl Call {
             progress_token: None,
             events,
             cancel: self.cancel.clone(),
+            traceparent: self.traceparent.clone(),
         }
     }
 }

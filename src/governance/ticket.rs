@@ -36,6 +36,7 @@ pub struct Ticket {
     pub(super) method: Method,
     pub(super) scope: Scope,
     params: Option<Raw>,
+    traceparent: Option<Box<str>>,
     pub(super) target: Option<Target>,
     pub(super) price: Micros,
     pub(super) hold: Option<Hold>,
@@ -108,6 +109,7 @@ impl Ticket {
             method: call.method.clone(),
             scope: call.scope.clone(),
             params: call.params.clone(),
+            traceparent: call.traceparent.clone(),
             target: None,
             price: Micros::ZERO,
             hold: None,
@@ -164,8 +166,7 @@ impl Ticket {
         arguments: Option<&'a RawValue>,
     ) -> Record<'a> {
         let session = self.client.session.as_ref();
-        let trace = self.params.as_ref().and_then(Trace::of);
-        let (trace_id, parent_id) = trace.map(|trace| (trace.id, trace.parent)).unzip();
+        let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
             id: self.id,
             ts: clock::now(),
@@ -207,6 +208,11 @@ impl Ticket {
         self.params
             .as_ref()
             .and_then(|params| params.get("arguments"))
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        let own = self.params.as_ref().and_then(Trace::of);
+        own.or_else(|| Trace::parse(self.traceparent.as_deref()?))
     }
 
     /// The rule that refused, what observed ones would have refused, and what scans found.

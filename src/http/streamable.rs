@@ -16,7 +16,7 @@ use super::{
 use crate::{
     mcp::{
         Era, Id, Logs, Message, Method, Notification, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header, meta::Meta,
+        envelope::Malformed, error, header, meta::Meta, trace::TRACEPARENT,
     },
     session::{
         Call, Client, Session, Wants, legacy,
@@ -146,8 +146,9 @@ impl Post<'_> {
 
     /// Answers a request outside of any session.
     async fn ask(&self, request: Request, client: Client, wants: Wants) -> Response<Body> {
-        let (call, events) =
+        let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
+        call.traceparent = traceparent(self.headers);
         let asked = Asked {
             call,
             events,
@@ -236,6 +237,7 @@ impl Post<'_> {
     ) -> Response<Body> {
         match asked_in(session, request, meta) {
             Ok(mut asked) => {
+                asked.call.traceparent = traceparent(self.headers);
                 asked.prefers_events = media::prefers_events(self.headers);
                 Box::pin(exchange::respond(self.edge, asked)).await
             }
@@ -435,6 +437,12 @@ pub(super) fn asked_in(
         prefers_events: false,
         running: Some(running),
     })
+}
+
+/// The trace that the headers name (W3C Trace Context).
+fn traceparent(headers: &HeaderMap) -> Option<Box<str>> {
+    let value = headers.get(TRACEPARENT)?.to_str().ok()?;
+    Some(value.into())
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.

@@ -271,7 +271,8 @@ impl Proxy {
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
         let routed = router::route(call, &self.board.catalog());
-        let routed = routed.inspect_err(|(_, why)| tracing::debug!(?why, "no upstream stream"));
+        let routed =
+            routed.inspect_err(|lost| tracing::debug!(why = ?lost.1, "no upstream stream"));
         let way = routed
             .as_ref()
             .ok()

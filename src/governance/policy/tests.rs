@@ -366,7 +366,7 @@ proptest! {
             let listed = format!("[{}]", view.page_where(0, None, visible).unwrap().items);
             let usable = view.entries().iter().filter(|entry| {
                 let call = call(scope, kind, &entry.exposed);
-                let routed = router::route(call, &catalog).map_err(|(_, error)| error).unwrap();
+                let routed = router::route(call, &catalog).map_err(|lost| lost.1).unwrap();
                 rules.decide(&Item::of_routed(&routed).unwrap()).allowed
             });
             let usable: Vec<&str> = usable.map(|entry| entry.item.as_str()).collect();
@@ -385,7 +385,7 @@ fn methods_of_a_server_are_items_and_those_of_the_protocol_are_not() {
             ..call(&scope, Kind::Tools, "")
         };
         let routed = router::route(call, &catalog)
-            .map_err(|(_, error)| error)
+            .map_err(|lost| lost.1)
             .unwrap();
         assert_eq!(Item::of_routed(&routed), expect);
     };
@@ -504,6 +504,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
         progress_token: None,
         events: tokio::sync::mpsc::channel(1).0,
         cancel: CancellationToken::new(),
+        traceparent: None,
     }
 }
 

@@ -6,7 +6,11 @@ use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport};
 async fn each_pair(check: impl AsyncFn(&Client, &Backend, Era)) {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         for front in Front::ALL {
             for path in ["/mcp", "/mcp/servers/x"] {
                 let client = gateway.client(front, path, r#"{"elicitation":{}}"#).await;
@@ -308,7 +312,11 @@ async fn errors_of_servers_are_no_refusals_of_ours() {
 async fn modern_calls_name_their_log_level() {
     for era in [Era::Legacy, Era::Modern] {
         let backend = Backend::start(Transport::Http, era).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let client = gateway.client(Front::Modern, "/mcp", "{}").await;
         for (meta, expect) in [
             ("", &[][..]),

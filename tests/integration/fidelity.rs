@@ -189,7 +189,11 @@ impl Stage {
             .unwrap();
         let (gateway, backend, clients) = runtime.block_on(async {
             let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
             let mut clients = Vec::new();
             for front in Front::ALL {
                 for path in ["/mcp", "/mcp/servers/x"] {
@@ -353,7 +357,11 @@ fn nothing_changes_over_websocket() {
 async fn vendor_methods_pass() {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let front = if era == Era::Modern {
             Front::Modern
         } else {
@@ -390,7 +398,11 @@ async fn reads_and_prompts_pass() {
     const PROMPT: &str = r#"{"description":"\ud800","messages":[{"role":"user","content":{"type":"future/type","n":0.10}},{"role":"assistant","content":{"type":"resource","resource":{"uri":"file:///a.txt" ,"text":"file:///a.txt"}}}] ,"k":1e-400~}"#;
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let (front, rest) = match era {
             Era::Legacy => (Front::Streamable, ""),
             Era::Modern => (
@@ -430,7 +442,11 @@ async fn reads_and_prompts_pass() {
 #[tokio::test]
 async fn answers_to_questions_name_resources_as_the_server_does() {
     let backend = Backend::start(Transport::Http, Era::Modern).await;
-    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let gateway = TestGateway::new()
+        .governed()
+        .server("x", &backend)
+        .start()
+        .await;
     let answer = |uri: &str| {
         format!(
             r#""requestState":"s","inputResponses":{{"k":{{"role":"assistant","content":{{"type":"resource_link","uri":"{uri}" ,"name":"n"}}}}}}"#

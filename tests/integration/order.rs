@@ -10,7 +10,11 @@ async fn a_burst_of_progress_keeps_its_order() {
     for (transport, era) in ALL {
         for front in Front::ALL {
             let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
             let client = gateway.client(front, "/mcp", "{}").await;
             client.call("1", "mcp_x_echo", "42").await;
             let call = backend.asked("tools/call").await;
@@ -34,7 +38,11 @@ async fn a_burst_of_progress_keeps_its_order() {
 async fn progress_nobody_asked_for_is_dropped() {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
         client.ask("1", "tools/call", ECHO).await;
         let call = backend.asked("tools/call").await;
@@ -84,7 +92,11 @@ async fn a_cancellation_reaches_the_server() {
             Front::StdioModern,
         ] {
             let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
             let client = gateway.client(front, "/mcp", "{}").await;
             client.ask(r#""mine""#, "tools/call", ECHO).await;
             let call = backend.asked("tools/call").await;
@@ -130,7 +142,11 @@ async fn a_disconnect_cancels_in_the_modern_era_only() {
     for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
         for era in [Era::Legacy, Era::Modern] {
             let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
             let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
             let sent = modern.call("1", "mcp_x_echo", "1").await;
             let call = backend.asked("tools/call").await;
@@ -168,7 +184,11 @@ async fn a_disconnect_cancels_in_the_modern_era_only() {
 #[tokio::test]
 async fn a_disconnect_before_the_first_byte_cancels() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
-    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let gateway = TestGateway::new()
+        .governed()
+        .server("x", &backend)
+        .start()
+        .await;
     let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
     let sent = modern.ask("1", "tools/call", ECHO).await;
     let call = backend.asked("tools/call").await;
@@ -187,6 +207,7 @@ async fn a_call_times_out_without_progress_only() {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
         let gateway = TestGateway::new()
+            .governed()
             .server_with(
                 "x",
                 &backend,
@@ -221,6 +242,7 @@ async fn a_call_times_out_without_progress_only() {
 async fn progress_keeps_a_call_alive() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
     let gateway = TestGateway::new()
+        .governed()
         .server_with(
             "x",
             &backend,
@@ -247,7 +269,11 @@ async fn progress_keeps_a_call_alive() {
 async fn answers_come_in_any_order() {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
         let mut calls = Vec::new();
         for id in 0..20 {
@@ -270,7 +296,11 @@ async fn an_id_in_use_is_refused() {
     backend.on_request(|request| {
         (request.param(&["name"]).as_deref() == Some(r#""other""#)).then_some(Auto::Nothing)
     });
-    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let gateway = TestGateway::new()
+        .governed()
+        .server("x", &backend)
+        .start()
+        .await;
     for front in [
         Front::Sse,
         Front::Stdio,

@@ -8,7 +8,11 @@ async fn equal_ids_and_tokens_never_cross() {
     for (transport, era) in ALL {
         for front in Front::ALL {
             let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
             let one = gateway.client(front, "/mcp/servers/x", "{}").await;
             let two = gateway.client(front, "/mcp", "{}").await;
             one.call("7", "echo", r#""t""#).await;
@@ -54,7 +58,11 @@ const ELICITATION: &str =
 async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
     for front in Front::LEGACY {
         let backend = Backend::start(Transport::Http, Era::Legacy).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let one = gateway.client(front, "/mcp", ELICITS).await;
         let two = gateway.client(front, "/mcp", ELICITS).await;
         one.call("7", "mcp_x_echo", r#""t""#).await;
@@ -98,7 +106,11 @@ async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
 async fn a_question_without_an_owner_is_refused() {
     for transport in [Transport::Stdio, Transport::Sse, Transport::WebSocket] {
         let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         one.ask("1", "tools/call", ECHO).await;
@@ -148,6 +160,7 @@ async fn with_a_connection_each_every_question_has_an_owner() {
     ] {
         let backend = Backend::start(transport, Era::Legacy).await;
         let gateway = TestGateway::new()
+            .governed()
             .server_with("x", &backend, r#"isolation = "session""#)
             .start()
             .await;
@@ -175,7 +188,11 @@ async fn with_a_connection_each_every_question_has_an_owner() {
 #[tokio::test]
 async fn a_stranger_cannot_answer() {
     let backend = Backend::start(Transport::Http, Era::Legacy).await;
-    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let gateway = TestGateway::new()
+        .governed()
+        .server("x", &backend)
+        .start()
+        .await;
     let one = gateway.client(Front::Sse, "/mcp", ELICITS).await;
     let stranger = gateway.client(Front::Sse, "/mcp", ELICITS).await;
     one.ask("1", "tools/call", ECHO).await;
@@ -199,7 +216,11 @@ async fn a_stranger_cannot_answer() {
 async fn a_withdrawn_question_is_withdrawn_from_its_client() {
     for transport in [Transport::Http, Transport::Stdio] {
         let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         one.ask("1", "tools/call", ECHO).await;
         let call = backend.asked("tools/call").await;
@@ -233,6 +254,7 @@ async fn progress_of_a_client_reaches_who_asked() {
             let x = Backend::start(transport, Era::Legacy).await;
             let y = Backend::start(transport, Era::Legacy).await;
             let gateway = TestGateway::new()
+                .governed()
                 .server("x", &x)
                 .server("y", &y)
                 .start()
@@ -288,6 +310,7 @@ async fn vendor_notifications_reach_the_server_of_the_route() {
         for front in Front::LEGACY {
             let backend = Backend::start(transport, era).await;
             let gateway = TestGateway::new()
+                .governed()
                 .server_with("x", &backend, r#"isolation = "session""#)
                 .start()
                 .await;
@@ -330,7 +353,11 @@ async fn log_messages_reach_their_call_only() {
         Transport::Sse,
     ] {
         let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let one = gateway.client(Front::Streamable, "/mcp", "{}").await;
         let two = gateway.client(Front::Sse, "/mcp", "{}").await;
         one.ask("1", "tools/call", ECHO).await;
@@ -364,7 +391,11 @@ async fn equal_clients_share_a_connection() {
     for (transport, era) in ALL {
         let backend = Backend::start(transport, era).await;
         backend.set_capabilities(r#"{"tools":{}}"#);
-        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let gateway = TestGateway::new()
+            .governed()
+            .server("x", &backend)
+            .start()
+            .await;
         let front = match era {
             Era::Legacy => Front::Streamable,
             Era::Modern => Front::Modern,

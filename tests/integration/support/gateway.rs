@@ -43,6 +43,12 @@ impl TestGateway {
         self
     }
 
+    /// Lets every step of governance have something to do, and everything pass as it is.
+    pub(crate) fn governed(mut self) -> Self {
+        self.servers.push_str(GOVERNED);
+        self
+    }
+
     /// Adds a scripted server.
     pub(crate) fn server(self, name: &str, backend: &Backend) -> Self {
         self.server_with(name, backend, "")
@@ -118,6 +124,19 @@ impl TestGateway {
         gateway
     }
 }
+
+/// Rules that refuse nothing and change nothing.
+const GOVERNED: &str = r#"
+[governance]
+policy = { mode = "denylist", tools = ["nothing/*"] }
+price = "0.000001"
+budget = { limit = "1000000.00" }
+rate = { calls = 1000000, per = "1s" }
+tool_rate = { calls = 1000000, per = "1s" }
+args = [{ name = "never", at = "/no such argument", equals = "x" }]
+scan = { arguments = { "*" = "report" }, results = { "*" = "report" }, resources = { "*" = "report" }, prompts = { "*" = "report" }, notifications = { "*" = "report" } }
+
+"#;
 
 /// Soon enough for a test that waits for a reconnection.
 const RETRY: &str = "retry = { base = \"20ms\", max = \"200ms\", jitter = 0.0 }";

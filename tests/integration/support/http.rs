@@ -26,6 +26,8 @@ pub(crate) const JSON: [(&str, &str); 2] = [
 pub(crate) struct Http {
     client: Client<HttpConnector, Full<Bytes>>,
     addr: SocketAddr,
+    /// Sent with every request.
+    key: Option<String>,
 }
 
 impl Http {
@@ -33,7 +35,14 @@ impl Http {
         Self {
             client: Client::builder(TokioExecutor::new()).build_http(),
             addr,
+            key: None,
         }
+    }
+
+    /// The same, with an API key in every request.
+    pub(crate) fn with_key(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
     }
 
     /// Sends a request as it is.
@@ -49,6 +58,9 @@ impl Http {
             .uri(format!("http://{}{path}", self.addr));
         for (name, value) in headers {
             request = request.header(*name, *value);
+        }
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
         }
         let request = request.body(Full::new(body.into())).unwrap();
         let response = soon(

@@ -1,0 +1,20 @@
+//! What governance promises, proven on the wire: whole gateways between clients and servers that say
+//! what reached them.
+//!
+//! `keys` holds the list of all keys that govern, each with the test that shows its effect.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../integration"]
+mod integration {
+    #[allow(
+        dead_code,
+        unused_imports,
+        reason = "these tests need a part of what those need"
+    )]
+    pub(crate) mod support;
+}
+
+mod harness;
+mod refusals;
+
+use integration::support;

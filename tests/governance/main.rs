@@ -14,6 +14,15 @@ mod integration {
     pub(crate) mod support;
 }
 
+#[path = "../cli/support.rs"]
+#[allow(
+    dead_code,
+    reason = "these tests need a part of what those of the command line need"
+)]
+mod binary;
+
+mod budgets;
+mod crash;
 mod harness;
 mod refusals;
 

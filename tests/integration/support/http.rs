@@ -76,6 +76,18 @@ impl Http {
         self.send("POST", path, &JSON, body).await
     }
 
+    /// Posts a message to a gateway that may be gone before it has answered.
+    pub(crate) async fn try_post(&self, path: &str, body: impl Into<Bytes>) -> Option<String> {
+        let mut request = Request::post(format!("http://{}{path}", self.addr));
+        for (name, value) in JSON {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        let response = soon("the gateway answers or ends", self.client.request(request)).await;
+        let body = soon("the body ends", response.ok()?.into_body().collect()).await;
+        String::from_utf8(body.ok()?.to_bytes().to_vec()).ok()
+    }
+
     /// Posts a message with further headers.
     pub(crate) async fn post_with(
         &self,

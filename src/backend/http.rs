@@ -440,12 +440,15 @@ impl HttpLink {
     }
 
     async fn send(&self, request: HttpRequest<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        self.client
-            .request(request)
-            .await
-            .map_err(|error| Failure::Connect {
-                reason: client::explain(&error),
-            })
+        self.client.request(request).await.map_err(|error| {
+            let reason = client::explain(&error);
+            // Once there is a connection, the server may have acted on what went into it.
+            if error.is_connect() {
+                Failure::Connect { reason }
+            } else {
+                Failure::Lost { reason }
+            }
+        })
     }
 
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, Failure> {

@@ -47,6 +47,7 @@ impl Level {
 pub(crate) struct Server {
     pub(crate) backend: Backend,
     seen: Arc<Mutex<Vec<Envelope>>>,
+    listened: Arc<Mutex<Vec<Envelope>>>,
     answers: Arc<Mutex<HashMap<String, Auto>>>,
 }
 
@@ -61,9 +62,14 @@ impl Server {
             Arc::new(Mutex::new(Vec::new())),
             Arc::new(Mutex::new(HashMap::<String, Auto>::new())),
         );
+        let listened = Arc::new(Mutex::new(Vec::new()));
+        let listens = Arc::clone(&listened);
         let (log, known) = (Arc::clone(&seen), Arc::clone(&answers));
         backend.on_request(move |envelope| {
             let method = envelope.method();
+            if method == "subscriptions/listen" && !is_about_lists(envelope) {
+                listens.lock().unwrap().push(envelope.clone());
+            }
             if is_housekeeping(method) {
                 return None;
             }
@@ -74,6 +80,7 @@ impl Server {
         Self {
             backend,
             seen,
+            listened,
             answers,
         }
     }
@@ -94,12 +101,23 @@ impl Server {
         self.seen.lock().unwrap().clone()
     }
 
+    /// The listen streams for clients that it was asked for.
+    pub(crate) fn listened(&self) -> Vec<Envelope> {
+        self.listened.lock().unwrap().clone()
+    }
+
     /// The arguments of the last call that reached it.
     pub(crate) fn last_arguments(&self) -> Value {
         let seen = self.seen();
         let last = seen.last().unwrap_or_else(|| panic!("nothing came"));
         value(&last.param(&["arguments"]).unwrap())
     }
+}
+
+/// Whether a listen stream is the gateway's own.
+fn is_about_lists(listen: &Envelope) -> bool {
+    let params = listen.params.as_deref().unwrap_or_default();
+    params.contains("ListChanged") && !params.contains("resourceSubscriptions")
 }
 
 /// What a gateway asks by itself.

@@ -24,6 +24,8 @@ mod binary;
 mod budgets;
 mod crash;
 mod harness;
+mod identity;
+mod no_way_around;
 mod refusals;
 
 use integration::support;

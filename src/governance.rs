@@ -177,6 +177,11 @@ impl Sight {
         self.decides(|| Item::of_resource(server, exposed, original))
     }
 
+    /// Whether a method that only the route of `server` has may be used.
+    pub fn shows_method(&self, server: &ServerName, method: &str) -> bool {
+        self.decides(|| Item::of_method(server, method))
+    }
+
     fn decides<'i>(&self, item: impl FnOnce() -> Item<'i>) -> bool {
         match self {
             Self::Everything => true,

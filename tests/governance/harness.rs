@@ -122,11 +122,18 @@ fn is_about_lists(listen: &Envelope) -> bool {
 
 /// What a gateway asks by itself.
 fn is_housekeeping(method: &str) -> bool {
-    method.ends_with("/list")
-        || matches!(
-            method,
-            "initialize" | "server/discover" | "ping" | "logging/setLevel" | "subscriptions/listen"
-        )
+    matches!(
+        method,
+        "initialize"
+            | "server/discover"
+            | "ping"
+            | "logging/setLevel"
+            | "subscriptions/listen"
+            | "tools/list"
+            | "prompts/list"
+            | "resources/list"
+            | "resources/templates/list"
+    )
 }
 
 fn usual(method: &str, era: Era) -> Auto {

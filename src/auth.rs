@@ -7,7 +7,7 @@
 pub mod key;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -49,6 +49,8 @@ pub struct Agent {
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.
     pub terms: Terms,
+    /// How many of its keys have been revoked; who came before the last time comes in anew.
+    pub revocations: u64,
 }
 
 impl Agent {
@@ -62,6 +64,7 @@ impl Agent {
             admin: false,
             profiles: None,
             terms: Terms::default(),
+            revocations: 0,
         }
     }
 
@@ -88,6 +91,7 @@ impl Agent {
             admin: agent.admin,
             profiles: agent.profiles.clone(),
             terms: agent.terms.clone(),
+            revocations: 0,
         }
     }
 }
@@ -102,6 +106,7 @@ impl From<StoredAgent> for Agent {
             admin: stored.admin,
             profiles: stored.profiles,
             terms: stored.terms,
+            revocations: 0,
         }
     }
 }
@@ -174,37 +179,62 @@ impl Directory {
 
     /// Replaces what is known of the store. Where an agent is in both, the config has it.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
-        let mut roster = Roster::default();
-        let anonymous = Agent::anonymous();
-        roster.agents.insert(anonymous.id, Arc::new(anonymous));
-        for agent in agents {
-            roster.agents.insert(agent.id, Arc::new(agent));
+        let written = self.written.iter().map(Agent::written);
+        let all = [Agent::anonymous()]
+            .into_iter()
+            .chain(agents)
+            .chain(written);
+        let mut agents: HashMap<AgentId, Agent> = HashMap::new();
+        for agent in all {
+            agents.insert(agent.id, agent);
         }
-        for written in &self.written {
-            let agent = Arc::new(Agent::written(written));
-            for key in &written.keys {
-                roster.credentials.insert(
-                    KeyHash::of(key.expose()),
-                    Credential::new(Arc::clone(&agent), None, None),
-                );
-            }
-            roster.agents.insert(agent.id, agent);
-        }
+        let of_config = self.written.iter().flat_map(|agent| {
+            let id = Agent::written(agent).id;
+            let hash = |key: &config::Secret| KeyHash::of(key.expose());
+            agent
+                .keys
+                .iter()
+                .map(move |key| (hash(key), id, None, None))
+        });
+        let of_store = keys
+            .into_iter()
+            .map(|key| (key.hash, key.agent, Some(key.id), key.expires));
+        let keys: Vec<_> = of_config.chain(of_store).collect();
         let old = self.roster.load();
-        for agent in roster.agents.values_mut() {
+        let kept: HashSet<KeyHash> = keys.iter().map(|(hash, ..)| *hash).collect();
+        let lost: HashSet<AgentId> = old
+            .credentials
+            .iter()
+            .filter(|(hash, _)| !kept.contains(hash))
+            .map(|(_, credential)| credential.agent.id)
+            .collect();
+        let mut roster = Roster::default();
+        for (id, mut agent) in agents {
+            let known = old.agents.get(&id);
+            let before = known.map_or(0, |known| known.revocations);
+            agent.revocations = before + u64::from(lost.contains(&id));
             // Whoever keeps something for an agent keeps it while the agent stays the same.
-            if let Some(known) = old.agents.get(&agent.id).filter(|known| *known == agent) {
-                *agent = Arc::clone(known);
-            }
+            let agent = match known.filter(|known| ***known == agent) {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(agent),
+            };
+            roster.agents.insert(id, agent);
         }
-        for key in keys {
-            if let Some(agent) = roster.agents.get(&key.agent) {
-                let credential = Credential::new(Arc::clone(agent), Some(key.id), key.expires);
-                roster.credentials.insert(key.hash, credential);
+        for (hash, agent, key, expires) in keys {
+            if let Some(agent) = roster.agents.get(&agent) {
+                let credential = Credential::new(Arc::clone(agent), key, expires);
+                roster.credentials.insert(hash, credential);
             }
         }
         self.roster.store(Arc::new(roster));
         self.changes.send_replace(());
+    }
+
+    /// Whether who came in as `agent` may stay: the agent is known and enabled, and none of its keys
+    /// has been revoked since.
+    pub fn still_knows(&self, agent: &Agent) -> bool {
+        let known = self.current(agent.id);
+        known.is_some_and(|known| known.enabled && known.revocations == agent.revocations)
     }
 
     /// The agent behind a request with these headers.
@@ -397,8 +427,10 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &directory.identify(&headers).unwrap()));
         directory.load(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
         assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        assert!(directory.still_knows(&first));
         directory.load(vec![agent.clone()], Vec::new());
         assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        assert!(!directory.still_knows(&first));
         directory.load(Vec::new(), Vec::new());
         assert_eq!(directory.current(agent.id), None);
     }

@@ -395,6 +395,7 @@ impl Backend {
             logs: call.logs,
             progress_token: call.progress_token.clone(),
             uris: routed.uris.clone(),
+            screens: admitted.screens().cloned(),
         };
         let exchange = Exchange {
             method: call.method.clone(),

@@ -22,9 +22,9 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 use crate::{
-    audit::Log,
+    audit::{Event, EventKind, Log},
     auth::{Agent, Directory},
-    catalog::{Entry, Kind, Tool},
+    catalog::Tool,
     clock,
     config::{self, Budget, Config, Rate, Rule, Scan, Terms},
     mcp::{Method, Outcome, Raw, RpcError},
@@ -51,12 +51,14 @@ pub mod rate;
 pub mod refusal;
 mod rules;
 pub mod screen;
+mod sight;
 mod tally;
 mod ticket;
 
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
+pub use sight::{Sight, Visible};
 pub use tally::Counts;
 pub use ticket::Ticket;
 
@@ -151,46 +153,6 @@ pub enum Ending {
     Unroutable(RpcError),
 }
 
-/// What an agent may see on a route.
-#[derive(Clone, Debug)]
-pub enum Sight {
-    /// All there is.
-    Everything,
-    /// Nothing.
-    Nothing,
-    /// What its rules allow.
-    Some(Visible),
-}
-
-/// The rules by which an agent sees some things and others not.
-#[derive(Clone, Debug)]
-pub struct Visible(Arc<Rules>);
-
-impl Sight {
-    /// Whether an entry of a list is in it.
-    pub fn shows(&self, kind: Kind, entry: &Entry) -> bool {
-        self.decides(|| Item::of_entry(kind, entry))
-    }
-
-    /// Whether a resource is in it, by its names on merged routes and with its server.
-    pub fn shows_resource(&self, server: &ServerName, exposed: &str, original: &str) -> bool {
-        self.decides(|| Item::of_resource(server, exposed, original))
-    }
-
-    /// Whether a method that only the route of `server` has may be used.
-    pub fn shows_method(&self, server: &ServerName, method: &str) -> bool {
-        self.decides(|| Item::of_method(server, method))
-    }
-
-    fn decides<'i>(&self, item: impl FnOnce() -> Item<'i>) -> bool {
-        match self {
-            Self::Everything => true,
-            Self::Nothing => false,
-            Self::Some(Visible(rules)) => rules.policy.allows(&item()),
-        }
-    }
-}
-
 impl Governance {
     /// Compiles the rules of the config.
     ///
@@ -254,6 +216,18 @@ impl Governance {
     /// The audit.
     pub fn audit(&self) -> &Arc<Log> {
         &self.books.audit
+    }
+
+    /// Records something that is not a call; `actor` is who did it, when somebody did.
+    pub fn note(&self, event: EventKind, subject: &str, actor: Option<&str>, detail: Option<&str>) {
+        // Kept in order with everything else; nobody waits for it.
+        drop(self.books.audit.event(&Event {
+            ts: clock::now(),
+            event,
+            subject: subject.into(),
+            actor: actor.map(Into::into),
+            detail: detail.map(Into::into),
+        }));
     }
 
     /// What was refused, and what would have been.
@@ -389,7 +363,7 @@ impl Governance {
         };
         let part = params.slice(span.clone());
         let seen = screens.look(direction, &part, None).await;
-        self.note(&seen, ticket);
+        self.put_down(&seen, ticket);
         if !seen.blocked.is_empty() {
             return Err(screen::refuse(seen.blocked, true));
         }
@@ -504,7 +478,7 @@ impl Governance {
             let schema = ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let direction = screen::of_answer(&ticket.method);
             let seen = screens.look(direction, body, schema).await;
-            self.note(&seen, ticket);
+            self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
                 let mut refused = self.refuse(&screen::refuse(seen.blocked, false), ticket);
                 refused.1.server_revision = revision;
@@ -518,7 +492,7 @@ impl Governance {
     }
 
     /// Puts down what a look has found.
-    fn note(&self, seen: &Seen, ticket: &mut Ticket) {
+    fn put_down(&self, seen: &Seen, ticket: &mut Ticket) {
         ticket.found.extend(seen.summary());
         if seen.would_block {
             self.tally.observed(Rule::Scan);

@@ -4,6 +4,7 @@
 //! [`Proxy::answer`]. What reaches a server passes `route`, `admit`, `forward` and `settle`, in
 //! that order; lists and introductions are answered from the catalog in memory.
 
+mod journal;
 mod listen;
 mod lists;
 mod told;
@@ -55,7 +56,9 @@ impl Proxy {
 
     /// Begins to connect to servers and to tell clients what changes.
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
+        self.follow_sessions();
         self.backends.start();
+        self.follow_servers();
         crate::discovery::start(&self.backends, &self.board, &self.tasks);
         self.tasks
             .spawn("list changes to clients", Arc::clone(self).tell_changes());
@@ -210,6 +213,7 @@ impl Proxy {
         if audience == Audience::Able {
             self.board.expect_able();
         }
+        self.note_client(session);
         session.swap_seen(self.digests(&session.agent, &session.scope, audience));
     }
 }

@@ -61,6 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "discovery",
             "auth",
+            "audit",
             "session",
             "router",
             "governance",

@@ -10,7 +10,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
 
 use crate::{
-    audit::{self, AuditError, ChainId, Event, EventKind, Indexer, Log},
+    audit::{self, AuditError, ChainId, Indexer, Log},
     auth::{Agent, Directory},
     clock,
     config::{Authentication, Config},
@@ -186,17 +186,6 @@ impl Keeper {
                 .await;
             warn("the index keeps records that are gone", removed);
         }
-    }
-
-    /// Notes that a server or a client came or went, or that the config changed.
-    pub(super) fn note(&self, event: EventKind, subject: &str, detail: Option<&str>) {
-        drop(self.books.audit.event(&Event {
-            ts: clock::now(),
-            event,
-            subject: subject.into(),
-            actor: None,
-            detail: detail.map(Into::into),
-        }));
     }
 
     /// Closes everything, once no call is left.

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     catalog::{UriMap, rewrite},
+    governance::Screens,
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
@@ -63,6 +64,33 @@ pub(crate) struct Caller {
     pub(crate) progress_token: Option<Raw>,
     /// How URIs in what precedes the answer become exposed ones.
     pub(crate) uris: Option<Arc<UriMap>>,
+    /// What notifications are looked at with.
+    pub(crate) screens: Option<Screens>,
+}
+
+impl Caller {
+    /// Sends what precedes the answer; whether it went, or must not go.
+    pub(crate) fn tell(&self, event: Event) -> bool {
+        screened(event, self.screens.as_ref())
+            .is_none_or(|event| self.events.try_send(event).is_ok())
+    }
+}
+
+/// The event as its client may see it; `None` when it may not.
+pub(super) fn screened(event: Event, screens: Option<&Screens>) -> Option<Event> {
+    match (event, screens) {
+        (
+            Event::Notification {
+                method,
+                params: Some(params),
+            },
+            Some(screens),
+        ) => {
+            let params = Some(screens.notification(params)?);
+            Some(Event::Notification { method, params })
+        }
+        (event, _) => Some(event),
+    }
 }
 
 /// How long an exchange may take.

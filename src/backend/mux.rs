@@ -22,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure,
     aftermath::{Aftermath, QUESTIONS, TELLINGS},
-    link::{Caller, Deadlines},
+    link::{Caller, Deadlines, screened},
 };
 use crate::{
     catalog::{UriMap, rewrite},
     config::Root,
+    governance::Screens,
     lock::lock,
     mcp::{
         Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
@@ -72,6 +73,8 @@ pub(crate) struct Mux {
     pending: Mutex<HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
     reason: Mutex<Option<String>>,
+    /// What the latest call is looked at with.
+    screens: Mutex<Option<Screens>>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
     unattributed: AtomicU64,
@@ -162,28 +165,30 @@ enum Recipient {
         caller: Caller,
         activity: Arc<Activity>,
     },
-    Session(Arc<Session>),
+    Session(Arc<Session>, Option<Screens>),
 }
 
 impl Recipient {
     fn client(&self) -> Option<&Client> {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
-            Self::Session(_) => None,
+            Self::Session(..) => None,
         }
     }
 
     fn uris(&self) -> Option<Arc<UriMap>> {
         match self {
             Self::Call { caller, .. } => caller.uris.clone(),
-            Self::Session(_) => None,
+            Self::Session(..) => None,
         }
     }
 
     fn send(&self, event: Event) -> bool {
         match self {
-            Self::Call { caller, .. } => caller.events.try_send(event).is_ok(),
-            Self::Session(session) => session.deliver(event),
+            Self::Call { caller, .. } => caller.tell(event),
+            Self::Session(session, screens) => {
+                screened(event, screens.as_ref()).is_none_or(|event| session.deliver(event))
+            }
         }
     }
 }
@@ -207,6 +212,7 @@ impl Mux {
             pending: Mutex::default(),
             asked: Mutex::default(),
             reason: Mutex::default(),
+            screens: Mutex::default(),
             forgotten: AtomicBool::new(false),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -215,6 +221,9 @@ impl Mux {
 
     /// Registers an exchange.
     pub(super) fn begin(self: &Arc<Self>, caller: Option<&Caller>) -> Result<Pending, Failure> {
+        if let Some(caller) = caller {
+            lock(&self.screens).clone_from(&caller.screens);
+        }
         if self.closed.is_cancelled() {
             // Nothing was sent: whoever asked may ask again.
             return Err(Failure::SessionGone);
@@ -352,7 +361,7 @@ impl Mux {
             method: Cow::Borrowed(notice::PROGRESS),
             params: Some(patch.finish()),
         };
-        drop(caller.events.try_send(event));
+        caller.tell(event);
     }
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.
@@ -363,7 +372,7 @@ impl Mux {
         };
         let wanted = match &recipient {
             Recipient::Call { caller, .. } => caller.logs,
-            Recipient::Session(session) => session.logs(),
+            Recipient::Session(session, _) => session.logs(),
         };
         if !log || wanted.want(params.as_ref()) {
             let params = match (params, recipient.uris()) {
@@ -384,7 +393,7 @@ impl Mux {
         }
         let session = self.aftermath.echo()?;
         (!self.aftermath.concerns_others(Some(&session), TELLINGS))
-            .then_some(Recipient::Session(session))
+            .then(|| Recipient::Session(session, self.latest_screens()))
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;
@@ -420,7 +429,11 @@ impl Mux {
             }
         }
         let Some((_, entry)) = latest else {
-            return self.home.clone().map(Recipient::Session);
+            let screens = self.latest_screens();
+            return self
+                .home
+                .clone()
+                .map(|home| Recipient::Session(home, screens));
         };
         let session = entry
             .caller
@@ -430,6 +443,12 @@ impl Mux {
             return None;
         }
         of(entry)
+    }
+
+    /// What the latest call was looked at with: outside of calls a link speaks to the client of the
+    /// latest only.
+    fn latest_screens(&self) -> Option<Screens> {
+        lock(&self.screens).clone()
     }
 
     pub(super) fn answer_locally(&self, method: &Method) -> Option<Outcome> {
@@ -491,7 +510,7 @@ impl Mux {
         }
         let held = match &recipient {
             Recipient::Call { activity, .. } => Some(Suspended::new(activity)),
-            Recipient::Session(_) => None,
+            Recipient::Session(..) => None,
         };
         let uris = recipient.uris();
         let params = match (params, &uris) {

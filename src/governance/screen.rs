@@ -134,6 +134,12 @@ impl Screens {
         if self.is_idle(Direction::Notifications) {
             return Some(params);
         }
+        if params.as_bytes().len() > LARGE_BYTES {
+            tracing::warn!(
+                "a notification is too large to be looked at on its way; it is withheld"
+            );
+            return None;
+        }
         let seen = self.look_now(Direction::Notifications, &params, None);
         if !seen.blocked.is_empty() {
             return None;

@@ -138,6 +138,7 @@ impl Proxy {
             lists::audience(&call.client),
         );
         let mut changes = self.board.changes();
+        let mut agents = self.governance.directory().changes();
         tell(
             &call,
             notice::SUBSCRIBED,
@@ -154,6 +155,12 @@ impl Proxy {
                 // A server's stream has ended: the client listens again, and loses nothing unseen.
                 () = stop.cancelled() => break,
                 Some(event) = upstream.recv() => drop(call.events.try_send(event)),
+                told = agents.changed() => {
+                    if told.is_err() || !self.governance.directory().still_knows(&call.client.agent) {
+                        break;
+                    }
+                    changes.mark_changed();
+                }
                 told = changes.changed() => {
                     if told.is_err() {
                         break;

@@ -76,12 +76,31 @@ impl Proxy {
     /// Tells every session with an open stream which of its lists changed.
     pub(super) async fn tell_changes(self: Arc<Self>) {
         let mut changes = self.board.changes();
+        let mut agents = self.governance.directory().changes();
         loop {
             tokio::select! {
                 told = changes.changed() => if told.is_err() { return },
+                told = agents.changed() => match told {
+                    Ok(()) => self.dismiss_unknown(),
+                    Err(_) => return,
+                },
                 () = self.tasks.stop_token().cancelled() => return,
             }
             self.sessions.each(|session| self.tell_session(session));
+        }
+    }
+
+    /// Ends the sessions of agents that are no longer known, or that lost a key.
+    fn dismiss_unknown(&self) {
+        let directory = self.governance.directory();
+        let mut unknown = Vec::new();
+        self.sessions.each(|session| {
+            if !directory.still_knows(&session.agent) {
+                unknown.push(session.id.clone());
+            }
+        });
+        for id in unknown {
+            self.sessions.close(&id);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Proxy;
 use crate::{
     mcp::{Id, Notification, method::notice},
-    names::Scope,
+    names::{Scope, ServerName},
     session::Session,
 };
 
@@ -43,6 +43,14 @@ impl Proxy {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self.backends.get(server),
         };
-        backend.is_some_and(|backend| backend.tell(session, notification))
+        let allowed = |server: &ServerName| {
+            let sight = self.governance.sight(&session.agent, &session.scope);
+            let may = sight.shows_method(server, &notification.method);
+            if !may {
+                tracing::debug!(%server, method = %notification.method, "a notification is not allowed");
+            }
+            may
+        };
+        backend.is_some_and(|backend| allowed(&backend.name) && backend.tell(session, notification))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -32,6 +32,20 @@ pub struct Sessions {
     start: Instant,
     /// Whether no session opens any more.
     closed: AtomicBool,
+    farewell: Farewell,
+}
+
+/// What is done when a session ends.
+#[derive(Default)]
+struct Farewell(OnceLock<Box<Said>>);
+
+/// Is told of every session that ends.
+type Said = dyn Fn(&Session) + Send + Sync;
+
+impl std::fmt::Debug for Farewell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Farewell")
+    }
 }
 
 /// No session opens any more: the gateway stops.
@@ -49,7 +63,13 @@ impl Sessions {
             per_agent_max,
             start: Instant::now(),
             closed: AtomicBool::new(false),
+            farewell: Farewell::default(),
         }
+    }
+
+    /// Sets what is done with each session that ends; only the first call counts.
+    pub fn on_end(&self, farewell: impl Fn(&Session) + Send + Sync + 'static) {
+        drop(self.farewell.0.set(Box::new(farewell)));
     }
 
     /// Opens a session; beyond the limit the agent's least recently used one without a running
@@ -103,6 +123,9 @@ impl Sessions {
     /// Ends a session that is no longer found.
     fn part_with(&self, session: &Arc<Session>) {
         session.end();
+        if let Some(farewell) = self.farewell.0.get() {
+            farewell(session);
+        }
         if session.subscriptions().is_empty() {
             return;
         }

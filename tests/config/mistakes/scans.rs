@@ -21,7 +21,7 @@ fn classes_that_are_none() {
     2 | arguments = { emial = "block", "*" = "report", tickets = "report" }
       |               ^^^^^ did you mean `email`?
       |
-      = help: the classes are api_key, credit_card, date_of_birth, email, iban, ip_address, jwt, national_id, passport, password, phone, private_key and us_ssn, names under `custom` and `dictionaries`, and "*" for all others
+      = help: the classes are api_key, credential, credit_card, date_of_birth, email, iban, ip_address, jwt, national_id, passport, phone, private_key and us_ssn, names under `custom` and `dictionaries`, and "*" for all others
 
     error: `tickets` is not a class of data
      --> tollbridge.toml:2:48
@@ -29,7 +29,7 @@ fn classes_that_are_none() {
     2 | arguments = { emial = "block", "*" = "report", tickets = "report" }
       |                                                ^^^^^^^ did you mean `ticket`?
       |
-      = help: the classes are api_key, credit_card, date_of_birth, email, iban, ip_address, jwt, national_id, passport, password, phone, private_key and us_ssn, names under `custom` and `dictionaries`, and "*" for all others
+      = help: the classes are api_key, credential, credit_card, date_of_birth, email, iban, ip_address, jwt, national_id, passport, phone, private_key and us_ssn, names under `custom` and `dictionaries`, and "*" for all others
 
     error: `hide` is not a legal value of `governance.scan.results.api_key`
      --> tollbridge.toml:3:23

@@ -27,5 +27,7 @@ mod harness;
 mod identity;
 mod no_way_around;
 mod refusals;
+mod rules;
+mod scans;
 
 use integration::support;

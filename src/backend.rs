@@ -40,7 +40,7 @@ use crate::{
     config::{Config, Server},
     governance::Admitted,
     lock::lock,
-    mcp::{Era, Logs, Method, Outcome, Raw, Revision, method::notice},
+    mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision, method::notice},
     names::ServerName,
     session::{Call, Client, Session, bridge},
     task::Tasks,
@@ -328,18 +328,25 @@ impl Backend {
             self.deadlines(admitted)
         };
         let patience = self.patience(admitted);
-        let connection = self.connection(&call.client);
-        let served = in_time(call, patience, connection).await;
-        let mut served = served.map_err(Unanswered::before)?;
-        self.raise_level(&served.connection, &call.client).await;
+        // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
+        let mut served = if let Some(served) = self.at_hand(&call.client) {
+            served
+        } else {
+            let connection = self.connection(&call.client);
+            let connection = Box::pin(in_time(call, patience, connection)).await;
+            connection.map_err(Unanswered::before)?
+        };
+        if let Some(level) = news_of_level(&served.connection, &call.client) {
+            Box::pin(self.raise_level(&served.connection, level)).await;
+        }
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
             let again = self.reconnected(&served.connection, &call.client);
-            let again = in_time(call, patience, again).await;
+            let again = Box::pin(in_time(call, patience, again)).await;
             served = again.map_err(Unanswered::before)?;
-            outcome = self.exchange(admitted, &served.connection, limits).await;
+            outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
@@ -349,18 +356,9 @@ impl Backend {
         Ok(Answer { outcome, revision })
     }
 
-    /// Asks a legacy server for log messages as its client wants them, when it does not send them
-    /// yet. What others did not ask for is filtered on the way to them.
-    async fn raise_level(&self, connection: &Connection, client: &Client) {
-        let Some(session) = &client.session else {
-            return;
-        };
-        let Logs::From(level) = session.logs() else {
-            return;
-        };
-        if connection.era() == Era::Modern || !connection.raise_level(level) {
-            return;
-        }
+    /// Asks a legacy server for log messages from `level` on. What others did not ask for is
+    /// filtered on the way to them.
+    async fn raise_level(&self, connection: &Connection, level: Level) {
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
         let request = handshake::control(Method::SetLevel, Some(params));
         let answer = connection.link.request(request);
@@ -400,6 +398,7 @@ impl Backend {
         let exchange = Exchange {
             method: call.method.clone(),
             params,
+            tool: routed.tool.clone(),
             caller: Some(caller),
             header_params,
             limits,
@@ -448,6 +447,14 @@ async fn in_time(
         () = call.cancel.cancelled() => Err(Failure::Cancelled),
         () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
     }
+}
+
+/// The level of log messages that the client wants of a legacy server which does not send them yet.
+fn news_of_level(connection: &Connection, client: &Client) -> Option<Level> {
+    let Logs::From(level) = client.session.as_ref()?.logs() else {
+        return None;
+    };
+    (connection.era() == Era::Legacy && connection.raise_level(level)).then_some(level)
 }
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.

@@ -7,6 +7,7 @@ mod body;
 mod cors;
 mod exchange;
 mod listener;
+mod media;
 mod messages;
 mod origin;
 mod pages;
@@ -116,7 +117,7 @@ impl Edge {
         match route {
             Route::Mcp(scope) => streamable::handle(&self, Visitor { agent, scope }, request).await,
             Route::Sse(scope) => messages::open(&self, agent, scope),
-            Route::Messages => messages::post(&self, &agent, request).await,
+            Route::Messages => Box::pin(messages::post(&self, &agent, request)).await,
             Route::Status => pages::status(&self, &agent, &request),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(&self),

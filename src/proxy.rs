@@ -110,19 +110,22 @@ impl Proxy {
 
     /// Answers one request.
     pub async fn answer(&self, call: Call) -> Outcome {
+        // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
-            Method::ToolsList => self.list(&call, Kind::Tools).await,
-            Method::ResourcesList => self.list(&call, Kind::Resources).await,
-            Method::TemplatesList => self.list(&call, Kind::Templates).await,
-            Method::PromptsList => self.list(&call, Kind::Prompts).await,
+            Method::ToolsList => Box::pin(self.list(&call, Kind::Tools)).await,
+            Method::ResourcesList => Box::pin(self.list(&call, Kind::Resources)).await,
+            Method::TemplatesList => Box::pin(self.list(&call, Kind::Templates)).await,
+            Method::PromptsList => Box::pin(self.list(&call, Kind::Prompts)).await,
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
             | Method::Complete
             | Method::Other(_) => self.call(call).await,
-            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => self.subscribe(call).await,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                Box::pin(self.subscribe(call)).await
+            }
             Method::SetLevel => Self::set_level(&call),
-            Method::Listen => self.listen(call).await,
+            Method::Listen => Box::pin(self.listen(call)).await,
             Method::Discover => Ok(modern::discover_result(
                 &self.introduce(&call.scope, Era::Modern),
             )),
@@ -152,7 +155,7 @@ impl Proxy {
             Ok(admitted) => admitted,
             Err(refusal) => return Ending::Refused(refusal),
         };
-        back.ending(self.backends.forward(admitted).await)
+        back.ending(Box::pin(self.backends.forward(admitted)).await)
     }
 
     /// Finds the server; while some are still starting, a name that is not known yet waits for them.
@@ -165,7 +168,8 @@ impl Proxy {
                 Err(refusal)
             }
             Err((call, _)) => {
-                self.board.settled(&call.scope, self.first_list_wait).await;
+                let settled = self.board.settled(&call.scope, self.first_list_wait);
+                Box::pin(settled).await;
                 router::route(call, &self.board.catalog_for(audience))
                     .map_err(|(_, refusal)| refusal)
             }

@@ -116,11 +116,11 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// The token that `request` carries, and `logs`.
-    pub fn of(request: &Request, logs: Logs) -> Self {
+    /// The token that `request` carries in its `meta`, and `logs`.
+    pub fn of(request: &Request, meta: &Meta, logs: Logs) -> Self {
         let params = request.params.as_ref();
         let token = params.and_then(|params| {
-            let span = Meta::of(params).progress_token?;
+            let span = meta.progress_token.clone()?;
             Some(params.slice(span))
         });
         Self {

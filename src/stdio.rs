@@ -16,6 +16,7 @@ use crate::{
     http::BATCH_MAX,
     mcp::{
         Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
+        meta::Meta,
     },
     names::Scope,
     proxy::Proxy,
@@ -151,7 +152,7 @@ impl Edge {
     }
 
     fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
-        if scan::depth(line, self.depth_max) > self.depth_max {
+        if scan::is_deeper(line, self.depth_max) {
             let message = format!(
                 "a message is nested deeper than limits.depth ({})",
                 self.depth_max
@@ -208,8 +209,9 @@ impl Edge {
     }
 
     fn call(&self, request: Request) -> Result<Started, RpcError> {
-        if modern::claims_modern(request.params.as_ref()) {
-            return self.call_modern(request);
+        let meta = Meta::of_any(request.params.as_ref());
+        if modern::claims_modern(&meta) {
+            return self.call_modern(request, &meta);
         }
         if request.method == Method::Initialize {
             let opening = legacy::open(request.params.as_ref())?;
@@ -227,12 +229,12 @@ impl Edge {
             let message = "initialize first, or send the `_meta` of a 2026-07-28 request";
             return Err(RpcError::new(error::INVALID_REQUEST, message));
         };
-        let wants = Wants::of(&request, self.session.logs());
+        let wants = Wants::of(&request, &meta, self.session.logs());
         self.start(request, client, wants)
     }
 
-    fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
-        let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
+    fn call_modern(&self, request: Request, meta: &Meta) -> Result<Started, RpcError> {
+        let envelope = modern::check(&request, meta, None).map_err(|refusal| refusal.error)?;
         let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         self.start(request, client, wants)
     }

@@ -1,5 +1,7 @@
 //! The only place that spawns: every task has a name, is counted, and ends on the root token.
 
+mod steady;
+
 use std::{
     future::Future,
     pin::Pin,
@@ -9,6 +11,8 @@ use std::{
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
+
+pub(crate) use steady::Steady;
 
 /// Nearer than any timeout that is set for each call or connection.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);

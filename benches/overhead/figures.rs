@@ -12,6 +12,12 @@ pub(crate) const HTTP_RATIO_MAX: f64 = 1.3;
 /// The same with servers on stdio, where the way out is a pipe and not a second HTTP connection.
 pub(crate) const STDIO_RATIO_MAX: f64 = 1.0;
 
+/// CPU microseconds that policy, rate, argument rules and scans add to a call.
+pub(crate) const GOVERNED_US_MAX: f64 = 4.0;
+
+/// The same with budgets and the audit.
+pub(crate) const AUDITED_US_MAX: f64 = 12.0;
+
 /// KiB of an idle legacy session without an open stream.
 pub(crate) const SESSION_KIB_MAX: f64 = 12.0;
 

@@ -52,12 +52,59 @@ impl Transport {
     }
 }
 
+/// Every step has something to do and lets the call pass.
+macro_rules! governance {
+    ($budget:literal) => {
+        concat!(
+            "\n[governance]\nprice = \"0.015\"\nbudget = ",
+            $budget,
+            "\npolicy = { mode = \"allowlist\", tools = [\"echo*/*\"], deny = [\"delete_*\"] }\n",
+            "rate = { calls = 1000000, per = \"1s\" }\n",
+            "args = [{ name = \"no-root\", at = \"/path\", equals = \"/\" }]\n",
+            "scan = { arguments = { \"*\" = \"redact\" }, results = { \"*\" = \"redact\" } }\n",
+        )
+    };
+}
+
+/// What calls pass on their way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Rules {
+    /// Nothing refuses or records them.
+    Open,
+    /// Policy, rate, argument rules and scans; nothing records them.
+    Governed,
+    /// The same, budgets, and a record of each.
+    Audited,
+}
+
+impl Rules {
+    pub(crate) const ALL: [Self; 3] = [Self::Open, Self::Governed, Self::Audited];
+
+    /// What follows the name of the transport in the name of a path.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Open => "",
+            Self::Governed => "-governed",
+            Self::Audited => "-audited",
+        }
+    }
+
+    fn config(self) -> &'static str {
+        match self {
+            Self::Open => "\n[audit]\nenabled = false\n",
+            Self::Governed => concat!("\n[audit]\nenabled = false\n", governance!("\"off\"")),
+            Self::Audited => governance!("{ limit = \"1000000.00\" }"),
+        }
+    }
+}
+
 /// The servers of one gateway, all of them echo servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Servers {
     pub(crate) era: Era,
     pub(crate) transport: Transport,
     pub(crate) count: usize,
+    pub(crate) rules: Rules,
     /// The echo server that those on HTTP are paths of.
     pub(crate) echo: SocketAddr,
     /// Sessions that one agent may have.
@@ -67,9 +114,10 @@ pub(crate) struct Servers {
 impl Servers {
     /// What the report and `--path` call this gateway.
     pub(crate) fn name(&self) -> String {
+        let (transport, rules) = (self.transport.name(), self.rules.suffix());
         match self.count {
-            1 => self.transport.name().to_owned(),
-            count => format!("{}-{count}", self.transport.name()),
+            1 => format!("{transport}{rules}"),
+            count => format!("{transport}-{count}{rules}"),
         }
     }
 
@@ -116,6 +164,7 @@ impl Servers {
         let sessions = self.sessions;
         let mut config =
             format!("workers = {WORKERS}\nlimits = {{ sessions_per_agent = {sessions} }}\n");
+        config.push_str(self.rules.config());
         for name in self.names() {
             writeln!(config, "\n[servers.{name}]")?;
             match self.transport {

@@ -12,10 +12,10 @@ use crate::{
     client::Tool,
     echo,
     figures::{
-        Fact, Figures, Group, HTTP_RATIO_MAX, IDLE_MB_MAX, Row, SESSION_KIB_MAX, START_MS_MAX,
-        STDIO_RATIO_MAX,
+        AUDITED_US_MAX, Fact, Figures, GOVERNED_US_MAX, Group, HTTP_RATIO_MAX, IDLE_MB_MAX, Row,
+        SESSION_KIB_MAX, START_MS_MAX, STDIO_RATIO_MAX,
     },
-    gateway::{Servers, Stable, Transport},
+    gateway::{Rules, Servers, Stable, Transport},
     idle, memory,
     process::{self, Process},
 };
@@ -109,8 +109,9 @@ pub(crate) async fn run(choice: &Choice) -> Result<Figures, Fault> {
             measure_calls(era, choice, extent, &stable, &mut figures).await?;
         }
     }
+    figures.facts = added(&figures.groups);
     if !choice.only_calls {
-        figures.facts = measure_rest(extent, &stable).await?;
+        figures.facts.extend(measure_rest(extent, &stable).await?);
     }
     if choice.smoke {
         figures.forget_targets();
@@ -123,6 +124,35 @@ struct Lane {
     name: String,
     target: Target,
     ratio_max: Option<f64>,
+}
+
+/// What governance adds to a call, where both paths were measured.
+fn added(groups: &[Group]) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    for group in groups {
+        let row = |name: &str| group.rows.iter().find(|row| row.path == name);
+        let Some(open) = row("http") else { continue };
+        let governed = [
+            ("http-governed", GOVERNED_US_MAX),
+            ("http-audited", AUDITED_US_MAX),
+        ];
+        for (name, target) in governed {
+            let Some(row) = row(name) else { continue };
+            let rounds = row.samples.iter().zip(&open.samples);
+            let values: Vec<f64> = rounds.map(|(own, open)| own.cpu_us - open.cpu_us).collect();
+            facts.push(Fact {
+                name: format!(
+                    "{name} adds to a call, {}, {} connections",
+                    group.era.name(),
+                    group.connections
+                ),
+                unit: "us",
+                target: (group.connections == 16).then_some(target),
+                values,
+            });
+        }
+    }
+    facts
 }
 
 async fn measure_calls(
@@ -197,20 +227,28 @@ async fn start(
         lanes.push(plain(DIRECT, &echo, era));
     }
     lanes.push(plain(BARE, &bare, era));
-    for count in SERVERS {
-        for transport in Transport::ALL {
-            let servers = Servers {
-                era,
-                transport,
-                count,
-                echo: echo.address(),
-                sessions: SESSIONS,
-            };
-            lanes.extend(start_gateway(servers, choice, stable, started).await?);
-        }
+    for (count, transport, rules) in gateways() {
+        let servers = Servers {
+            era,
+            transport,
+            count,
+            rules,
+            echo: echo.address(),
+            sessions: SESSIONS,
+        };
+        lanes.extend(start_gateway(servers, choice, stable, started).await?);
     }
     started.extend([bare, echo]);
     Ok(lanes)
+}
+
+/// The gateways that calls go through: what governance costs is seen on one of them.
+fn gateways() -> impl Iterator<Item = (usize, Transport, Rules)> {
+    let open = SERVERS
+        .into_iter()
+        .flat_map(|count| Transport::ALL.map(move |transport| (count, transport, Rules::Open)));
+    let governed = Rules::ALL.into_iter().filter(|rules| *rules != Rules::Open);
+    open.chain(governed.map(|rules| (1, Transport::Http, rules)))
 }
 
 /// The paths through one gateway. With several servers one of them is called, which shows what
@@ -230,10 +268,12 @@ async fn start_gateway(
     let gateway = servers.start(stable, &purpose).await?;
     let target = servers.ready(&gateway).await?;
     started.push(gateway);
-    let ratio_max = Some(match servers.transport {
-        Transport::Http => HTTP_RATIO_MAX,
-        Transport::Stdio => STDIO_RATIO_MAX,
-    });
+    let ratio_max = match (servers.rules, servers.transport) {
+        (Rules::Open, Transport::Http) => Some(HTTP_RATIO_MAX),
+        (Rules::Open, Transport::Stdio) => Some(STDIO_RATIO_MAX),
+        // Their targets are differences, see `added`.
+        (Rules::Governed | Rules::Audited, _) => None,
+    };
     let mut lanes = Vec::new();
     if choice.wants(&name) {
         let tools = target.tools[..1].into();
@@ -281,6 +321,7 @@ async fn measure_rest(extent: Extent, stable: &Stable) -> Result<Vec<Fact>, Faul
                 era: Era::Legacy,
                 transport,
                 count,
+                rules: Rules::Open,
                 echo: echo.address(),
                 sessions: SESSIONS,
             };
@@ -304,6 +345,7 @@ async fn measure_rest(extent: Extent, stable: &Stable) -> Result<Vec<Fact>, Faul
         era: Era::Legacy,
         transport: Transport::Http,
         count: 1,
+        rules: Rules::Open,
         echo: echo.address(),
         sessions: SESSIONS,
     };

@@ -39,6 +39,7 @@ pub(super) enum Owner {
     Session(String),
     Shared,
 }
+
 /// A connection, and the instance it is one of.
 pub(super) struct Served {
     pub(super) connection: Arc<Connection>,
@@ -46,6 +47,24 @@ pub(super) struct Served {
 }
 
 impl Backend {
+    /// The connection that serves `client`, when there is nothing to wait for.
+    pub(super) fn at_hand(&self, client: &Client) -> Option<Served> {
+        let era = match self.config.era {
+            EraPin::Legacy => Era::Legacy,
+            EraPin::Modern => Era::Modern,
+            EraPin::Auto => client.era(),
+        };
+        if self.config.era == EraPin::Auto && self.maker.shared.knows(era) != SPOKEN {
+            return None;
+        }
+        let instance = self.instance(client, era).ok()?;
+        let connection = instance.ready()?;
+        Some(Served {
+            connection,
+            instance,
+        })
+    }
+
     /// The connection that serves `client`, as soon as there is one.
     pub(super) async fn connection(&self, client: &Client) -> Result<Served, Failure> {
         let era = self.era_for(client.era()).await?;

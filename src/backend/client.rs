@@ -24,10 +24,13 @@ use crate::config::{Auth, Remote};
 
 /// How long an idle connection is kept. Many servers close theirs after 5 s; a request that meets
 /// the closing is lost, and only its sender can know whether it may be repeated.
-const POOL_IDLE: Duration = Duration::from_secs(4);
+pub(super) const POOL_IDLE: Duration = Duration::from_secs(4);
 
 /// A pooling HTTP client.
-pub(crate) type HttpClient = Client<Connector, Full<Bytes>>;
+pub(crate) type HttpClient = Client<Connector<Https>, Full<Bytes>>;
+
+type Https = HttpsConnector<HttpConnector>;
+type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// A client for `url`, whose connections open within `connect`, TLS included.
 pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
@@ -35,52 +38,59 @@ pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_timer(TokioTimer::new())
-        .build(Connector::new(tls, connect));
+        .build(secure(tls, connect));
     Ok(client)
 }
 
-/// Opens connections within a time.
+/// Opens connections within a time, from the name of the host to the end of the handshake.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector {
-    inner: Https,
+pub(crate) struct Connector<C> {
+    inner: C,
     limit: Duration,
 }
 
-type Https = HttpsConnector<HttpConnector>;
-
-impl Connector {
-    fn new(tls: ClientConfig, limit: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
-        // Shared among the addresses of a host, so that one that is silent leaves time for others.
-        tcp.set_connect_timeout(Some(limit));
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        let inner = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .enable_http2()
-            .wrap_connector(tcp);
-        Self { inner, limit }
-    }
+/// What opens TCP connections, each within `limit`.
+pub(super) fn plain(limit: Duration) -> Connector<HttpConnector> {
+    let mut tcp = HttpConnector::new();
+    // Shared among the addresses of a host, so that one that is silent leaves time for others.
+    tcp.set_connect_timeout(Some(limit));
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    Connector { inner: tcp, limit }
 }
 
-impl Service<Uri> for Connector {
-    type Response = <Https as Service<Uri>>::Response;
-    type Error = <Https as Service<Uri>>::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+/// What opens connections with TLS on them, each within `limit`.
+fn secure(tls: ClientConfig, limit: Duration) -> Connector<Https> {
+    let inner = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .enable_http2()
+        .wrap_connector(plain(limit).inner);
+    Connector { inner, limit }
+}
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx)
+impl<C> Service<Uri> for Connector<C>
+where
+    C: Service<Uri, Future: Send + 'static, Error: Into<Broken>>,
+    C::Response: 'static,
+{
+    type Response = C::Response;
+    type Error = Broken;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, Broken>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, url: Uri) -> Self::Future {
         let (opening, limit) = (self.inner.call(url), self.limit);
         Box::pin(async move {
-            timeout(limit, opening).await.unwrap_or_else(|_| {
+            let Ok(opened) = timeout(limit, opening).await else {
                 let message = format!("it was not open within {limit:?}");
-                Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
-            })
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message).into());
+            };
+            opened.map_err(Into::into)
         })
     }
 }
@@ -151,7 +161,7 @@ mod tests {
         let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", mute.local_addr().unwrap());
         let limit = Duration::from_millis(100);
-        let mut connector = Connector::new(tls(false).unwrap(), limit);
+        let mut connector = secure(tls(false).unwrap(), limit);
         let opening = connector.call(url.parse().unwrap());
         let opened = timeout(Duration::from_secs(10), opening).await;
         let failure = opened.expect("it is given up").err().unwrap();

@@ -245,6 +245,7 @@ pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
     Exchange {
         method,
         params,
+        tool: None,
         caller: None,
         header_params: Vec::new(),
         limits: UNBOUNDED,

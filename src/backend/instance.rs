@@ -121,13 +121,21 @@ impl Instance {
         self.phase.subscribe()
     }
 
+    /// The connection, when it can be used now.
+    pub(crate) fn ready(&self) -> Option<Arc<Connection>> {
+        self.touch();
+        match &*self.phase.borrow() {
+            Phase::Ready(connection) if !connection.closed().is_cancelled() => {
+                Some(Arc::clone(connection))
+            }
+            Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => None,
+        }
+    }
+
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        self.touch();
-        if let Phase::Ready(connection) = &*self.phase.borrow()
-            && !connection.closed().is_cancelled()
-        {
-            return Ok(Arc::clone(connection));
+        if let Some(connection) = self.ready() {
+            return Ok(connection);
         }
         let mut phase = self.phase.subscribe();
         loop {

@@ -16,7 +16,7 @@ use super::{
     mux::{Mux, Pending, Progress, Waiting},
 };
 use crate::{
-    catalog::{UriMap, rewrite},
+    catalog::{Tool, UriMap, rewrite},
     governance::Screens,
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
@@ -47,6 +47,8 @@ pub(crate) struct Exchange {
     pub(crate) method: Method,
     /// As the server shall see them, but for the progress token.
     pub(crate) params: Option<Raw>,
+    /// The tool that is called, when one is.
+    pub(crate) tool: Option<Arc<Tool>>,
     /// The client on whose behalf it is sent; `None` for requests of our own.
     pub(crate) caller: Option<Caller>,
     /// Values of `Mcp-Param-*` headers, for modern HTTP.
@@ -144,7 +146,7 @@ impl Link {
         }
         match &self.wire {
             Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
-            Wire::Http(http) => http.exchange(bytes, &exchange, pending).await,
+            Wire::Http(http) => Box::pin(http.exchange(bytes, &exchange, pending)).await,
         }
     }
 

@@ -50,7 +50,7 @@ where
     })?;
     let bytes = bytes.to_bytes();
     let depth_max = limits.depth;
-    if scan::depth(&bytes, depth_max) > depth_max {
+    if scan::is_deeper(&bytes, depth_max) {
         let message = format!("the body is nested deeper than limits.depth ({depth_max})");
         let error = RpcError::new(error::INVALID_REQUEST, message);
         return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));

@@ -75,17 +75,22 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let cancel = asked.call.cancel.clone();
     let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
-    let first = tokio::select! {
+    let (first, answered) = tokio::select! {
         biased;
-        () = std::future::ready(()), if prefers_events => None,
-        Some(event) = events.recv() => Some(event),
-        answered = &mut answer => return whole(&id, &answered.outcome, client.era()),
-        () = sleep(edge.keep_alive) => None,
+        () = std::future::ready(()), if prefers_events => (None, None),
+        Some(event) = events.recv() => (Some(event), None),
+        answered = &mut answer => match events.try_recv() {
+            // It came before the answer, if only just.
+            Ok(event) => (Some(event), Some(answered)),
+            Err(_) => return whole(&id, &answered.outcome, client.era()),
+        },
+        () = sleep(edge.keep_alive) => (None, None),
     };
     let pump = Pump {
         id,
         client,
         answer,
+        answered,
         events,
     };
     pump.into_events(edge, first, cancel)
@@ -116,6 +121,8 @@ struct Pump {
     id: Id,
     client: Arc<Client>,
     answer: Answer,
+    /// The answer, when it is there already.
+    answered: Option<Answered>,
     events: mpsc::Receiver<Event>,
 }
 
@@ -155,12 +162,9 @@ impl Pump {
         if let Some(event) = first {
             self.push(event, &stream);
         }
-        let answered = loop {
-            tokio::select! {
-                biased;
-                Some(event) = self.events.recv() => self.push(event, &stream),
-                answered = &mut self.answer => break answered,
-            }
+        let answered = match self.answered.take() {
+            Some(answered) => answered,
+            None => self.carry(&stream).await,
         };
         while let Ok(event) = self.events.try_recv() {
             self.push(event, &stream);
@@ -168,6 +172,17 @@ impl Pump {
         let answer = envelope::response(Some(&self.id), &answered.outcome);
         stream.push(Item::Message(answer));
         stream.finish();
+    }
+
+    /// Carries events until the answer comes.
+    async fn carry(&mut self, stream: &Stream) -> Answered {
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => self.push(event, stream),
+                answered = &mut self.answer => return answered,
+            }
+        }
     }
 
     fn push(&self, event: Event, stream: &Stream) {

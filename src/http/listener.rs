@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::Edge;
 use crate::{
     config::{Config, Tls},
-    task::Tasks,
+    task::{Steady, Tasks},
 };
 
 /// How long a client may take for its TLS handshake, for its first request, and for the headers of
@@ -75,8 +75,8 @@ impl Bound {
                         stop: stop.clone(),
                         headers_max: self.headers_max,
                     };
-                    edge.tasks
-                        .spawn("connection", connection.run(stream, tls.clone()));
+                    let run = Steady::new(connection.run(stream, tls.clone()));
+                    edge.tasks.spawn("connection", run);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");

@@ -18,7 +18,7 @@ use crate::{
     auth::Agent,
     mcp::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
-        error,
+        error, meta::Meta,
     },
     names::Scope,
     session::{
@@ -131,7 +131,8 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
     let at_once = |outcome: Outcome| {
         stream.push(Item::Message(envelope::response(Some(&id), &outcome)));
     };
-    if modern::claims_modern(request.params.as_ref()) {
+    let meta = Meta::of_any(request.params.as_ref());
+    if modern::claims_modern(&meta) {
         // Modern requests do not exist on this transport: offering their revision would invite
         // them again.
         let modern = Revision::MODERN.as_str();
@@ -151,7 +152,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
         };
         return at_once(outcome);
     }
-    match asked_in(session, request) {
+    match asked_in(session, request, &meta) {
         Ok(asked) => {
             let (answer, events) = exchange::start(edge, asked);
             let carry = carry(Arc::clone(session), Arc::clone(&stream), id, answer, events);

@@ -4,22 +4,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
-};
+use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::{
     Edge, Visitor, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
-    is, json, not_allowed, rpc_error, text,
+    is, json, media, not_allowed, rpc_error, text,
 };
 use crate::{
     mcp::{
-        Era, Id, Logs, Message, Method, Notification, Raw, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header,
+        Era, Id, Logs, Message, Method, Notification, Request, Revision, RpcError, envelope,
+        envelope::Malformed, error, header, meta::Meta,
     },
     session::{
         Call, Client, Session, Wants, legacy,
@@ -52,16 +49,13 @@ async fn post(
     visitor: Visitor,
     request: HttpRequest<Incoming>,
 ) -> Response<Body> {
-    if !has_type(request.headers(), CONTENT_TYPE.as_str(), "application/json") {
+    if !media::is_json(request.headers()) {
         return text(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Content-Type must be application/json",
         );
     }
-    if !accepts(
-        request.headers(),
-        &["application/json", "text/event-stream"],
-    ) {
+    if !media::accepts(request.headers(), &[media::JSON, media::EVENTS]) {
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
@@ -98,7 +92,7 @@ async fn post(
                 text(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
-        Err(Malformed::Batch) => post.batch(&bytes).await,
+        Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
         Err(malformed) => rpc_error(
             StatusCode::BAD_REQUEST,
             malformed.id(),
@@ -115,8 +109,9 @@ struct Post<'a> {
 
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
-        if modern::claims_modern(request.params.as_ref()) {
-            return self.modern(request).await;
+        let meta = Meta::of_any(request.params.as_ref());
+        if modern::claims_modern(&meta) {
+            return self.modern(request, &meta).await;
         }
         if request.method == Method::Initialize {
             return self.initialize(&request);
@@ -132,13 +127,13 @@ impl Post<'_> {
         }
         match self.session() {
             Err(refusal) => refusal,
-            Ok(Some(session)) => self.in_session(&session, request).await,
-            Ok(None) => self.stateless(request).await,
+            Ok(Some(session)) => self.in_session(&session, request, &meta).await,
+            Ok(None) => self.stateless(request, &meta).await,
         }
     }
 
-    async fn modern(&self, request: Request) -> Response<Body> {
-        let envelope = match modern::check(&request, Some(self.headers)) {
+    async fn modern(&self, request: Request, meta: &Meta) -> Response<Body> {
+        let envelope = match modern::check(&request, meta, Some(self.headers)) {
             Ok(envelope) => envelope,
             Err(Refusal { status, error }) => return rpc_error(status, Some(&request.id), &error),
         };
@@ -156,10 +151,10 @@ impl Post<'_> {
         let asked = Asked {
             call,
             events,
-            prefers_events: prefers_events(self.headers),
+            prefers_events: media::prefers_events(self.headers),
             running: None,
         };
-        exchange::respond(self.edge, asked).await
+        Box::pin(exchange::respond(self.edge, asked)).await
     }
 
     /// Checks `Mcp-Param-*` headers against the arguments they repeat.
@@ -170,8 +165,10 @@ impl Post<'_> {
         let Some(params) = &request.params else {
             return Ok(());
         };
-        let name = params.get("name");
-        let Some(name) = name.as_ref().and_then(Raw::as_text) else {
+        // The header that repeats the name has been checked.
+        let name = self.headers.get(header::NAME);
+        let name = name.and_then(|name| header::decode(name.to_str().ok()?));
+        let Some(name) = name else {
             return Ok(());
         };
         let catalog = self.edge.proxy.board().catalog();
@@ -231,25 +228,30 @@ impl Post<'_> {
         response
     }
 
-    async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
-        match asked_in(session, request) {
+    async fn in_session(
+        &self,
+        session: &Arc<Session>,
+        request: Request,
+        meta: &Meta,
+    ) -> Response<Body> {
+        match asked_in(session, request, meta) {
             Ok(mut asked) => {
-                asked.prefers_events = prefers_events(self.headers);
-                exchange::respond(self.edge, asked).await
+                asked.prefers_events = media::prefers_events(self.headers);
+                Box::pin(exchange::respond(self.edge, asked)).await
             }
             Err((id, error)) => rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error),
         }
     }
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
-    async fn stateless(&self, request: Request) -> Response<Body> {
+    async fn stateless(&self, request: Request, meta: &Meta) -> Response<Body> {
         let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
         };
         let client = Client::stateless(Arc::clone(&self.visitor.agent), revision);
-        let wants = Wants::of(&request, Logs::All);
+        let wants = Wants::of(&request, meta, Logs::All);
         self.ask(request, client, wants).await
     }
 
@@ -310,7 +312,8 @@ impl Post<'_> {
             }
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                let outcome = match asked_in(session, request) {
+                let meta = Meta::of_any(request.params.as_ref());
+                let outcome = match asked_in(session, request, &meta) {
                     Ok(asked) => {
                         let (answer, mut events) = exchange::start(self.edge, asked);
                         events.close();
@@ -409,7 +412,11 @@ fn find_session(
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
-pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
+pub(super) fn asked_in(
+    session: &Arc<Session>,
+    request: Request,
+    meta: &Meta,
+) -> Result<Asked, (Id, RpcError)> {
     let refuse = |id: &Id, why: &dyn std::fmt::Display| {
         let error = RpcError::new(error::INVALID_REQUEST, why.to_string());
         (id.clone(), error)
@@ -417,7 +424,7 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
     let Some(client) = Client::of(session) else {
         return Err(refuse(&request.id, &"the session is not initialized"));
     };
-    let wants = Wants::of(&request, session.logs());
+    let wants = Wants::of(&request, meta, session.logs());
     let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     let running = session
         .begin(&call.id, call.cancel.clone())
@@ -432,7 +439,7 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
 fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
-    if !accepts(headers, &["text/event-stream"]) {
+    if !media::accepts(headers, &[media::EVENTS]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
             "Accept must list text/event-stream",
@@ -504,35 +511,4 @@ fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body>
         ),
         Err(refusal) => refusal,
     }
-}
-
-/// Whether the header lists this media type.
-fn has_type(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
-    let values = headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut types = values.flat_map(|value| value.split(','));
-    types.any(|found| {
-        let found = found.split(';').next().unwrap_or_default().trim();
-        found.eq_ignore_ascii_case(wanted)
-    })
-}
-
-/// Whether the client names events before JSON: who lists both as equal gets the first.
-fn prefers_events(headers: &HeaderMap) -> bool {
-    let value = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
-    value.starts_with(b"text/event-stream") && memchr::memmem::find(value, b"json").is_some()
-}
-
-/// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.
-fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
-    let accept = ACCEPT.as_str();
-    if !headers.contains_key(accept) || has_type(headers, accept, "*/*") {
-        return true;
-    }
-    wanted.iter().all(|wanted| {
-        let family = wanted.split('/').next().unwrap_or_default();
-        has_type(headers, accept, wanted) || has_type(headers, accept, &format!("{family}/*"))
-    })
 }

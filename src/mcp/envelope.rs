@@ -167,7 +167,12 @@ impl Message {
                 });
             }
         }
-        let wire: Wire<'_> = serde_json::from_slice(bytes).map_err(|error| {
+        // Text that was checked as a whole is read faster.
+        let wire = match std::str::from_utf8(bytes) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(bytes),
+        };
+        let wire: Wire<'_> = wire.map_err(|error: serde_json::Error| {
             if error.is_data() {
                 let id = json_id(bytes);
                 Malformed::Envelope {

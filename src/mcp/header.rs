@@ -3,19 +3,20 @@
 use std::borrow::Cow;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use http::HeaderName;
 
 /// Repeats the method.
-pub const METHOD: &str = "mcp-method";
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Repeats the name, URI or task id of the params.
-pub const NAME: &str = "mcp-name";
+pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// Prefix of headers that repeat annotated arguments.
 pub const PARAM_PREFIX: &str = "mcp-param-";
 /// The revision of the connection (2025-06-18 on) or of the request (2026-07-28).
-pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// The legacy session.
-pub const SESSION_ID: &str = "mcp-session-id";
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Where to resume a stream.
-pub const LAST_EVENT_ID: &str = "last-event-id";
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";

@@ -220,8 +220,15 @@ pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice(json).ok().map(Cow::Owned)
 }
 
+/// Whether arrays and objects in `json` are nested deeper than `limit`.
+pub fn is_deeper(json: &[u8], limit: usize) -> bool {
+    // Most texts have too few brackets, wherever they stand, to be worth a closer look.
+    let brackets = json.iter().filter(|byte| matches!(byte, b'{' | b'['));
+    brackets.count() > limit && depth(json, limit) > limit
+}
+
 /// The deepest nesting of arrays and objects in `json`, counted no further than `limit + 1`.
-pub fn depth(json: &[u8], limit: usize) -> usize {
+fn depth(json: &[u8], limit: usize) -> usize {
     let (mut at, mut depth, mut deepest) = (0, 0usize, 0);
     while let Some(byte) = json.get(at) {
         match byte {
@@ -440,8 +447,10 @@ mod tests {
 
     #[test]
     fn depth_counts_nesting_outside_strings() {
-        let check =
-            |json: &str, expect: usize| assert_eq!(depth(json.as_bytes(), 3), expect, "{json}");
+        let check = |json: &str, expect: usize| {
+            assert_eq!(depth(json.as_bytes(), 3), expect, "{json}");
+            assert_eq!(is_deeper(json.as_bytes(), 3), expect > 3, "{json}");
+        };
         check("1", 0);
         check("[]", 1);
         check(r#"{"a":["]"],"b":"[[[["}"#, 2);

@@ -40,6 +40,11 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Finds the parts in the params of a request, if it has any.
+    pub fn of_any(params: Option<&Raw>) -> Self {
+        params.map_or_else(Self::default, Self::of)
+    }
+
     /// Finds the parts in `params`.
     pub fn of(params: &Raw) -> Self {
         let json = params.as_bytes();

@@ -2,14 +2,15 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
 
 use super::{Client, Introduction, Wants};
 use crate::{
     auth::Agent,
     mcp::{
-        Level, Logs, Method, Raw, Request, Revision, RpcError, error, header, json as text, meta,
+        Level, Logs, Method, Raw, Request, Revision, RpcError, error, header, json as text,
+        meta::{self, Meta},
     },
 };
 
@@ -65,25 +66,32 @@ impl Refusal {
     }
 }
 
-/// Whether `params` claim to belong to a modern request.
-pub fn claims_modern(params: Option<&Raw>) -> bool {
-    params.is_some_and(|params| meta::Meta::of(params).version.is_some())
+/// Whether a request with this `_meta` claims to be a modern one.
+pub fn claims_modern(meta: &Meta) -> bool {
+    meta.version.is_some()
 }
 
 /// Checks a modern request in the order of Spec 2026-07-28, streamable HTTP: headers against the
-/// body, the revision, the method, then the rest of the envelope. `headers` is `None` on stdio.
+/// body, the revision, the method, then the rest of the envelope. `found` is the request's `_meta`;
+/// `headers` is `None` on stdio.
 ///
 /// # Errors
 /// The refusal that the spec prescribes for the first thing wrong.
-pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope, Refusal> {
+pub fn check(
+    request: &Request,
+    found: &Meta,
+    headers: Option<&HeaderMap>,
+) -> Result<Envelope, Refusal> {
     let no_meta = || {
         let message = format!("params._meta lacks `{}`", meta::VERSION);
         Refusal::bad(error::INVALID_PARAMS, message)
     };
     let params = request.params.as_ref().ok_or_else(no_meta)?;
-    let found = meta::Meta::of(params);
-    let slice = |span: Option<std::ops::Range<usize>>| span.map(|span| params.slice(span));
-    let version = slice(found.version).ok_or_else(no_meta)?;
+    let slice = |span: &Option<std::ops::Range<usize>>| {
+        let span = span.clone()?;
+        Some(params.slice(span))
+    };
+    let version = slice(&found.version).ok_or_else(no_meta)?;
     let version = version.as_text().ok_or_else(no_meta)?;
     if let Some(headers) = headers {
         check_headers(request, params, &version, headers)?;
@@ -100,7 +108,7 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
             ),
         });
     }
-    let capabilities = slice(found.client_capabilities)
+    let capabilities = slice(&found.client_capabilities)
         .filter(Raw::is_object)
         .ok_or_else(|| {
             let message = format!(
@@ -109,16 +117,16 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
             );
             Refusal::bad(error::INVALID_PARAMS, message)
         })?;
-    let logs = match slice(found.log_level) {
+    let logs = match slice(&found.log_level) {
         None => Logs::None,
         Some(level) => Logs::From(parse_level(&level)?),
     };
     Ok(Envelope {
         revision,
-        info: slice(found.client_info),
+        info: slice(&found.client_info),
         capabilities,
         logs,
-        progress_token: slice(found.progress_token),
+        progress_token: slice(&found.progress_token),
     })
 }
 
@@ -159,8 +167,8 @@ fn check_headers(
     version: &str,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
-    expect_header(headers, header::PROTOCOL_VERSION, version)?;
-    expect_header(headers, header::METHOD, request.method.as_str())?;
+    expect_header(headers, &header::PROTOCOL_VERSION, version)?;
+    expect_header(headers, &header::METHOD, request.method.as_str())?;
     let Some(member) = request.method.name_member() else {
         return Ok(());
     };
@@ -174,11 +182,11 @@ fn check_headers(
     if optional && !headers.contains_key(header::NAME) {
         return Ok(());
     }
-    expect_header(headers, header::NAME, &name)
+    expect_header(headers, &header::NAME, &name)
 }
 
 /// Whether the header `name` is there once and, decoded, equals `expect`.
-fn expect_header(headers: &HeaderMap, name: &str, expect: &str) -> Result<(), Refusal> {
+fn expect_header(headers: &HeaderMap, name: &HeaderName, expect: &str) -> Result<(), Refusal> {
     let mismatch = |message: String| Refusal::bad(error::HEADER_MISMATCH, message);
     let mut values = headers.get_all(name).iter();
     let value = values
@@ -299,7 +307,9 @@ mod tests {
     fn a_request_is_refused_for_the_first_thing_wrong() {
         let version = ("mcp-protocol-version", "2026-07-28");
         let check = |method: &str, params: &str, list: &[(&'static str, &'static str)], expect| {
-            let found = super::check(&request(method, params), Some(&headers(list)));
+            let request = request(method, params);
+            let meta = Meta::of_any(request.params.as_ref());
+            let found = super::check(&request, &meta, Some(&headers(list)));
             let found = found.err().map(|r| (r.status.as_u16(), r.error.code));
             assert_eq!(found, expect, "{method} {params} {list:?}");
         };

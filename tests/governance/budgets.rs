@@ -108,7 +108,7 @@ fn today() -> String {
 
 /// The narrowest of all budgets counts, wherever it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_budget_holds() {
+pub(crate) async fn every_budget_holds() {
     let ann = || Subject::agent(AgentId::of_name("ann"));
     for (agent, team, server, fits) in [
         ("0.11", "0.50", "0.70", 11),
@@ -181,7 +181,7 @@ async fn cost_of(server: Server, more: &str, keys: &str, arguments: &str) -> u64
 }
 
 #[tokio::test]
-async fn a_call_costs_once_it_may_have_reached_its_server() {
+pub(crate) async fn a_call_costs_once_it_may_have_reached_its_server() {
     let result = |text: &str| Auto::Result(text.to_owned());
     let failed = || result(r#"{"content":[],"isError":true}"#);
     let error = || Auto::Error(r#"{"code":-32000,"message":"no"}"#.to_owned());
@@ -299,6 +299,33 @@ pub(crate) async fn a_budget_of_any_level_holds() {
         assert_eq!(accounts, usize::from(level == Level::Server), "{level:?}");
         stage.stop().await;
     }
+}
+
+/// A refusal says which window is used up, whosever budget it is.
+#[tokio::test]
+pub(crate) async fn a_window_of_any_level_is_named() {
+    let budget = |window: &str| format!("budget = {{ limit = \"0.00\", window = \"{window}\" }}");
+    let of_team = |window: &str| {
+        format!(
+            "[agents.ann]\nteam = \"t\"\n[governance]\nprice = \"0.01\"\n[governance.teams.t]\n{}\n",
+            budget(window)
+        )
+    };
+    let day = today();
+    for (window, start) in [("day", &day[..]), ("month", &day[..7]), ("total", "total")] {
+        let mut stages = vec![Stage::new(&of_team(window), "").await];
+        for level in Level::ALL {
+            stages.push(Stage::at(level, &budget(window)).await);
+        }
+        for stage in stages {
+            let refused = stage.call("{}").await.failure();
+            let account = refused["data"]["budget"].as_str().unwrap();
+            assert!(account.ends_with(&format!("/{start}#0")), "{account}");
+            assert_eq!(refused["data"]["resets_at"].is_string(), window != "total");
+            stage.stop().await;
+        }
+    }
+    assert_eq!(day, today(), "it was midnight; run the test again");
 }
 
 /// Each agent has what a budget of the default or of a profile says, for itself.

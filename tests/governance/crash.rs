@@ -114,7 +114,9 @@ async fn call_for_ever(http: Http, caller: usize, tell: mpsc::UnboundedSender<bo
         else {
             return;
         };
-        drop(tell.send(answer.contains("\"fine\"")));
+        if tell.send(answer.contains("\"fine\"")).is_err() {
+            return;
+        }
     }
 }
 

@@ -23,10 +23,15 @@ mod binary;
 
 mod budgets;
 mod crash;
+#[path = "../settings/governing.rs"]
+mod governing;
 mod harness;
 mod identity;
+mod keys;
 mod no_way_around;
+mod records;
 mod refusals;
+mod revoked;
 mod rules;
 mod scans;
 

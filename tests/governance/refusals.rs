@@ -276,7 +276,7 @@ async fn every_client_sees_the_row_of_the_table() {
 }
 
 #[tokio::test]
-async fn portable_codes_are_outside_the_reserved_block() {
+pub(crate) async fn portable_codes_are_outside_the_reserved_block() {
     for case in &CASES {
         let stage = case.stage("error_codes = \"portable\"").await;
         for front in [Front::Streamable, Front::Modern] {
@@ -292,7 +292,7 @@ async fn portable_codes_are_outside_the_reserved_block() {
 }
 
 #[tokio::test]
-async fn refusals_can_be_results_that_a_model_reads() {
+pub(crate) async fn refusals_can_be_results_that_a_model_reads() {
     for case in &CASES {
         let stage = case.stage("errors = \"tool_result\"").await;
         for front in Front::ALL {

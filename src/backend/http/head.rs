@@ -1,0 +1,119 @@
+//! Heads of requests: what is settled with the server, and what each message adds to it.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method as Verb,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+
+use crate::{
+    backend::link::Exchange,
+    mcp::{Era, Raw, Revision, header},
+};
+
+/// What is settled with the server, and the headers that say so.
+#[derive(Debug)]
+pub(super) struct Talk {
+    /// The headers of the config.
+    own: HeaderMap,
+    revision: Option<Revision>,
+    session: Option<HeaderValue>,
+    /// The headers of messages, which nearly all requests are.
+    message: HeaderMap,
+}
+
+impl Talk {
+    /// Nothing is settled; `own` are the headers of the config.
+    pub(super) fn new(own: HeaderMap) -> Self {
+        let mut talk = Self {
+            own,
+            revision: None,
+            session: None,
+            message: HeaderMap::new(),
+        };
+        talk.settle();
+        talk
+    }
+
+    pub(super) fn era(&self) -> Option<Era> {
+        self.revision.map(Revision::era)
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
+    pub(super) fn speak(&mut self, revision: Revision) {
+        self.revision = Some(revision);
+        self.settle();
+    }
+
+    pub(super) fn set_session(&mut self, session: Option<HeaderValue>) {
+        self.session = session;
+        self.settle();
+    }
+
+    /// Forgets revision and session, before a new handshake.
+    pub(super) fn forget(&mut self) {
+        self.revision = None;
+        self.session = None;
+        self.settle();
+    }
+
+    /// The headers of a request, and the era they are of.
+    pub(super) fn head(&self, verb: &Verb) -> (HeaderMap, Option<Era>) {
+        let mut headers = if *verb == Verb::POST {
+            self.message.clone()
+        } else {
+            self.common()
+        };
+        if *verb == Verb::GET {
+            headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        }
+        (headers, self.era())
+    }
+
+    fn common(&self) -> HeaderMap {
+        let mut headers = self.own.clone();
+        if let Some(revision) = self.revision {
+            let value = HeaderValue::from_static(revision.as_str());
+            headers.insert(header::PROTOCOL_VERSION, value);
+        }
+        if let Some(session) = &self.session {
+            headers.insert(header::SESSION_ID, session.clone());
+        }
+        headers
+    }
+
+    fn settle(&mut self) {
+        let json = HeaderValue::from_static("application/json");
+        let both = HeaderValue::from_static("application/json, text/event-stream");
+        self.message = self.common();
+        self.message.insert(CONTENT_TYPE, json);
+        self.message.insert(ACCEPT, both);
+    }
+}
+
+/// Adds the headers in which a request of 2026-07-28 repeats its method, name and arguments.
+pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
+    let mut put = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(&header::encode(value)) {
+            headers.insert(name, value);
+        }
+    };
+    put(header::METHOD, exchange.method.as_str());
+    if let Some(tool) = &exchange.tool {
+        put(header::NAME, &tool.original);
+    } else {
+        let member = exchange.method.name_member();
+        let name = member.and_then(|member| exchange.params.as_ref()?.get(member));
+        if let Some(name) = name.as_ref().and_then(Raw::as_text) {
+            put(header::NAME, &name);
+        }
+    }
+    for (name, value) in &exchange.header_params {
+        let name = format!("{}{name}", header::PARAM_PREFIX).to_ascii_lowercase();
+        if let Ok(name) = HeaderName::try_from(name) {
+            put(name, value);
+        }
+    }
+}

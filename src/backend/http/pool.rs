@@ -1,0 +1,365 @@
+//! Connections to one server behind `http:`: a stack of idle ones, each driven by the request on it.
+//!
+//! Nothing runs beside a request: whoever waits for its answer polls the connection, so a call
+//! changes tasks neither on its way out nor on its way back. An idle connection is polled by
+//! nobody; what the server did to it meanwhile shows when it is used next. Called by `way`, which
+//! knows the other way, through TLS.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::{
+    body::Incoming,
+    client::conn::{
+        TrySendError,
+        http1::{self, Connection, SendRequest},
+    },
+    service::Service,
+};
+use hyper_util::{
+    client::legacy::connect::HttpConnector, rt::TokioIo, service::TowerToHyperService,
+};
+use tokio::{
+    net::TcpStream,
+    task::unconstrained,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    backend::{
+        Failure,
+        client::{Connector, POOL_IDLE, explain},
+    },
+    lock::lock,
+    task::Tasks,
+};
+
+/// Idle connections that are kept; one that falls idle beyond them is closed.
+const IDLE_MAX: usize = 256;
+
+/// Connections to one server.
+#[derive(Debug)]
+pub(super) struct Pool {
+    connector: TowerToHyperService<Connector<HttpConnector>>,
+    /// The `Host` header that requests need.
+    pub(super) host: HeaderValue,
+    /// Where to connect to, and the target of requests.
+    url: Uri,
+    target: Uri,
+    idle: Mutex<Idle>,
+    tasks: Tasks,
+}
+
+/// The connections that nobody uses.
+#[derive(Debug, Default)]
+struct Idle {
+    /// The one that fell idle last is at the end, and used first.
+    lines: Vec<(Instant, Box<Line>)>,
+    /// Whether a task sees to it that they are closed in time.
+    is_swept: bool,
+}
+
+/// One connection; boxed wherever it is passed on, for it is large. Between requests its wakers are
+/// nobody's.
+#[derive(Debug)]
+struct Line {
+    sender: SendRequest<Full<Bytes>>,
+    /// `None` once it has ended.
+    connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
+}
+
+impl Pool {
+    /// A pool of connections to the server of `url`, none of them open yet.
+    pub(super) fn new(url: &Uri, connector: Connector<HttpConnector>, tasks: &Tasks) -> Arc<Self> {
+        let host = match (url.host().unwrap_or_default(), url.port_u16()) {
+            (host, None | Some(80)) => HeaderValue::try_from(host),
+            (host, Some(port)) => HeaderValue::try_from(format!("{host}:{port}")),
+        };
+        let path = url.path_and_query().cloned();
+        Arc::new(Self {
+            connector: TowerToHyperService::new(connector),
+            host: host.expect("what is legal in a URI is legal in a header"),
+            url: url.clone(),
+            target: path.map_or_else(|| Uri::from_static("/"), Uri::from),
+            idle: Mutex::default(),
+            tasks: tasks.clone(),
+        })
+    }
+
+    /// Sends `request`, which has its `Host` header, and waits for the head of the answer. One that
+    /// meets a closed connection before anything was sent goes on the next.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] once it may have been sent, which the server may have acted on.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Driven>, Failure> {
+        request.uri_mut().clone_from(&self.target);
+        loop {
+            let (mut line, is_used) = match self.take() {
+                Some(line) => (line, true),
+                None => {
+                    let opened = Box::pin(self.connect()).await;
+                    (opened.map_err(|reason| Failure::Connect { reason })?, false)
+                }
+            };
+            let mut error = match line.ask(request).await {
+                Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
+                Err(error) => error,
+            };
+            request = match error.take_message() {
+                Some(unsent) if is_used => unsent,
+                Some(_) => {
+                    let reason = explain(error.error());
+                    return Err(Failure::Connect { reason });
+                }
+                None => {
+                    let reason = explain(error.error());
+                    return Err(Failure::Lost { reason });
+                }
+            };
+        }
+    }
+
+    async fn connect(&self) -> Result<Box<Line>, String> {
+        let io = self.connector.call(self.url.clone()).await;
+        let io = io.map_err(|error| explain(&*error))?;
+        let (sender, connection) = http1::handshake(io)
+            .await
+            .map_err(|error| explain(&error))?;
+        Ok(Box::new(Line {
+            sender,
+            connection: Some(connection),
+        }))
+    }
+
+    fn driven(self: &Arc<Self>, body: Incoming, line: Box<Line>) -> Driven {
+        Driven {
+            body: Some(body),
+            line: Some(line),
+            pool: Arc::clone(self),
+        }
+    }
+
+    fn take(&self) -> Option<Box<Line>> {
+        let mut idle = self.idle();
+        let (since, line) = idle.lines.pop()?;
+        if since.elapsed() < POOL_IDLE {
+            return Some(line);
+        }
+        // The others have been idle for longer.
+        idle.lines.clear();
+        None
+    }
+
+    fn put(self: &Arc<Self>, line: Box<Line>) {
+        let mut idle = self.idle();
+        if idle.lines.len() >= IDLE_MAX {
+            return;
+        }
+        idle.lines.push((Instant::now(), line));
+        if !idle.is_swept {
+            idle.is_swept = true;
+            self.tasks.spawn(
+                "idle connections",
+                sweep(Arc::downgrade(self), self.tasks.clone()),
+            );
+        }
+    }
+
+    /// Closes the connections that have been idle for too long; whether others are left.
+    fn close_old(&self) -> bool {
+        let mut idle = self.idle();
+        let old = idle
+            .lines
+            .partition_point(|(since, _)| since.elapsed() >= POOL_IDLE);
+        drop(idle.lines.drain(..old));
+        idle.is_swept = !idle.lines.is_empty();
+        idle.is_swept
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        lock(&self.idle)
+    }
+}
+
+/// Closes idle connections in time, until there are none.
+async fn sweep(pool: Weak<Pool>, tasks: Tasks) {
+    loop {
+        tokio::select! {
+            () = sleep(POOL_IDLE) => {}
+            () = tasks.stop_token().cancelled() => return,
+        }
+        if !pool.upgrade().is_some_and(|pool| pool.close_old()) {
+            return;
+        }
+    }
+}
+
+impl Line {
+    async fn ask(&mut self, request: Request<Full<Bytes>>) -> Asked {
+        let answer = self.sender.try_send_request(request);
+        let mut answer = std::pin::pin!(unconstrained(answer));
+        let connection = &mut self.connection;
+        // Only the connection can bring the answer, and it is polled first: nobody else needs to
+        // be woken for it.
+        std::future::poll_fn(|cx| {
+            drive(connection, cx);
+            answer
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+        })
+        .await
+    }
+
+    /// Whether it can take another request. Forgets who waited for the one before.
+    fn is_free(&mut self) -> bool {
+        drive(
+            &mut self.connection,
+            &mut Context::from_waker(Waker::noop()),
+        );
+        self.connection.is_some() && self.sender.is_ready()
+    }
+}
+
+type Asked = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
+
+/// Lets the connection do what it can; what it brings is found where it is waited for.
+fn drive(slot: &mut Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>, cx: &mut Context<'_>) {
+    let Some(connection) = slot else { return };
+    if Pin::new(&mut unconstrained(connection)).poll(cx).is_ready() {
+        // Dropping it tells whoever waits for something of it.
+        *slot = None;
+    }
+}
+
+/// The body of an answer, which drives its connection and gives it back at the end.
+#[derive(Debug)]
+pub(super) struct Driven {
+    /// `None` only while it is dropped.
+    body: Option<Incoming>,
+    line: Option<Box<Line>>,
+    pool: Arc<Pool>,
+}
+
+impl Body for Driven {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { body, line, .. } = &mut *self;
+        let (Some(body), Some(line)) = (body, line) else {
+            return Poll::Ready(None);
+        };
+        let mut nobody = Context::from_waker(Waker::noop());
+        // What was read before makes room for more.
+        let read = Pin::new(&mut *body).poll_frame(&mut nobody);
+        if read.is_ready() {
+            return read;
+        }
+        drive(&mut line.connection, cx);
+        Pin::new(body).poll_frame(&mut nobody)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        // The rest, if there is any, is wanted by nobody: the connection is told so first.
+        drop(self.body.take());
+        if let Some(mut line) = self.line.take()
+            && line.is_free()
+        {
+            self.pool.put(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::BodyExt;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        task::JoinSet,
+    };
+
+    use super::*;
+    use crate::backend::client;
+
+    /// Answers every request with `answer`; says how many connections there were.
+    async fn serve(listener: TcpListener, answer: &'static str, accepted: Arc<Mutex<usize>>) {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            *accepted.lock().unwrap() += 1;
+            connections.spawn(async move {
+                let mut heard = Vec::new();
+                while stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {
+                    if heard.ends_with(b"\r\n\r\n") {
+                        heard.clear();
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+
+    async fn check(answer: &'static str, read: bool, connections: usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}/x", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        let accepted = Arc::new(Mutex::new(0));
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, answer, Arc::clone(&accepted)));
+        let connector = client::plain(Duration::from_secs(5));
+        let tasks = Tasks::new();
+        let pool = Pool::new(&url, connector, &tasks);
+        for _ in 0..3 {
+            let mut request = Request::new(Full::new(Bytes::new()));
+            request.headers_mut().insert("host", pool.host.clone());
+            let response = pool.request(request).await.unwrap();
+            if read {
+                let body = response.into_body().collect().await.unwrap();
+                assert_eq!(body.to_bytes(), "ok", "{answer}");
+            }
+        }
+        assert_eq!(*accepted.lock().unwrap(), connections, "{answer}");
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn connections_are_used_again_while_they_can_be() {
+        let whole = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        check(whole, true, 1).await;
+        check(whole, false, 1).await;
+        let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+        check(chunked, true, 1).await;
+        let last = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+        check(last, true, 3).await;
+        let endless = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok";
+        check(endless, false, 3).await;
+    }
+}

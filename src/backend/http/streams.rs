@@ -1,0 +1,221 @@
+//! Streams of events: the one an answer comes on, and the one for messages that belong to no call.
+//!
+//! A legacy server may let go of a stream and go on when it is asked for the rest.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method as Verb, Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+
+use super::{Content, HttpLink, content_type, is_ours, way::Answer};
+use crate::{
+    backend::{Failure, link::Exchange, mux::Pending},
+    mcp::{Era, Message, Outcome, header, sse},
+    session::Event,
+};
+
+/// Wait before a broken stream is resumed, when the server named none.
+const RESUME_AFTER: Duration = Duration::from_millis(500);
+/// Shortest such wait that a server may name.
+const RESUME_AFTER_MIN: Duration = Duration::from_millis(10);
+/// Longest such wait that a server may name.
+const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
+/// Attempts to resume one broken stream without any event in between.
+const RESUMES_MAX: u32 = 5;
+
+impl HttpLink {
+    /// Reads events until the answer; resumes where a legacy server lets go of the stream.
+    pub(super) async fn read_events(
+        &self,
+        response: Response<Answer>,
+        exchange: &Exchange,
+        pending: &Pending,
+    ) -> Result<Outcome, Failure> {
+        let mut place = Place::default();
+        let mut body = Some(response.into_body());
+        loop {
+            if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
+                return Ok(outcome);
+            }
+            let legacy = self.talk().era() != Some(Era::Modern);
+            let Some(last) = place.last_id.clone().filter(|_| legacy) else {
+                return Err(Failure::Lost {
+                    reason: "it closed the stream of the call".to_owned(),
+                });
+            };
+            if place.idle_ends > RESUMES_MAX {
+                return Err(Failure::Lost {
+                    reason: "the stream of the call keeps breaking".to_owned(),
+                });
+            }
+            if let Some(caller) = &exchange.caller {
+                drop(caller.events.try_send(Event::Pause {
+                    retry_ms: place.retry_ms,
+                }));
+            }
+            tokio::time::sleep(place.delay()).await;
+            body = match self.resume(Some(&last)).await {
+                Opening::Stream(body) => Some(body),
+                Opening::Failed | Opening::NoneEver | Opening::NotFound => None,
+            };
+            place.idle_ends += 1;
+        }
+    }
+
+    /// Follows one stream; the answer, or `None` when the stream ended without it.
+    async fn follow(
+        &self,
+        body: Option<Answer>,
+        place: &mut Place,
+        pending: &Pending,
+    ) -> Result<Option<Outcome>, Failure> {
+        let Some(mut body) = body else {
+            return Ok(None);
+        };
+        let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return Ok(None) };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
+            let limit = self.mux.settings.response_bytes_max;
+            reader
+                .push(&chunk)
+                .map_err(|_| Failure::ResponseTooLarge { limit })?;
+            while let Some(event) = reader.next_event() {
+                place.note(&event);
+                match Message::parse(&event.data) {
+                    Ok(Message::Response(found))
+                        if is_ours(found.id.as_ref(), pending, StatusCode::OK) =>
+                    {
+                        return Ok(Some(found.outcome));
+                    }
+                    Ok(message) => self.hand_in(message, pending.id),
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
+    async fn resume(&self, last: Option<&str>) -> Opening {
+        let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
+            if let Some(Ok(last)) = last.map(HeaderValue::from_str) {
+                headers.insert(header::LAST_EVENT_ID, last);
+            }
+        });
+        match self.way.send(request).await {
+            Ok(response) => match (content_type(&response), response.status()) {
+                (Content::Events, _) => Opening::Stream(response.into_body()),
+                (_, StatusCode::METHOD_NOT_ALLOWED) => Opening::NoneEver,
+                (_, StatusCode::NOT_FOUND) => Opening::NotFound,
+                (Content::Json | Content::Other, _) => Opening::Failed,
+            },
+            Err(_) => Opening::Failed,
+        }
+    }
+
+    /// Follows the stream for messages that belong to no call, for as long as the link lives. A
+    /// server that has none answers 405, which is fine. `opened` is told of the first answer.
+    pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
+        tokio::select! {
+            biased;
+            () = self.mux.closed.cancelled() => {}
+            () = self.stand(opened) => {}
+        }
+    }
+
+    async fn stand(&self, opened: oneshot::Sender<()>) {
+        let mut place = Place::default();
+        let mut opened = Some(opened);
+        let mut was_open = false;
+        let mut failures = 0;
+        loop {
+            let opening = self.resume(place.last_id.as_deref()).await;
+            drop(opened.take());
+            match opening {
+                Opening::Stream(body) => {
+                    was_open = true;
+                    failures = 0;
+                    self.follow_aside(body, &mut place).await;
+                }
+                // Where a stream was, only the session can be what is missing.
+                Opening::NotFound if was_open && self.talk().has_session() => {
+                    return self.mux.forget_session();
+                }
+                Opening::NoneEver | Opening::NotFound => return,
+                Opening::Failed => failures += 1,
+            }
+            tokio::time::sleep(place.delay_after(failures)).await;
+        }
+    }
+
+    async fn follow_aside(&self, mut body: Answer, place: &mut Place) {
+        let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
+        while let Some(Ok(frame)) = body.frame().await {
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
+            if reader.push(&chunk).is_err() {
+                return;
+            }
+            while let Some(event) = reader.next_event() {
+                place.note(&event);
+                if let (Ok(message), Some(link)) = (Message::parse(&event.data), self.link()) {
+                    link.incoming(message, None);
+                }
+            }
+        }
+    }
+}
+
+/// How far a stream of events was read.
+#[derive(Debug, Default)]
+struct Place {
+    last_id: Option<String>,
+    retry_ms: Option<u64>,
+    idle_ends: u32,
+}
+
+impl Place {
+    fn note(&mut self, event: &sse::Event) {
+        if let Some(id) = &event.id {
+            self.last_id = Some(id.clone());
+        }
+        if event.retry.is_some() {
+            self.retry_ms = event.retry;
+        }
+        self.idle_ends = 0;
+    }
+
+    fn delay(&self) -> Duration {
+        self.retry_ms
+            .map_or(RESUME_AFTER, Duration::from_millis)
+            .clamp(RESUME_AFTER_MIN, RESUME_AFTER_MAX)
+    }
+
+    /// The wait after so many failures in a row, each of which doubles it.
+    fn delay_after(&self, failures: u32) -> Duration {
+        let delay = match failures {
+            0 => self.delay(),
+            _ => self.delay().max(RESUME_AFTER),
+        };
+        delay
+            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+            .min(RESUME_AFTER_MAX)
+    }
+}
+
+/// What came of opening a stream.
+enum Opening {
+    /// No answer, or one that says nothing about the next attempt.
+    Failed,
+    /// The server has no such streams.
+    NoneEver,
+    /// The server has no such stream, or no such session.
+    NotFound,
+    Stream(Answer),
+}

@@ -1,0 +1,113 @@
+//! The way requests take to a server: a pool of our own for `http:`, the library's through TLS.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri, uri::Scheme};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::pool::{Driven, Pool};
+use crate::{
+    backend::{
+        Failure,
+        client::{self, HttpClient},
+    },
+    task::Tasks,
+};
+
+/// How requests reach a server.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// HTTP/1.1 over TCP, which most servers next to us are reached by.
+    Plain(Arc<Pool>),
+    /// Through TLS, HTTP/2 where the server offers it.
+    Secure(Box<HttpClient>),
+}
+
+impl Way {
+    /// The way to the server of `url`. Nothing is opened yet.
+    pub(super) fn new(url: &Uri, connect: Duration, tasks: &Tasks) -> Result<Self, Failure> {
+        if url.scheme() == Some(&Scheme::HTTP) {
+            return Ok(Self::Plain(Pool::new(url, client::plain(connect), tasks)));
+        }
+        Ok(Self::Secure(Box::new(client::new(url, connect)?)))
+    }
+
+    /// The `Host` header of requests, where the library does not add it.
+    pub(super) fn host(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Plain(pool) => Some(pool.host.clone()),
+            Self::Secure(_) => None,
+        }
+    }
+
+    /// Sends `request`, whose URI is that of the server.
+    pub(super) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Answer>, Failure> {
+        match self {
+            Self::Plain(pool) => {
+                let response = pool.request(request).await?;
+                Ok(response.map(Answer::Plain))
+            }
+            Self::Secure(client) => match client.request(request).await {
+                Ok(response) => Ok(response.map(Answer::Secure)),
+                Err(error) => Err(failure(&error)),
+            },
+        }
+    }
+}
+
+/// Once there is a connection, the server may have acted on what went into it.
+fn failure(error: &hyper_util::client::legacy::Error) -> Failure {
+    let reason = client::explain(error);
+    if error.is_connect() {
+        Failure::Connect { reason }
+    } else {
+        Failure::Lost { reason }
+    }
+}
+
+/// The body of an answer, by the way it comes.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Plain(Driven),
+    Secure(Incoming),
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Plain(body) => Pin::new(body).poll_frame(cx),
+            Self::Secure(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Plain(body) => body.is_end_stream(),
+            Self::Secure(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Plain(body) => body.size_hint(),
+            Self::Secure(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Media types in headers: what a body is, and what a client takes.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const EVENTS: &str = "text/event-stream";
+
+/// Whether the body is JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    lists(headers, &CONTENT_TYPE, |found| is(found, JSON))
+}
+
+/// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.
+pub(super) fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
+    if !headers.contains_key(ACCEPT) {
+        return true;
+    }
+    let taken = |wanted: &&str| lists(headers, &ACCEPT, |found| covers(found, wanted));
+    wanted.iter().all(taken)
+}
+
+/// Whether the client names events before JSON: who lists both as equal gets the first.
+pub(super) fn prefers_events(headers: &HeaderMap) -> bool {
+    let value = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
+    value.starts_with(EVENTS.as_bytes()) && memchr::memmem::find(value, b"json").is_some()
+}
+
+/// Whether the header `name` lists a media type, its parameters left out, that `fits`.
+fn lists(headers: &HeaderMap, name: &HeaderName, fits: impl Fn(&[u8]) -> bool) -> bool {
+    let values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut types = values.flat_map(|value| value.split(|byte| *byte == b','));
+    types.any(|found| {
+        let end = memchr::memchr(b';', found).unwrap_or(found.len());
+        fits(found[..end].trim_ascii())
+    })
+}
+
+fn is(found: &[u8], wanted: &str) -> bool {
+    found.eq_ignore_ascii_case(wanted.as_bytes())
+}
+
+/// Whether `found` is `wanted`, its family (`text/*`) or everything.
+fn covers(found: &[u8], wanted: &str) -> bool {
+    let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
+    is(found, wanted)
+        || found == b"*/*"
+        || found
+            .strip_suffix(b"/*")
+            .is_some_and(|found| is(found, family))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_types_are_read_leniently() {
+        let check = |accept: &str, json: bool, events: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
+            let found = (accepts(&headers, &[JSON]), accepts(&headers, &[EVENTS]));
+            assert_eq!(found, (json, events), "{accept}");
+        };
+        check("application/json, text/event-stream", true, true);
+        check("Application/JSON;q=0.9 ,x", true, false);
+        check("text/*;q=1", false, true);
+        check("*/*", true, true);
+        check("text/event-streams", false, false);
+        check("", false, false);
+        assert!(accepts(&HeaderMap::new(), &[JSON, EVENTS]));
+    }
+
+    #[test]
+    fn a_body_says_what_it_is() {
+        let check = |kind: &str, expect: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_str(kind).unwrap());
+            assert_eq!(is_json(&headers), expect, "{kind}");
+        };
+        check("application/json", true);
+        check("application/json; charset=utf-8", true);
+        check("application/*", false);
+        check("text/plain", false);
+    }
+}

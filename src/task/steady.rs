@@ -1,0 +1,172 @@
+//! A future that is polled again at once when it wakes itself.
+//!
+//! Parts of one task wake each other through it: a body that is read tells its sender, which is
+//! polled by the same task. The runtime would queue the task once more and wake a second thread to
+//! take it over, which costs more than what there is left to do. Connections are wrapped in this.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+/// Polls in a row; a future that still wakes itself then waits its turn like any other.
+const POLLS_MAX: usize = 8;
+
+/// Nobody polls; a wake goes to the task.
+const RESTING: u8 = 0;
+/// Being polled; a wake is noted.
+const POLLED: u8 = 1;
+/// Being polled, and woken since that began.
+const WOKEN: u8 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Steady<F> {
+    future: Pin<Box<F>>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Bell {
+    state: AtomicU8,
+    task: Mutex<Waker>,
+}
+
+impl<F: Future> Steady<F> {
+    /// Wraps `future`.
+    pub(crate) fn new(future: F) -> Self {
+        let bell = Arc::new(Bell {
+            state: AtomicU8::new(RESTING),
+            task: Mutex::new(Waker::noop().clone()),
+        });
+        Self {
+            future: Box::pin(future),
+            waker: Waker::from(Arc::clone(&bell)),
+            bell,
+        }
+    }
+}
+
+impl<F: Future> Future for Steady<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self {
+            future,
+            bell,
+            waker,
+        } = self.get_mut();
+        bell.belongs_to(cx.waker());
+        for _ in 0..POLLS_MAX {
+            bell.state.store(POLLED, Ordering::Release);
+            let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+            if polled.is_ready() || bell.rests() {
+                return polled;
+            }
+        }
+        bell.state.store(RESTING, Ordering::Release);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Bell {
+    fn belongs_to(&self, task: &Waker) {
+        let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(task);
+    }
+
+    /// Whether nothing woke it while it was polled; from then on wakes go to the task.
+    fn rests(&self) -> bool {
+        let (from, to) = (POLLED, RESTING);
+        self.state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let note = |state| (state != RESTING).then_some(WOKEN);
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        if self.state.fetch_update(set, fetch, note).is_err() {
+            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+            task.wake_by_ref();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Wakes itself in each of its first `wakes` polls, and is ready after `polls` of them.
+    fn check(wakes: usize, polls: usize, expect: (Poll<()>, usize, usize)) {
+        let count = Arc::new(Count::default());
+        let task = Waker::from(Arc::clone(&count));
+        let mut polled = 0;
+        let mut steady = Steady::new(std::future::poll_fn(|cx| {
+            polled += 1;
+            if polled <= wakes {
+                cx.waker().wake_by_ref();
+            }
+            if polled < polls {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        }));
+        let found = Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
+        drop(steady);
+        let woken = count.0.load(Ordering::Relaxed);
+        assert_eq!((found, polled, woken), expect, "{wakes} {polls}");
+    }
+
+    #[test]
+    fn who_wakes_itself_is_polled_again_at_once() {
+        check(0, 1, (Poll::Ready(()), 1, 0));
+        check(0, 2, (Poll::Pending, 1, 0));
+        check(1, 2, (Poll::Ready(()), 2, 0));
+        check(2, 9, (Poll::Pending, 3, 0));
+        check(99, 99, (Poll::Pending, POLLS_MAX, 1));
+    }
+
+    #[test]
+    fn others_wake_the_task() {
+        let count = Arc::new(Count::default());
+        let task = Waker::from(Arc::clone(&count));
+        let mut inner = None;
+        let mut steady = Steady::new(std::future::poll_fn(|cx| {
+            inner = Some(cx.waker().clone());
+            Poll::<()>::Pending
+        }));
+        assert!(
+            Pin::new(&mut steady)
+                .poll(&mut Context::from_waker(&task))
+                .is_pending()
+        );
+        drop(steady);
+        inner.expect("it was polled").wake();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    }
+}

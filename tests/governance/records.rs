@@ -57,11 +57,7 @@ async fn a_record_says_what_happened() {
         let digest = ArgumentsDigest::of(arguments.as_bytes());
         assert_eq!(record.arguments_digest, Some(digest));
         assert!(record.arguments.is_none());
-        assert_eq!(
-            record.session_id.is_some(),
-            front != Front::Modern,
-            "{front:?}"
-        );
+        assert_eq!(record.session_id.is_some(), !front.is_modern(), "{front:?}");
         let bytes = u64::try_from(answer.result.unwrap().len()).unwrap();
         assert!(
             record.bytes_out > 0 && record.bytes_out <= bytes,

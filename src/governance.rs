@@ -355,20 +355,23 @@ impl Governance {
         mut routed: Routed,
         ticket: &mut Ticket,
     ) -> Result<Routed, Refusal> {
-        let (Some(screens), Some(params)) = (&ticket.screens, &routed.params) else {
+        let Some(screens) = ticket.screens.clone() else {
             return Ok(routed);
         };
-        let Some((direction, span)) = screen::of_request(&routed.call.method, params) else {
-            return Ok(routed);
-        };
-        let part = params.slice(span.clone());
-        let seen = screens.look(direction, &part, None).await;
-        self.put_down(&seen, ticket);
-        if !seen.blocked.is_empty() {
-            return Err(screen::refuse(seen.blocked, true));
-        }
-        if let Some(masked) = seen.redacted {
-            routed.params = Some(screen::with_part(params, span, &masked));
+        for part in screen::of_request(&routed.call.method) {
+            let Some(params) = &routed.params else { break };
+            let Some(span) = part.span(params) else {
+                continue;
+            };
+            let data = params.slice(span.clone());
+            let seen = screens.look(part.direction(), &data, None).await;
+            self.put_down(&seen, ticket);
+            if !seen.blocked.is_empty() {
+                return Err(screen::refuse(seen.blocked, true));
+            }
+            if let Some(masked) = seen.redacted {
+                routed.params = Some(screen::with_part(params, span, &masked));
+            }
         }
         Ok(routed)
     }

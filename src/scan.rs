@@ -394,7 +394,7 @@ impl Redaction<'_> {
             probe.matches(&plain(value), names).is_empty()
         };
         match schema::fit(schema, &mut current, &redacted, &mut harmless) {
-            Some(replaced) => Mended::With(self.replaced(&leaves, &redacted, &replaced)),
+            Some(replaced) => Mended::With(self.replaced(&leaves, &redacted, &replaced, &current)),
             None => Mended::Impossible,
         }
     }
@@ -418,13 +418,14 @@ impl Redaction<'_> {
         (changes, structured)
     }
 
-    /// Changes that put `replaced` in the structured content, and in its twin wherever the same
-    /// values stand.
+    /// Changes that make the structured content what was `accepted`, and put what is `replaced` in
+    /// its twin wherever the same values stand.
     fn replaced(
         &self,
         leaves: &[&Leaf],
         redacted: &[Redacted],
         replaced: &HashMap<String, Value>,
+        accepted: &Value,
     ) -> Changes {
         let replacements: HashMap<String, String> = redacted
             .iter()
@@ -435,12 +436,15 @@ impl Redaction<'_> {
             .knowing(self.known)
             .replacing(&replacements);
         let mut changes = walk::walk(self.text, Names::default(), &mut sink, 0);
-        // One value may stand at several places that need different stand-ins.
+        // One value may stand at several places that need different stand-ins, or none.
         let places: HashMap<usize, (&Leaf, &Value)> = leaves
             .iter()
             .zip(redacted)
             .filter_map(|(leaf, redacted)| {
-                Some((leaf.span.start, (*leaf, replaced.get(&redacted.pointer)?)))
+                Some((
+                    leaf.span.start,
+                    (*leaf, accepted.pointer(&redacted.pointer)?),
+                ))
             })
             .collect();
         let mut starts: Vec<&Range<usize>> = places.values().map(|(leaf, _)| &leaf.span).collect();

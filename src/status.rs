@@ -167,7 +167,7 @@ impl Status {
             let problems = catalog
                 .problems()
                 .iter()
-                .filter(|p| p.server == backend.name);
+                .filter(|p| insight == Insight::Whole && p.server == backend.name);
             ServerReport {
                 report: match insight {
                     Insight::States => backend.report().without_details(),
@@ -250,7 +250,7 @@ impl Status {
              <meta name=viewport content='width=device-width'><meta http-equiv=refresh content=5>\
              <title>Tollbridge: {status}</title><style>{STYLE}</style>\
              <h1>Tollbridge {version}</h1>\
-             <p><b class={status}>{status}</b> for {uptime} s, {sessions} sessions, {tools} tools, \
+             <p><b class={status}>{status}</b> for {uptime} s, {sessions}{tools} tools, \
              {resources} resources, {prompts} prompts listed. \
              The same as <a href='?format=json'>JSON</a>.</p>\
              <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
@@ -258,7 +258,10 @@ impl Status {
             status = overview.status,
             version = overview.version,
             uptime = overview.uptime_seconds,
-            sessions = self.proxy.sessions().len(),
+            sessions = match insight {
+                Insight::States => String::new(),
+                Insight::Whole => format!("{} sessions, ", self.proxy.sessions().len()),
+            },
             tools = overview.listed.tools,
             resources = overview.listed.resources,
             prompts = overview.listed.prompts,

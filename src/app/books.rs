@@ -13,7 +13,7 @@ use crate::{
     audit::{self, AuditError, ChainId, Indexer, Log},
     auth::{Agent, Directory},
     clock,
-    config::{Authentication, Config},
+    config::{Authentication, Budget, Config},
     control::Socket,
     governance::{self, budget::Budgets},
     store::{Store, StoreError},
@@ -52,7 +52,9 @@ impl Keeper {
     pub(super) async fn open(config: &Config) -> Result<Self, Unusable> {
         let agents = config.agents.values().cloned();
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
-        let needs_store = config.audit.enabled || config.governance.auth == Authentication::Keys;
+        let needs_store = config.audit.enabled
+            || config.governance.auth == Authentication::Keys
+            || has_budgets(config);
         let store = if needs_store {
             Some(Store::open(&config.data_dir).await?)
         } else {
@@ -60,13 +62,16 @@ impl Keeper {
         };
         let log_dir = config.data_dir.join("audit");
         let audit = Arc::new(Log::open(&log_dir, config.audit)?);
-        let budgets = match (&store, audit.chain()) {
-            (Some(store), Some(chain)) => {
+        let budgets = match &store {
+            Some(store) => {
+                // Without an audit nobody can tell what a process that died had spent of its
+                // leases: they count as spent.
+                let chain = audit.chain().unwrap_or_else(ChainId::begin);
                 let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
                 reconcile(&budgets, store, log_dir, chain).await?;
                 Some(Arc::new(budgets))
             }
-            (Some(_) | None, Some(_) | None) => None,
+            None => None,
         };
         let keeper = Self {
             books: governance::Books {
@@ -205,6 +210,20 @@ impl Keeper {
             store.close().await;
         }
     }
+}
+
+/// Whether anybody's spending is limited.
+fn has_budgets(config: &Config) -> bool {
+    let agents = config.agents.values().map(|agent| &agent.terms);
+    let profiles = config.profiles.values().map(|profile| &profile.terms);
+    let mut terms = agents
+        .chain(profiles)
+        .chain(std::iter::once(&config.governance.terms));
+    let is_limited =
+        |budget: &Option<Vec<Budget>>| budget.as_ref().is_some_and(|it| !it.is_empty());
+    terms.any(|terms| is_limited(&terms.budget))
+        || config.governance.teams.values().any(|it| !it.is_empty())
+        || config.servers.values().any(|it| !it.budget.is_empty())
 }
 
 /// Ends the chains of dead processes and frees what these had leased but not spent.

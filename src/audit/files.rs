@@ -24,6 +24,11 @@ use super::AuditError;
 pub struct ChainId(Uuid);
 
 impl ChainId {
+    /// A new id that no chain has had.
+    pub fn begin() -> Self {
+        Self(Uuid::now_v7())
+    }
+
     /// When the chain was begun, to the millisecond; the epoch when the id does not say.
     pub fn began(self) -> Timestamp {
         let since_epoch = self.0.get_timestamp().map(|time| time.to_unix());
@@ -70,7 +75,7 @@ impl Owned {
     /// A chain that is nobody else's.
     pub(super) fn begin(directory: &Path) -> io::Result<(ChainId, Self)> {
         for _ in 0..TRIES_MAX {
-            let chain = ChainId(Uuid::now_v7());
+            let chain = ChainId::begin();
             if let Some(owned) = Self::take(directory, chain)? {
                 return Ok((chain, owned));
             }

@@ -166,16 +166,42 @@ impl Seen {
     }
 }
 
-/// What is looked at in the params of a request, and in which direction it counts.
-pub(super) fn of_request(
-    method: &Method,
-    params: &Raw,
-) -> Option<(Direction, std::ops::Range<usize>)> {
+/// What is looked at in a request, and in which direction it counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Part {
+    /// This member of the params.
+    Member(Direction, &'static str),
+    /// All of the params.
+    Whole(Direction),
+}
+
+impl Part {
+    pub(super) fn direction(self) -> Direction {
+        match self {
+            Self::Member(direction, _) | Self::Whole(direction) => direction,
+        }
+    }
+
+    /// Where it stands in `params`; nowhere when they have no such member.
+    pub(super) fn span(self, params: &Raw) -> Option<std::ops::Range<usize>> {
+        match self {
+            Self::Member(_, member) => params.member(member),
+            Self::Whole(_) => Some(0..params.as_bytes().len()),
+        }
+    }
+}
+
+/// What is looked at in requests of `method`.
+pub(super) fn of_request(method: &Method) -> &'static [Part] {
     match method {
-        Method::ToolsCall => Some((Direction::Arguments, params.member("arguments")?)),
-        Method::PromptsGet => Some((Direction::Prompts, params.member("arguments")?)),
-        Method::Complete => Some((Direction::Prompts, params.member("argument")?)),
-        Method::Other(_) => Some((Direction::Arguments, 0..params.as_bytes().len())),
+        Method::ToolsCall => &[Part::Member(Direction::Arguments, "arguments")],
+        Method::PromptsGet => &[Part::Member(Direction::Prompts, "arguments")],
+        // What was completed before is in the context.
+        Method::Complete => &[
+            Part::Member(Direction::Prompts, "argument"),
+            Part::Member(Direction::Prompts, "context"),
+        ],
+        Method::Other(_) => &[Part::Whole(Direction::Arguments)],
         Method::Discover
         | Method::Initialize
         | Method::Listen
@@ -187,7 +213,7 @@ pub(super) fn of_request(
         | Method::ResourcesUnsubscribe
         | Method::SetLevel
         | Method::TemplatesList
-        | Method::ToolsList => None,
+        | Method::ToolsList => &[],
     }
 }
 

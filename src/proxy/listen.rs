@@ -205,11 +205,18 @@ impl Proxy {
         }
         if let (Scope::Server(server), Some(tasks)) = (&call.scope, wish.get("taskIds"))
             && self.listens(server)
+            && self.may_watch_tasks(call, server)
         {
             honoured.tasks = Some(tasks.clone());
             honoured.by_server.entry(server.clone()).or_default();
         }
         honoured
+    }
+
+    /// Whether the client of `call` may hear of tasks of `server`: who may get one may.
+    fn may_watch_tasks(&self, call: &Call, server: &ServerName) -> bool {
+        let sight = self.governance.sight(&call.client.agent, &call.scope);
+        sight.shows_method(server, "tasks/get")
     }
 
     fn listens(&self, server: &ServerName) -> bool {

@@ -33,7 +33,10 @@ use tokio::{
 };
 
 use crate::{
-    backend::client::{Connector, POOL_IDLE, explain},
+    backend::{
+        Failure,
+        client::{Connector, POOL_IDLE, explain},
+    },
     lock::lock,
     task::Tasks,
 };
@@ -94,16 +97,19 @@ impl Pool {
     /// meets a closed connection before anything was sent goes on the next.
     ///
     /// # Errors
-    /// The innermost cause, in words.
+    /// [`Failure::Lost`] once it may have been sent, which the server may have acted on.
     pub(super) async fn request(
         self: &Arc<Self>,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Driven>, String> {
+    ) -> Result<Response<Driven>, Failure> {
         request.uri_mut().clone_from(&self.target);
         loop {
             let (mut line, is_used) = match self.take() {
                 Some(line) => (line, true),
-                None => (Box::pin(self.connect()).await?, false),
+                None => {
+                    let opened = Box::pin(self.connect()).await;
+                    (opened.map_err(|reason| Failure::Connect { reason })?, false)
+                }
             };
             let mut error = match line.ask(request).await {
                 Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
@@ -111,7 +117,14 @@ impl Pool {
             };
             request = match error.take_message() {
                 Some(unsent) if is_used => unsent,
-                Some(_) | None => return Err(explain(error.error())),
+                Some(_) => {
+                    let reason = explain(error.error());
+                    return Err(Failure::Connect { reason });
+                }
+                None => {
+                    let reason = explain(error.error());
+                    return Err(Failure::Lost { reason });
+                }
             };
         }
     }

@@ -53,18 +53,26 @@ impl Way {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Answer>, Failure> {
-        let answered = match self {
-            Self::Plain(pool) => pool
-                .request(request)
-                .await
-                .map(|response| response.map(Answer::Plain)),
-            Self::Secure(client) => client
-                .request(request)
-                .await
-                .map(|response| response.map(Answer::Secure))
-                .map_err(|error| client::explain(&error)),
-        };
-        answered.map_err(|reason| Failure::Connect { reason })
+        match self {
+            Self::Plain(pool) => {
+                let response = pool.request(request).await?;
+                Ok(response.map(Answer::Plain))
+            }
+            Self::Secure(client) => match client.request(request).await {
+                Ok(response) => Ok(response.map(Answer::Secure)),
+                Err(error) => Err(failure(&error)),
+            },
+        }
+    }
+}
+
+/// Once there is a connection, the server may have acted on what went into it.
+fn failure(error: &hyper_util::client::legacy::Error) -> Failure {
+    let reason = client::explain(error);
+    if error.is_connect() {
+        Failure::Connect { reason }
+    } else {
+        Failure::Lost { reason }
     }
 }
 

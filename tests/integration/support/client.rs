@@ -53,6 +53,13 @@ impl Front {
     }
 }
 
+/// An agent as its client presents itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) key: &'a str,
+}
+
 /// A client past its handshake.
 pub(crate) struct Client {
     pub(crate) front: Front,
@@ -95,12 +102,16 @@ impl Client {
         front: Front,
         path: &str,
         capabilities: &str,
+        who: Option<Who<'_>>,
     ) -> Self {
         let (put, inbox) = mpsc::channel(4096);
         let mut client = Self {
             front,
             path: path.to_owned(),
-            http: gateway.http(),
+            http: match who {
+                Some(who) => gateway.http().with_key(who.key),
+                None => gateway.http(),
+            },
             capabilities: capabilities.to_owned(),
             session: None,
             endpoint: None,
@@ -113,7 +124,7 @@ impl Client {
         match front {
             Front::Modern => {}
             Front::Sse => client.open_sse().await,
-            Front::Stdio | Front::StdioModern => client.open_stdio(gateway),
+            Front::Stdio | Front::StdioModern => client.open_stdio(gateway, who),
             Front::Streamable => client.initialize_session().await,
         }
         if matches!(front, Front::Sse | Front::Stdio) {
@@ -154,8 +165,13 @@ impl Client {
         self.follow(events);
     }
 
-    fn open_stdio(&mut self, gateway: &Gateway) {
+    fn open_stdio(&mut self, gateway: &Gateway, who: Option<Who<'_>>) {
         let core = gateway.running.core();
+        let directory = core.proxy.governance().directory();
+        let agent = match who {
+            Some(who) => directory.named(who.name).unwrap(),
+            None => Arc::new(Agent::anonymous()),
+        };
         let part = self.path.strip_prefix("/mcp/").unwrap_or_default();
         let scope = match part.split_once('/') {
             Some(("servers", server)) => Scope::Server(ServerName::parse(server).unwrap()),
@@ -164,7 +180,7 @@ impl Client {
         };
         let edge = Edge::new(
             Arc::clone(&core.proxy),
-            Arc::new(Agent::anonymous()),
+            agent,
             scope,
             &gateway.config,
             core.tasks(),

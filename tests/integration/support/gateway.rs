@@ -12,7 +12,7 @@ use tollbridge::{
 
 use super::{
     backend::Backend,
-    client::{Client, Front},
+    client::{Client, Front, Who},
     http::Http,
     wire::{PATIENCE, soon, value},
 };
@@ -226,7 +226,12 @@ impl Gateway {
 
     /// A client on the route `path`, past its handshake, that declares `capabilities`.
     pub(crate) async fn client(&self, front: Front, path: &str, capabilities: &str) -> Client {
-        Client::open(self, front, path, capabilities).await
+        Client::open(self, front, path, capabilities, None).await
+    }
+
+    /// Like [`Gateway::client`], of an agent that has shown its key.
+    pub(crate) async fn client_of(&self, who: Who<'_>, front: Front, path: &str) -> Client {
+        Client::open(self, front, path, "{}", Some(who)).await
     }
 
     pub(crate) async fn stop(self) {

@@ -26,6 +26,8 @@ pub(crate) const JSON: [(&str, &str); 2] = [
 pub(crate) struct Http {
     client: Client<HttpConnector, Full<Bytes>>,
     addr: SocketAddr,
+    /// Sent with every request.
+    key: Option<String>,
 }
 
 impl Http {
@@ -33,7 +35,14 @@ impl Http {
         Self {
             client: Client::builder(TokioExecutor::new()).build_http(),
             addr,
+            key: None,
         }
+    }
+
+    /// The same, with an API key in every request.
+    pub(crate) fn with_key(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
     }
 
     /// Sends a request as it is.
@@ -50,6 +59,9 @@ impl Http {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
         let request = request.body(Full::new(body.into())).unwrap();
         let response = soon(
             &format!("{verb} {path} is answered"),
@@ -62,6 +74,18 @@ impl Http {
     /// Posts a message.
     pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Answer {
         self.send("POST", path, &JSON, body).await
+    }
+
+    /// Posts a message to a gateway that may be gone before it has answered.
+    pub(crate) async fn try_post(&self, path: &str, body: impl Into<Bytes>) -> Option<String> {
+        let mut request = Request::post(format!("http://{}{path}", self.addr));
+        for (name, value) in JSON {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        let response = soon("the gateway answers or ends", self.client.request(request)).await;
+        let body = soon("the body ends", response.ok()?.into_body().collect()).await;
+        String::from_utf8(body.ok()?.to_bytes().to_vec()).ok()
     }
 
     /// Posts a message with further headers.

@@ -1,0 +1,128 @@
+//! The list of all keys that govern, each with the test that shows its effect.
+
+use std::collections::BTreeSet;
+
+use crate::{budgets, governing::GOVERNING, identity, records, refusals, rules, scans};
+
+/// What an agent, a profile and the default may say, each with its test at every level.
+const TERMS: &[(&str, fn())] = &[
+    ("args", rules::conditions_of_arguments),
+    ("args.action", rules::conditions_of_arguments),
+    ("args.at", rules::conditions_of_arguments),
+    ("args.equals", rules::conditions_of_arguments),
+    ("args.matches", rules::conditions_of_arguments),
+    ("args.max", rules::conditions_of_arguments),
+    ("args.min", rules::conditions_of_arguments),
+    ("args.name", rules::conditions_of_arguments),
+    ("args.observe", rules::tools_of_a_rule_and_its_observation),
+    ("args.one_of", rules::conditions_of_arguments),
+    ("args.tools", rules::tools_of_a_rule_and_its_observation),
+    ("observe", rules::observe),
+    ("policy.deny", rules::policies),
+    ("policy.methods", rules::policies),
+    ("policy.mode", rules::policies),
+    ("policy.prompts", rules::policies),
+    ("policy.resources", rules::policies),
+    ("policy.tools", rules::policies),
+    ("tool_rate.burst", rules::tool_rate),
+    ("tool_rate.calls", rules::tool_rate),
+    ("tool_rate.per", rules::tool_rate),
+];
+
+/// What a server may say too.
+const SHARED: &[(&str, fn())] = &[
+    ("budget", budgets::a_budget_of_any_level_holds),
+    ("budget.limit", budgets::a_budget_of_any_level_holds),
+    ("budget.window", budgets::a_window_of_any_level_is_named),
+    ("rate.burst", rules::rate_burst),
+    ("rate.calls", rules::rate_calls),
+    ("rate.per", rules::rate_per),
+    ("scan.allow", scans::allow),
+    ("scan.arguments.*", scans::arguments),
+    ("scan.base64", scans::base64),
+    ("scan.countries", scans::countries),
+    ("scan.custom.*", scans::custom),
+    ("scan.dictionaries.*", scans::dictionaries),
+    ("scan.mask", scans::mask),
+    ("scan.notifications.*", scans::notifications),
+    ("scan.prompts.*", scans::prompts),
+    ("scan.resources.*", scans::resources),
+    ("scan.results.*", scans::results),
+];
+
+/// All others.
+const OTHERS: &[(&str, fn())] = &[
+    ("agents.*.admin", identity::only_admins_see_everything),
+    (
+        "agents.*.enabled",
+        identity::a_disabled_agent_may_do_nothing,
+    ),
+    ("agents.*.id", identity::records_name_the_agent),
+    ("agents.*.keys", identity::an_agent_may_have_several_keys),
+    (
+        "agents.*.profiles",
+        identity::an_agent_uses_its_profiles_only,
+    ),
+    ("agents.*.team", identity::records_name_the_agent),
+    ("audit.arguments", records::arguments),
+    ("audit.durability", records::durability),
+    ("audit.enabled", records::enabled),
+    ("audit.retention", records::retention),
+    (
+        "governance.auth",
+        identity::without_keys_everybody_is_the_anonymous_agent,
+    ),
+    (
+        "governance.charge_errors",
+        budgets::a_call_costs_once_it_may_have_reached_its_server,
+    ),
+    (
+        "governance.error_codes",
+        refusals::portable_codes_are_outside_the_reserved_block,
+    ),
+    (
+        "governance.errors",
+        refusals::refusals_can_be_results_that_a_model_reads,
+    ),
+    ("governance.price", rules::prices),
+    ("governance.teams.*.budget", budgets::every_budget_holds),
+    (
+        "governance.teams.*.budget.limit",
+        budgets::every_budget_holds,
+    ),
+    (
+        "governance.teams.*.budget.window",
+        budgets::a_window_of_any_level_is_named,
+    ),
+    ("profiles.*.describe.*", rules::views_of_profiles),
+    ("profiles.*.prompts", rules::views_of_profiles),
+    ("profiles.*.rename.*", rules::views_of_profiles),
+    ("profiles.*.resources", rules::views_of_profiles),
+    ("profiles.*.tags", rules::views_of_profiles),
+    ("profiles.*.tools", rules::views_of_profiles),
+    ("servers.*.price", rules::prices),
+    ("servers.*.tools.price.*", rules::prices),
+];
+
+/// Every key that `tests/settings` leaves to these tests has one, and there is none for another.
+#[test]
+fn every_key_has_a_test() {
+    let mut tested = BTreeSet::new();
+    let mut add = |key: String| assert!(tested.insert(key.clone()), "{key} is there twice");
+    for level in ["agents.*", "governance", "profiles.*"] {
+        for (key, _) in TERMS.iter().chain(SHARED) {
+            add(format!("{level}.{key}"));
+        }
+    }
+    for (key, _) in SHARED {
+        add(format!("servers.*.{key}"));
+    }
+    for (key, _) in OTHERS {
+        add((*key).to_owned());
+    }
+    let listed: BTreeSet<String> = GOVERNING.iter().map(|key| (*key).to_owned()).collect();
+    let missing: Vec<_> = listed.difference(&tested).collect();
+    let gone: Vec<_> = tested.difference(&listed).collect();
+    assert!(missing.is_empty(), "keys without a test: {missing:#?}");
+    assert!(gone.is_empty(), "tests of keys that are gone: {gone:#?}");
+}

@@ -1,0 +1,342 @@
+//! No route, method, name or transport leads around what an agent may not use, and no list shows it.
+
+use serde_json::json;
+
+use crate::{
+    harness::{ANN, BOB, Server, Stage},
+    support::{Client, Era, Front, Transport, wire::request},
+};
+
+const ROUTES: [&str; 3] = ["/mcp", "/mcp/servers/x", "/mcp/profiles/p"];
+
+/// Requests that would reach the server of this route, each with params in the names of the route.
+fn requests(path: &str, front: Front) -> Vec<(&'static str, String)> {
+    let merged = path != "/mcp/servers/x";
+    let name = |original: &str| {
+        if merged {
+            format!("mcp_x_{original}")
+        } else {
+            original.to_owned()
+        }
+    };
+    let uri = |original: &str| {
+        if merged {
+            format!("x+{original}")
+        } else {
+            original.to_owned()
+        }
+    };
+    let mut requests = vec![
+        ("tools/call", format!(r#""name":"{}""#, name("echo"))),
+        (
+            "tools/call",
+            format!(r#""name":"{}","arguments":{{}}"#, name("other")),
+        ),
+        ("prompts/get", format!(r#""name":"{}""#, name("greet"))),
+        (
+            "resources/read",
+            format!(r#""uri":"{}""#, uri("file:///a.txt")),
+        ),
+        (
+            "resources/read",
+            format!(r#""uri":"{}""#, uri("file:///b.txt")),
+        ),
+        ("resources/read", r#""uri":"file:///a.txt""#.to_owned()),
+        (
+            "completion/complete",
+            format!(
+                r#""ref":{{"type":"ref/prompt","name":"{}"}},"argument":{{"name":"who","value":"a"}}"#,
+                name("greet")
+            ),
+        ),
+        (
+            "completion/complete",
+            format!(
+                r#""ref":{{"type":"ref/resource","uri":"{}"}},"argument":{{"name":"path","value":"a"}}"#,
+                uri("file:///{path}")
+            ),
+        ),
+    ];
+    if !front.is_modern() {
+        for method in ["resources/subscribe", "resources/unsubscribe"] {
+            requests.push((method, format!(r#""uri":"{}""#, uri("file:///a.txt"))));
+        }
+    }
+    if !merged {
+        requests.push(("acme/do", r#""a":1"#.to_owned()));
+        for method in ["tasks/list", "tasks/get", "tasks/result", "tasks/cancel"] {
+            requests.push((method, r#""taskId":"1""#.to_owned()));
+        }
+    }
+    requests
+}
+
+/// Asks everything; the codes of the answers, 0 for results.
+async fn ask_everything(client: &Client) -> Vec<(String, i64)> {
+    let mut codes = Vec::new();
+    for (at, (method, params)) in requests(&client.path, client.front).into_iter().enumerate() {
+        let id = (at + 1).to_string();
+        client.ask(&id, method, &params).await;
+        let answer = client.answer(&id).await;
+        let code = answer.error.as_ref().map_or(0, |_| answer.code());
+        codes.push((format!("{method} {params}"), code));
+    }
+    codes
+}
+
+async fn lists(client: &Client) -> Vec<(&'static str, usize)> {
+    let mut lists = Vec::new();
+    for kind in ["tools", "resources", "prompts"] {
+        lists.push((kind, client.list(kind).await.len()));
+    }
+    client.ask("99", "resources/templates/list", "").await;
+    let templates = client.answer("99").await.value();
+    lists.push((
+        "templates",
+        templates["resourceTemplates"].as_array().unwrap().len(),
+    ));
+    lists
+}
+
+/// Both agents on one gateway: what one may do, the other may not.
+#[tokio::test]
+async fn every_route_refuses_what_is_not_allowed() {
+    let settings = "[agents.ann]\npolicy = { mode = \"none\" }\n[agents.bob]\n[profiles.p]\n\
+                    [governance]\nprice = \"0\"\n";
+    for (transport, era) in [
+        (Transport::Http, Era::Legacy),
+        (Transport::Http, Era::Modern),
+        (Transport::Stdio, Era::Legacy),
+    ] {
+        let stage = Stage::with(Server::over(transport, era).await, settings, "").await;
+        for front in Front::ALL {
+            for path in ROUTES {
+                let client = stage.gateway.client_of(ANN, front, path).await;
+                for (asked, code) in ask_everything(&client).await {
+                    // On merged routes a URI without its prefix may be nobody's.
+                    assert_eq!(code, -32003, "{era:?} {front:?} {path} {asked}");
+                }
+                let empty = lists(&client).await;
+                assert!(empty.iter().all(|(_, length)| *length == 0), "{empty:?}");
+                let seen = stage.server.seen();
+                assert!(seen.is_empty(), "{front:?} {path}: {seen:?}");
+            }
+        }
+        let mut reached = 0;
+        for front in Front::ALL {
+            for path in ROUTES {
+                let client = stage.gateway.client_of(BOB, front, path).await;
+                let codes = ask_everything(&client).await;
+                reached += codes.iter().filter(|(_, code)| *code == 0).count();
+                let full = lists(&client).await;
+                let expect = [
+                    ("tools", 2),
+                    ("resources", 1),
+                    ("prompts", 1),
+                    ("templates", 1),
+                ];
+                assert_eq!(full, expect, "{front:?} {path}");
+            }
+        }
+        assert!(reached > 100, "{reached}: others may");
+        stage.stop().await;
+    }
+}
+
+/// An entry of a policy means the item under each of its names, on each route.
+#[tokio::test]
+async fn a_name_is_denied_on_every_route() {
+    for entry in ["mcp_x_echo", "x/echo", "mcp_*_echo", "*/echo", "{x,y}/ech?"] {
+        let settings = format!(
+            "[profiles.p]\n[profiles.r]\nrename = {{ mcp_x_echo = \"renamed\" }}\n\
+             [governance]\npolicy = {{ mode = \"all\", deny = [\"{entry}\"] }}\n"
+        );
+        let mut stage = Stage::new(&settings, "").await;
+        for (path, name, other) in [
+            ("/mcp", "mcp_x_echo", "mcp_x_other"),
+            ("/mcp/servers/x", "echo", "other"),
+            ("/mcp/profiles/p", "mcp_x_echo", "mcp_x_other"),
+            ("/mcp/profiles/r", "renamed", "mcp_x_other"),
+        ] {
+            stage.path = path;
+            let refused = stage.call_tool(name, "{}").await;
+            assert_eq!(refused.code(), -32003, "{entry} {path}");
+            stage.call_tool(other, "{}").await.value();
+            let client = stage.client(Front::Streamable).await;
+            let listed = client.list("tools").await;
+            assert_eq!(listed.len(), 1, "{entry} {path}");
+            assert_eq!(listed[0]["name"], other);
+        }
+        assert_eq!(stage.server.seen().len(), 4);
+        stage.stop().await;
+    }
+}
+
+/// A resource is denied however its URI is written.
+#[tokio::test]
+async fn a_resource_is_denied_by_every_spelling() {
+    for entry in ["x+file:///a.txt", "x/file:///a.txt", "x+file:///*.txt"] {
+        let settings = format!(
+            "[profiles.p]\n[governance]\npolicy = {{ mode = \"all\", deny = [\"{entry}\"] }}\n"
+        );
+        let mut stage = Stage::new(&settings, "").await;
+        for (path, uri) in [
+            ("/mcp", "x+file:///a.txt"),
+            ("/mcp", "file:///a.txt"),
+            ("/mcp/servers/x", "file:///a.txt"),
+            ("/mcp/profiles/p", "x+file:///a.txt"),
+            ("/mcp/profiles/p", "file:///a.txt"),
+        ] {
+            stage.path = path;
+            let read = stage
+                .ask("resources/read", &format!(r#"{{"uri":"{uri}"}}"#))
+                .await;
+            assert_eq!(read.code(), -32003, "{entry} {path} {uri}");
+        }
+        assert!(stage.server.seen().is_empty());
+        stage.stop().await;
+    }
+}
+
+/// A modern client hears of no resource, and of no task, that it may not use.
+#[tokio::test]
+async fn a_listen_stream_tells_nothing_that_is_denied() {
+    let settings = "[agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"*\"] }\n[agents.bob]\n\
+                    [profiles.p]\n[governance]\nprice = \"0\"\n";
+    let server = Server::over(Transport::Http, Era::Modern).await;
+    let stage = Stage::with(server, settings, "").await;
+    for (front, path) in [
+        (Front::Modern, "/mcp"),
+        (Front::Modern, "/mcp/servers/x"),
+        (Front::Modern, "/mcp/profiles/p"),
+        (Front::StdioModern, "/mcp/servers/x"),
+    ] {
+        let uri = if path == "/mcp/servers/x" {
+            "file:///a.txt"
+        } else {
+            "x+file:///a.txt"
+        };
+        let wish = format!(
+            r#""notifications":{{"toolsListChanged":true,"resourceSubscriptions":["{uri}"],"taskIds":["t"]}}"#
+        );
+        let ann = stage.gateway.client_of(ANN, front, path).await;
+        ann.ask("1", "subscriptions/listen", &wish).await;
+        let ack = ann.must("notifications/subscriptions/acknowledged").await;
+        let honoured = crate::support::value(&ack.param(&["notifications"]).unwrap());
+        assert_eq!(
+            honoured,
+            json!({ "toolsListChanged": true }),
+            "{front:?} {path}"
+        );
+        assert!(stage.server.listened().is_empty(), "{front:?} {path}");
+    }
+    let bob = stage.gateway.client_of(BOB, Front::Modern, "/mcp").await;
+    let wish = r#""notifications":{"resourceSubscriptions":["x+file:///a.txt"]}"#;
+    bob.ask("1", "subscriptions/listen", wish).await;
+    bob.must("notifications/subscriptions/acknowledged").await;
+    let stream = stage.server.backend.listen("file:///a.txt").await;
+    let update = stream.tagged(r#""uri":"file:///a.txt","#);
+    stream
+        .tell("notifications/resources/updated", &update)
+        .await;
+    let told = bob.must("notifications/resources/updated").await;
+    assert_eq!(
+        told.param(&["uri"]).as_deref(),
+        Some(r#""x+file:///a.txt""#)
+    );
+    stage.stop().await;
+}
+
+/// Only who sees a change is told of one.
+#[tokio::test]
+async fn a_change_is_told_to_those_who_see_it() {
+    let settings = "[agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"x/echo\"] }\n[agents.bob]\n\
+                    [governance]\nprice = \"0\"\n";
+    let stage = Stage::new(settings, "").await;
+    let backend = &stage.server.backend;
+    for front in Front::LEGACY {
+        let ann = stage.gateway.client_of(ANN, front, "/mcp").await;
+        let bob = stage.gateway.client_of(BOB, front, "/mcp").await;
+        ann.listen().await;
+        bob.listen().await;
+        ann.is_quiet().await;
+        bob.is_quiet().await;
+        let tools = |echo: &str, other: &str| {
+            format!(
+                r#"[{{"name":"echo","description":"{echo}","inputSchema":{{"type":"object"}}}},{{"name":"other","description":"{other}","inputSchema":{{"type":"object"}}}}]"#
+            )
+        };
+        let changed = "notifications/tools/list_changed";
+        backend.set_list("tools/list", tools("1", &format!("{front:?}")));
+        // The first list of this round may change both.
+        backend.list_changed("tools").await;
+        bob.must(changed).await;
+        while ann.pending().await.is_some() {}
+        backend.set_list("tools/list", tools("1", "hidden"));
+        backend.list_changed("tools").await;
+        bob.must(changed).await;
+        ann.is_quiet().await;
+        backend.set_list("tools/list", tools(&format!("{front:?}"), "hidden"));
+        backend.list_changed("tools").await;
+        ann.must(changed).await;
+        bob.must(changed).await;
+    }
+    stage.stop().await;
+}
+
+/// What may be listed may be called, and the other way round, whatever the policy.
+#[tokio::test]
+async fn what_is_listed_may_be_called() {
+    for policy in [
+        r#"{ mode = "all" }"#,
+        r#"{ mode = "none" }"#,
+        r#"{ mode = "allowlist", tools = ["x/echo"] }"#,
+        r#"{ mode = "denylist", tools = ["mcp_x_echo"] }"#,
+        r#"{ mode = "all", deny = ["*/other"] }"#,
+    ] {
+        let settings = format!("[governance]\nprice = \"0\"\npolicy = {policy}\n");
+        let stage = Stage::new(&settings, "").await;
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            let listed = client.list("tools").await;
+            for name in ["mcp_x_echo", "mcp_x_other"] {
+                let is_listed = listed.iter().any(|tool| tool["name"] == name);
+                client
+                    .ask("1", "tools/call", &format!(r#""name":"{name}""#))
+                    .await;
+                let answer = client.answer("1").await;
+                assert_eq!(
+                    answer.error.is_none(),
+                    is_listed,
+                    "{policy} {front:?} {name}"
+                );
+            }
+        }
+        stage.stop().await;
+    }
+}
+
+/// A batch of old clients is no way around either.
+#[tokio::test]
+async fn each_call_of_a_batch_is_governed() {
+    let settings =
+        "[governance]\nprice = \"0\"\npolicy = { mode = \"allowlist\", tools = [\"x/other\"] }\n";
+    let stage = Stage::new(settings, "").await;
+    let http = stage.http();
+    let initialize = request(
+        "0",
+        "initialize",
+        r#"{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"old","version":"1"}}"#,
+    );
+    let answer = http.post("/mcp", initialize).await;
+    let session = answer.header("mcp-session-id").unwrap().to_owned();
+    let call = |id: &str, tool: &str| request(id, "tools/call", &format!(r#"{{"name":"{tool}"}}"#));
+    let batch = format!("[{},{}]", call("1", "mcp_x_echo"), call("2", "mcp_x_other"));
+    let headers = [("mcp-session-id", session.as_str())];
+    let answer = http.post_with("/mcp", &headers, batch).await.text().await;
+    assert!(answer.contains("UNAUTHORIZED"), "{answer}");
+    assert!(answer.contains("fine"), "{answer}");
+    assert_eq!(stage.server.seen().len(), 1);
+    assert_eq!(stage.records().len(), 2);
+    stage.stop().await;
+}

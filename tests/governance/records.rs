@@ -1,0 +1,288 @@
+//! The audit: what it keeps, for how long, and that nothing is called that cannot be recorded.
+
+use std::{fs, path::Path, process::Stdio, sync::Arc};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
+use tollbridge::{
+    audit::{self, ArgumentsDigest, Decision},
+    clock,
+    store::Store,
+};
+
+use crate::{
+    binary::Place,
+    harness::{Server, Stage, call_over, code_of, records},
+    support::{
+        Front, TestGateway,
+        http::Http,
+        soon,
+        wire::{Envelope, request},
+    },
+};
+
+/// Names of the segments in an audit directory.
+fn segments(data_dir: &Path) -> Vec<String> {
+    let Ok(files) = fs::read_dir(data_dir.join("audit")) else {
+        return Vec::new();
+    };
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| !name.ends_with(".lock")).collect()
+}
+
+/// What everybody sees of a call is what its one record says.
+#[tokio::test]
+async fn a_record_says_what_happened() {
+    let stage = Stage::new("[governance]\nprice = \"0.01\"\n", "").await;
+    for (at, front) in Front::ALL.into_iter().enumerate() {
+        let client = stage.client(front).await;
+        let arguments = r#"{"a": 1e3}"#;
+        let answer = call_over(&client, "1", "mcp_x_echo", arguments).await;
+        let all = stage.records();
+        assert_eq!(all.len(), at + 1);
+        let record = all.last().unwrap();
+        assert_eq!(record.decision, Decision::Allowed);
+        assert_eq!(
+            (record.code.as_deref(), record.rule.as_deref()),
+            (None, None)
+        );
+        assert_eq!(record.method, "tools/call");
+        assert_eq!(record.tool.as_deref(), Some("echo"));
+        assert_eq!(record.exposed.as_deref(), Some("mcp_x_echo"));
+        assert_eq!(record.server.as_deref(), Some("x"));
+        assert_eq!(record.server_revision.as_deref(), Some("2025-11-25"));
+        assert_eq!(record.price.get(), 10_000);
+        let digest = ArgumentsDigest::of(arguments.as_bytes());
+        assert_eq!(record.arguments_digest, Some(digest));
+        assert!(record.arguments.is_none());
+        assert_eq!(record.session_id.is_some(), !front.is_modern(), "{front:?}");
+        let bytes = u64::try_from(answer.result.unwrap().len()).unwrap();
+        assert!(
+            record.bytes_out > 0 && record.bytes_out <= bytes,
+            "{record:?}"
+        );
+    }
+    let data_dir = stage.gateway.config.data_dir.clone();
+    let report = audit::verify(&data_dir.join("audit")).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    stage.stop().await;
+}
+
+/// Arguments are kept when that is wanted, and never with what identifies somebody.
+#[tokio::test]
+pub(crate) async fn arguments() {
+    for (wanted, expect) in [(false, None), (true, Some(r#"{"to":"[EMAIL]","n":1e3}"#))] {
+        let settings = format!("[audit]\narguments = {wanted}\n");
+        let stage = Stage::new(&settings, "").await;
+        let sent = r#"{"to":"ann.lee@example.org","n":1e3}"#;
+        stage.must(sent).await;
+        let kept = stage.last().arguments.map(|kept| kept.get().to_owned());
+        assert_eq!(kept.as_deref(), expect);
+        assert_eq!(
+            stage.last().arguments_digest,
+            Some(ArgumentsDigest::of(sent.as_bytes()))
+        );
+        let data_dir = stage.gateway.config.data_dir.clone();
+        for name in segments(&data_dir) {
+            let text = fs::read_to_string(data_dir.join("audit").join(name)).unwrap();
+            assert!(!text.contains("ann.lee"), "{text}");
+        }
+        stage.stop().await;
+    }
+}
+
+/// Without an audit nothing is written, and budgets hold still.
+#[tokio::test]
+pub(crate) async fn enabled() {
+    for enabled in [true, false] {
+        let settings = format!(
+            "[audit]\nenabled = {enabled}\n[governance]\nprice = \"0.01\"\nbudget = {{ limit = \"0.02\" }}\n"
+        );
+        let stage = Stage::new(&settings, "").await;
+        stage.must("{}").await;
+        stage.must("{}").await;
+        assert_eq!(stage.must_not("{}").await, "BUDGET_EXCEEDED", "{enabled}");
+        let data_dir = stage.gateway.config.data_dir.clone();
+        assert_eq!(!segments(&data_dir).is_empty(), enabled);
+        assert_eq!(stage.records().len(), if enabled { 3 } else { 0 });
+        stage.stop().await;
+    }
+}
+
+/// Old records go with time, unless they are kept for ever.
+#[tokio::test]
+pub(crate) async fn retention() {
+    for (retention, is_kept) in [("1h", false), ("90d", true), ("0s", true)] {
+        let data = tempfile::tempdir().unwrap();
+        let settings = format!(
+            "data_dir = '{}'\n[audit]\nretention = \"{retention}\"\n",
+            data.path().display()
+        );
+        let first = Stage::new(&settings, "").await;
+        first.must("{}").await;
+        first.stop().await;
+        let second = Stage::new(&settings, "").await;
+        second.must("{}").await;
+        let later = clock::now() + jiff::SignedDuration::from_hours(2);
+        let audit = Arc::clone(second.gateway.running.core().proxy.governance().audit());
+        audit.retire(later).unwrap();
+        let kept = records(data.path()).len();
+        assert_eq!(kept, if is_kept { 2 } else { 1 }, "{retention}");
+        let report = audit::verify(&data.path().join("audit")).unwrap();
+        assert!(report.is_whole(), "{report:?}");
+        second.stop().await;
+    }
+}
+
+/// With either durability many calls at once are each recorded before their answers leave.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+pub(crate) async fn durability() {
+    for durability in ["process", "disk"] {
+        let settings = format!("[audit]\ndurability = \"{durability}\"\n");
+        let stage = Stage::new(&settings, "").await;
+        let calls: Vec<_> = (0..50).map(|_| stage.must("{}")).collect();
+        futures_util::future::join_all(calls).await;
+        assert_eq!(stage.records().len(), 50, "{durability}");
+        stage.stop().await;
+    }
+}
+
+/// A file where the directory should be: there is no start, and the reason can be acted upon.
+#[tokio::test]
+async fn an_unusable_directory_refuses_the_start() {
+    let place =
+        Place::new("listen = \"127.0.0.1:0\"\n[servers.toolbox]\ntransport = \"builtin\"\n");
+    fs::create_dir(place.file("data")).unwrap();
+    fs::write(place.file("data/audit"), "").unwrap();
+    let ran = place.run(&["serve"]).await;
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    for words in ["audit", "data_dir", "audit.enabled = false"] {
+        assert!(ran.stderr.contains(words), "{ran:?}");
+    }
+    assert!(!ran.stdout.contains("listening"), "{ran:?}");
+    let place = Place::new("listen = \"127.0.0.1:0\"\n");
+    fs::write(place.file("data"), "").unwrap();
+    let ran = place.run(&["serve"]).await;
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("data_dir"), "{ran:?}");
+}
+
+/// Bytes of arguments that fill the disk soon: as much as one record may hold.
+const LARGE: usize = 200 << 10;
+
+/// With no room for records calls are refused before they reach their server; with room again
+/// everything is as it was.
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_called() {
+    let server = Server::start().await;
+    let place = Place::new(&format!(
+        "listen = \"127.0.0.1:0\"\n[audit]\narguments = true\n[governance]\nprice = \"0.01\"\n[servers.x]\n{}",
+        server.backend.config()
+    ));
+    // No file may grow beyond 1 MiB, as on a disk that is full.
+    let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" serve --listen 127.0.0.1:0";
+    let mut child = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_tollbridge")])
+        .current_dir(place.file("."))
+        .env("TOLLBRIDGE_DATA_DIR", place.file("data"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = soon("it listens", stdout.next_line())
+        .await
+        .unwrap()
+        .unwrap();
+    let address = line.rsplit('/').next().unwrap().parse().unwrap();
+    let http = Http::new(address);
+    let text = "a".repeat(LARGE);
+    let params = format!(r#"{{"name":"mcp_x_echo","arguments":{{"a":"{text}"}}}}"#);
+    let call = async || {
+        let answer = http.post("/mcp", request("1", "tools/call", &params)).await;
+        Envelope::of(&answer.text().await)
+    };
+    let mut answered = 0;
+    let refused = loop {
+        let answer = call().await;
+        if answer.error.is_some() {
+            break answer;
+        }
+        answered += 1;
+        assert!(answered < 20, "the disk does not fill");
+    };
+    assert!(answered > 1, "{refused:?}");
+    let seen = server.seen().len();
+    // The call that filled the disk may have been made already.
+    assert!(seen <= answered + 1, "{seen} calls, {answered} answers");
+    let refused = [refused, call().await, call().await];
+    for refused in &refused {
+        assert_eq!(code_of(refused), "AUDIT_UNAVAILABLE");
+        let failed = refused.failure();
+        assert_eq!(failed["code"], -32603);
+        assert_eq!(failed["data"]["retryable"], true);
+    }
+    assert_eq!(server.seen().len(), seen, "it was called without a record");
+    child.start_kill().unwrap();
+    soon("it is killed", child.wait()).await.unwrap();
+    let serving = place.serve().await;
+    let address = serving.url.trim_start_matches("http://").parse().unwrap();
+    let http = Http::new(address);
+    let answer = http
+        .post(
+            "/mcp",
+            request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#),
+        )
+        .await;
+    Envelope::of(&answer.text().await).value();
+    serving.end(rustix::process::Signal::INT).await;
+    let data = place.file("data");
+    let report = audit::verify(&data.join("audit")).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    let paid = records(&data)
+        .iter()
+        .filter(|it| it.price.get() > 0)
+        .count();
+    assert!(paid > seen, "{paid} paid calls of {}", seen + 1);
+    Store::open(&data).await.unwrap().close().await;
+}
+
+/// Servers and clients that come and go are in the same log.
+#[tokio::test]
+async fn those_who_come_and_go_are_recorded() {
+    let server = Server::start().await;
+    let gateway = TestGateway::new()
+        .server("x", &server.backend)
+        .start()
+        .await;
+    let data_dir = gateway.config.data_dir.clone();
+    let _data = Arc::clone(&gateway._data);
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let session = client.session.clone().unwrap();
+    let headers = [("mcp-session-id", session.as_str())];
+    client.http.send("DELETE", "/mcp", &headers, "").await;
+    gateway.stop().await;
+    let mut events = Vec::new();
+    for name in segments(&data_dir) {
+        let text = fs::read_to_string(data_dir.join("audit").join(name)).unwrap();
+        for line in text
+            .lines()
+            .filter(|line| line.starts_with(r#"{"kind":"event""#))
+        {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+            events.push((text("event"), text("subject")));
+        }
+    }
+    for (event, subject) in [
+        ("server_connected", "x"),
+        ("client_connected", session.as_str()),
+        ("client_disconnected", session.as_str()),
+    ] {
+        let found = (event.to_owned(), subject.to_owned());
+        assert!(events.contains(&found), "no {found:?} in {events:?}");
+    }
+}

@@ -1,0 +1,225 @@
+//! Agents that change while they are connected: what was taken from them is gone at once.
+
+use std::{path::Path, sync::Arc};
+
+use tempfile::TempDir;
+use tollbridge::{
+    clock,
+    config::{Policy, PolicyMode, Terms},
+    control,
+    names::AgentId,
+    store::{KeyHash, KeyId, Store, StoredAgent, StoredKey},
+};
+
+use crate::{
+    harness::Server,
+    support::{Client, Front, Gateway, TestGateway, Who, soon},
+};
+
+const EVE: Who<'static> = Who {
+    name: "eve",
+    key: "tbk_eve_0123456789abcdef0123456789abcdef",
+};
+
+fn id() -> AgentId {
+    AgentId::of_name(EVE.name)
+}
+
+fn eve(terms: Terms, enabled: bool) -> StoredAgent {
+    StoredAgent {
+        id: id(),
+        name: EVE.name.to_owned(),
+        team: None,
+        enabled,
+        admin: false,
+        profiles: None,
+        terms,
+        created: clock::now(),
+    }
+}
+
+fn key() -> StoredKey {
+    StoredKey {
+        id: KeyId::new("k"),
+        agent: id(),
+        hash: KeyHash::of(EVE.key),
+        prefix: "tbk_eve_".to_owned(),
+        created: clock::now(),
+        expires: None,
+        revoked: None,
+        last_used: None,
+    }
+}
+
+/// A gateway with an agent that the command line has made.
+struct House {
+    gateway: Gateway,
+    server: Server,
+    store: Store,
+    data: Arc<TempDir>,
+}
+
+impl House {
+    async fn new() -> Self {
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        let store = Store::open(data.path()).await.unwrap();
+        store
+            .agents
+            .add(&eve(Terms::default(), true))
+            .await
+            .unwrap();
+        store.keys.add(&key()).await.unwrap();
+        let server = Server::start().await;
+        let settings = format!(
+            "data_dir = '{}'\n[governance]\nauth = \"keys\"\nprice = \"0\"\npolicy = {{ mode = \"all\" }}\n",
+            data.path().display()
+        );
+        let gateway = TestGateway::new().setting(&settings);
+        let gateway = gateway.server("x", &server.backend).start().await;
+        Self {
+            gateway,
+            server,
+            store,
+            data,
+        }
+    }
+
+    /// Tells the gateway that the store has changed, as the command line does.
+    async fn refresh(&self) {
+        refresh(self.data.path()).await;
+    }
+
+    async fn update(&self, terms: Terms, enabled: bool) {
+        assert!(
+            self.store
+                .agents
+                .update(&eve(terms, enabled))
+                .await
+                .unwrap()
+        );
+        self.refresh().await;
+    }
+
+    async fn stop(self) {
+        self.store.close().await;
+        self.gateway.stop().await;
+    }
+}
+
+async fn refresh(data: &Path) {
+    let told = soon("the gateway reads the store again", control::tell_all(data)).await;
+    assert!(told.failures.is_empty() && told.gateways == 1, "{told:?}");
+}
+
+async fn calls(client: &Client) -> bool {
+    client
+        .ask("7", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    client.answer("7").await.error.is_none()
+}
+
+fn only(tools: &str) -> Terms {
+    let glob = globset::Glob::new(tools).unwrap();
+    Terms {
+        policy: Some(Policy {
+            mode: PolicyMode::Allowlist,
+            tools: vec![glob],
+            ..Policy::default()
+        }),
+        ..Terms::default()
+    }
+}
+
+/// A new policy counts for the next call, and sessions hear that their lists changed.
+#[tokio::test]
+async fn a_policy_changes_under_an_open_session() {
+    for front in [Front::Streamable, Front::Sse, Front::Stdio] {
+        let house = House::new().await;
+        let client = house.gateway.client_of(EVE, front, "/mcp").await;
+        client.listen().await;
+        assert!(calls(&client).await);
+        house.update(only("x/other"), true).await;
+        client.must("notifications/tools/list_changed").await;
+        while client.pending().await.is_some() {}
+        assert!(!calls(&client).await, "{front:?}");
+        let listed = client.list("tools").await;
+        assert_eq!(listed.len(), 1);
+        house.stop().await;
+    }
+}
+
+/// Who is disabled, or whose key is revoked, is shown out: sessions and streams end.
+#[tokio::test]
+async fn who_is_revoked_is_shown_out() {
+    for revoke in [false, true] {
+        let house = House::new().await;
+        let client = house
+            .gateway
+            .client_of(EVE, Front::Streamable, "/mcp")
+            .await;
+        assert!(calls(&client).await);
+        let session = client.session.clone().unwrap();
+        let headers = [
+            ("accept", "text/event-stream"),
+            ("mcp-session-id", &session),
+        ];
+        let mut stream = client.http.get("/mcp", &headers).await.events();
+        let accept = [("accept", "text/event-stream")];
+        let mut sse = client.http.get("/sse", &accept).await.events();
+        sse.must().await;
+        if revoke {
+            house
+                .store
+                .keys
+                .revoke(&KeyId::new("k"), clock::now())
+                .await
+                .unwrap();
+            house.refresh().await;
+        } else {
+            house.update(Terms::default(), false).await;
+        }
+        let ends = async { while stream.next().await.is_some() {} };
+        soon("the stream of the session ends", ends).await;
+        let ends = async { while sse.next().await.is_some() {} };
+        soon("the old stream ends", ends).await;
+        let reached = house.server.seen().len();
+        let body = crate::support::wire::request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+        let status = client
+            .http
+            .post_with("/mcp", &headers[1..], body)
+            .await
+            .status();
+        let expect = if revoke { 401 } else { 404 };
+        assert_eq!(status, expect, "revoked: {revoke}");
+        assert_eq!(house.server.seen().len(), reached);
+        house.stop().await;
+    }
+}
+
+/// A notification that only a server knows needs the same permission as its methods.
+#[tokio::test]
+async fn notifications_of_vendors_are_governed() {
+    let house = House::new().await;
+    for front in [Front::Streamable, Front::Sse, Front::Stdio] {
+        let client = house.gateway.client_of(EVE, front, "/mcp/servers/x").await;
+        client.ask("1", "tools/call", r#""name":"echo""#).await;
+        client.answer("1").await.value();
+        client.notify("notifications/acme/did", r#"{"n":1}"#).await;
+        house.server.backend.told("notifications/acme/did").await;
+        house.update(only("x/*"), true).await;
+        while client.pending().await.is_some() {}
+        client.notify("notifications/acme/did", r#"{"n":2}"#).await;
+        // What is behind it has come: the notification has not.
+        client.ask("2", "tools/call", r#""name":"echo""#).await;
+        loop {
+            let next = client.next().await;
+            if next.is_response() {
+                assert!(next.error.is_none(), "{next:?}");
+                break;
+            }
+        }
+        assert!(house.server.backend.was_told().await.is_none(), "{front:?}");
+        house.update(Terms::default(), true).await;
+    }
+    house.stop().await;
+}

@@ -30,6 +30,7 @@ pub use governing::{
     ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,
     ScanAction, Terms, Window,
 };
+pub(crate) use governing::glob;
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 

@@ -25,12 +25,12 @@ use crate::{
 pub use child_env::child_environment;
 pub use display::Shown;
 pub use environment::Environment;
+pub(crate) use governing::glob;
 pub use governing::{
     Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, Condition, Durability,
     ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,
     ScanAction, Terms, Window,
 };
-pub(crate) use governing::glob;
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 

@@ -212,24 +212,21 @@ fn line(found: &Found) -> String {
 
 fn table(found: &[Found]) -> Table<9> {
     let mut table = Table::new([
-        "TIME", "AGENT", "SERVER", "TOOL", "DECISION", "WHY", "PRICE", "MS", "ID",
-    ]);
+        "TIME", "AGENT", "SERVER", "TOOL", "DECISION", "PRICE", "MS", "ID", "WHY",
+    ])
+    .fitting();
     for Found { record, .. } in found {
+        let why = record.rule.as_deref().or(record.code.as_deref());
         table.add([
             format!("{:.3}", record.ts),
             record.agent_name.to_string(),
             record.server.as_deref().unwrap_or_default().to_owned(),
             subject(record).to_owned(),
             record.decision.to_string(),
-            record
-                .rule
-                .as_deref()
-                .or(record.code.as_deref())
-                .unwrap_or_default()
-                .to_owned(),
             record.price.exact(),
             record.execution_time.as_millis().to_string(),
             record.id.to_string(),
+            why.unwrap_or_default().to_owned(),
         ]);
     }
     table

@@ -10,14 +10,14 @@ use super::{
     agents::terms::{Limit, budget_shown, window_name},
     args::ConfigArgs,
     books::{self, Books, Failure, Note, ended, unknown},
-    output::{print, print_json, time},
+    output::{print, print_json, say, time},
     table::Table,
 };
 use crate::{
     audit::EventKind,
     auth::Agent,
     clock,
-    config::{Budget as Written, Window},
+    config::{Budget as Written, Governance, Window},
     governance::budget::{Applied, Budgets, Standing},
     names::ServerName,
     store::{Account, Subject},
@@ -251,6 +251,14 @@ fn server(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
 impl Show {
     async fn show(&self, books: &Books) -> Result<ExitCode, Failure> {
         let lines = self.whose.lines(books)?;
+        if lines.is_empty() {
+            let why = if books.config.governance == Governance::default() {
+                "the config has no `[governance]`"
+            } else {
+                "it is `off`, or none is written"
+            };
+            say(&format!("no budget limits what may be spent: {why}\n"));
+        }
         // Gateways say what they have spent every now and then; being asked, they say it at once.
         let told = books.tell().await;
         let budgets = Budgets::new(books.store.leases.clone(), CHAIN);

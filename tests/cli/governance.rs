@@ -27,7 +27,7 @@ const GOVERNED: &str = r#"
     [agents.researcher]
     team = "science"
     keys = ["0123456789abcdef0123456789abcdef"]
-    policy = { mode = "allowlist", tools = ["toolbox/*"], prompts = ["*"] }
+    policy = { mode = "allowlist", tools = ["toolbox/*"], prompts = ["other/*"] }
     [profiles.reading]
     tools = ["toolbox/hash"]
 "#;
@@ -62,9 +62,34 @@ async fn agents_are_made_changed_and_removed() {
     let args = "agents add bot --tools toolbox/* --deny */uuid --budget 2.50/day 10 --rate 120/1m/20 \
                 --team science --profiles reading --admin";
     let added = ok(&place, &args.split_whitespace().collect::<Vec<_>>()).await;
-    assert_snapshot!(added.all(), @"");
-    assert_snapshot!(ok(&place, &["agents", "list"]).await.all(), @"");
-    assert_snapshot!(masked(&ok(&place, &["agents", "show", "bot"]).await), @"");
+    assert_snapshot!(added.all(), @"
+    agent `bot`: added; team science; admin true; profiles reading; policy allowlist tools=toolbox/* deny=*/uuid; budget 2.50/day 10.00/total; rate 120/1m/20
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(ok(&place, &["agents", "list"]).await.all(), @"
+    NAME→ORIGIN→STATE→TEAM→BUDGET→RATE→POLICY
+    bot→store→enabled→science→2.50/day 10.00/total→120/1m/20→allowlist tools=toolbox/* deny=*/uuid
+    researcher→config→enabled→science→default→default→allowlist tools=toolbox/* prompts=other/*
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(masked(&ok(&place, &["agents", "show", "bot"]).await), @"
+    FIELD→VALUE
+    name→bot
+    id→agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d
+    origin→store
+    state→enabled
+    team→science
+    admin→true
+    profiles→reading
+    policy→allowlist tools=toolbox/* deny=*/uuid
+    budget→2.50/day 10.00/total
+    rate→120/1m/20
+    created→TIME
+    --- stderr
+    --- code 0
+    ");
     let shown = ok(&place, &["agents", "show", "bot", "--json"])
         .await
         .json();
@@ -134,7 +159,11 @@ async fn agents_are_made_changed_and_removed() {
         .await
         .json();
     assert_eq!(on["enabled"], true);
-    assert_snapshot!(ok(&place, &["agents", "remove", "bot"]).await.all(), @"");
+    assert_snapshot!(ok(&place, &["agents", "remove", "bot"]).await.all(), @"
+    agent `bot` and its keys are removed
+    --- stderr
+    --- code 0
+    ");
     let left = ok(&place, &["agents", "list", "--json"]).await.json();
     assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
     assert_eq!(left[0]["origin"], "config");
@@ -192,7 +221,11 @@ async fn wrong_input_is_refused_with_clear_words() {
     check("agents set bot --deny x", "--deny needs --policy").await;
     check("agents set bot --policy all --tools x", "have no effect").await;
     check("agents set bot --policy default --tools x", "has no lists").await;
-    check("agents set bot --policy some", "a similar value exists").await;
+    check(
+        "agents set bot --policy some",
+        "possible values: all, allowlist",
+    )
+    .await;
     check("agents set bot --tools a{b", "unclosed alternate").await;
     check("agents set bot --budget 1/week", "`week` is no window").await;
     check("agents set bot --budget off 1", "stand alone").await;
@@ -268,7 +301,12 @@ async fn keys_are_shown_once() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
     let made = ok(&place, &["keys", "create", "bot", "--expires", "90d"]).await;
-    assert_snapshot!(masked(&made), @"");
+    assert_snapshot!(masked(&made), @"
+    KEY
+    --- stderr
+    key KEY_ID for agent `bot`, expires TIME; it is not shown again
+    --- code 0
+    ");
     let key = made.stdout.trim();
     let object = ok(&place, &["keys", "create", "researcher", "--json"])
         .await
@@ -284,7 +322,14 @@ async fn keys_are_shown_once() {
             .is_some_and(|key| key.starts_with("tbk_"))
     );
     let listed = ok(&place, &["keys", "list"]).await;
-    assert_snapshot!(masked(&listed), @"");
+    assert_snapshot!(masked(&listed), @"
+    ID→AGENT→PREFIX→STATE→CREATED→EXPIRES→LAST USED
+    KEY_ID→bot→PREFIX→live→TIME→TIME→
+    KEY_ID→researcher→PREFIX→live→TIME→→
+    --- stderr
+    keys that are written in the config are not listed; these have some: researcher
+    --- code 0
+    ");
     assert!(!listed.stdout.contains(key));
     let of_bot = ok(&place, &["keys", "list", "bot", "--json"]).await.json();
     assert_eq!(of_bot.as_array().map(Vec::len), Some(1), "{of_bot}");
@@ -293,7 +338,11 @@ async fn keys_are_shown_once() {
     assert_eq!(revoked["state"], "revoked");
     assert!(revoked["revoked"].is_string() && revoked.get("key").is_none());
     let again = ok(&place, &["keys", "revoke", id]).await;
-    assert_snapshot!(masked(&again), @"");
+    assert_snapshot!(masked(&again), @"
+    key KEY_ID of agent `bot` is revoked already
+    --- stderr
+    --- code 0
+    ");
     let unlike = place.run(&["keys", "revoke", &id[..id.len() - 1]]).await;
     assert!(unlike.stderr.contains("did you mean `key_"), "{unlike:?}");
     ok(&place, &["agents", "remove", "bot"]).await;
@@ -349,7 +398,15 @@ async fn budgets_are_shown_set_and_reset() {
     ];
     ok(&place, &call).await;
     let shown = ok(&place, &["budget", "show"]).await;
-    assert_snapshot!(masked(&shown), @"");
+    assert_snapshot!(masked(&shown), @"
+    OF→NAME→WINDOW→LIMIT→SPENT→HELD→LEFT→ENDS→FROM
+    agent→bot→day→1.26→0.00→0.00→1.26→TIME→agent
+    agent→researcher→total→10.00→0.25→0.00→9.75→→default
+    team→science→total→3.00→0.25→0.00→2.75→→team
+    server→other→month→5.00→0.00→0.00→5.00→TIME→server
+    --- stderr
+    --- code 0
+    ");
     let of_agent = ok(&place, &["budget", "show", "researcher", "--json"])
         .await
         .json();
@@ -378,7 +435,11 @@ async fn budgets_are_shown_set_and_reset() {
         "--reason",
         "a new grant",
     ];
-    assert_snapshot!(ok(&place, &reset).await.all(), @"");
+    assert_snapshot!(ok(&place, &reset).await.all(), @"
+    team `science`: the budget for `total` begins again at 0.00
+    --- stderr
+    --- code 0
+    ");
     let team = ok(&place, &["budget", "show", "--team", "science", "--json"])
         .await
         .json();
@@ -696,7 +757,15 @@ async fn changes_are_recorded() {
             );
         }
     }
-    assert_snapshot!(events, @"");
+    assert_snapshot!(events, @"
+    agent_changed bot by cli: added; budget 1.00/total
+    key_created KEY_ID by cli: for bot; expires never
+    key_revoked KEY_ID by cli: of bot
+    budget_changed bot by cli: set to 2.00/day
+    budget_changed bot by cli: reset day: a mistake
+    agent_changed bot by cli: disabled
+    agent_changed bot by cli: removed
+    ");
     let secret = key["key"].as_str().expect("a key");
     assert!(
         !lines_of_the_log(&place)

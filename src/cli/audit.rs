@@ -1,5 +1,6 @@
 //! `tollbridge audit`
 
+mod events;
 mod filter;
 mod verify;
 
@@ -24,6 +25,7 @@ use crate::{
     },
     store::{IndexEntry, IndexOrder},
 };
+use events::Events;
 use filter::{FilterArgs, Wanted};
 use verify::Verify;
 
@@ -41,6 +43,8 @@ pub(super) struct Audit {
 enum Command {
     /// Show the latest records, oldest of them first (the default)
     Query(Look),
+    /// Show what is not a call, such as changes of agents, keys and budgets
+    Events(Events),
     /// Write records to stdout for other programs, oldest first
     Export(Export),
     /// Check that nobody has changed a line of the log
@@ -86,6 +90,7 @@ impl Audit {
         match &self.command {
             None => self.look.run(),
             Some(Command::Query(look)) => look.run(),
+            Some(Command::Events(events)) => events.run(),
             Some(Command::Export(export)) => {
                 books::with(&export.config, async |books| export.export(books).await)
             }
@@ -111,13 +116,7 @@ impl Look {
         {
             return Err(unknown);
         }
-        let limit = usize::from(self.limit);
-        if found.len() > limit && limit > 0 {
-            say(&format!(
-                "only the latest {limit} are shown; --limit shows more\n"
-            ));
-        }
-        found.drain(..found.len().saturating_sub(limit));
+        only_latest(&mut found, usize::from(self.limit));
         match follow {
             None => Ok(self.print(&found)),
             Some(follow) => self.follow(&found, follow).await,
@@ -153,18 +152,13 @@ impl Look {
         if !self.json {
             return table(found).print();
         }
-        let lines = found.iter().map(|found| format!("\n{}", line(found)));
-        let lines: Vec<String> = lines.collect();
-        print(&match lines.as_slice() {
-            [] => "[]\n".to_owned(),
-            lines => format!("[{}\n]\n", lines.join(",")),
-        })
+        print_lines(found.iter().map(|found| &found.entry))
     }
 
     async fn follow(&self, found: &[Found], mut follow: Follow) -> Result<ExitCode, Failure> {
         let shown: HashSet<_> = found.iter().map(|found| found.record.id).collect();
         let mut printed = if self.json {
-            let lines = found.iter().map(|found| line(found) + "\n");
+            let lines = found.iter().map(|found| line(&found.entry) + "\n");
             print(&lines.collect::<String>())
         } else {
             table(found).print()
@@ -175,13 +169,33 @@ impl Look {
                 continue;
             }
             printed = if self.json {
-                print(&(line(&next) + "\n"))
+                print(&(line(&next.entry) + "\n"))
             } else {
                 table(&[next]).without_headings().print()
             };
         }
         Ok(printed)
     }
+}
+
+/// Drops the oldest beyond `limit`, and says that there were more.
+fn only_latest<T>(found: &mut Vec<T>, limit: usize) {
+    if found.len() > limit && limit > 0 {
+        let are = if limit == 1 { "is" } else { "are" };
+        say(&format!(
+            "only the latest {limit} {are} shown; --limit shows more\n"
+        ));
+    }
+    found.drain(..found.len().saturating_sub(limit));
+}
+
+/// Prints lines of the log as they are, as one array.
+fn print_lines<'e>(entries: impl Iterator<Item = &'e Entry>) -> ExitCode {
+    let lines: Vec<String> = entries.map(|entry| format!("\n{}", line(entry))).collect();
+    print(&match lines.as_slice() {
+        [] => "[]\n".to_owned(),
+        lines => format!("[{}\n]\n", lines.join(",")),
+    })
 }
 
 /// The record that the index knows of, unless it was retired meanwhile.
@@ -206,8 +220,8 @@ fn read(log_dir: &std::path::Path, indexed: &IndexEntry) -> Result<Option<Found>
     Ok(record.map(|record| Found { record, entry }))
 }
 
-fn line(found: &Found) -> String {
-    String::from_utf8_lossy(&found.entry.line).into_owned()
+fn line(entry: &Entry) -> String {
+    String::from_utf8_lossy(&entry.line).into_owned()
 }
 
 fn table(found: &[Found]) -> Table<9> {

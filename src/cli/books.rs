@@ -27,6 +27,9 @@ use crate::{
 /// Who makes the changes, as the audit names them.
 const ACTOR: &str = "cli";
 
+/// What follows when a gateway is not told of a change.
+pub(super) const NOT_IN_FORCE: &str = "the change, which is written, may not be in force there";
+
 /// The store and the agents, open.
 #[derive(Debug)]
 pub(super) struct Books {
@@ -281,15 +284,16 @@ impl Books {
         let closed = blocking(move || log.close()).await?;
         changed?;
         closed?;
-        Ok(self.tell().await)
+        Ok(self.tell(NOT_IN_FORCE).await)
     }
 
-    /// Tells every running gateway to read the store again; whether all of them have.
-    pub(super) async fn tell(&self) -> bool {
+    /// Tells every running gateway to read the store again, and to say there what it has spent;
+    /// whether all of them have. Where one has not, people are told what follows.
+    pub(super) async fn tell(&self, otherwise: &str) -> bool {
         let told = control::tell_all(&self.config.data_dir).await;
         for failure in &told.failures {
             say(&format!(
-                "it is written, but a running gateway could not be told: {failure}\n"
+                "a running gateway does not answer, so that {otherwise}: {failure}\n"
             ));
         }
         told.failures.is_empty()

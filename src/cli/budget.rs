@@ -260,7 +260,7 @@ impl Show {
             say(&format!("no budget limits what may be spent: {why}\n"));
         }
         // Gateways say what they have spent every now and then; being asked, they say it at once.
-        let told = books.tell().await;
+        let told = books.tell("what it has spent is missing").await;
         let budgets = Budgets::new(books.store.leases.clone(), CHAIN);
         let mut found = Vec::new();
         for line in lines {
@@ -409,15 +409,10 @@ impl Reset {
             });
             return print_json(&shown.collect::<Vec<_>>());
         }
-        let text: String = both
-            .map(|(line, _)| {
-                let window = window_name(line.budget.window);
-                format!(
-                    "{} `{}`: the budget for `{window}` begins again at 0.00\n",
-                    line.kind, line.name
-                )
-            })
-            .collect();
-        print(&text)
+        let lines = both.map(|(line, _)| {
+            let (of, name, window) = (line.kind, &line.name, window_name(line.budget.window));
+            format!("{of} `{name}`: the budget for `{window}` begins again at 0.00\n")
+        });
+        print(&lines.collect::<Vec<_>>().concat())
     }
 }

@@ -84,8 +84,8 @@ impl Explain {
         };
         let observed = |agent: &Agent| observes(agent, profile.as_ref(), &config);
         let target = Target::all(config.clone())
-            .as_agent(Some(&self.agent))
-            .to_look();
+            .asked_by(Some(&self.agent))
+            .only_looking();
         let work = async |gateway: &Gateway| {
             gateway.survey().await;
             let agent = gateway.agent();

@@ -77,7 +77,7 @@ impl TargetArgs {
             None => Target::all(config),
             Some(name) => Target::one(config, name)?,
         };
-        Ok(target.as_agent(self.agent.as_deref()))
+        Ok(target.asked_by(self.agent.as_deref()))
     }
 
     /// Whether the key is read from stdin.
@@ -131,7 +131,7 @@ impl Target {
     }
 
     /// The same, asked by the agent called `name`.
-    pub(super) fn as_agent(self, name: Option<&str>) -> Self {
+    pub(super) fn asked_by(self, name: Option<&str>) -> Self {
         Self {
             agent: name.map(str::to_owned),
             ..self
@@ -140,7 +140,7 @@ impl Target {
 
     /// The same for who only looks and calls nothing: nothing is recorded. Where no agent is named
     /// and callers need keys, everything there is may be seen.
-    pub(super) fn to_look(mut self) -> Self {
+    pub(super) fn only_looking(mut self) -> Self {
         self.config.audit.enabled = false;
         let Some(name) = &self.agent else {
             if self.config.governance.auth == Authentication::Keys {

@@ -112,7 +112,16 @@ async fn agents_are_made_changed_and_removed() {
         },
     });
     assert_eq!(shown, expect);
-    let id = shown["id"].as_str().expect("an id");
+}
+
+#[tokio::test]
+async fn what_is_given_replaces_what_was() {
+    let place = Place::new(GOVERNED);
+    let args = "agents add bot --policy all --deny x --budget 1 --rate 1/1s --team science --admin \
+                --profiles reading --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let added = ok(&place, &args).await.json();
+    let id = added["id"].as_str().expect("an id");
     let set = "--policy default --budget off --rate default --no-team --all-profiles --admin=false";
     let set: Vec<&str> = ["agents", "set", id, "--json"]
         .into_iter()
@@ -169,6 +178,105 @@ async fn agents_are_made_changed_and_removed() {
     assert_eq!(left[0]["origin"], "config");
 }
 
+/// What is said of an agent that may not be changed here.
+const WRITTEN: &str = "the agent `researcher` is written in tollbridge.toml; change it there";
+/// Command lines, and a part of what is said of them.
+const WRONG: &[(&str, &str)] = &[
+    ("agents set researcher --admin", WRITTEN),
+    ("agents disable researcher", WRITTEN),
+    ("agents enable researcher", WRITTEN),
+    ("agents remove researcher", WRITTEN),
+    ("budget set researcher 1", WRITTEN),
+    (
+        "agents set anonymous --admin",
+        "is written in `[governance]`",
+    ),
+    (
+        "agents add researcher",
+        "there is already an agent `researcher`",
+    ),
+    ("agents add bot", "there is already an agent named `bot`"),
+    ("agents add anonymous", "callers without a key"),
+    (
+        "agents show bto",
+        "there is no agent `bto`; did you mean `bot`?",
+    ),
+    (
+        "agents show zzz",
+        "there is no agent `zzz`; these are: bot, researcher",
+    ),
+    ("agents set bot", "nothing to change"),
+    ("agents set bot --team x --no-team", "cannot be used with"),
+    (
+        "agents set bot --profiles writing",
+        "there is no profile `writing`",
+    ),
+    ("agents set bot --deny x", "--deny needs --policy"),
+    ("agents set bot --policy all --tools x", "have no effect"),
+    ("agents set bot --policy default --tools x", "has no lists"),
+    (
+        "agents set bot --policy some",
+        "possible values: all, allowlist",
+    ),
+    ("agents set bot --tools a{b", "unclosed alternate"),
+    ("agents set bot --budget 1/week", "`week` is no window"),
+    ("agents set bot --budget off 1", "stand alone"),
+    ("agents set bot --rate 1", "CALLS/PERIOD"),
+    ("keys create nobody", "there is no agent `nobody`"),
+    ("keys create anonymous", "callers without a key have none"),
+    ("keys create bot --expires 0s", "would open nothing"),
+    ("keys create bot --expires soon", "invalid value"),
+    ("keys list nobody", "there is no agent `nobody`"),
+    (
+        "keys revoke key_x",
+        "there is no key `key_x`; there are none",
+    ),
+    ("keys revoke tbk_abcd", "revoked by their ids"),
+    ("budget show nobody", "there is no agent `nobody`"),
+    ("budget show --team sciense", "did you mean `science`?"),
+    ("budget show --server tolbox", "did you mean `toolbox`?"),
+    ("budget show bot --team science", "cannot be used with"),
+    ("budget set bot", "<LIMIT>"),
+    ("budget set bot x", "an amount is a decimal"),
+    ("budget reset researcher", "--reason"),
+    ("budget reset --reason x", "whose budget?"),
+    (
+        "budget reset bot --reason x",
+        "the agent `bot` has no such budget",
+    ),
+    (
+        "budget reset --server toolbox --reason x",
+        "the server `toolbox` has no",
+    ),
+    (
+        "budget reset --team science --window day --reason x",
+        "no such budget",
+    ),
+    ("policy explain nobody hash", "there is no agent `nobody`"),
+    ("policy explain bto hash", "did you mean `bot`?"),
+    ("policy explain bot hsh", "did you mean `mcp_other_hash`"),
+    (
+        "policy explain bot hash --profile x",
+        "there is no profile `x`",
+    ),
+    (
+        "policy explain bot x --prompt --resource",
+        "cannot be used with",
+    ),
+    (
+        "list --agent bto",
+        "there is no agent `bto`; did you mean `bot`?",
+    ),
+    ("call mcp_other_hash", "say whose calls these are"),
+    ("audit --agent nobody", "there is no agent `nobody`"),
+    ("audit export --agent nobody", "there is no agent `nobody`"),
+    ("audit --decision maybe", "a decision is `allowed`"),
+    ("audit --since yesterday", "how long ago"),
+    ("audit --id 7", "an id is `inv_` and a UUID"),
+    ("audit --follow --until 1h", "cannot be used with"),
+    ("audit export --format xml", "jsonl, csv"),
+];
+
 #[tokio::test]
 async fn wrong_input_is_refused_with_clear_words() {
     let place = Place::new(GOVERNED);
@@ -180,120 +288,15 @@ async fn wrong_input_is_refused_with_clear_words() {
         assert!(ran.stderr.contains(expect), "{line}: {ran:?}");
         assert_eq!(ran.stdout, "", "{line}");
     };
-    let written = "the agent `researcher` is written in tollbridge.toml; change it there";
-    check("agents set researcher --admin", written).await;
-    check("agents disable researcher", written).await;
-    check("agents enable researcher", written).await;
-    check("agents remove researcher", written).await;
-    check("budget set researcher 1", written).await;
-    check(
-        "agents set anonymous --admin",
-        "is written in `[governance]`",
-    )
-    .await;
-    check(
-        "agents add researcher",
-        "there is already an agent `researcher`",
-    )
-    .await;
-    check("agents add bot", "there is already an agent named `bot`").await;
-    check("agents add anonymous", "callers without a key").await;
+    for (line, expect) in WRONG {
+        check(line, expect).await;
+    }
     let id = "agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d";
     check(&format!("agents add {id}"), "that is an id").await;
     check(&format!("agents add {}", "x".repeat(65)), "longer than 64").await;
-    check(
-        "agents show bto",
-        "there is no agent `bto`; did you mean `bot`?",
-    )
-    .await;
-    check(
-        "agents show zzz",
-        "there is no agent `zzz`; these are: bot, researcher",
-    )
-    .await;
-    check("agents set bot", "nothing to change").await;
-    check("agents set bot --team x --no-team", "cannot be used with").await;
-    check(
-        "agents set bot --profiles writing",
-        "there is no profile `writing`",
-    )
-    .await;
-    check("agents set bot --deny x", "--deny needs --policy").await;
-    check("agents set bot --policy all --tools x", "have no effect").await;
-    check("agents set bot --policy default --tools x", "has no lists").await;
-    check(
-        "agents set bot --policy some",
-        "possible values: all, allowlist",
-    )
-    .await;
-    check("agents set bot --tools a{b", "unclosed alternate").await;
-    check("agents set bot --budget 1/week", "`week` is no window").await;
-    check("agents set bot --budget off 1", "stand alone").await;
-    check("agents set bot --rate 1", "CALLS/PERIOD").await;
-    check("keys create nobody", "there is no agent `nobody`").await;
-    check("keys create anonymous", "callers without a key have none").await;
-    check("keys create bot --expires 0s", "would open nothing").await;
-    check("keys create bot --expires soon", "invalid value").await;
-    check("keys list nobody", "there is no agent `nobody`").await;
-    check(
-        "keys revoke key_x",
-        "there is no key `key_x`; there are none",
-    )
-    .await;
-    check("keys revoke tbk_abcd", "revoked by their ids").await;
-    check("budget show nobody", "there is no agent `nobody`").await;
-    check("budget show --team sciense", "did you mean `science`?").await;
-    check("budget show --server tolbox", "did you mean `toolbox`?").await;
-    check("budget show bot --team science", "cannot be used with").await;
-    check("budget set bot", "<LIMIT>").await;
-    check("budget set bot x", "an amount is a decimal").await;
-    check("budget reset researcher", "--reason").await;
-    check("budget reset --reason x", "whose budget?").await;
-    check(
-        "budget reset bot --reason x",
-        "the agent `bot` has no such budget",
-    )
-    .await;
-    check(
-        "budget reset --server toolbox --reason x",
-        "the server `toolbox` has no",
-    )
-    .await;
-    check(
-        "budget reset --team science --window day --reason x",
-        "no such budget",
-    )
-    .await;
-    let blank = place
-        .run(&["budget", "reset", "researcher", "--reason", " "])
-        .await;
+    let reset = ["budget", "reset", "researcher", "--reason", " "];
+    let blank = place.run(&reset).await;
     assert!(blank.stderr.contains("--reason is empty"), "{blank:?}");
-    check("policy explain nobody hash", "there is no agent `nobody`").await;
-    check("policy explain bto hash", "did you mean `bot`?").await;
-    check("policy explain bot hsh", "did you mean `mcp_other_hash`").await;
-    check(
-        "policy explain bot hash --profile x",
-        "there is no profile `x`",
-    )
-    .await;
-    check(
-        "policy explain bot x --prompt --resource",
-        "cannot be used with",
-    )
-    .await;
-    check(
-        "list --agent bto",
-        "there is no agent `bto`; did you mean `bot`?",
-    )
-    .await;
-    check("call mcp_other_hash", "say whose calls these are").await;
-    check("audit --agent nobody", "there is no agent `nobody`").await;
-    check("audit export --agent nobody", "there is no agent `nobody`").await;
-    check("audit --decision maybe", "a decision is `allowed`").await;
-    check("audit --since yesterday", "how long ago").await;
-    check("audit --id 7", "an id is `inv_` and a UUID").await;
-    check("audit --follow --until 1h", "cannot be used with").await;
-    check("audit export --format xml", "jsonl, csv").await;
 }
 
 #[tokio::test]
@@ -427,6 +430,13 @@ async fn budgets_are_shown_set_and_reset() {
         "ends": null,
     }]);
     assert_eq!(of_agent, expect);
+}
+
+#[tokio::test]
+async fn a_reset_concerns_one_subject() {
+    let place = Place::new(GOVERNED);
+    let call = "call mcp_toolbox_hash --arg text=1 --agent researcher";
+    ok(&place, &call.split(' ').collect::<Vec<_>>()).await;
     let reset = [
         "budget",
         "reset",
@@ -702,20 +712,36 @@ async fn records_are_found_by_what_is_known_of_them() {
             .is_some_and(|row| row.contains(id)),
         "oldest first"
     );
+}
 
+#[tokio::test]
+async fn records_are_exported_and_outlive_their_agent() {
+    let place = Place::new(GOVERNED);
+    let call = async |agent: &str| {
+        let args = [
+            "call",
+            "mcp_other_hash",
+            "--arg",
+            "text=1",
+            "--agent",
+            agent,
+        ];
+        place.run(&args).await
+    };
+    ok(&place, &["agents", "add", "bot", "--policy", "all"]).await;
+    assert_eq!(call("researcher").await.code, Some(1));
+    assert_eq!(call("bot").await.code, Some(0));
     ok(&place, &["agents", "remove", "bot"]).await;
-    assert_eq!(
-        find("--agent bot").await,
-        [2],
-        "records outlive their agent"
-    );
+    let all = ok(&place, &["audit", "--json"]).await.json();
+    let of_bot = ok(&place, &["audit", "--agent", "bot", "--json"]).await;
+    assert_eq!(of_bot.json(), json!([all[1]]));
     let lines = ok(&place, &["audit", "export", "--agent", "bot"])
         .await
         .stdout;
     assert_eq!(lines.lines().count(), 1, "{lines}");
     assert_eq!(
         serde_json::from_str::<Value>(&lines).ok().as_ref(),
-        all.get(2)
+        all.get(1)
     );
     let args = [
         "audit",
@@ -727,6 +753,7 @@ async fn records_are_found_by_what_is_known_of_them() {
     ];
     let csv = ok(&place, &args).await.stdout;
     assert_eq!(csv.lines().count(), 2, "{csv}");
+    let id = all[0]["id"].as_str().expect("an id");
     assert!(csv.starts_with("chain,id,ts,") && csv.contains(id), "{csv}");
 }
 
@@ -744,28 +771,28 @@ async fn changes_are_recorded() {
     ok(&place, &["budget", "reset", "bot", "--reason", "a mistake"]).await;
     ok(&place, &["agents", "disable", "bot"]).await;
     ok(&place, &["agents", "remove", "bot"]).await;
-    let mut events = String::new();
-    for line in lines_of_the_log(&place) {
-        let line: Value = serde_json::from_str(&line).expect("JSON");
-        if line["kind"] == "event" {
-            let text = |key: &str| line[key].as_str().unwrap_or_default().replace(id, "KEY_ID");
-            let (event, subject) = (text("event"), text("subject"));
-            events += &format!(
-                "{event} {subject} by {}: {}\n",
-                text("actor"),
-                text("detail")
-            );
-        }
-    }
-    assert_snapshot!(events, @"
-    agent_changed bot by cli: added; budget 1.00/total
-    key_created KEY_ID by cli: for bot; expires never
-    key_revoked KEY_ID by cli: of bot
-    budget_changed bot by cli: set to 2.00/day
-    budget_changed bot by cli: reset day: a mistake
-    agent_changed bot by cli: disabled
-    agent_changed bot by cli: removed
+    let events = ok(&place, &["audit", "events"]).await;
+    let text = masked(&events);
+    assert_snapshot!(text, @"
+    TIME→EVENT→SUBJECT→BY→DETAIL
+    TIME→agent_changed→bot→cli→added; budget 1.00/total
+    TIME→key_created→KEY_ID→cli→for bot; expires never
+    TIME→key_revoked→KEY_ID→cli→of bot
+    TIME→budget_changed→bot→cli→set to 2.00/day
+    TIME→budget_changed→bot→cli→reset day: a mistake
+    TIME→agent_changed→bot→cli→disabled
+    TIME→agent_changed→bot→cli→removed
+    --- stderr
+    --- code 0
     ");
+    let latest = ok(&place, &["audit", "events", "--limit", "1", "--json"]).await;
+    assert_eq!(latest.json()[0]["detail"], "removed");
+    assert!(
+        latest.stderr.contains("only the latest 1 is shown"),
+        "{latest:?}"
+    );
+    let old = ok(&place, &["audit", "events", "--until", "1h", "--json"]).await;
+    assert_eq!(old.stdout, "[]\n");
     let secret = key["key"].as_str().expect("a key");
     assert!(
         !lines_of_the_log(&place)
@@ -857,9 +884,15 @@ async fn what_is_changed_counts_at_once_in_a_gateway_that_runs() {
     let (status, _) = call(&serving, RESEARCHER).await;
     assert_eq!(status, 200);
 
-    let records = ok(&place, &["audit", "--agent", "bot", "--json"])
-        .await
-        .json();
+    let ended = serving.end(rustix::process::Signal::TERM).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    what_was_called_is_recorded(&place).await;
+    tampering_is_found(&place).await;
+}
+
+async fn what_was_called_is_recorded(place: &Place) {
+    let args = ["audit", "--agent", "bot", "--json"];
+    let records = ok(place, &args).await.json();
     let records = records.as_array().expect("an array").iter();
     let decisions: Vec<_> = records.map(|record| record["decision"].as_str()).collect();
     let [allowed, refused] = ["allowed", "refused"].map(Some);
@@ -867,16 +900,13 @@ async fn what_is_changed_counts_at_once_in_a_gateway_that_runs() {
         decisions,
         [allowed, refused, allowed, allowed, refused, refused]
     );
-    let verified = ok(&place, &["audit", "verify"]).await;
+    let verified = ok(place, &["audit", "verify"]).await;
     assert!(
         verified
             .stdout
             .starts_with("every line is as it was written"),
         "{verified:?}"
     );
-    let ended = serving.end(rustix::process::Signal::TERM).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    tampering_is_found(&place).await;
 }
 
 /// One byte of one line is changed.

@@ -1,5 +1,7 @@
 //! What an agent of the store may do, as it is written on a command line and shown to people.
 
+use std::fmt::Write as _;
+
 use clap::{Args, ValueEnum};
 use globset::Glob;
 
@@ -322,7 +324,7 @@ pub(super) fn policy_shown(terms: &Terms) -> String {
     for (name, list) in lists {
         if !list.is_empty() {
             let globs: Vec<&str> = list.iter().map(Glob::glob).collect();
-            text.push_str(&format!(" {name}={}", globs.join(",")));
+            write!(text, " {name}={}", globs.join(",")).expect("a String takes all");
         }
     }
     text

@@ -101,7 +101,7 @@ impl FilterArgs {
 }
 
 /// Reads a time, a date or a duration before now.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpStream, UnixListener},
 };
 
 use crate::support::{Place, Ran, Serving, TOOLBOX, bounded};
@@ -907,6 +907,41 @@ async fn what_was_called_is_recorded(place: &Place) {
             .starts_with("every line is as it was written"),
         "{verified:?}"
     );
+}
+
+/// A change is written all the same, and the exit code says that it may not be in force.
+#[tokio::test]
+async fn a_gateway_that_cannot_be_told_is_a_failure() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    fs::create_dir_all(place.file("data/control")).expect("made");
+    let socket = place.file("data/control/odd.sock");
+    let listener = UnixListener::bind(&socket).expect("bound");
+    let refuse = async || {
+        let (mut stream, _) = listener.accept().await.expect("a command");
+        let mut asked = [0; b"refresh\n".len()];
+        stream.read_exact(&mut asked).await.expect("a line");
+        let answer = b"its store is gone\n";
+        stream.write_all(answer).await.expect("it is read");
+    };
+    let disable = ["agents", "disable", "bot"];
+    let (ran, ()) = tokio::join!(place.run(&disable), bounded(refuse()));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let expect = "the change, which is written, may not be in force there: its store is gone";
+    assert!(ran.stderr.contains(expect), "{ran:?}");
+    let (ran, ()) = tokio::join!(place.run(&["budget", "show", "bot"]), bounded(refuse()));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stderr.contains("what it has spent is missing"),
+        "{ran:?}"
+    );
+    drop(listener);
+    let shown = ok(&place, &["agents", "show", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(shown["enabled"], false);
+    ok(&place, &["agents", "enable", "bot"]).await;
+    assert!(!socket.exists(), "what a dead gateway left is removed");
 }
 
 /// One byte of one line is changed.

@@ -282,6 +282,13 @@ impl Directory {
             .map(Arc::clone)
     }
 
+    /// All agents, by name; the anonymous one is among them.
+    pub fn agents(&self) -> Vec<Arc<Agent>> {
+        let mut agents: Vec<_> = self.roster.load().agents.values().map(Arc::clone).collect();
+        agents.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+        agents
+    }
+
     /// Whether nobody has to say who they are.
     pub fn is_anonymous(&self) -> bool {
         self.authentication == Authentication::Anonymous

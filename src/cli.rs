@@ -3,14 +3,20 @@
 //! stdout carries what was asked for, stderr everything else. Exit codes: 0 done, 1 failed, 2 wrong
 //! usage or config, 3 a drain that had to be cut short, 130 interrupted.
 
+mod agents;
 mod args;
+mod audit;
+mod books;
+mod budget;
 mod call;
 mod check;
 mod completions;
 mod gateway;
+mod keys;
 mod list;
 mod nearest;
 mod output;
+mod policy;
 mod serve;
 mod stdio;
 mod survey;
@@ -42,14 +48,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// List, show, make and change agents
+    Agents(agents::Agents),
+    /// Look for records of calls, export them, verify them
+    Audit(audit::Audit),
+    /// Show, set and reset budgets
+    Budget(budget::Budget),
     /// Call a tool
     Call(call::Call),
     /// Check the config, and with --connect the servers
     Check(check::Check),
     /// Print the completions of a shell
     Completions(completions::Completions),
+    /// Make, list and revoke API keys
+    Keys(keys::Keys),
     /// List servers, tools, resources or prompts
     List(list::List),
+    /// Say what agents may use
+    Policy(policy::Policy),
     /// Print the JSON Schema of the config
     Schema,
     /// Serve clients over HTTP
@@ -68,10 +84,15 @@ enum Command {
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
+        Command::Agents(agents) => agents.run(),
+        Command::Audit(audit) => audit.run(),
+        Command::Budget(budget) => budget.run(),
         Command::Call(call) => call.run(),
         Command::Check(check) => check.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Keys(keys) => keys.run(),
         Command::List(list) => list.run(),
+        Command::Policy(policy) => policy.run(),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Serve(serve) => serve.run(),
         Command::Stdio(stdio) => stdio.run(),

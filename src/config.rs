@@ -25,6 +25,7 @@ use crate::{
 pub use child_env::child_environment;
 pub use display::Shown;
 pub use environment::Environment;
+pub(crate) use governing::glob;
 pub use governing::{
     Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, Condition, Durability,
     ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,

@@ -14,7 +14,7 @@ use super::{EXIT_CONFIG, nearest::did_you_mean, output::say, wrong_usage};
 use crate::{
     auth::{Agent, Directory},
     config::{self, Config, Environment, Loaded, Mistakes, Notice},
-    names::{ProfileName, ServerName},
+    names::{AgentId, ProfileName, ServerName},
     telemetry,
 };
 
@@ -83,15 +83,20 @@ impl Unusable {
 }
 
 impl ConfigArgs {
+    /// The files that are read.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        if !self.config.is_empty() {
+            return self.config.clone();
+        }
+        let environment = Environment::of_process();
+        let named = environment.get(CONFIG_VARIABLE).map(PathBuf::from);
+        named.or_else(config::find_default).into_iter().collect()
+    }
+
     /// Reads the config.
     pub(super) fn read(&self) -> Result<Loaded, Unusable> {
         let environment = Environment::of_process();
-        let named = || environment.get(CONFIG_VARIABLE).map(PathBuf::from);
-        let files = if self.config.is_empty() {
-            named().or_else(config::find_default).into_iter().collect()
-        } else {
-            self.config.clone()
-        };
+        let files = self.files();
         if files.is_empty() {
             return Err(Unusable::Missing);
         }
@@ -200,7 +205,10 @@ pub(super) fn agent(name: Option<&str>, directory: &Directory) -> Result<Arc<Age
             "the config asks for keys (governance.auth): say whose calls these are with --agent NAME",
         ));
     };
-    directory
-        .named(name)
-        .ok_or_else(|| wrong_usage(&format!("there is no agent `{name}`")))
+    directory.named(name).ok_or_else(|| {
+        let known = directory.agents();
+        let known = known.iter().filter(|agent| agent.id != AgentId::ANONYMOUS);
+        let ending = did_you_mean(name, known.map(|agent| [agent.name.as_str()]));
+        wrong_usage(&format!("there is no agent `{name}`{ending}"))
+    })
 }

@@ -95,7 +95,7 @@ impl Check {
             },
         };
         let work = async |gateway: &Gateway| self.report(&warnings, gateway).await;
-        block_on(1, gateway::with(target, work))
+        block_on(1, gateway::with(target.only_looking(), work))
     }
 
     async fn report(&self, warnings: &[Notice], gateway: &Gateway) -> ExitCode {

@@ -60,11 +60,7 @@ pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> Exi
         Err(error) => return failed(&error),
     };
     let directory = core.proxy.governance().directory();
-    let agent = match &target.agent {
-        Some(name) => args::agent(Some(name), directory),
-        None => Ok(Arc::new(Agent::anonymous())),
-    };
-    let agent = match agent {
+    let agent = match args::agent(target.agent.as_deref(), directory) {
         Ok(agent) => agent,
         Err(code) => {
             core.stop().await;
@@ -89,6 +85,11 @@ pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> Exi
 impl Gateway {
     pub(super) fn proxy(&self) -> &Proxy {
         &self.core.proxy
+    }
+
+    /// Who asks.
+    pub(super) fn agent(&self) -> &Arc<Agent> {
+        &self.agent
     }
 
     /// Waits until every server has been listed or has failed, and says how each does.

@@ -49,7 +49,7 @@ enum What {
 impl List {
     pub(super) fn run(&self) -> ExitCode {
         let target = match self.target.resolve() {
-            Ok(target) => target,
+            Ok(target) => target.only_looking(),
             Err(code) => return code,
         };
         block_on(

@@ -5,6 +5,7 @@ use std::{
     process::ExitCode,
 };
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::mcp::{Raw, error};
@@ -21,6 +22,11 @@ pub(super) fn print(text: &str) -> ExitCode {
 pub(super) fn print_json(value: &impl Serialize) -> ExitCode {
     let text = serde_json::to_string_pretty(value).expect("string keys and no failing Serialize");
     print(&format!("{text}\n"))
+}
+
+/// A time for JSON: ISO 8601, UTC, to the millisecond.
+pub(super) fn time(at: Timestamp) -> String {
+    format!("{at:.3}")
 }
 
 /// Writes to stderr.

@@ -14,6 +14,7 @@ pub(super) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
     /// Whether lines are cut where the terminal ends.
     fits: bool,
+    has_headings: bool,
 }
 
 impl<const N: usize> Table<N> {
@@ -22,6 +23,15 @@ impl<const N: usize> Table<N> {
             headings,
             rows: Vec::new(),
             fits: false,
+            has_headings: true,
+        }
+    }
+
+    /// Rows alone, for what follows another table.
+    pub(super) fn without_headings(self) -> Self {
+        Self {
+            has_headings: false,
+            ..self
         }
     }
 
@@ -46,7 +56,9 @@ impl<const N: usize> Table<N> {
     /// One line a row and one for the headings, cells separated by tabs.
     fn separated(&self) -> String {
         let rows = self.rows.iter().map(|row| row.join("\t"));
-        std::iter::once(self.headings.join("\t"))
+        let headings = self.has_headings.then(|| self.headings.join("\t"));
+        headings
+            .into_iter()
             .chain(rows)
             .map(|line| line + "\n")
             .collect()
@@ -59,7 +71,12 @@ impl<const N: usize> Table<N> {
         let used: Vec<usize> = (0..N).filter(is_used).collect();
         let width = |at: usize| {
             let cells = self.rows.iter().map(|row| row[at].chars().count());
-            cells.max().unwrap_or(0).max(self.headings[at].len())
+            let heading = if self.has_headings {
+                self.headings[at].len()
+            } else {
+                0
+            };
+            cells.max().unwrap_or(0).max(heading)
         };
         let widths: Vec<usize> = used.iter().map(|at| width(*at)).collect();
         let before_last: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
@@ -67,7 +84,8 @@ impl<const N: usize> Table<N> {
             columns.map(|columns| columns.saturating_sub(before_last).max(LAST_CHARS_MIN));
         let headings = self.headings.map(str::to_owned);
         let mut out = String::new();
-        for row in std::iter::once(&headings).chain(&self.rows) {
+        let headings = self.has_headings.then_some(&headings);
+        for row in headings.into_iter().chain(&self.rows) {
             let cells = used.iter().zip(&widths);
             let line: Vec<_> = cells
                 .map(|(at, width)| format!("{:width$}", row[*at]))
@@ -121,5 +139,9 @@ mod tests {
         let empty = Table::new(["NAME", "DESCRIPTION"]);
         assert_eq!(empty.aligned(Some(30)), "NAME  DESCRIPTION\n");
         assert_eq!(empty.separated(), "NAME\tDESCRIPTION\n");
+        let mut bare = empty.without_headings();
+        bare.add(["a".into(), "b".into()]);
+        assert_eq!(bare.aligned(None), "a  b\n");
+        assert_eq!(bare.separated(), "a\tb\n");
     }
 }

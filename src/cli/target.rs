@@ -1,4 +1,4 @@
-//! Whom `list` and `call` ask: the configured servers, one of them, or whatever answers at a URL.
+//! Whom `list`, `call` and others ask: the configured servers, one of them, or whatever answers at a URL.
 //!
 //! A URL becomes a config with one server, which is asked through the same gateway in this process
 //! as any other. So every transport and revision works, and items and results arrive as they were
@@ -20,7 +20,10 @@ use super::{
     wrong_usage,
 };
 use crate::{
-    config::{self, Auth, Config, Environment, Format, Secret, Server, Source, Transport},
+    config::{
+        self, Auth, Authentication, Config, Environment, Format, Governance, Secret, Server,
+        Source, Transport,
+    },
     names::{Scope, ServerName},
 };
 
@@ -45,7 +48,8 @@ pub(super) struct TargetArgs {
     /// show it to everyone on this machine)
     #[arg(long, value_name = "FILE", requires = "url")]
     key_file: Option<PathBuf>,
-    /// The agent whose calls these are; needed by `call` when the config asks for keys
+    /// As this agent; needed by `call` when the config asks for keys. `list` without it lists what
+    /// there is
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     agent: Option<String>,
     /// Ask this server alone (enabled or not), under its own names
@@ -69,12 +73,11 @@ impl TargetArgs {
             return self.remote(url);
         }
         let config = self.config.load_quietly()?;
-        let mut target = match &self.server {
+        let target = match &self.server {
             None => Target::all(config),
             Some(name) => Target::one(config, name)?,
         };
-        target.agent.clone_from(&self.agent);
-        Ok(target)
+        Ok(target.asked_by(self.agent.as_deref()))
     }
 
     /// Whether the key is read from stdin.
@@ -125,6 +128,31 @@ impl Target {
             server.enabled = true;
         }
         Ok(Self::new(config, Scope::Server(server)))
+    }
+
+    /// The same, asked by the agent called `name`.
+    pub(super) fn asked_by(self, name: Option<&str>) -> Self {
+        Self {
+            agent: name.map(str::to_owned),
+            ..self
+        }
+    }
+
+    /// The same for who only looks and calls nothing: nothing is recorded. Where no agent is named
+    /// and callers need keys, everything there is may be seen.
+    pub(super) fn only_looking(mut self) -> Self {
+        self.config.audit.enabled = false;
+        let Some(name) = &self.agent else {
+            if self.config.governance.auth == Authentication::Keys {
+                self.config.governance = Governance::default();
+            }
+            return self;
+        };
+        // Only a gateway that knows keys opens the store without an audit.
+        if !self.config.agents.contains_key(name) {
+            self.config.governance.auth = Authentication::Keys;
+        }
+        self
     }
 
     /// Lists wait for every server, since this process has no second chance to show them.

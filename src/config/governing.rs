@@ -220,6 +220,17 @@ pub struct Rate {
     pub burst: std::num::NonZeroU32,
 }
 
+impl Rate {
+    /// The most calls that a rate may have, each period and at once: more is no limit.
+    pub const CALLS_MAX: u32 = 1_000_000;
+
+    /// The shortest period; together with [`Rate::CALLS_MAX`] it leaves a microsecond for a call.
+    pub const PER_MIN: Duration = Duration::from_secs(1);
+
+    /// The longest period.
+    pub const PER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+}
+
 /// The glob `text` as all globs of a config are: `*` and `?` do not match `/`.
 ///
 /// # Errors

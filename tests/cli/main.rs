@@ -2,6 +2,8 @@
 
 mod call;
 mod check;
+mod example;
+mod governance;
 mod list;
 mod processes;
 mod support;

@@ -74,8 +74,19 @@ impl Place {
     /// The binary with `args`, in this directory and with nothing else of ours.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollbridge"));
+        command.args(args);
+        self.settle(command)
+    }
+
+    /// A shell that runs `script`, in the same way.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        self.settle(command)
+    }
+
+    fn settle(&self, mut command: Command) -> Command {
         command
-            .args(args)
             .current_dir(self.0.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())

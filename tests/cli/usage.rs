@@ -99,10 +99,15 @@ async fn help_says_what_there_is() {
     Usage: tollbridge <COMMAND>
 
     Commands:
+      agents       List, show, make and change agents
+      audit        Look for records of calls, export them, verify them
+      budget       Show, set and reset budgets
       call         Call a tool
       check        Check the config, and with --connect the servers
       completions  Print the completions of a shell
+      keys         Make, list and revoke API keys
       list         List servers, tools, resources or prompts
+      policy       Say what agents may use
       schema       Print the JSON Schema of the config
       serve        Serve clients over HTTP
       stdio        Serve one client on stdin and stdout

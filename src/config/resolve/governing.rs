@@ -24,12 +24,6 @@ mod agents;
 mod arguments;
 mod scan;
 
-/// Calls that a rate may have, each period and at once: more is no limit.
-const CALLS_MAX: u32 = 1_000_000;
-
-/// The least period of a rate; together with [`CALLS_MAX`] it leaves a microsecond for a call.
-const PERIOD_MIN: Duration = Duration::from_secs(1);
-
 /// Records are kept at least this long, so that they can be read at all.
 const RETENTION_MIN: Duration = Duration::from_secs(1);
 
@@ -155,15 +149,15 @@ impl Resolver<'_> {
     }
 
     pub(super) fn rate(&mut self, rate: file::Rate, at: &Place<'_>) -> Rate {
-        let calls = self.within(rate.calls, 1, CALLS_MAX, &at.key("calls"));
+        let calls = self.within(rate.calls, 1, Rate::CALLS_MAX, &at.key("calls"));
         let burst = match rate.burst {
-            Some(burst) => self.within(burst, 1, CALLS_MAX, &at.key("burst")),
+            Some(burst) => self.within(burst, 1, Rate::CALLS_MAX, &at.key("burst")),
             None => calls,
         };
         let positive = |count| NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
         Rate {
             calls: positive(calls),
-            per: self.time(rate.per, PERIOD_MIN, &at.key("per")),
+            per: self.time(rate.per, Rate::PER_MIN, &at.key("per")),
             burst: positive(burst),
         }
     }

@@ -230,6 +230,7 @@ impl Gateway {
     }
 
     /// Like [`Gateway::client`], of an agent that has shown its key.
+    #[allow(dead_code, reason = "only tests of governance show keys")]
     pub(crate) async fn client_of(&self, who: Who<'_>, front: Front, path: &str) -> Client {
         Client::open(self, front, path, "{}", Some(who)).await
     }

@@ -1,0 +1,304 @@
+//! `tollbridge agents`
+
+pub(super) mod terms;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    args::ConfigArgs,
+    books::{self, Books, Failure, Note, Origin, ended},
+    output::{print, print_json, say, time},
+    table::Table,
+};
+use crate::{
+    audit::EventKind,
+    auth::{ANONYMOUS, Agent},
+    clock,
+    config::Terms,
+    names::{AgentId, ProfileName},
+    store::StoredAgent,
+};
+use terms::Flags;
+
+/// The longest name of an agent, characters, as in a config.
+const NAME_CHARS_MAX: usize = 64;
+
+/// List, show, make and change agents
+#[derive(Args, Debug)]
+pub(super) struct Agents {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the agents of the config and of the store
+    List(Common),
+    /// Show one agent with everything that is written for it
+    Show(One),
+    /// Make an agent in the store
+    Add(Change),
+    /// Change an agent of the store
+    Set(Change),
+    /// Let an agent of the store call again
+    Enable(One),
+    /// Refuse every call of an agent of the store
+    Disable(One),
+    /// Remove an agent of the store and its keys; what it has spent stays
+    Remove(One),
+}
+
+#[derive(Args, Debug)]
+struct Common {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct One {
+    /// The agent's name or id
+    name: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args, Debug)]
+struct Change {
+    /// The agent's name; an id too, when it exists
+    name: String,
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Agents {
+    pub(super) fn run(&self) -> ExitCode {
+        match &self.command {
+            Command::List(common) => {
+                books::with(&common.config, async |books| Ok(list(books, common.json)))
+            }
+            Command::Show(one) => one.with(async |books| {
+                let agent = books.agent(&one.name)?;
+                Ok(show(&agent, books, one.common.json))
+            }),
+            Command::Add(add) => add.with(async |books| add.add(books).await),
+            Command::Set(set) => set.with(async |books| set.set(books).await),
+            Command::Enable(one) => one.with(async |books| one.enable(true, books).await),
+            Command::Disable(one) => one.with(async |books| one.enable(false, books).await),
+            Command::Remove(one) => one.with(async |books| one.remove(books).await),
+        }
+    }
+}
+
+impl One {
+    fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
+        books::with(&self.common.config, work)
+    }
+
+    async fn enable(&self, enabled: bool, books: &Books) -> Result<ExitCode, Failure> {
+        let mut agent = books.stored(&self.name)?;
+        agent.enabled = enabled;
+        let word = if enabled { "enabled" } else { "disabled" };
+        update(agent, word, self.common.json, books).await
+    }
+
+    async fn remove(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let agent = books.stored(&self.name)?;
+        let remove = async { books.store.agents.remove(agent.id).await.map(drop) };
+        let told = books.change(&[note(&agent, "removed")], remove).await?;
+        let code = if self.common.json {
+            print_json(&json!({ "name": agent.name, "id": agent.id, "removed": true }))
+        } else {
+            print(&format!(
+                "agent `{}` and its keys are removed\n",
+                agent.name
+            ))
+        };
+        Ok(ended(code, told))
+    }
+}
+
+impl Change {
+    fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
+        books::with(&self.common.config, work)
+    }
+
+    async fn add(&self, books: &Books) -> Result<ExitCode, Failure> {
+        check_name(&self.name)?;
+        books.refuse_taken(&self.name)?;
+        let mut agent = StoredAgent {
+            // As in a config, so that an agent that moves there stays the same.
+            id: AgentId::of_name(&self.name),
+            name: self.name.clone(),
+            team: None,
+            enabled: true,
+            admin: false,
+            profiles: None,
+            terms: Terms::default(),
+            created: clock::now(),
+        };
+        let done = self.flags.apply(&mut agent, books)?;
+        let detail = [vec!["added".to_owned()], done].concat().join("; ");
+        let add = books.store.agents.add(&agent);
+        let told = books.change(&[note(&agent, &detail)], add).await?;
+        if !books.asks_for_keys() {
+            say(
+                "nobody can call as this agent over HTTP until `auth = \"keys\"` is written in \
+                 `[governance]`\n",
+            );
+        }
+        Ok(ended(report(agent, &detail, self.common.json), told))
+    }
+
+    async fn set(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let mut agent = books.stored(&self.name)?;
+        let done = self.flags.apply(&mut agent, books)?;
+        if done.is_empty() {
+            return Err(Failure::usage(
+                "nothing to change; `agents set --help` has the flags",
+            ));
+        }
+        update(agent, &done.join("; "), self.common.json, books).await
+    }
+}
+
+async fn update(
+    agent: StoredAgent,
+    detail: &str,
+    json: bool,
+    books: &Books,
+) -> Result<ExitCode, Failure> {
+    let update = async { books.store.agents.update(&agent).await.map(drop) };
+    let told = books.change(&[note(&agent, detail)], update).await?;
+    Ok(ended(report(agent, detail, json), told))
+}
+
+fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {
+    if json {
+        let created = agent.created;
+        let mut shown = to_json(&Agent::from(agent), Origin::Store);
+        shown["created"] = json!(time(created));
+        print_json(&shown)
+    } else {
+        print(&format!("agent `{}`: {detail}\n", agent.name))
+    }
+}
+
+fn note(agent: &StoredAgent, detail: &str) -> Note {
+    Note {
+        event: EventKind::AgentChanged,
+        subject: agent.name.clone(),
+        detail: detail.to_owned(),
+    }
+}
+
+/// The rules of a config, and no name that reads like an id.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let problem = if name.is_empty() || name.contains(char::is_control) || name.trim() != name {
+        "it must be words without space around them"
+    } else if name.chars().count() > NAME_CHARS_MAX {
+        "it is longer than 64 characters"
+    } else if name == ANONYMOUS {
+        "that is the agent of callers without a key"
+    } else if name.parse::<AgentId>().is_ok() {
+        "that is an id"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::usage(format!(
+        "`{name}` cannot be the name of an agent: {problem}"
+    )))
+}
+
+fn list(books: &Books, json: bool) -> ExitCode {
+    let agents = books.agents();
+    if json {
+        let shown = agents.iter().map(|agent| complete(agent, books));
+        return print_json(&shown.collect::<Vec<_>>());
+    }
+    let mut table = Table::new([
+        "NAME", "ORIGIN", "STATE", "TEAM", "BUDGET", "RATE", "POLICY",
+    ])
+    .fitting();
+    for agent in &agents {
+        table.add([
+            agent.name.clone(),
+            books.origin(agent.id).as_str().to_owned(),
+            state(agent).to_owned(),
+            agent.team.clone().unwrap_or_default(),
+            terms::budget_shown(&agent.terms),
+            terms::rate_shown(&agent.terms),
+            terms::policy_shown(&agent.terms),
+        ]);
+    }
+    table.print()
+}
+
+fn show(agent: &Agent, books: &Books, json: bool) -> ExitCode {
+    if json {
+        return print_json(&complete(agent, books));
+    }
+    let profiles = agent.profiles.as_ref().map_or_else(
+        || "all".to_owned(),
+        |names| {
+            let names: Vec<&str> = names.iter().map(ProfileName::as_str).collect();
+            names.join(" ")
+        },
+    );
+    let created = books.created(agent.id);
+    let mut table = Table::new(["FIELD", "VALUE"]);
+    let rows = [
+        ("name", agent.name.clone()),
+        ("id", agent.id.to_string()),
+        ("origin", books.origin(agent.id).as_str().to_owned()),
+        ("state", state(agent).to_owned()),
+        ("team", agent.team.clone().unwrap_or_default()),
+        ("admin", agent.admin.to_string()),
+        ("profiles", profiles),
+        ("policy", terms::policy_shown(&agent.terms)),
+        ("budget", terms::budget_shown(&agent.terms)),
+        ("rate", terms::rate_shown(&agent.terms)),
+        (
+            "created",
+            created.map_or_else(String::new, |at| at.to_string()),
+        ),
+    ];
+    for (field, value) in rows {
+        if !value.is_empty() {
+            table.add([field.to_owned(), value]);
+        }
+    }
+    table.print()
+}
+
+const fn state(agent: &Agent) -> &'static str {
+    if agent.enabled { "enabled" } else { "disabled" }
+}
+
+fn complete(agent: &Agent, books: &Books) -> Value {
+    let mut shown = to_json(agent, books.origin(agent.id));
+    shown["created"] = json!(books.created(agent.id).map(time));
+    shown
+}
+
+fn to_json(agent: &Agent, origin: Origin) -> Value {
+    let profiles = agent.profiles.as_ref();
+    let profiles = profiles.map(|names| names.iter().map(ProfileName::as_str).collect::<Vec<_>>());
+    json!({
+        "name": agent.name,
+        "id": agent.id,
+        "origin": origin.as_str(),
+        "enabled": agent.enabled,
+        "admin": agent.admin,
+        "team": agent.team,
+        "profiles": profiles,
+        "terms": agent.terms,
+    })
+}

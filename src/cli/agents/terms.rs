@@ -1,0 +1,420 @@
+//! What an agent of the store may do, as it is written on a command line and shown to people.
+
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use globset::Glob;
+
+use super::super::books::{Books, Failure, unknown};
+use crate::{
+    config::{Budget, Policy, PolicyMode, Rate, Terms, Window, glob},
+    governance::policy,
+    money::Micros,
+    names::ProfileName,
+    store::StoredAgent,
+};
+
+/// What an agent is and may do; what is not given stays as it is.
+#[derive(Args, Debug)]
+pub(super) struct Flags {
+    /// The team whose budget it shares
+    #[arg(long, value_name = "TEAM", conflicts_with = "no_team")]
+    team: Option<String>,
+    /// It is in no team
+    #[arg(long)]
+    no_team: bool,
+    /// Whether it sees everything in /status
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    admin: Option<bool>,
+    /// What the lists below mean; `default` is what the config says for everybody. Lists without it
+    /// make an allowlist
+    #[arg(long, value_name = "MODE")]
+    policy: Option<Mode>,
+    /// Tools, by the names that clients see or as `server/tool`; `*` does not match `/`
+    #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
+    tools: Option<Vec<Glob>>,
+    /// Prompts, in the same way
+    #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
+    prompts: Option<Vec<Glob>>,
+    /// Resources, by URI
+    #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
+    resources: Option<Vec<Glob>>,
+    /// Names of any kind that are refused whatever the lists say
+    #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
+    deny: Option<Vec<Glob>>,
+    /// How much it may spend in USD: AMOUNT, AMOUNT/day or AMOUNT/month; several all hold; `off`, or
+    /// `default`
+    #[arg(long, value_name = "LIMIT", num_args = 1.., value_parser = Limit::parse)]
+    budget: Option<Vec<Limit>>,
+    /// How often it may call, such as 120/1m, or 120/1m/20 for 20 at once; or `default`
+    #[arg(long, value_name = "RATE", value_parser = Pace::parse)]
+    rate: Option<Pace>,
+    /// Profiles that it may use
+    #[arg(long, value_name = "PROFILE", num_args = 1.., conflicts_with = "all_profiles")]
+    profiles: Option<Vec<String>>,
+    /// It may use every profile
+    #[arg(long)]
+    all_profiles: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Mode {
+    All,
+    Allowlist,
+    Denylist,
+    None,
+    Default,
+}
+
+impl Mode {
+    const fn policy(self) -> Option<PolicyMode> {
+        match self {
+            Self::All => Some(PolicyMode::All),
+            Self::Allowlist => Some(PolicyMode::Allowlist),
+            Self::Denylist => Some(PolicyMode::Denylist),
+            Self::None => Some(PolicyMode::None),
+            Self::Default => None,
+        }
+    }
+}
+
+/// A budget on a command line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in super::super) enum Limit {
+    /// What holds for everybody.
+    Default,
+    Given(Budget),
+    /// No limit.
+    Off,
+}
+
+impl Limit {
+    /// Reads `2.50/day`, `10`, `off` or `default`.
+    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+        let (amount, window) = match text {
+            "off" => return Ok(Self::Off),
+            "default" => return Ok(Self::Default),
+            _ => match text.split_once('/') {
+                Some((amount, window)) => (amount, window_named(window)?),
+                None => (text, Window::Total),
+            },
+        };
+        let limit: Micros = amount.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self::Given(Budget { limit, window }))
+    }
+
+    /// What `limits` mean in terms.
+    pub(in super::super) fn all(limits: &[Self]) -> Result<Option<Vec<Budget>>, Failure> {
+        match limits {
+            [Self::Off] => return Ok(Some(Vec::new())),
+            [Self::Default] => return Ok(None),
+            _ => {}
+        }
+        let budgets = limits.iter().map(|limit| match limit {
+            Self::Given(budget) => Ok(*budget),
+            Self::Off | Self::Default => Err(Failure::usage(
+                "`off` and `default` stand alone: they are no limit beside another",
+            )),
+        });
+        budgets.collect::<Result<_, _>>().map(Some)
+    }
+}
+
+fn window_named(name: &str) -> Result<Window, String> {
+    [Window::Day, Window::Month, Window::Total]
+        .into_iter()
+        .find(|window| window_name(*window) == name)
+        .ok_or_else(|| format!("`{name}` is no window: these are day, month, total"))
+}
+
+/// What people call a window.
+pub(in super::super) const fn window_name(window: Window) -> &'static str {
+    match window {
+        Window::Day => "day",
+        Window::Month => "month",
+        Window::Total => "total",
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Pace {
+    Default,
+    Given(Rate),
+}
+
+impl Pace {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "default" {
+            return Ok(Self::Default);
+        }
+        let mut parts = text.split('/');
+        let (Some(calls), Some(per), burst, None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err("write CALLS/PERIOD or CALLS/PERIOD/BURST, such as 120/1m/20".to_owned());
+        };
+        let calls = count(calls)?;
+        let per = humantime::parse_duration(per).map_err(|error| format!("`{per}`: {error}"))?;
+        if !(Rate::PER_MIN..=Rate::PER_MAX).contains(&per) {
+            return Err("the period of a rate is between 1s and 24h".to_owned());
+        }
+        Ok(Self::Given(Rate {
+            calls,
+            per,
+            burst: burst.map_or(Ok(calls), count)?,
+        }))
+    }
+}
+
+fn count(text: &str) -> Result<std::num::NonZeroU32, String> {
+    let count = text.parse().ok().and_then(std::num::NonZeroU32::new);
+    let count = count.filter(|count| count.get() <= Rate::CALLS_MAX);
+    count.ok_or_else(|| format!("`{text}` is no number of calls: 1 to {}", Rate::CALLS_MAX))
+}
+
+impl Flags {
+    /// Writes what is given into `agent`, and says what that was.
+    pub(super) fn apply(
+        &self,
+        agent: &mut StoredAgent,
+        books: &Books,
+    ) -> Result<Vec<String>, Failure> {
+        let mut done = Vec::new();
+        if let Some(team) = &self.team {
+            if team.trim().is_empty() || team.contains(char::is_control) {
+                return Err(Failure::usage(
+                    "--team is empty; --no-team takes it out of its team",
+                ));
+            }
+            agent.team = Some(team.clone());
+            done.push(format!("team {team}"));
+        } else if self.no_team {
+            agent.team = None;
+            done.push("no team".to_owned());
+        }
+        if let Some(admin) = self.admin {
+            agent.admin = admin;
+            done.push(format!("admin {admin}"));
+        }
+        if let Some(names) = &self.profiles {
+            agent.profiles = Some(profiles(names, books)?);
+            done.push(format!("profiles {}", names.join(" ")));
+        } else if self.all_profiles {
+            agent.profiles = None;
+            done.push("all profiles".to_owned());
+        }
+        self.apply_terms(&mut agent.terms, &mut done)?;
+        Ok(done)
+    }
+
+    fn apply_terms(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), Failure> {
+        if self.policy.is_some() || self.has_lists() || self.deny.is_some() {
+            terms.policy = self.policy(terms.policy.take())?;
+            done.push(format!("policy {}", policy_shown(terms)));
+        }
+        if let Some(limits) = &self.budget {
+            terms.budget = Limit::all(limits)?;
+            done.push(format!("budget {}", budget_shown(terms)));
+        }
+        if let Some(pace) = self.rate {
+            terms.rate = match pace {
+                Pace::Default => None,
+                Pace::Given(rate) => Some(rate),
+            };
+            done.push(format!("rate {}", rate_shown(terms)));
+        }
+        Ok(())
+    }
+
+    fn has_lists(&self) -> bool {
+        self.tools.is_some() || self.prompts.is_some() || self.resources.is_some()
+    }
+
+    /// The policy that the flags make of the one that there was.
+    fn policy(&self, old: Option<Policy>) -> Result<Option<Policy>, Failure> {
+        let mode = match self.policy {
+            Some(mode) => match mode.policy() {
+                Some(mode) => mode,
+                None if self.has_lists() || self.deny.is_some() => {
+                    let message = "--policy default has no lists of its own";
+                    return Err(Failure::usage(message));
+                }
+                None => return Ok(None),
+            },
+            None => match &old {
+                Some(old) => old.mode,
+                None if self.has_lists() => PolicyMode::Allowlist,
+                None => {
+                    return Err(Failure::usage(
+                        "--deny needs --policy, to say what is allowed beside what is denied",
+                    ));
+                }
+            },
+        };
+        if self.has_lists() && matches!(mode, PolicyMode::All | PolicyMode::None) {
+            return Err(Failure::usage(format!(
+                "--tools, --prompts and --resources have no effect with the policy `{}`; write \
+                 --policy allowlist or --policy denylist",
+                mode_name(mode)
+            )));
+        }
+        let mut policy = old.unwrap_or_default();
+        policy.mode = mode;
+        let lists = [
+            (&mut policy.tools, &self.tools),
+            (&mut policy.prompts, &self.prompts),
+            (&mut policy.resources, &self.resources),
+            (&mut policy.deny, &self.deny),
+        ];
+        for (list, given) in lists {
+            if let Some(given) = given {
+                list.clone_from(given);
+            }
+        }
+        policy::Rules::new(Some(&policy), None, None)?;
+        Ok(Some(policy))
+    }
+}
+
+fn profiles(names: &[String], books: &Books) -> Result<Vec<ProfileName>, Failure> {
+    let known = books.config.profiles.keys();
+    let find = |name: &String| {
+        let found = known.clone().find(|known| known.as_str() == name);
+        found.cloned().ok_or_else(|| {
+            let known: Vec<&str> = known.clone().map(ProfileName::as_str).collect();
+            unknown(
+                "profile",
+                name,
+                &known,
+                "profiles are written in the config",
+            )
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+const fn mode_name(mode: PolicyMode) -> &'static str {
+    match mode {
+        PolicyMode::All => "all",
+        PolicyMode::Allowlist => "allowlist",
+        PolicyMode::Denylist => "denylist",
+        PolicyMode::None => "none",
+    }
+}
+
+/// The policy on one line.
+pub(super) fn policy_shown(terms: &Terms) -> String {
+    let Some(policy) = &terms.policy else {
+        return "default".to_owned();
+    };
+    let mut text = mode_name(policy.mode).to_owned();
+    let lists = [
+        ("tools", &policy.tools),
+        ("prompts", &policy.prompts),
+        ("resources", &policy.resources),
+        ("methods", &policy.methods),
+        ("deny", &policy.deny),
+    ];
+    for (name, list) in lists {
+        if !list.is_empty() {
+            let globs: Vec<&str> = list.iter().map(Glob::glob).collect();
+            write!(text, " {name}={}", globs.join(",")).expect("a String takes all");
+        }
+    }
+    text
+}
+
+/// The budgets on one line.
+pub(in super::super) fn budget_shown(terms: &Terms) -> String {
+    match terms.budget.as_deref() {
+        None => "default".to_owned(),
+        Some([]) => "off".to_owned(),
+        Some(budgets) => {
+            let shown = |budget: &Budget| {
+                format!("{}/{}", budget.limit.exact(), window_name(budget.window))
+            };
+            budgets.iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// The rate on one line.
+pub(super) fn rate_shown(terms: &Terms) -> String {
+    terms.rate.map_or_else(
+        || "default".to_owned(),
+        |rate| {
+            let per = humantime::format_duration(rate.per).to_string();
+            format!("{}/{}/{}", rate.calls, per.replace(' ', ""), rate.burst)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_read_as_they_are_shown() {
+        let check = |text: &str, expect: Result<&str, &str>| {
+            let read = Limit::parse(text).map(|limit| {
+                let budget = Limit::all(&[limit]).expect("one alone");
+                budget_shown(&Terms {
+                    budget,
+                    ..Terms::default()
+                })
+            });
+            match expect {
+                Ok(shown) => assert_eq!(read.as_deref(), Ok(shown), "{text}"),
+                Err(part) => assert!(read.as_ref().is_err_and(|e| e.contains(part)), "{read:?}"),
+            }
+        };
+        check("2.50/day", Ok("2.50/day"));
+        check("10", Ok("10.00/total"));
+        check("0.000001/month", Ok("0.000001/month"));
+        check("off", Ok("off"));
+        check("default", Ok("default"));
+        check("2.50/week", Err("`week` is no window"));
+        check("-1", Err("decimal"));
+        check("0.0000001", Err("six digits"));
+        assert!(Limit::all(&[Limit::Off, Limit::Off]).is_err());
+    }
+
+    #[test]
+    fn rates_are_read_as_they_are_shown() {
+        let check = |text: &str, expect: Result<&str, &str>| {
+            let read = Pace::parse(text).map(|pace| {
+                let rate = match pace {
+                    Pace::Default => None,
+                    Pace::Given(rate) => Some(rate),
+                };
+                rate_shown(&Terms {
+                    rate,
+                    ..Terms::default()
+                })
+            });
+            match expect {
+                Ok(shown) => assert_eq!(read.as_deref(), Ok(shown), "{text}"),
+                Err(part) => assert!(read.as_ref().is_err_and(|e| e.contains(part)), "{read:?}"),
+            }
+        };
+        check("120/1m", Ok("120/1m/120"));
+        check(
+            "120/1m30s/20",
+            Ok("120/1m 30s/20".replace(' ', "").as_str()),
+        );
+        check("default", Ok("default"));
+        check("1000000/24h", Ok("1000000/1day/1000000"));
+        check("1000001/1m", Err("no number of calls"));
+        check("0/1m", Err("no number of calls"));
+        check("1/25h", Err("between 1s and 24h"));
+        check("1/999ms", Err("between 1s and 24h"));
+        check("120", Err("CALLS/PERIOD"));
+        check("1/1m/1/1", Err("CALLS/PERIOD"));
+    }
+}

@@ -1,0 +1,280 @@
+//! `tollbridge audit`
+
+mod events;
+mod filter;
+mod verify;
+
+use std::{
+    collections::HashSet,
+    io::{self, BufWriter},
+    process::ExitCode,
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{
+    args::ConfigArgs,
+    books::{self, Books, Failure, blocking},
+    gateway::patiently,
+    output::{print, say},
+    table::Table,
+};
+use crate::{
+    audit::{
+        AuditError, Entry, Follow, Format, Found, Indexer, Position, Query, Record, export, latest,
+    },
+    store::{IndexEntry, IndexOrder},
+};
+use events::Events;
+use filter::{FilterArgs, Wanted};
+use verify::Verify;
+
+/// Look for records of calls, export them, verify them
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Audit {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    look: Look,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the latest records, oldest of them first (the default)
+    Query(Look),
+    /// Show what is not a call, such as changes of agents, keys and budgets
+    Events(Events),
+    /// Write records to stdout for other programs, oldest first
+    Export(Export),
+    /// Check that nobody has changed a line of the log
+    Verify(Verify),
+}
+
+#[derive(Args, Debug)]
+struct Look {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// How many at most
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    limit: u16,
+    /// Then show new records as they are written
+    #[arg(long, conflicts_with = "until")]
+    follow: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print the lines of the log as a JSON array; with --follow, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Export {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// `jsonl` has the lines of the log as they are, `csv` is for spreadsheets
+    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
+    format: FormatName,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatName {
+    Jsonl,
+    Csv,
+}
+
+impl Audit {
+    pub(super) fn run(&self) -> ExitCode {
+        match &self.command {
+            None => self.look.run(),
+            Some(Command::Query(look)) => look.run(),
+            Some(Command::Events(events)) => events.run(),
+            Some(Command::Export(export)) => {
+                books::with(&export.config, async |books| export.export(books).await)
+            }
+            Some(Command::Verify(verify)) => verify.run(),
+        }
+    }
+}
+
+impl Look {
+    fn run(&self) -> ExitCode {
+        books::with(&self.config, async |books| self.look(books).await)
+    }
+
+    async fn look(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let wanted = self.filter.resolve(books);
+        let follow = self
+            .follow
+            .then(|| Follow::new(&books.log_dir(), wanted.filter.clone()));
+        let follow = follow.transpose()?;
+        let mut found = self.find(&wanted, books).await?;
+        if found.is_empty()
+            && let Some(unknown) = wanted.unknown_agent
+        {
+            return Err(unknown);
+        }
+        only_latest(&mut found, usize::from(self.limit));
+        match follow {
+            None => Ok(self.print(&found)),
+            Some(follow) => self.follow(&found, follow).await,
+        }
+    }
+
+    /// The latest records, one more than the limit when there are more.
+    async fn find(&self, wanted: &Wanted, books: &Books) -> Result<Vec<Found>, Failure> {
+        let log_dir = books.log_dir();
+        let mut indexer = Indexer::new(&log_dir, books.store.audit.clone());
+        patiently(indexer.catch_up(), || {
+            "reading what is new in the audit".to_owned()
+        })
+        .await?;
+        let count = u32::from(self.limit) + 1;
+        let order = IndexOrder::NewestFirst;
+        let entries = books.store.audit.find(&wanted.index, order, count).await?;
+        if entries.is_empty() && wanted.index.tool.is_some() {
+            // The index knows tools by their original names alone.
+            let (filter, count) = (wanted.filter.clone(), usize::from(self.limit) + 1);
+            let read = blocking(move || latest(&log_dir, &filter, count));
+            return Ok(patiently(read, || "reading the audit".to_owned()).await??);
+        }
+        let read = blocking(move || {
+            let records = entries.iter().rev().map(|entry| read(&log_dir, entry));
+            records.filter_map(Result::transpose).collect()
+        });
+        let found: Result<Vec<Found>, AuditError> = read.await?;
+        Ok(found?)
+    }
+
+    fn print(&self, found: &[Found]) -> ExitCode {
+        if !self.json {
+            return table(found).print();
+        }
+        print_lines(found.iter().map(|found| &found.entry))
+    }
+
+    async fn follow(&self, found: &[Found], mut follow: Follow) -> Result<ExitCode, Failure> {
+        let shown: HashSet<_> = found.iter().map(|found| found.record.id).collect();
+        let mut printed = if self.json {
+            let lines = found.iter().map(|found| line(&found.entry) + "\n");
+            print(&lines.collect::<String>())
+        } else {
+            table(found).print()
+        };
+        while printed == ExitCode::SUCCESS {
+            let next = follow.next().await?;
+            if shown.contains(&next.record.id) {
+                continue;
+            }
+            printed = if self.json {
+                print(&(line(&next.entry) + "\n"))
+            } else {
+                table(&[next]).without_headings().print()
+            };
+        }
+        Ok(printed)
+    }
+}
+
+/// Drops the oldest beyond `limit`, and says that there were more.
+fn only_latest<T>(found: &mut Vec<T>, limit: usize) {
+    if found.len() > limit && limit > 0 {
+        let are = if limit == 1 { "is" } else { "are" };
+        say(&format!(
+            "only the latest {limit} {are} shown; --limit shows more\n"
+        ));
+    }
+    found.drain(..found.len().saturating_sub(limit));
+}
+
+/// Prints lines of the log as they are, as one array.
+fn print_lines<'e>(entries: impl Iterator<Item = &'e Entry>) -> ExitCode {
+    let lines: Vec<String> = entries.map(|entry| format!("\n{}", line(entry))).collect();
+    print(&match lines.as_slice() {
+        [] => "[]\n".to_owned(),
+        lines => format!("[{}\n]\n", lines.join(",")),
+    })
+}
+
+/// The record that the index knows of, unless it was retired meanwhile.
+fn read(log_dir: &std::path::Path, indexed: &IndexEntry) -> Result<Option<Found>, AuditError> {
+    let (Ok(chain), Ok(segment)) = (indexed.chain.parse(), u32::try_from(indexed.segment)) else {
+        return Ok(None);
+    };
+    let position = Position {
+        chain,
+        segment,
+        offset: indexed.offset,
+        length: u64::from(indexed.length),
+    };
+    let entry = match Entry::at(log_dir, position) {
+        Ok(entry) => entry,
+        Err(AuditError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let record = entry.record()?;
+    Ok(record.map(|record| Found { record, entry }))
+}
+
+fn line(entry: &Entry) -> String {
+    String::from_utf8_lossy(&entry.line).into_owned()
+}
+
+fn table(found: &[Found]) -> Table<9> {
+    let mut table = Table::new([
+        "TIME", "AGENT", "SERVER", "TOOL", "DECISION", "PRICE", "MS", "ID", "WHY",
+    ])
+    .fitting();
+    for Found { record, .. } in found {
+        let why = record.rule.as_deref().or(record.code.as_deref());
+        table.add([
+            format!("{:.3}", record.ts),
+            record.agent_name.to_string(),
+            record.server.as_deref().unwrap_or_default().to_owned(),
+            subject(record).to_owned(),
+            record.decision.to_string(),
+            record.price.exact(),
+            record.execution_time.as_millis().to_string(),
+            record.id.to_string(),
+            why.unwrap_or_default().to_owned(),
+        ]);
+    }
+    table
+}
+
+/// The tool; what was asked for where there is none.
+fn subject<'r>(record: &'r Record<'_>) -> &'r str {
+    let tool = record.tool.as_deref().or(record.exposed.as_deref());
+    tool.unwrap_or(&record.method)
+}
+
+impl Export {
+    async fn export(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let wanted = self.filter.resolve(books);
+        let log_dir = books.log_dir();
+        let format = match self.format {
+            FormatName::Jsonl => Format::JsonLines,
+            FormatName::Csv => Format::Csv,
+        };
+        let write = blocking(move || {
+            let records = Query::new(&log_dir, wanted.filter)?;
+            export(records, format, &mut BufWriter::new(io::stdout().lock()))
+        });
+        match patiently(write, || "writing records".to_owned()).await? {
+            Ok(0) => match wanted.unknown_agent {
+                Some(unknown) => Err(unknown),
+                None => Ok(ExitCode::SUCCESS),
+            },
+            Ok(_) => Ok(ExitCode::SUCCESS),
+            // Whoever reads has read enough.
+            Err(AuditError::Export { source }) if source.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(ExitCode::FAILURE)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

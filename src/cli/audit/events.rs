@@ -1,0 +1,103 @@
+//! `tollbridge audit events`
+
+use std::{path::Path, process::ExitCode};
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::{
+    super::{
+        args::ConfigArgs,
+        books::{self, Failure, blocking},
+        gateway::patiently,
+        table::Table,
+    },
+    filter::moment,
+    only_latest, print_lines,
+};
+use crate::{
+    audit::{AuditError, ChainReader, Entry, Event, chains},
+    config::Config,
+};
+
+#[derive(Args, Debug)]
+pub(super) struct Events {
+    /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or how long ago (2h)
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// Before, in the same forms
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    until: Option<Timestamp>,
+    /// How many at most
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    limit: u16,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print the lines of the log as a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// An event and the line that has it.
+struct Found {
+    event: Event<'static>,
+    entry: Entry,
+}
+
+impl Events {
+    pub(super) fn run(&self) -> ExitCode {
+        match self.config.load_quietly() {
+            Ok(config) => books::run(self.show(&config)),
+            Err(code) => code,
+        }
+    }
+
+    async fn show(&self, config: &Config) -> Result<ExitCode, Failure> {
+        let log_dir = config.data_dir.join("audit");
+        let (since, until) = (self.since, self.until);
+        let wanted = move |at: Timestamp| {
+            since.is_none_or(|since| at >= since) && until.is_none_or(|until| at < until)
+        };
+        let limit = usize::from(self.limit);
+        let read = blocking(move || latest(&log_dir, wanted, limit + 1));
+        let mut found = patiently(read, || "reading the audit".to_owned()).await??;
+        only_latest(&mut found, limit);
+        if self.json {
+            return Ok(print_lines(found.iter().map(|found| &found.entry)));
+        }
+        let mut table = Table::new(["TIME", "EVENT", "SUBJECT", "BY", "DETAIL"]).fitting();
+        for Found { event, .. } in &found {
+            table.add([
+                format!("{:.3}", event.ts),
+                event.event.as_str().to_owned(),
+                event.subject.to_string(),
+                event.actor.as_deref().unwrap_or_default().to_owned(),
+                event.detail.as_deref().unwrap_or_default().to_owned(),
+            ]);
+        }
+        Ok(table.print())
+    }
+}
+
+/// The latest `count` events, oldest of them first. Events are few among the lines and no index
+/// knows them, so that every line is read.
+fn latest(
+    log_dir: &Path,
+    wanted: impl Fn(Timestamp) -> bool,
+    count: usize,
+) -> Result<Vec<Found>, AuditError> {
+    let mut found: Vec<Found> = Vec::new();
+    for chain in chains(log_dir)? {
+        let mut reader = ChainReader::new(log_dir, chain)?;
+        while let Some(entry) = reader.read()? {
+            if let Some(event) = entry.event()?
+                && wanted(event.ts)
+            {
+                found.push(Found { event, entry });
+            }
+        }
+        found.sort_by_key(|found| found.event.ts);
+        found.drain(..found.len().saturating_sub(count));
+    }
+    Ok(found)
+}

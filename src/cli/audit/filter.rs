@@ -1,0 +1,158 @@
+//! Which records are wanted, as it is said on a command line.
+
+use clap::Args;
+use jiff::{Timestamp, civil, tz::TimeZone};
+use uuid::Uuid;
+
+use super::super::books::{Books, Failure};
+use crate::{
+    audit::{Decision, Filter},
+    clock,
+    names::{AgentId, InvocationId},
+    store::IndexFilter,
+};
+
+/// Which records are wanted; everything that is given must hold.
+#[derive(Args, Debug)]
+pub(super) struct FilterArgs {
+    /// Of this agent, by name or id
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Of this server
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
+    /// Of this tool: the server's name for it, `server/tool`, or, where no record has that, the
+    /// name that clients use
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// With this decision: allowed, failed, interrupted, observed or refused
+    #[arg(long, value_name = "DECISION")]
+    decision: Option<Decision>,
+    /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or how long ago (2h)
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// Before, in the same forms
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    pub(super) until: Option<Timestamp>,
+    /// The call with this id, `inv_...`, as errors and records have it
+    #[arg(long, value_name = "ID", value_parser = invocation)]
+    id: Option<InvocationId>,
+}
+
+/// The same for the log and for its index.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) filter: Filter,
+    pub(super) index: IndexFilter,
+    /// What to say when nothing is found: there is no such agent.
+    pub(super) unknown_agent: Option<Failure>,
+}
+
+impl FilterArgs {
+    pub(super) fn resolve(&self, books: &Books) -> Wanted {
+        let (agent, unknown_agent) = match self.agent.as_deref() {
+            None => (None, None),
+            Some(name) => match books.agent(name) {
+                Ok(agent) => (Some(agent.id), None),
+                // It may have been removed; its records stay.
+                Err(unknown) => {
+                    let id = name.parse().unwrap_or_else(|_| AgentId::of_name(name));
+                    (Some(id), Some(unknown))
+                }
+            },
+        };
+        let (server, tool) = self.server_and_tool(books);
+        Wanted {
+            filter: Filter {
+                agent: agent.map(|id| id.to_string()),
+                tool: tool.clone(),
+                server: server.clone(),
+                decision: self.decision,
+                since: self.since,
+                until: self.until,
+                limit: None,
+                id: self.id,
+            },
+            index: IndexFilter {
+                invocation: self.id,
+                agent,
+                server,
+                tool,
+                decision: self.decision.map(|decision| decision.to_string()),
+                since: self.since,
+                until: self.until,
+            },
+            unknown_agent,
+        }
+    }
+
+    /// `server/tool` says both.
+    fn server_and_tool(&self, books: &Books) -> (Option<String>, Option<String>) {
+        let both = self.tool.as_deref().and_then(|tool| tool.split_once('/'));
+        let is_server = |name: &str| {
+            let mut servers = books.config.servers.keys();
+            servers.any(|server| server.as_str() == name)
+        };
+        match both.filter(|(server, _)| self.server.is_none() && is_server(server)) {
+            Some((server, tool)) => (Some(server.to_owned()), Some(tool.to_owned())),
+            None => (self.server.clone(), self.tool.clone()),
+        }
+    }
+}
+
+/// Reads a time, a date or a duration before now.
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let utc = |at: civil::DateTime| at.to_zoned(TimeZone::UTC).map(|at| at.timestamp());
+    if let Ok(at) = text.parse::<civil::DateTime>() {
+        return utc(at).map_err(|error| error.to_string());
+    }
+    let ago = humantime::parse_duration(text).ok();
+    let time = ago.and_then(|ago| clock::now().checked_sub(ago).ok());
+    time.ok_or_else(|| {
+        "write a time such as 2026-11-22T10:00:00Z, a date, or how long ago, such as 2h".to_owned()
+    })
+}
+
+fn invocation(text: &str) -> Result<InvocationId, String> {
+    let uuid = text.strip_prefix("inv_").map(Uuid::try_parse);
+    match uuid {
+        Some(Ok(uuid)) => Ok(InvocationId(uuid)),
+        Some(Err(_)) | None => Err("an id is `inv_` and a UUID".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_times_dates_and_durations() {
+        let check = |text: &str, expect: &str| {
+            let read = moment(text).map(|at| at.to_string());
+            assert_eq!(read.as_deref(), Ok(expect), "{text}");
+        };
+        check("2026-11-22T10:00:00Z", "2026-11-22T10:00:00Z");
+        check("2026-11-22T10:00:00+02:00", "2026-11-22T08:00:00Z");
+        check("2026-11-22T10:00:00", "2026-11-22T10:00:00Z");
+        check("2026-11-22 10:00", "2026-11-22T10:00:00Z");
+        check("2026-11-22", "2026-11-22T00:00:00Z");
+        let then = moment("2h").expect("a duration");
+        let ago = clock::now().duration_since(then);
+        assert!((7200..7260).contains(&ago.as_secs()), "{ago}");
+        for wrong in ["", "yesterday", "2026-13-01", "-2h", "99999999y"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        let id = InvocationId(Uuid::now_v7());
+        assert_eq!(invocation(&id.to_string()), Ok(id));
+        for wrong in ["", "inv_", "inv_x", &id.0.to_string()] {
+            assert!(invocation(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! `tollbridge budget`
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    agents::terms::{Limit, budget_shown, window_name},
+    args::ConfigArgs,
+    books::{self, Books, Failure, Note, ended, unknown},
+    output::{print, print_json, say, time},
+    table::Table,
+};
+use crate::{
+    audit::EventKind,
+    auth::Agent,
+    clock,
+    config::{Budget as Written, Governance, Window},
+    governance::budget::{Applied, Budgets, Standing},
+    names::ServerName,
+    store::{Account, Subject},
+};
+
+/// The chain under which this process looks at accounts: it never holds a lease.
+const CHAIN: &str = "cli";
+
+/// Show, set and reset budgets
+#[derive(Args, Debug)]
+pub(super) struct Budget {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show limits and what is spent of them
+    Show(Show),
+    /// Set what an agent of the store may spend
+    Set(Set),
+    /// Begin again at zero; calls under way are paid from what was before
+    Reset(Reset),
+}
+
+/// Whose budget.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+struct Whose {
+    /// An agent's name or id
+    agent: Option<String>,
+    /// A team
+    #[arg(long, value_name = "TEAM")]
+    team: Option<String>,
+    /// A server, for all that call it
+    #[arg(long, value_name = "SERVER")]
+    server: Option<String>,
+}
+
+#[derive(Args, Debug)]
+struct Show {
+    #[command(flatten)]
+    whose: Whose,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON; amounts are exact there, in millionths of a USD too
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Set {
+    /// The agent's name or id
+    agent: String,
+    /// AMOUNT, AMOUNT/day or AMOUNT/month in USD; several all hold; `off`, or `default`
+    #[arg(value_name = "LIMIT", required = true, num_args = 1.., value_parser = Limit::parse)]
+    limits: Vec<Limit>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Reset {
+    #[command(flatten)]
+    whose: Whose,
+    /// Only the budget of this window; without it, every one
+    #[arg(long, value_name = "WINDOW")]
+    window: Option<WindowName>,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WindowName {
+    Day,
+    Month,
+    Total,
+}
+
+impl WindowName {
+    const fn window(self) -> Window {
+        match self {
+            Self::Day => Window::Day,
+            Self::Month => Window::Month,
+            Self::Total => Window::Total,
+        }
+    }
+}
+
+/// A budget and where it is written.
+#[derive(Clone, Debug)]
+struct Line {
+    kind: &'static str,
+    name: String,
+    subject: Subject,
+    budget: Written,
+    source: String,
+}
+
+impl Budget {
+    pub(super) fn run(&self) -> ExitCode {
+        match &self.command {
+            Command::Show(show) => books::with(&show.config, async |books| show.show(books).await),
+            Command::Set(set) => books::with(&set.config, async |books| set.set(books).await),
+            Command::Reset(reset) => {
+                books::with(&reset.config, async |books| reset.reset(books).await)
+            }
+        }
+    }
+}
+
+impl Whose {
+    /// The budgets meant; all there are when nobody is named.
+    fn lines(&self, books: &Books) -> Result<Vec<Line>, Failure> {
+        if let Some(name) = &self.agent {
+            return Ok(of_agent(&*books.agent(name)?, books));
+        }
+        if let Some(name) = &self.team {
+            return team(name, books);
+        }
+        if let Some(name) = &self.server {
+            return server(name, books);
+        }
+        let agents = books.agents();
+        let agents = agents.iter().flat_map(|agent| of_agent(agent, books));
+        let teams = books.config.governance.teams.iter();
+        let teams = teams.flat_map(|(name, budgets)| of_team(name, budgets));
+        let servers = books.config.servers.iter();
+        let servers = servers.flat_map(|(name, server)| of_server(name, &server.budget));
+        Ok(agents.chain(teams).chain(servers).collect())
+    }
+
+    /// Complains that nobody's budget is meant, or that there is none.
+    fn nothing(&self) -> Failure {
+        let who = match (&self.agent, &self.team, &self.server) {
+            (Some(agent), _, _) => format!("the agent `{agent}`"),
+            (_, Some(team), _) => format!("the team `{team}`"),
+            (_, _, Some(server)) => format!("the server `{server}`"),
+            (None, None, None) => {
+                return Failure::usage("whose budget? Name an agent, --team or --server");
+            }
+        };
+        Failure::usage(format!("{who} has no such budget"))
+    }
+}
+
+/// The budgets of an agent: its own, or else those of profiles and of everybody.
+fn of_agent(agent: &Agent, books: &Books) -> Vec<Line> {
+    let line = |source: String| {
+        move |budget: &Written| Line {
+            kind: "agent",
+            name: agent.name.clone(),
+            subject: Subject::agent(agent.id),
+            budget: *budget,
+            source: source.clone(),
+        }
+    };
+    if let Some(own) = &agent.terms.budget {
+        return own.iter().map(line("agent".to_owned())).collect();
+    }
+    let default = books.config.governance.terms.budget.iter().flatten();
+    let mut lines: Vec<Line> = default.map(line("default".to_owned())).collect();
+    for (name, profile) in &books.config.profiles {
+        let may_use = agent.profiles.as_ref().is_none_or(|may| may.contains(name));
+        let budgets = profile.terms.budget.iter().flatten();
+        lines.extend(
+            budgets
+                .filter(|_| may_use)
+                .map(line(format!("profile {name}"))),
+        );
+    }
+    lines
+}
+
+fn of_team(name: &str, budgets: &[Written]) -> Vec<Line> {
+    let line = |budget: &Written| Line {
+        kind: "team",
+        name: name.to_owned(),
+        subject: Subject::team(name),
+        budget: *budget,
+        source: "team".to_owned(),
+    };
+    budgets.iter().map(line).collect()
+}
+
+fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<Line> {
+    let line = |budget: &Written| Line {
+        kind: "server",
+        name: name.to_string(),
+        subject: Subject::server(name),
+        budget: *budget,
+        source: "server".to_owned(),
+    };
+    budgets.iter().map(line).collect()
+}
+
+fn team(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
+    let teams = &books.config.governance.teams;
+    if let Some(budgets) = teams.get(name) {
+        return Ok(of_team(name, budgets));
+    }
+    let known: Vec<&str> = teams.keys().map(String::as_str).collect();
+    let otherwise = "their budgets are written in `[governance.teams]`";
+    Err(unknown("budget of a team", name, &known, otherwise))
+}
+
+fn server(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
+    let servers = &books.config.servers;
+    let found = servers.iter().find(|(server, _)| server.as_str() == name);
+    if let Some((name, server)) = found {
+        return Ok(of_server(name, &server.budget));
+    }
+    let known: Vec<&str> = servers.keys().map(ServerName::as_str).collect();
+    Err(unknown(
+        "server",
+        name,
+        &known,
+        "servers are written in the config",
+    ))
+}
+
+impl Show {
+    async fn show(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let lines = self.whose.lines(books)?;
+        if lines.is_empty() {
+            let why = if books.config.governance == Governance::default() {
+                "the config has no `[governance]`"
+            } else {
+                "it is `off`, or none is written"
+            };
+            say(&format!("no budget limits what may be spent: {why}\n"));
+        }
+        // Gateways say what they have spent every now and then; being asked, they say it at once.
+        let told = books.tell("what it has spent is missing").await;
+        let budgets = Budgets::new(books.store.leases.clone(), CHAIN);
+        let mut found = Vec::new();
+        for line in lines {
+            let applied = Applied::new(line.subject.clone(), line.budget);
+            let standing = budgets.show(&applied, clock::now()).await?;
+            found.push((line, standing));
+        }
+        let code = if self.json {
+            let shown = found.iter().map(|(line, standing)| to_json(line, standing));
+            print_json(&shown.collect::<Vec<_>>())
+        } else {
+            table(&found).print()
+        };
+        Ok(ended(code, told))
+    }
+}
+
+fn table(found: &[(Line, Standing)]) -> Table<9> {
+    let mut table = Table::new([
+        "OF", "NAME", "WINDOW", "LIMIT", "SPENT", "HELD", "LEFT", "ENDS", "FROM",
+    ]);
+    for (line, standing) in found {
+        let held = standing.held.saturating_add(standing.elsewhere);
+        let ends = standing.ends.map(|at| format!("{at:.0}"));
+        table.add([
+            line.kind.to_owned(),
+            line.name.clone(),
+            window_name(line.budget.window).to_owned(),
+            standing.limit.to_string(),
+            standing.spent.to_string(),
+            held.to_string(),
+            standing.limit.saturating_sub(standing.spent).to_string(),
+            ends.unwrap_or_default(),
+            line.source.clone(),
+        ]);
+    }
+    table
+}
+
+fn to_json(line: &Line, standing: &Standing) -> Value {
+    let left = standing.limit.saturating_sub(standing.spent);
+    json!({
+        "of": line.kind,
+        "name": line.name,
+        "from": line.source,
+        "window": window_name(line.budget.window),
+        "account": standing.account.as_str(),
+        "limit": standing.limit.to_string(),
+        "limit_micros": standing.limit.get(),
+        "spent": standing.spent.to_string(),
+        "spent_micros": standing.spent.get(),
+        "held_micros": standing.held.get(),
+        "elsewhere_micros": standing.elsewhere.get(),
+        "left": left.to_string(),
+        "left_micros": left.get(),
+        "ends": standing.ends.map(time),
+    })
+}
+
+impl Set {
+    async fn set(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let mut agent = books.stored(&self.agent)?;
+        agent.terms.budget = Limit::all(&self.limits)?;
+        let shown = budget_shown(&agent.terms);
+        let note = Note {
+            event: EventKind::BudgetChanged,
+            subject: agent.name.clone(),
+            detail: format!("set to {shown}"),
+        };
+        let update = async { books.store.agents.update(&agent).await.map(drop) };
+        let told = books.change(&[note], update).await?;
+        let code = if self.json {
+            print_json(&json!({
+                "name": agent.name,
+                "id": agent.id,
+                "budget": agent.terms.budget,
+            }))
+        } else {
+            print(&format!("agent `{}`: budget {shown}\n", agent.name))
+        };
+        Ok(ended(code, told))
+    }
+}
+
+impl Reset {
+    async fn reset(&self, books: &Books) -> Result<ExitCode, Failure> {
+        if self.reason.trim().is_empty() {
+            return Err(Failure::usage(
+                "--reason is empty: the audit wants to know why",
+            ));
+        }
+        let wanted = self.window.map(WindowName::window);
+        let is_nobody =
+            self.whose.agent.is_none() && self.whose.team.is_none() && self.whose.server.is_none();
+        let mut lines = if is_nobody {
+            Vec::new()
+        } else {
+            self.whose.lines(books)?
+        };
+        lines.retain(|line| wanted.is_none_or(|window| window == line.budget.window));
+        // Several budgets of one window share an account.
+        lines.sort_by_key(|line| window_name(line.budget.window));
+        lines.dedup_by_key(|line| line.budget.window);
+        if lines.is_empty() {
+            return Err(self.whose.nothing());
+        }
+        let notes: Vec<Note> = lines.iter().map(|line| self.note(line)).collect();
+        let now = clock::now();
+        let mut accounts = Vec::new();
+        let reset = async {
+            let budgets = Budgets::new(books.store.leases.clone(), CHAIN);
+            for line in &lines {
+                let window = line.budget.window;
+                let account = budgets.reset(&line.subject, window, &self.reason, now);
+                accounts.push(account.await?);
+            }
+            Ok(())
+        };
+        let told = books.change(&notes, reset).await?;
+        Ok(ended(self.report(&lines, &accounts, now), told))
+    }
+
+    fn note(&self, line: &Line) -> Note {
+        Note {
+            event: EventKind::BudgetChanged,
+            subject: match line.kind {
+                "agent" => line.name.clone(),
+                kind => format!("{kind} {}", line.name),
+            },
+            detail: format!("reset {}: {}", window_name(line.budget.window), self.reason),
+        }
+    }
+
+    fn report(&self, lines: &[Line], accounts: &[Account], now: Timestamp) -> ExitCode {
+        let both = lines.iter().zip(accounts);
+        if self.json {
+            let shown = both.map(|(line, account)| {
+                json!({
+                    "of": line.kind,
+                    "name": line.name,
+                    "window": window_name(line.budget.window),
+                    "account": account.as_str(),
+                    "reset": time(now),
+                    "reason": self.reason,
+                })
+            });
+            return print_json(&shown.collect::<Vec<_>>());
+        }
+        let lines = both.map(|(line, _)| {
+            let (of, name, window) = (line.kind, &line.name, window_name(line.budget.window));
+            format!("{of} `{name}`: the budget for `{window}` begins again at 0.00\n")
+        });
+        print(&lines.collect::<Vec<_>>().concat())
+    }
+}

@@ -1,0 +1,259 @@
+//! `tollbridge keys`
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    args::ConfigArgs,
+    books::{self, Books, Failure, Note, ended, unknown},
+    output::{print, print_json, say, time},
+    table::Table,
+};
+use crate::{
+    audit::EventKind,
+    auth::key::ApiKey,
+    clock,
+    names::AgentId,
+    store::{KeyId, StoredKey},
+};
+
+/// Make, list and revoke API keys
+#[derive(Args, Debug)]
+pub(super) struct Keys {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a key and print it, alone, on stdout; it is never shown again
+    Create(Create),
+    /// List keys; when they were last used is noted once a minute
+    List(List),
+    /// Revoke a key: from then on it opens nothing
+    Revoke(Revoke),
+}
+
+#[derive(Args, Debug)]
+struct Create {
+    /// The agent's name or id; it may be one of the config
+    agent: String,
+    /// How long the key is good for, such as 90d; without it, for ever
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    expires: Option<Duration>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print the key and what is known of it as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct List {
+    /// Only keys of this agent
+    agent: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Revoke {
+    /// The key's id, as `keys list` shows it
+    id: String,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Keys {
+    pub(super) fn run(&self) -> ExitCode {
+        match &self.command {
+            Command::Create(create) => {
+                books::with(&create.config, async |books| create.create(books).await)
+            }
+            Command::List(list) => books::with(&list.config, async |books| list.list(books).await),
+            Command::Revoke(revoke) => {
+                books::with(&revoke.config, async |books| revoke.revoke(books).await)
+            }
+        }
+    }
+}
+
+impl Create {
+    async fn create(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let agent = books.agent(&self.agent)?;
+        if !books.asks_for_keys() {
+            return Err(Failure::usage(
+                "the config asks for no keys, so that one would open nothing: write `auth = \
+                 \"keys\"` in `[governance]` first",
+            ));
+        }
+        if agent.id == AgentId::ANONYMOUS {
+            return Err(Failure::usage("callers without a key have none"));
+        }
+        let created = clock::now();
+        let expires = self.expires.map(|time| expiry(created, time)).transpose()?;
+        let key = ApiKey::generate()?;
+        let stored = StoredKey {
+            id: KeyId::generate()?,
+            agent: agent.id,
+            hash: key.hash(),
+            prefix: key.shown().to_owned(),
+            created,
+            expires,
+            revoked: None,
+            last_used: None,
+        };
+        let until = expires.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
+        let note = Note {
+            event: EventKind::KeyCreated,
+            subject: stored.id.to_string(),
+            detail: format!("for {}; expires {until}", agent.name),
+        };
+        let told = books.change(&[note], books.store.keys.add(&stored)).await?;
+        let code = if self.json {
+            let mut shown = to_json(&stored, books);
+            shown["key"] = json!(key.expose());
+            print_json(&shown)
+        } else {
+            say(&format!(
+                "key {} for agent `{}`, expires {until}; it is not shown again\n",
+                stored.id, agent.name
+            ));
+            print(&format!("{}\n", key.expose()))
+        };
+        Ok(ended(code, told))
+    }
+}
+
+fn expiry(now: Timestamp, time: Duration) -> Result<Timestamp, Failure> {
+    if time.is_zero() {
+        return Err(Failure::usage("--expires 0: such a key would open nothing"));
+    }
+    now.checked_add(time)
+        .map_err(|_| Failure::usage("--expires is too far away; leave it out"))
+}
+
+impl List {
+    async fn list(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let agent = self.agent.as_deref().map(|name| books.agent(name));
+        let agent = agent.transpose()?;
+        let mut keys = books.store.keys.keys().await?;
+        keys.retain(|key| agent.as_ref().is_none_or(|agent| agent.id == key.agent));
+        if self.json {
+            let shown = keys.iter().map(|key| to_json(key, books));
+            return Ok(print_json(&shown.collect::<Vec<_>>()));
+        }
+        let mut table = Table::new([
+            "ID",
+            "AGENT",
+            "PREFIX",
+            "STATE",
+            "CREATED",
+            "EXPIRES",
+            "LAST USED",
+        ]);
+        let seconds = |at: Option<Timestamp>| at.map_or_else(String::new, |at| format!("{at:.0}"));
+        for key in &keys {
+            table.add([
+                key.id.to_string(),
+                books.name_of(key.agent),
+                key.prefix.clone(),
+                state(key).to_owned(),
+                seconds(Some(key.created)),
+                seconds(key.expires),
+                seconds(key.last_used),
+            ]);
+        }
+        let code = table.print();
+        let written = books.config.agents.values().filter(|written| {
+            let wanted = agent.as_ref().is_none_or(|agent| agent.id == written.id);
+            wanted && !written.keys.is_empty()
+        });
+        let written: Vec<&str> = written.map(|agent| agent.name.as_str()).collect();
+        if !written.is_empty() {
+            let names = written.join(", ");
+            say(&format!(
+                "keys that are written in the config are not listed; these have some: {names}\n"
+            ));
+        }
+        Ok(code)
+    }
+}
+
+impl Revoke {
+    async fn revoke(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let keys = books.store.keys.keys().await?;
+        let Some(key) = keys.iter().find(|key| key.id.as_str() == self.id) else {
+            return Err(no_such_key(&self.id, &keys));
+        };
+        let mut key = key.clone();
+        let revoked_before = key.revoked.is_some();
+        let told = if revoked_before {
+            // Whoever says it twice may have heard that a gateway was not told.
+            books.tell(books::NOT_IN_FORCE).await
+        } else {
+            let now = clock::now();
+            let note = Note {
+                event: EventKind::KeyRevoked,
+                subject: key.id.to_string(),
+                detail: format!("of {}", books.name_of(key.agent)),
+            };
+            let revoke = async { books.store.keys.revoke(&key.id, now).await.map(drop) };
+            let told = books.change(&[note], revoke).await?;
+            key.revoked = Some(now);
+            told
+        };
+        let code = if self.json {
+            print_json(&to_json(&key, books))
+        } else {
+            let before = if revoked_before { " already" } else { "" };
+            print(&format!(
+                "key {} of agent `{}` is revoked{before}\n",
+                key.id,
+                books.name_of(key.agent)
+            ))
+        };
+        Ok(ended(code, told))
+    }
+}
+
+fn no_such_key(id: &str, keys: &[StoredKey]) -> Failure {
+    if id.starts_with(ApiKey::PREFIX) {
+        return Failure::usage(
+            "that is a key, or its beginning: keys are revoked by their ids, which `keys list` shows",
+        );
+    }
+    let known: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+    unknown("key", id, &known, "`tollbridge keys create` makes one")
+}
+
+fn state(key: &StoredKey) -> &'static str {
+    match key.revoked {
+        Some(_) => "revoked",
+        None if key.is_live(clock::now()) => "live",
+        None => "expired",
+    }
+}
+
+fn to_json(key: &StoredKey, books: &Books) -> Value {
+    json!({
+        "id": key.id.as_str(),
+        "agent": books.name_of(key.agent),
+        "agent_id": key.agent,
+        "prefix": key.prefix,
+        "state": state(key),
+        "created": time(key.created),
+        "expires": key.expires.map(time),
+        "revoked": key.revoked.map(time),
+        "last_used": key.last_used.map(time),
+    })
+}

@@ -1,0 +1,269 @@
+//! `tollbridge policy`
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{
+    args::{self, ConfigArgs},
+    block_on, failed,
+    gateway::{self, Gateway},
+    nearest::did_you_mean,
+    output::{print, print_json, say},
+    target::Target,
+    wrong_usage,
+};
+use crate::{
+    auth::Agent,
+    catalog::{Entry, Kind, Lookup},
+    config::{Config, Rule},
+    governance::{Sight, policy::Item},
+    names::{ProfileName, Scope, ServerName},
+};
+
+/// How a script knows what came of it.
+const EXIT_CODES: &str = "\
+Exit code: 0 when the agent may use it, 1 when it may not or servers that might have it are missing, \
+2 for a wrong command line or config.";
+
+/// Say what agents may use
+#[derive(Args, Debug)]
+pub(super) struct Policy {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say whether an agent may use a tool, a prompt or a resource, and why
+    Explain(Explain),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = EXIT_CODES)]
+struct Explain {
+    /// The agent's name or id
+    agent: String,
+    /// The tool, as clients see it or as `server/tool`
+    name: String,
+    /// NAME is a prompt
+    #[arg(long, conflicts_with = "resource")]
+    prompt: bool,
+    /// NAME is the URI of a resource
+    #[arg(long)]
+    resource: bool,
+    /// As seen through this profile
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Policy {
+    pub(super) fn run(&self) -> ExitCode {
+        match &self.command {
+            Command::Explain(explain) => explain.run(),
+        }
+    }
+}
+
+impl Explain {
+    fn run(&self) -> ExitCode {
+        let config = match self.config.load_quietly() {
+            Ok(config) => config,
+            Err(code) => return code,
+        };
+        let profile = self.profile.as_ref();
+        let profile = match profile.map(|name| args::profile(name, &config)).transpose() {
+            Ok(profile) => profile,
+            Err(code) => return code,
+        };
+        let observed = |agent: &Agent| observes(agent, profile.as_ref(), &config);
+        let target = Target::all(config.clone())
+            .asked_by(Some(&self.agent))
+            .only_looking();
+        let work = async |gateway: &Gateway| {
+            gateway.survey().await;
+            let agent = gateway.agent();
+            self.explain(profile.as_ref(), observed(agent), gateway)
+        };
+        block_on(1, gateway::with(target, work))
+    }
+
+    fn explain(
+        &self,
+        profile: Option<&ProfileName>,
+        observed: bool,
+        gateway: &Gateway,
+    ) -> ExitCode {
+        let scope = profile.map_or(Scope::All, |profile| Scope::Profile(profile.clone()));
+        let Some(found) = self.find(&scope, gateway) else {
+            return self.unfound(profile, gateway);
+        };
+        let governance = gateway.proxy().governance();
+        let agent = gateway.agent();
+        let item = found.item();
+        let mut because = match governance.explain(agent, profile, &item) {
+            Ok(because) => because,
+            Err(error) => return failed(&error),
+        };
+        let sight = governance.sight(agent, &scope);
+        let allowed = match &sight {
+            Sight::Nothing => false,
+            Sight::Everything | Sight::Some(_) => found.is_shown(&sight),
+        };
+        if !agent.enabled {
+            because = format!("{} is disabled: it may call nothing.", agent.name);
+        } else if let (Sight::Nothing, Some(profile)) = (&sight, profile) {
+            because = format!("{} may not use the profile `{profile}`.", agent.name);
+        } else if observed {
+            because
+                .push_str(" The policy is only observed: what it refuses is counted, and goes on.");
+        }
+        self.report(allowed, &because, &item, gateway)
+    }
+
+    fn report(&self, allowed: bool, because: &str, item: &Item<'_>, gateway: &Gateway) -> ExitCode {
+        let printed = if self.json {
+            let agent = gateway.agent();
+            print_json(&json!({
+                "allowed": allowed,
+                "because": because,
+                "agent": agent.name,
+                "agent_id": agent.id,
+                "profile": self.profile,
+                "kind": item.kind.noun(),
+                "server": item.server.as_str(),
+                "original": item.original,
+                "exposed": item.exposed,
+            }))
+        } else {
+            print(&format!("{because}\n"))
+        };
+        if allowed { printed } else { ExitCode::FAILURE }
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        if self.prompt {
+            &[Kind::Prompts]
+        } else if self.resource {
+            &[Kind::Resources, Kind::Templates]
+        } else {
+            &[Kind::Tools]
+        }
+    }
+
+    fn noun(&self) -> &'static str {
+        if self.prompt {
+            "prompt"
+        } else if self.resource {
+            "resource"
+        } else {
+            "tool"
+        }
+    }
+
+    /// The item meant, by any of its names on the route.
+    fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<Found> {
+        let catalog = gateway.proxy().board().catalog();
+        for kind in self.kinds() {
+            let entries = catalog.list(scope, *kind).entries();
+            if let Some(entry) = entries.iter().find(|entry| self.names(entry)) {
+                return Some(Found::Listed(*kind, entry.clone()));
+            }
+        }
+        if !self.resource {
+            return None;
+        }
+        match catalog.resource(scope, &self.name) {
+            Lookup::Found { server, original } => Some(Found::Resource {
+                exposed: catalog
+                    .uris(&Scope::All, &server)
+                    .expose(&original)
+                    .into_owned(),
+                server,
+                original,
+            }),
+            Lookup::Ambiguous { .. } | Lookup::NotFound => None,
+        }
+    }
+
+    fn names(&self, entry: &Entry) -> bool {
+        let qualified = self.name.strip_prefix(entry.server.as_str());
+        let qualified = qualified.and_then(|rest| rest.strip_prefix('/'));
+        [&*entry.exposed, &*entry.merged].contains(&self.name.as_str())
+            || qualified == Some(&*entry.original)
+    }
+
+    fn unfound(&self, profile: Option<&ProfileName>, gateway: &Gateway) -> ExitCode {
+        let (noun, name) = (self.noun(), &self.name);
+        if let Some(profile) = profile
+            && self.find(&Scope::All, gateway).is_some()
+        {
+            let why = format!("the profile `{profile}` does not show the {noun} `{name}`");
+            say(&format!("{why}\n"));
+            return ExitCode::FAILURE;
+        }
+        let catalog = gateway.proxy().board().catalog();
+        let lists = self
+            .kinds()
+            .iter()
+            .map(|kind| catalog.list(&Scope::All, *kind));
+        let entries = lists.flat_map(|list| list.entries());
+        let names = entries.map(|entry| [&*entry.exposed, &*entry.original]);
+        let ending = did_you_mean(name, names);
+        let complete = gateway.complain();
+        let code = wrong_usage(&format!("there is no {noun} `{name}`{ending}"));
+        if complete { code } else { ExitCode::FAILURE }
+    }
+}
+
+/// What was asked about.
+enum Found {
+    /// An entry of a list.
+    Listed(Kind, Entry),
+    /// A resource that no list has, such as one of a template.
+    Resource {
+        server: ServerName,
+        exposed: String,
+        original: String,
+    },
+}
+
+impl Found {
+    fn item(&self) -> Item<'_> {
+        match self {
+            Self::Listed(kind, entry) => Item::of_entry(*kind, entry),
+            Self::Resource {
+                server,
+                exposed,
+                original,
+            } => Item::of_resource(server, exposed, original),
+        }
+    }
+
+    fn is_shown(&self, sight: &Sight) -> bool {
+        match self {
+            Self::Listed(kind, entry) => sight.shows(*kind, entry),
+            Self::Resource {
+                server,
+                exposed,
+                original,
+            } => sight.shows_resource(server, exposed, original),
+        }
+    }
+}
+
+/// Whether the policy refuses nothing and only counts.
+fn observes(agent: &Agent, profile: Option<&ProfileName>, config: &Config) -> bool {
+    let profile = profile.and_then(|name| config.profiles.get(name));
+    let profile = profile.map(|profile| &profile.terms);
+    [Some(&agent.terms), profile, Some(&config.governance.terms)]
+        .into_iter()
+        .flatten()
+        .any(|terms| terms.observe.contains(&Rule::Policy))
+}

@@ -1,0 +1,1050 @@
+//! Agents, keys, budgets, policies and the audit: each command alone, and with a gateway that runs.
+
+use std::fs;
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpStream, UnixListener},
+};
+
+use crate::support::{Place, Ran, Serving, TOOLBOX, bounded};
+
+/// Two servers, an agent of the config, and budgets of all kinds.
+const GOVERNED: &str = r#"
+    listen = "127.0.0.1:0"
+    [servers.toolbox]
+    transport = "builtin"
+    price = "0.25"
+    [servers.other]
+    transport = "builtin"
+    budget = { limit = "5.00", window = "month" }
+    [governance]
+    auth = "keys"
+    [governance.teams.science]
+    budget = { limit = "3.00" }
+    [agents.researcher]
+    team = "science"
+    keys = ["0123456789abcdef0123456789abcdef"]
+    policy = { mode = "allowlist", tools = ["toolbox/*"], prompts = ["other/*"] }
+    [profiles.reading]
+    tools = ["toolbox/hash"]
+"#;
+/// The key of the agent in the config.
+const RESEARCHER: &str = "0123456789abcdef0123456789abcdef";
+
+async fn ok(place: &Place, args: &[&str]) -> Ran {
+    let ran = place.run(args).await;
+    assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
+    ran
+}
+
+/// Ids and times differ each time.
+fn masked(ran: &Ran) -> String {
+    let mut text = ran.all();
+    for (pattern, mask) in [
+        (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", "TIME"),
+        (r"tbk_[A-Za-z0-9]{49}", "KEY"),
+        (r"tbk_[A-Za-z0-9]{4}", "PREFIX"),
+        (r"key_[A-Za-z0-9]{12}", "KEY_ID"),
+        (r"inv_[0-9a-f-]{36}", "INV"),
+    ] {
+        let pattern = regex::Regex::new(pattern).expect("a regex");
+        text = pattern.replace_all(&text, mask).into_owned();
+    }
+    text
+}
+
+#[tokio::test]
+async fn agents_are_made_changed_and_removed() {
+    let place = Place::new(GOVERNED);
+    let args = "agents add bot --tools toolbox/* --deny */uuid --budget 2.50/day 10 --rate 120/1m/20 \
+                --team science --profiles reading --admin";
+    let added = ok(&place, &args.split_whitespace().collect::<Vec<_>>()).await;
+    assert_snapshot!(added.all(), @"
+    agent `bot`: added; team science; admin true; profiles reading; policy allowlist tools=toolbox/* deny=*/uuid; budget 2.50/day 10.00/total; rate 120/1m/20
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(ok(&place, &["agents", "list"]).await.all(), @"
+    NAME→ORIGIN→STATE→TEAM→BUDGET→RATE→POLICY
+    bot→store→enabled→science→2.50/day 10.00/total→120/1m/20→allowlist tools=toolbox/* deny=*/uuid
+    researcher→config→enabled→science→default→default→allowlist tools=toolbox/* prompts=other/*
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(masked(&ok(&place, &["agents", "show", "bot"]).await), @"
+    FIELD→VALUE
+    name→bot
+    id→agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d
+    origin→store
+    state→enabled
+    team→science
+    admin→true
+    profiles→reading
+    policy→allowlist tools=toolbox/* deny=*/uuid
+    budget→2.50/day 10.00/total
+    rate→120/1m/20
+    created→TIME
+    --- stderr
+    --- code 0
+    ");
+    let shown = ok(&place, &["agents", "show", "bot", "--json"])
+        .await
+        .json();
+    let expect = json!({
+        "name": "bot",
+        "id": shown["id"],
+        "origin": "store",
+        "enabled": true,
+        "admin": true,
+        "team": "science",
+        "profiles": ["reading"],
+        "created": shown["created"],
+        "terms": {
+            "policy": { "mode": "allowlist", "tools": ["toolbox/*"], "deny": ["*/uuid"] },
+            "budget": [
+                { "limit": "2.50", "window": "day" },
+                { "limit": "10.00", "window": "total" },
+            ],
+            "rate": { "calls": 120, "per": "1m", "burst": 20 },
+        },
+    });
+    assert_eq!(shown, expect);
+}
+
+#[tokio::test]
+async fn what_is_given_replaces_what_was() {
+    let place = Place::new(GOVERNED);
+    let args = "agents add bot --policy all --deny x --budget 1 --rate 1/1s --team science --admin \
+                --profiles reading --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let added = ok(&place, &args).await.json();
+    let id = added["id"].as_str().expect("an id");
+    let set = "--policy default --budget off --rate default --no-team --all-profiles --admin=false";
+    let set: Vec<&str> = ["agents", "set", id, "--json"]
+        .into_iter()
+        .chain(set.split(' '))
+        .collect();
+    let changed = ok(&place, &set).await.json();
+    assert_eq!(changed["terms"], json!({ "budget": [] }));
+    assert_eq!(
+        (&changed["team"], &changed["profiles"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(changed["admin"], false);
+    ok(
+        &place,
+        &[
+            "agents", "set", "bot", "--policy", "denylist", "--tools", "a", "b",
+        ],
+    )
+    .await;
+    let lists = ok(
+        &place,
+        &[
+            "agents",
+            "set",
+            "bot",
+            "--tools",
+            "--prompts",
+            "c",
+            "--json",
+        ],
+    )
+    .await;
+    let policy = json!({ "mode": "denylist", "prompts": ["c"] });
+    assert_eq!(
+        lists.json()["terms"]["policy"],
+        policy,
+        "what is given replaces what was"
+    );
+    let off = ok(&place, &["agents", "disable", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(off["enabled"], false);
+    let on = ok(&place, &["agents", "enable", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(on["enabled"], true);
+    assert_snapshot!(ok(&place, &["agents", "remove", "bot"]).await.all(), @"
+    agent `bot` and its keys are removed
+    --- stderr
+    --- code 0
+    ");
+    let left = ok(&place, &["agents", "list", "--json"]).await.json();
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+    assert_eq!(left[0]["origin"], "config");
+}
+
+/// What is said of an agent that may not be changed here.
+const WRITTEN: &str = "the agent `researcher` is written in tollbridge.toml; change it there";
+/// Command lines, and a part of what is said of them.
+const WRONG: &[(&str, &str)] = &[
+    ("agents set researcher --admin", WRITTEN),
+    ("agents disable researcher", WRITTEN),
+    ("agents enable researcher", WRITTEN),
+    ("agents remove researcher", WRITTEN),
+    ("budget set researcher 1", WRITTEN),
+    (
+        "agents set anonymous --admin",
+        "is written in `[governance]`",
+    ),
+    (
+        "agents add researcher",
+        "there is already an agent `researcher`",
+    ),
+    ("agents add bot", "there is already an agent named `bot`"),
+    ("agents add anonymous", "callers without a key"),
+    (
+        "agents show bto",
+        "there is no agent `bto`; did you mean `bot`?",
+    ),
+    (
+        "agents show zzz",
+        "there is no agent `zzz`; these are: bot, researcher",
+    ),
+    ("agents set bot", "nothing to change"),
+    ("agents set bot --team x --no-team", "cannot be used with"),
+    (
+        "agents set bot --profiles writing",
+        "there is no profile `writing`",
+    ),
+    ("agents set bot --deny x", "--deny needs --policy"),
+    ("agents set bot --policy all --tools x", "have no effect"),
+    ("agents set bot --policy default --tools x", "has no lists"),
+    (
+        "agents set bot --policy some",
+        "possible values: all, allowlist",
+    ),
+    ("agents set bot --tools a{b", "unclosed alternate"),
+    ("agents set bot --budget 1/week", "`week` is no window"),
+    ("agents set bot --budget off 1", "stand alone"),
+    ("agents set bot --rate 1", "CALLS/PERIOD"),
+    ("keys create nobody", "there is no agent `nobody`"),
+    ("keys create anonymous", "callers without a key have none"),
+    ("keys create bot --expires 0s", "would open nothing"),
+    ("keys create bot --expires soon", "invalid value"),
+    ("keys list nobody", "there is no agent `nobody`"),
+    (
+        "keys revoke key_x",
+        "there is no key `key_x`; there are none",
+    ),
+    ("keys revoke tbk_abcd", "revoked by their ids"),
+    ("budget show nobody", "there is no agent `nobody`"),
+    ("budget show --team sciense", "did you mean `science`?"),
+    ("budget show --server tolbox", "did you mean `toolbox`?"),
+    ("budget show bot --team science", "cannot be used with"),
+    ("budget set bot", "<LIMIT>"),
+    ("budget set bot x", "an amount is a decimal"),
+    ("budget reset researcher", "--reason"),
+    ("budget reset --reason x", "whose budget?"),
+    (
+        "budget reset bot --reason x",
+        "the agent `bot` has no such budget",
+    ),
+    (
+        "budget reset --server toolbox --reason x",
+        "the server `toolbox` has no",
+    ),
+    (
+        "budget reset --team science --window day --reason x",
+        "no such budget",
+    ),
+    ("policy explain nobody hash", "there is no agent `nobody`"),
+    ("policy explain bto hash", "did you mean `bot`?"),
+    ("policy explain bot hsh", "did you mean `mcp_other_hash`"),
+    (
+        "policy explain bot hash --profile x",
+        "there is no profile `x`",
+    ),
+    (
+        "policy explain bot x --prompt --resource",
+        "cannot be used with",
+    ),
+    (
+        "list --agent bto",
+        "there is no agent `bto`; did you mean `bot`?",
+    ),
+    ("call mcp_other_hash", "say whose calls these are"),
+    ("audit --agent nobody", "there is no agent `nobody`"),
+    ("audit export --agent nobody", "there is no agent `nobody`"),
+    ("audit --decision maybe", "a decision is `allowed`"),
+    ("audit --since yesterday", "how long ago"),
+    ("audit --id 7", "an id is `inv_` and a UUID"),
+    ("audit --follow --until 1h", "cannot be used with"),
+    ("audit export --format xml", "jsonl, csv"),
+];
+
+#[tokio::test]
+async fn wrong_input_is_refused_with_clear_words() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot", "--budget", "off"]).await;
+    let check = async |line: &str, expect: &str| {
+        let args: Vec<&str> = line.split(' ').collect();
+        let ran = place.run(&args).await;
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.stderr.contains(expect), "{line}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{line}");
+    };
+    for (line, expect) in WRONG {
+        check(line, expect).await;
+    }
+    let id = "agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d";
+    check(&format!("agents add {id}"), "that is an id").await;
+    check(&format!("agents add {}", "x".repeat(65)), "longer than 64").await;
+    let reset = ["budget", "reset", "researcher", "--reason", " "];
+    let blank = place.run(&reset).await;
+    assert!(blank.stderr.contains("--reason is empty"), "{blank:?}");
+}
+
+#[tokio::test]
+async fn keys_are_shown_once() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    let made = ok(&place, &["keys", "create", "bot", "--expires", "90d"]).await;
+    assert_snapshot!(masked(&made), @"
+    KEY
+    --- stderr
+    key KEY_ID for agent `bot`, expires TIME; it is not shown again
+    --- code 0
+    ");
+    let key = made.stdout.trim();
+    let object = ok(&place, &["keys", "create", "researcher", "--json"])
+        .await
+        .json();
+    assert_eq!(object["agent"], "researcher");
+    assert_eq!(
+        (&object["state"], &object["expires"]),
+        (&json!("live"), &Value::Null)
+    );
+    assert!(
+        object["key"]
+            .as_str()
+            .is_some_and(|key| key.starts_with("tbk_"))
+    );
+    let listed = ok(&place, &["keys", "list"]).await;
+    assert_snapshot!(masked(&listed), @"
+    ID→AGENT→PREFIX→STATE→CREATED→EXPIRES→LAST USED
+    KEY_ID→bot→PREFIX→live→TIME→TIME→
+    KEY_ID→researcher→PREFIX→live→TIME→→
+    --- stderr
+    keys that are written in the config are not listed; these have some: researcher
+    --- code 0
+    ");
+    assert!(!listed.stdout.contains(key));
+    let of_bot = ok(&place, &["keys", "list", "bot", "--json"]).await.json();
+    assert_eq!(of_bot.as_array().map(Vec::len), Some(1), "{of_bot}");
+    let id = of_bot[0]["id"].as_str().expect("an id");
+    let revoked = ok(&place, &["keys", "revoke", id, "--json"]).await.json();
+    assert_eq!(revoked["state"], "revoked");
+    assert!(revoked["revoked"].is_string() && revoked.get("key").is_none());
+    let again = ok(&place, &["keys", "revoke", id]).await;
+    assert_snapshot!(masked(&again), @"
+    key KEY_ID of agent `bot` is revoked already
+    --- stderr
+    --- code 0
+    ");
+    let unlike = place.run(&["keys", "revoke", &id[..id.len() - 1]]).await;
+    assert!(unlike.stderr.contains("did you mean `key_"), "{unlike:?}");
+    ok(&place, &["agents", "remove", "bot"]).await;
+    let gone = ok(&place, &["keys", "list", "--json"]).await.json();
+    assert_eq!(
+        gone.as_array().map(Vec::len),
+        Some(1),
+        "keys go with their agent"
+    );
+}
+
+#[tokio::test]
+async fn a_config_that_asks_for_no_keys_gets_none() {
+    let place = Place::new(TOOLBOX);
+    let added = ok(&place, &["agents", "add", "bot"]).await;
+    assert!(
+        added
+            .stderr
+            .contains("nobody can call as this agent over HTTP"),
+        "{added:?}"
+    );
+    let none = place.run(&["keys", "create", "bot"]).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(2), ""), "{none:?}");
+    assert!(
+        none.stderr.contains("the config asks for no keys"),
+        "{none:?}"
+    );
+    let shown = ok(&place, &["budget", "show"]).await;
+    assert!(
+        shown.stderr.contains("the config has no `[governance]`"),
+        "{shown:?}"
+    );
+    let all = ok(&place, &["agents", "list", "--json"]).await.json();
+    assert_eq!(all[0]["name"], "anonymous");
+    assert_eq!(all[0]["origin"], "builtin");
+    let listed = ok(&place, &["list", "--agent", "bot"]).await;
+    assert!(listed.stdout.contains("mcp_toolbox_hash"), "{listed:?}");
+}
+
+#[tokio::test]
+async fn budgets_are_shown_set_and_reset() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    let set = ok(&place, &["budget", "set", "bot", "1.255/day"]).await;
+    assert_eq!(set.stdout, "agent `bot`: budget 1.255/day\n");
+    let call = [
+        "call",
+        "mcp_toolbox_hash",
+        "--arg",
+        "text=1",
+        "--agent",
+        "researcher",
+    ];
+    ok(&place, &call).await;
+    let shown = ok(&place, &["budget", "show"]).await;
+    assert_snapshot!(masked(&shown), @"
+    OF→NAME→WINDOW→LIMIT→SPENT→HELD→LEFT→ENDS→FROM
+    agent→bot→day→1.26→0.00→0.00→1.26→TIME→agent
+    agent→researcher→total→10.00→0.25→0.00→9.75→→default
+    team→science→total→3.00→0.25→0.00→2.75→→team
+    server→other→month→5.00→0.00→0.00→5.00→TIME→server
+    --- stderr
+    --- code 0
+    ");
+    let of_agent = ok(&place, &["budget", "show", "researcher", "--json"])
+        .await
+        .json();
+    let expect = json!([{
+        "of": "agent",
+        "name": "researcher",
+        "from": "default",
+        "window": "total",
+        "account": of_agent[0]["account"],
+        "limit": "10.00",
+        "limit_micros": 10_000_000,
+        "spent": "0.25",
+        "spent_micros": 250_000,
+        "held_micros": 0,
+        "elsewhere_micros": 0,
+        "left": "9.75",
+        "left_micros": 9_750_000,
+        "ends": null,
+    }]);
+    assert_eq!(of_agent, expect);
+}
+
+#[tokio::test]
+async fn a_reset_concerns_one_subject() {
+    let place = Place::new(GOVERNED);
+    let call = "call mcp_toolbox_hash --arg text=1 --agent researcher";
+    ok(&place, &call.split(' ').collect::<Vec<_>>()).await;
+    let reset = [
+        "budget",
+        "reset",
+        "--team",
+        "science",
+        "--reason",
+        "a new grant",
+    ];
+    assert_snapshot!(ok(&place, &reset).await.all(), @"
+    team `science`: the budget for `total` begins again at 0.00
+    --- stderr
+    --- code 0
+    ");
+    let team = ok(&place, &["budget", "show", "--team", "science", "--json"])
+        .await
+        .json();
+    assert_eq!(team[0]["spent_micros"], 0);
+    let kept = ok(&place, &["budget", "show", "researcher", "--json"])
+        .await
+        .json();
+    assert_eq!(kept[0]["spent_micros"], 250_000, "another subject's");
+    let args = [
+        "budget",
+        "reset",
+        "researcher",
+        "--window",
+        "total",
+        "--reason",
+        "x",
+        "--json",
+    ];
+    let object = ok(&place, &args).await.json();
+    assert_eq!(
+        (&object[0]["window"], &object[0]["reason"]),
+        (&json!("total"), &json!("x"))
+    );
+    let server = ok(&place, &["budget", "show", "--server", "other", "--json"])
+        .await
+        .json();
+    assert_eq!(server[0]["limit_micros"], 5_000_000);
+}
+
+#[tokio::test]
+async fn policies_are_explained() {
+    let place = Place::new(GOVERNED);
+    ok(
+        &place,
+        &[
+            "agents",
+            "add",
+            "bot",
+            "--policy",
+            "all",
+            "--deny",
+            "mcp_other_uuid",
+        ],
+    )
+    .await;
+    let check = async |line: &str, code: i32, expect: &str| {
+        let args: Vec<&str> = ["policy", "explain"]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        let ran = place.run(&args).await;
+        assert_eq!(ran.code, Some(code), "{line}: {ran:?}");
+        assert!(
+            (ran.stdout.clone() + &ran.stderr).contains(expect),
+            "{line}: {ran:?}"
+        );
+    };
+    check(
+        "researcher toolbox/hash",
+        0,
+        "researcher may call the tool `toolbox/hash`",
+    )
+    .await;
+    check("researcher mcp_toolbox_hash", 0, "`tools` has `toolbox/*`").await;
+    check(
+        "researcher other/hash",
+        1,
+        "researcher may not call the tool `other/hash`",
+    )
+    .await;
+    check("bot other/uuid", 1, "has `mcp_other_uuid` in `deny`").await;
+    check("bot other/hash", 0, "bot may call").await;
+    check("bot hash --profile reading", 2, "there is no tool `hash`").await;
+    check("bot toolbox/hash --profile reading", 0, "bot may call").await;
+    check(
+        "bot other/hash --profile reading",
+        1,
+        "the profile `reading` does not show",
+    )
+    .await;
+    check(
+        "researcher toolbox/write_regex --prompt",
+        1,
+        "may not use the prompt",
+    )
+    .await;
+    check(
+        "researcher mcp_other_write_regex --prompt",
+        0,
+        "may use the prompt",
+    )
+    .await;
+    let resources = ok(&place, &["list", "resources", "--json"]).await.json();
+    let uri = resources[0]["uri"].as_str().expect("a resource").to_owned();
+    check(
+        &format!("bot {uri} --resource"),
+        0,
+        "bot may use the resource",
+    )
+    .await;
+    check(
+        &format!("researcher {uri} --resource"),
+        1,
+        "researcher may not use the resource",
+    )
+    .await;
+    let args = ["policy", "explain", "researcher", "other/hash", "--json"];
+    let object = place.run(&args).await.json();
+    assert_eq!(
+        (&object["allowed"], &object["kind"]),
+        (&json!(false), &json!("tool"))
+    );
+    assert_eq!(object["exposed"], "mcp_other_hash");
+    ok(&place, &["agents", "set", "bot", "--profiles", "reading"]).await;
+    ok(&place, &["agents", "disable", "bot"]).await;
+    check("bot other/hash", 1, "bot is disabled").await;
+    let missing = Place::new(&format!(
+        "{GOVERNED}\n[servers.missing]\ncommand = \"/no/such\"\n"
+    ));
+    let args = ["policy", "explain", "researcher", "missing/read"];
+    let ran = missing.run(&args).await;
+    assert_eq!(
+        ran.code,
+        Some(1),
+        "it may be one of the server that is down: {ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_sees_what_it_may_call_and_who_looks_leaves_nothing() {
+    let place = Place::new(GOVERNED);
+    let names = |ran: &Ran| -> Vec<String> {
+        let rows = ran.stdout.lines().skip(1);
+        rows.map(|row| row.split('\t').next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let all = names(&ok(&place, &["list"]).await);
+    let check = ok(&place, &["check", "--connect"]).await;
+    assert!(check.stdout.contains("connected"), "{check:?}");
+    assert!(!place.file("data").exists(), "nothing is kept of a look");
+    let seen = names(&ok(&place, &["list", "--agent", "researcher"]).await);
+    let expect: Vec<_> = all
+        .iter()
+        .filter(|name| name.starts_with("mcp_toolbox_"))
+        .collect();
+    assert!(!expect.is_empty() && expect.len() < all.len());
+    assert_eq!(seen.iter().collect::<Vec<_>>(), expect);
+    let resources = ok(&place, &["list", "resources", "--agent", "researcher"]).await;
+    assert_eq!(names(&resources), Vec::<String>::new());
+    ok(&place, &["list", "servers", "--agent", "researcher"]).await;
+    assert!(!place.file("data/audit").exists(), "a look begins no chain");
+
+    let serving = place.serve().await;
+    let elsewhere = Place::new("");
+    fs::write(elsewhere.file("key"), RESEARCHER).expect("written");
+    let url = serving.mcp();
+    let remote = ["list", "--url", &url, "--key-file", "key"];
+    let remote = names(&ok(&elsewhere, &remote).await);
+    assert_eq!(remote, seen, "over HTTP it sees the same");
+    assert!(!elsewhere.file("data").exists());
+}
+
+#[tokio::test]
+async fn a_data_directory_that_cannot_be_used_is_named() {
+    let place = Place::new(GOVERNED);
+    fs::write(place.file("data"), "a file").expect("written");
+    for line in [
+        "agents list",
+        "keys list",
+        "budget show",
+        "audit",
+        "serve --listen 127.0.0.1:0",
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let ran = place.run(&args).await;
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (Some(1), ""),
+            "{line}: {ran:?}"
+        );
+        assert!(
+            ran.stderr.contains("data is a file; move it away"),
+            "{line}: {ran:?}"
+        );
+    }
+    let verify = place.run(&["audit", "verify"]).await;
+    assert_eq!(verify.code, Some(1), "{verify:?}");
+    assert!(verify.stderr.contains("cannot be used"), "{verify:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "list"]).await;
+    fs::write(place.file("data/audit"), "a file").expect("written");
+    let ran = place.run(&["agents", "add", "bot"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("the audit directory"), "{ran:?}");
+    fs::remove_file(place.file("data/audit")).expect("removed");
+    let agents = ok(&place, &["agents", "list", "--json"]).await.json();
+    assert_eq!(agents.as_array().map(Vec::len), Some(1), "{agents}");
+}
+
+#[tokio::test]
+async fn records_are_found_by_what_is_known_of_them() {
+    let place = Place::new(GOVERNED);
+    let none = ok(&place, &["audit", "verify"]).await;
+    assert!(
+        none.stdout.starts_with("there is no record in "),
+        "{none:?}"
+    );
+    assert_eq!(ok(&place, &["audit", "--json"]).await.stdout, "[]\n");
+    let call = async |tool: &str, agent: &str| {
+        place
+            .run(&["call", tool, "--arg", "text=1", "--agent", agent])
+            .await
+    };
+    ok(&place, &["agents", "add", "bot", "--policy", "all"]).await;
+    assert_eq!(call("mcp_toolbox_hash", "researcher").await.code, Some(0));
+    assert_eq!(call("mcp_other_hash", "researcher").await.code, Some(1));
+    assert_eq!(call("mcp_other_hash", "bot").await.code, Some(0));
+    let all = ok(&place, &["audit", "query", "--json"]).await.json();
+    assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+    let (id, ts) = (all[1]["id"].as_str().expect("an id"), &all[1]["ts"]);
+    let find = async |line: &str| {
+        let args: Vec<&str> = ["audit", "--json"]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        let found = ok(&place, &args).await.json();
+        let found = found.as_array().expect("an array").iter();
+        let at = |record: &Value| all.as_array()?.iter().position(|it| it == record);
+        found
+            .map(|record| at(record).expect("as before"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(find("--agent researcher").await, [0, 1]);
+    assert_eq!(find("--server other").await, [1, 2]);
+    assert_eq!(find("--tool hash").await, [0, 1, 2]);
+    assert_eq!(find("--tool other/hash").await, [1, 2]);
+    assert_eq!(find("--tool mcp_toolbox_hash").await, [0]);
+    assert_eq!(find("--decision refused").await, [1]);
+    assert_eq!(find(&format!("--id {id}")).await, [1]);
+    assert_eq!(find("--since 1h").await, [0, 1, 2]);
+    assert_eq!(find("--until 1h").await, [] as [usize; 0]);
+    assert_eq!(
+        find(&format!("--since {}", ts.as_str().expect("a time"))).await,
+        [1, 2]
+    );
+    let two = ok(&place, &["audit", "--limit", "2"]).await;
+    assert!(
+        two.stderr.contains("only the latest 2 are shown"),
+        "{two:?}"
+    );
+    assert_eq!(two.stdout.lines().count(), 3, "{two:?}");
+    assert!(
+        two.stdout
+            .lines()
+            .nth(1)
+            .is_some_and(|row| row.contains(id)),
+        "oldest first"
+    );
+}
+
+#[tokio::test]
+async fn records_are_exported_and_outlive_their_agent() {
+    let place = Place::new(GOVERNED);
+    let call = async |agent: &str| {
+        let args = [
+            "call",
+            "mcp_other_hash",
+            "--arg",
+            "text=1",
+            "--agent",
+            agent,
+        ];
+        place.run(&args).await
+    };
+    ok(&place, &["agents", "add", "bot", "--policy", "all"]).await;
+    assert_eq!(call("researcher").await.code, Some(1));
+    assert_eq!(call("bot").await.code, Some(0));
+    ok(&place, &["agents", "remove", "bot"]).await;
+    let all = ok(&place, &["audit", "--json"]).await.json();
+    let of_bot = ok(&place, &["audit", "--agent", "bot", "--json"]).await;
+    assert_eq!(of_bot.json(), json!([all[1]]));
+    let lines = ok(&place, &["audit", "export", "--agent", "bot"])
+        .await
+        .stdout;
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&lines).ok().as_ref(),
+        all.get(1)
+    );
+    let args = [
+        "audit",
+        "export",
+        "--format",
+        "csv",
+        "--decision",
+        "refused",
+    ];
+    let csv = ok(&place, &args).await.stdout;
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    let id = all[0]["id"].as_str().expect("an id");
+    assert!(csv.starts_with("chain,id,ts,") && csv.contains(id), "{csv}");
+}
+
+/// Changes of an agent, a key and a budget are events of the audit.
+#[tokio::test]
+async fn changes_are_recorded() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot", "--budget", "1"]).await;
+    let key = ok(&place, &["keys", "create", "bot", "--json"])
+        .await
+        .json();
+    let id = key["id"].as_str().expect("an id");
+    ok(&place, &["keys", "revoke", id]).await;
+    ok(&place, &["budget", "set", "bot", "2/day"]).await;
+    ok(&place, &["budget", "reset", "bot", "--reason", "a mistake"]).await;
+    ok(&place, &["agents", "disable", "bot"]).await;
+    ok(&place, &["agents", "remove", "bot"]).await;
+    let events = ok(&place, &["audit", "events"]).await;
+    let text = masked(&events);
+    assert_snapshot!(text, @"
+    TIME→EVENT→SUBJECT→BY→DETAIL
+    TIME→agent_changed→bot→cli→added; budget 1.00/total
+    TIME→key_created→KEY_ID→cli→for bot; expires never
+    TIME→key_revoked→KEY_ID→cli→of bot
+    TIME→budget_changed→bot→cli→set to 2.00/day
+    TIME→budget_changed→bot→cli→reset day: a mistake
+    TIME→agent_changed→bot→cli→disabled
+    TIME→agent_changed→bot→cli→removed
+    --- stderr
+    --- code 0
+    ");
+    let latest = ok(&place, &["audit", "events", "--limit", "1", "--json"]).await;
+    assert_eq!(latest.json()[0]["detail"], "removed");
+    assert!(
+        latest.stderr.contains("only the latest 1 is shown"),
+        "{latest:?}"
+    );
+    let old = ok(&place, &["audit", "events", "--until", "1h", "--json"]).await;
+    assert_eq!(old.stdout, "[]\n");
+    let secret = key["key"].as_str().expect("a key");
+    assert!(
+        !lines_of_the_log(&place)
+            .iter()
+            .any(|line| line.contains(secret))
+    );
+    let verified = ok(&place, &["audit", "verify", "--json"]).await.json();
+    assert_eq!(verified["ok"], true);
+    assert_eq!(
+        verified["chains"].as_array().map(Vec::len),
+        Some(7),
+        "{verified}"
+    );
+    assert_eq!(verified["chains"][0]["ended"], true);
+}
+
+/// All lines, in the order of chains.
+fn lines_of_the_log(place: &Place) -> Vec<String> {
+    let entries = fs::read_dir(place.file("data/audit")).expect("it is there");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+    files.sort();
+    let read = |file| fs::read_to_string(file).expect("it can be read");
+    let texts: Vec<String> = files.iter().map(read).collect();
+    texts
+        .iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_changed_counts_at_once_in_a_gateway_that_runs() {
+    let place = Place::new(GOVERNED);
+    let serving = place.serve().await;
+    ok(
+        &place,
+        &[
+            "agents", "add", "bot", "--policy", "all", "--budget", "0.25/day",
+        ],
+    )
+    .await;
+    let key = ok(&place, &["keys", "create", "bot"]).await.stdout;
+    let key = key.trim();
+
+    let first = call(&serving, key).await;
+    assert!(first.1["result"]["content"].is_array(), "{first:?}");
+    let second = call(&serving, key).await;
+    assert_eq!(
+        (second.0, &second.1["error"]["code"]),
+        (200, &json!(-32001)),
+        "{second:?}"
+    );
+    let spent = ok(&place, &["budget", "show", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(
+        spent[0]["spent_micros"], 250_000,
+        "a gateway that is asked says it: {spent}"
+    );
+    ok(&place, &["budget", "reset", "bot", "--reason", "one more"]).await;
+    let third = call(&serving, key).await;
+    assert!(
+        third.1["result"].is_object(),
+        "a reset counts at once: {third:?}"
+    );
+    ok(&place, &["budget", "set", "bot", "0.60/day"]).await;
+    let fourth = call(&serving, key).await;
+    assert!(
+        fourth.1["result"].is_object(),
+        "a new limit counts at once: {fourth:?}"
+    );
+
+    ok(&place, &["agents", "disable", "bot"]).await;
+    let disabled = call(&serving, key).await;
+    assert_eq!(
+        (disabled.0, &disabled.1["error"]["code"]),
+        (200, &json!(-32003)),
+        "{disabled:?}"
+    );
+    ok(&place, &["agents", "enable", "bot"]).await;
+    ok(&place, &["agents", "set", "bot", "--policy", "none"]).await;
+    let unlisted = call(&serving, key).await;
+    assert_eq!(unlisted.1["error"]["code"], -32003, "{unlisted:?}");
+
+    let id = ok(&place, &["keys", "list", "bot", "--json"]).await.json();
+    let id = id[0]["id"].as_str().expect("an id");
+    ok(&place, &["keys", "revoke", id]).await;
+    let (status, _) = call(&serving, key).await;
+    assert_eq!(status, 401, "a revoked key opens nothing, at once");
+    let (status, _) = call(&serving, RESEARCHER).await;
+    assert_eq!(status, 200);
+
+    let ended = serving.end(rustix::process::Signal::TERM).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    what_was_called_is_recorded(&place).await;
+    tampering_is_found(&place).await;
+}
+
+async fn what_was_called_is_recorded(place: &Place) {
+    let args = ["audit", "--agent", "bot", "--json"];
+    let records = ok(place, &args).await.json();
+    let records = records.as_array().expect("an array").iter();
+    let decisions: Vec<_> = records.map(|record| record["decision"].as_str()).collect();
+    let [allowed, refused] = ["allowed", "refused"].map(Some);
+    assert_eq!(
+        decisions,
+        [allowed, refused, allowed, allowed, refused, refused]
+    );
+    let verified = ok(place, &["audit", "verify"]).await;
+    assert!(
+        verified
+            .stdout
+            .starts_with("every line is as it was written"),
+        "{verified:?}"
+    );
+}
+
+/// A change is written all the same, and the exit code says that it may not be in force.
+#[tokio::test]
+async fn a_gateway_that_cannot_be_told_is_a_failure() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    fs::create_dir_all(place.file("data/control")).expect("made");
+    let socket = place.file("data/control/odd.sock");
+    let listener = UnixListener::bind(&socket).expect("bound");
+    let refuse = async || {
+        let (mut stream, _) = listener.accept().await.expect("a command");
+        let mut asked = [0; b"refresh\n".len()];
+        stream.read_exact(&mut asked).await.expect("a line");
+        let answer = b"its store is gone\n";
+        stream.write_all(answer).await.expect("it is read");
+    };
+    let disable = ["agents", "disable", "bot"];
+    let (ran, ()) = tokio::join!(place.run(&disable), bounded(refuse()));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let expect = "the change, which is written, may not be in force there: its store is gone";
+    assert!(ran.stderr.contains(expect), "{ran:?}");
+    let (ran, ()) = tokio::join!(place.run(&["budget", "show", "bot"]), bounded(refuse()));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stderr.contains("what it has spent is missing"),
+        "{ran:?}"
+    );
+    drop(listener);
+    let shown = ok(&place, &["agents", "show", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(shown["enabled"], false);
+    ok(&place, &["agents", "enable", "bot"]).await;
+    assert!(!socket.exists(), "what a dead gateway left is removed");
+}
+
+/// One byte of one line is changed.
+async fn tampering_is_found(place: &Place) {
+    let entries = fs::read_dir(place.file("data/audit")).expect("it is there");
+    let files = entries.map(|entry| entry.expect("a file").path());
+    let found = files.filter_map(|file| {
+        let text = fs::read_to_string(&file).ok()?;
+        text.contains(r#""decision":"refused""#)
+            .then_some((file, text))
+    });
+    let (file, text) = found.last().expect("there is a refusal");
+    let line = text
+        .lines()
+        .position(|line| line.contains(r#""decision":"refused""#));
+    let line = line.expect("it is there") + 1;
+    let changed = text.replacen(r#""code":"BUDGET"#, r#""code":"BUDGES"#, 1);
+    assert_ne!(changed, text);
+    fs::write(&file, changed).expect("written");
+    let ran = place.run(&["audit", "verify"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let expect = format!("segment 1, line {line}, seq {line}: `hash` is not the hash of the line");
+    assert!(ran.stdout.contains(&expect), "{expect}: {ran:?}");
+    let object = place.run(&["audit", "verify", "--json"]).await.json();
+    assert_eq!(object["ok"], false);
+    let chains = object["chains"].as_array().expect("an array");
+    let faults: Vec<_> = chains
+        .iter()
+        .filter(|chain| !chain["fault"].is_null())
+        .collect();
+    assert_eq!(faults.len(), 1, "{object}");
+    assert_eq!(faults[0]["fault"]["line"], line);
+}
+
+/// New records are shown as they come, those before first.
+#[tokio::test]
+async fn records_are_followed() {
+    let place = Place::new(GOVERNED);
+    let call = [
+        "call",
+        "mcp_toolbox_hash",
+        "--arg",
+        "text=1",
+        "--agent",
+        "researcher",
+    ];
+    ok(&place, &call).await;
+    let mut follow = place.command(&["audit", "--follow", "--json"]);
+    let mut child = follow.spawn().expect("it starts");
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(stdout));
+    let mut next = async || {
+        let line = bounded(lines.next_line()).await.expect("it can be read");
+        serde_json::from_str::<Value>(&line.expect("a line")).expect("JSON")
+    };
+    let before = next().await;
+    ok(&place, &call).await;
+    let after = next().await;
+    assert_eq!(
+        (&before["decision"], &after["decision"]),
+        (&json!("allowed"), &json!("allowed"))
+    );
+    assert_ne!(before["id"], after["id"]);
+    crate::support::send(&child, rustix::process::Signal::INT);
+    let status = bounded(child.wait()).await.expect("it ends");
+    assert_eq!(status.code(), Some(130));
+}
+
+/// Calls a tool with `key`, as a client without a session: the status and the body.
+async fn call(serving: &Serving, key: &str) -> (u16, Value) {
+    let address = serving.url.trim_start_matches("http://");
+    let body = json!({
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": { "name": "mcp_toolbox_hash", "arguments": { "text": "1" } },
+    });
+    let body = body.to_string();
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answer = Vec::new();
+    bounded(async {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream
+            .write_all(request.as_bytes())
+            .await
+            .expect("it is read");
+        stream.read_to_end(&mut answer).await.expect("it answers");
+    })
+    .await;
+    let text = String::from_utf8_lossy(&answer);
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let json = text
+        .find('{')
+        .zip(text.rfind('}'))
+        .map(|(from, to)| &text[from..=to]);
+    let body = json.and_then(|json| serde_json::from_str(json).ok());
+    (status.expect("a status"), body.unwrap_or_default())
+}

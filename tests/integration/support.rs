@@ -7,8 +7,8 @@ pub(crate) mod http;
 pub(crate) mod wire;
 
 pub(crate) use backend::{ALL, Auto, Backend, Era, Transport};
-pub(crate) use client::{Client, Front};
 #[allow(unused_imports, reason = "only tests of governance show keys")]
 pub(crate) use client::Who;
+pub(crate) use client::{Client, Front};
 pub(crate) use gateway::{Gateway, TestGateway};
 pub(crate) use wire::{soon, value};

@@ -7,6 +7,6 @@ pub(crate) mod http;
 pub(crate) mod wire;
 
 pub(crate) use backend::{ALL, Auto, Backend, Era, Transport};
-pub(crate) use client::{Client, Front, Who};
+pub(crate) use client::{Client, Front};
 pub(crate) use gateway::{Gateway, TestGateway};
 pub(crate) use wire::{soon, value};

@@ -104,12 +104,11 @@ impl Pool {
     ) -> Result<Response<Driven>, Failure> {
         request.uri_mut().clone_from(&self.target);
         loop {
-            let (mut line, is_used) = match self.take() {
-                Some(line) => (line, true),
-                None => {
-                    let opened = Box::pin(self.connect()).await;
-                    (opened.map_err(|reason| Failure::Connect { reason })?, false)
-                }
+            let (mut line, is_used) = if let Some(line) = self.take() {
+                (line, true)
+            } else {
+                let opened = Box::pin(self.connect()).await;
+                (opened.map_err(|reason| Failure::Connect { reason })?, false)
             };
             let mut error = match line.ask(request).await {
                 Ok(response) => return Ok(response.map(|body| self.driven(body, line))),

@@ -210,6 +210,7 @@ impl Gateway {
         Client::open(self, front, path, capabilities, None).await
     }
 
+    #[allow(dead_code, reason = "tests of governance need it")]
     /// Like [`Gateway::client`], of an agent that has shown its key.
     pub(crate) async fn client_of(&self, who: Who<'_>, front: Front, path: &str) -> Client {
         Client::open(self, front, path, "{}", Some(who)).await

@@ -46,9 +46,13 @@ async fn call_at_once(http: &Http, path: &'static str, callers: usize) -> (usize
 
 /// The sum of all prices in the audit, and what the accounts of `subject` spent says the store.
 async fn spent(gateway: Gateway, subject: Subject, window: Window) -> (u64, u64) {
-    let data_dir = gateway.config.data_dir.clone();
-    let _keep = Arc::clone(&gateway._data);
-    gateway.stop().await;
+    let Gateway {
+        running,
+        config,
+        _data: data,
+    } = gateway;
+    let data_dir = config.data_dir;
+    soon("the gateway stops", running.stop()).await;
     let prices = records(&data_dir);
     let prices = prices.iter().map(|record| record.price.get()).sum();
     let store = Store::open(&data_dir).await.unwrap();
@@ -59,6 +63,7 @@ async fn spent(gateway: Gateway, subject: Subject, window: Window) -> (u64, u64)
     assert_eq!(standing.held, Micros::ZERO);
     assert_eq!(standing.elsewhere, Micros::ZERO, "a lease is still open");
     store.close().await;
+    drop(data);
     (prices, standing.spent.get())
 }
 

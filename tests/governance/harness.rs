@@ -8,13 +8,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tollbridge::{
-    audit::{Filter, Query, Record},
-    config,
-};
+use tollbridge::audit::{Filter, Query, Record};
 
 use crate::support::{
-    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, Who,
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
+    client::Who,
     http::Http,
     value,
     wire::{Envelope, request},
@@ -352,11 +350,6 @@ pub(crate) async fn status_of_call(client: &Client, tool: &str, arguments: &str)
         .collect();
     let answer = client.http.post_with(&client.path, &headers, text).await;
     Some(answer.status().as_u16())
-}
-
-/// The schema of the config.
-pub(crate) fn schema() -> Value {
-    config::schema()
 }
 
 /// A result with this text.

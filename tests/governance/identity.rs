@@ -10,7 +10,8 @@ use tollbridge::{
 use crate::{
     harness::{ANN, BOB, Server, Stage, ask_on, code_of, keyed},
     support::{
-        Client, Front, TestGateway, Who,
+        Client, Front, TestGateway,
+        client::Who,
         http::{Headers, Http, JSON},
         value,
         wire::{Envelope, request},

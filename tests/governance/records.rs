@@ -29,7 +29,9 @@ fn segments(data_dir: &Path) -> Vec<String> {
         return Vec::new();
     };
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| !name.ends_with(".lock")).collect()
+    names
+        .filter(|name| Path::new(name).extension() != Some("lock".as_ref()))
+        .collect()
 }
 
 /// What everybody sees of a call is what its one record says.
@@ -254,20 +256,21 @@ async fn what_cannot_be_recorded_is_not_called() {
 #[tokio::test]
 async fn those_who_come_and_go_are_recorded() {
     let server = Server::start().await;
+    let data = tempfile::tempdir().unwrap();
+    let place = format!("data_dir = '{}'", data.path().display());
     let gateway = TestGateway::new()
+        .setting(&place)
         .server("x", &server.backend)
         .start()
         .await;
-    let data_dir = gateway.config.data_dir.clone();
-    let _data = Arc::clone(&gateway._data);
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     let session = client.session.clone().unwrap();
     let headers = [("mcp-session-id", session.as_str())];
     client.http.send("DELETE", "/mcp", &headers, "").await;
     gateway.stop().await;
     let mut events = Vec::new();
-    for name in segments(&data_dir) {
-        let text = fs::read_to_string(data_dir.join("audit").join(name)).unwrap();
+    for name in segments(data.path()) {
+        let text = fs::read_to_string(data.path().join("audit").join(name)).unwrap();
         for line in text
             .lines()
             .filter(|line| line.starts_with(r#"{"kind":"event""#))

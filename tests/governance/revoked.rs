@@ -13,7 +13,7 @@ use tollbridge::{
 
 use crate::{
     harness::Server,
-    support::{Client, Front, Gateway, TestGateway, Who, soon},
+    support::{Client, Front, Gateway, TestGateway, client::Who, soon},
 };
 
 const EVE: Who<'static> = Who {

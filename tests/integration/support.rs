@@ -7,8 +7,6 @@ pub(crate) mod http;
 pub(crate) mod wire;
 
 pub(crate) use backend::{ALL, Auto, Backend, Era, Transport};
-#[allow(unused_imports, reason = "only tests of governance show keys")]
-pub(crate) use client::Who;
 pub(crate) use client::{Client, Front};
 pub(crate) use gateway::{Gateway, TestGateway};
 pub(crate) use wire::{soon, value};

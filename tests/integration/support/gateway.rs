@@ -229,6 +229,7 @@ impl Gateway {
         Client::open(self, front, path, capabilities, None).await
     }
 
+    #[allow(dead_code, reason = "tests of governance need it")]
     /// Like [`Gateway::client`], of an agent that has shown its key.
     #[allow(dead_code, reason = "only tests of governance show keys")]
     pub(crate) async fn client_of(&self, who: Who<'_>, front: Front, path: &str) -> Client {

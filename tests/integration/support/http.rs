@@ -76,6 +76,7 @@ impl Http {
         self.send("POST", path, &JSON, body).await
     }
 
+    #[allow(dead_code, reason = "tests of governance need it")]
     /// Posts a message to a gateway that may be gone before it has answered.
     pub(crate) async fn try_post(&self, path: &str, body: impl Into<Bytes>) -> Option<String> {
         let mut request = Request::post(format!("http://{}{path}", self.addr));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     class::Class,
     context::{Text, ending, floor},
-    lexicon::Hints,
+    lexicon::{self, Hints},
     search::Found,
 };
 
@@ -19,8 +19,8 @@ const ASSIGNMENTS_MAX: usize = 5;
 
 /// What is assigned by the `=` or `:` at `sign`, when what it is assigned to is a secret.
 pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
-    let (named, name_start) = name_before(text, sign)?;
-    let secret = secret(named)?;
+    let named = Named::before(text, sign)?;
+    let secret = named.secret(text)?;
     let mut at = sign + 1;
     // `:=`, `=>`, `==`: a comparison assigns nothing.
     match (text.byte(sign), text.byte(at)) {
@@ -41,7 +41,7 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
         return None;
     }
     let prose = text.byte(sign) == b':' && !tight && !value.quoted;
-    let named_like_code = text.before(name_start) == b'.';
+    let named_like_code = text.before(named.start) == b'.';
     accept(
         text,
         &value,
@@ -55,11 +55,8 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
 
 /// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
 pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
-    let (named, start) = name_before(text, verb.start)?;
-    let secret = secret(named)?;
-    if text.before(start) == b'.' {
-        return None;
-    }
+    let words = text.ahead(verb.start).0;
+    let secret = secret(words)?;
     let value = value_after(text, verb.end)?;
     accept(
         text,
@@ -70,6 +67,125 @@ pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
             named_like_code: false,
         },
     )
+}
+
+/// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
+/// password x`.
+pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    const BYTES_MIN: usize = 6;
+    let value = value_after(text, word.end)?;
+    let bytes = &text.bytes()[value.span.clone()];
+    let kinds = Kinds::of(bytes);
+    // The next word of a sentence is seldom quoted, and has no such mixture.
+    let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
+        || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
+    let style = Style {
+        prose: false,
+        named_like_code: true,
+    };
+    (mixed && bytes.len() >= BYTES_MIN)
+        .then(|| accept(text, &value, Secret::Password, style))?
+}
+
+/// The password of `curl -u me:x` and the like, whose colon is at `sign`, and of `mysql -p'x'`.
+fn of_option(text: &Text<'_>, name_start: usize) -> bool {
+    const OPTIONS: [&[u8]; 4] = [b" -u ", b" -u '", b" --user ", b" -u \""];
+    let before = &text.bytes()[..name_start];
+    OPTIONS.iter().any(|option| before.ends_with(option))
+}
+
+/// The password that is glued to the option `-p` at `word`.
+pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    const COMMAND_BYTES_MAX: usize = 160;
+    let start = word.start.saturating_sub(COMMAND_BYTES_MAX);
+    let before = &text.bytes()[start..word.start];
+    let line = memchr::memrchr(b'\n', before).map_or(before, |newline| &before[newline..]);
+    let client = [&b"mysql"[..], b"mariadb", b"sshpass", b"mongo"];
+    let named = client
+        .iter()
+        .any(|name| memchr::memmem::find(line, name).is_some());
+    let style = Style {
+        prose: false,
+        named_like_code: true,
+    };
+    named.then(|| accept(text, &value_after(text, word.end)?, Secret::Password, style))?
+}
+
+/// The text of the element that the `>` at `sign` opens, when its name is one of a secret.
+pub(super) fn element(text: &Text<'_>, sign: usize) -> Option<Found> {
+    let window = &text.bytes()[sign.saturating_sub(NAME_BYTES_MAX)..sign];
+    let open = memchr::memrchr(b'<', window)?;
+    let name = std::str::from_utf8(&window[open + 1..]).ok()?;
+    let secret = secret(ending(name))?;
+    let rest = text.bytes().get(sign + 1..)?;
+    let rest = &rest[..rest.len().min(VALUE_BYTES_MAX)];
+    let value = Value {
+        span: sign + 1..sign + 1 + memchr::memchr(b'<', rest)?,
+        quoted: true,
+    };
+    accept(text, &value, secret, Style::PLAIN)
+}
+
+/// The cells of the table that the text is, below headers that name secrets.
+pub(super) fn of_columns(text: &Text<'_>, out: &mut Vec<Found>) {
+    let Some(columns) = text.columns() else {
+        return;
+    };
+    let secrets: Vec<Option<Secret>> = columns.hints.iter().map(|hints| secret(*hints)).collect();
+    if secrets.iter().all(Option::is_none) {
+        return;
+    }
+    let style = Style {
+        prose: false,
+        named_like_code: true,
+    };
+    for row in columns.rows(text.text) {
+        for (span, secret) in row.into_iter().zip(&secrets) {
+            let quoted = true;
+            let found = secret.and_then(|s| accept(text, &Value { span, quoted }, s, style));
+            out.extend(found);
+        }
+    }
+}
+
+/// The values of an `INSERT` whose word `VALUES` is at `word`, below columns that name secrets.
+pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found>) {
+    const COLUMNS_BYTES_MAX: usize = 256;
+    let start = floor(text.text, word.start.saturating_sub(COLUMNS_BYTES_MAX));
+    let before = text.text[start..word.start].trim_end();
+    let names = before
+        .strip_suffix(')')
+        .and_then(|inner| inner.rsplit_once('('));
+    let Some((_, names)) = names else {
+        return;
+    };
+    let secrets: Vec<Option<Secret>> = names.split(',').map(|name| secret(ending(name))).collect();
+    if secrets.iter().all(Option::is_none) {
+        return;
+    }
+    let rest = &text.text[word.end..floor(text.text, text.text.len().min(word.end + VALUE_BYTES_MAX))];
+    let Some(open) = rest.find('(') else {
+        return;
+    };
+    let (mut column, mut quoted) = (0, None);
+    for (index, byte) in rest.bytes().enumerate().skip(open + 1) {
+        let here = word.end + index;
+        match (byte, quoted) {
+            (b'\'', None) => quoted = Some(here + 1),
+            (b'\'', Some(start)) => {
+                let value = Value {
+                    span: start..here,
+                    quoted: true,
+                };
+                let secret = secrets.get(column).copied().flatten();
+                out.extend(secret.and_then(|s| accept(text, &value, s, Style::PLAIN)));
+                quoted = None;
+            }
+            (b',', None) => column += 1,
+            (b')', None) => return,
+            _ => {}
+        }
+    }
 }
 
 /// The secret after `Bearer` or `Basic` of an authorization header; `word` is the scheme.
@@ -100,15 +216,7 @@ pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
         span: start..start + trimmed.len(),
         quoted: true,
     };
-    accept(
-        text,
-        &value,
-        secret,
-        Style {
-            prose: false,
-            named_like_code: false,
-        },
-    )
+    accept(text, &value, secret, Style::PLAIN)
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -132,6 +240,13 @@ struct Style {
     named_like_code: bool,
 }
 
+impl Style {
+    const PLAIN: Self = Self {
+        prose: false,
+        named_like_code: false,
+    };
+}
+
 fn secret(named: Hints) -> Option<Secret> {
     if named.any(Hints::OTHER) {
         None
@@ -144,8 +259,69 @@ fn secret(named: Hints) -> Option<Secret> {
     }
 }
 
-/// What the name right before `at` says, and where it begins.
-fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
+/// The name before a sign.
+struct Named<'a> {
+    /// The words before the sign.
+    words: &'a str,
+    /// Where the last of them begins.
+    start: usize,
+    /// Where the first of them begins.
+    first: usize,
+}
+
+impl<'a> Named<'a> {
+    fn before(text: &Text<'a>, at: usize) -> Option<Self> {
+        let span = words_before(text, at)?;
+        let words = text.text.get(span.clone())?;
+        let last = words
+            .rfind(' ')
+            .map_or(words.len(), |space| words.len() - space - 1);
+        Some(Self {
+            words,
+            start: span.end - last,
+            first: span.start,
+        })
+    }
+
+    /// What kind of secret is named, if any.
+    fn secret(&self, text: &Text<'a>) -> Option<Secret> {
+        let last = &self.words[self.start - self.first..];
+        if lexicon::may_end_secret(last) && let Some(found) = secret(ending(self.words)) {
+            return Some(found);
+        }
+        match last {
+            // `password is: x`
+            "is" | "was" | "lautet" | "ist" | "est" | "es" | "jest" | "\u{e8}" | "\u{e9}" => {
+                secret(text.ahead(self.start).0)
+            }
+            // `name="password" value="x"`, `field=password value=x`
+            "value" | "Value" | "default" | "valor" | "wert" => {
+                let near = text.ahead(self.start).1;
+                let kinds = [(Hints::PASSWORD, Secret::Password), (Hints::TOKEN, Secret::Token)];
+                kinds.into_iter().find(|(hints, _)| near.any(*hints)).map(|(_, kind)| kind)
+            }
+            // `val password: String = "x"`
+            _ if text.byte(self.start + last.len()) == b' ' && self.is_type(text) => {
+                let before = text.text[..self.first].trim_end_matches([' ', '&']);
+                secret(ending(Self::before(text, before.len() - 1)?.words))
+            }
+            _ if of_option(text, self.start) => Some(Secret::Password),
+            _ => None,
+        }
+    }
+
+    /// Whether the name is that of a type, after a colon.
+    fn is_type(&self, text: &Text<'_>) -> bool {
+        let before = &text.bytes()[..self.first];
+        let trimmed = before.trim_ascii_end();
+        before.len() - trimmed.len() <= 2
+            && (trimmed.ends_with(b":") || trimmed.ends_with(b": &"))
+            && self.words.trim().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    }
+}
+
+/// Where the words right before `at` stand.
+fn words_before(text: &Text<'_>, at: usize) -> Option<Range<usize>> {
     let bytes = text.bytes();
     let mut end = at;
     while at - end < 4
@@ -174,10 +350,7 @@ fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
     if masked && !words.bytes().any(|b| b.is_ascii_lowercase()) {
         return None;
     }
-    let last = words
-        .rfind(' ')
-        .map_or(words.len(), |space| words.len() - space - 1);
-    Some((ending(words), end - last))
+    Some(end - words.len()..end)
 }
 
 /// The value that begins after spaces and an opening quote at `at`.
@@ -185,6 +358,13 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     let spaces = at;
     while matches!(text.byte(at), b' ' | b'\t') && at - spaces < 8 {
         at += 1;
+    }
+    // Markdown: `**Password:** x`.
+    if text.bytes()[at..].starts_with(b"** ") || text.bytes()[at..].starts_with(b"* ") {
+        at += 1 + usize::from(text.byte(at + 1) == b'*') + 1;
+    }
+    if let Some(value) = in_guillemets(text, at) {
+        return Some(value);
     }
     let escaped = text.byte(at) == b'\\' && matches!(text.byte(at + 1), b'"' | b'\'');
     at += usize::from(escaped);
@@ -220,6 +400,24 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     })
 }
 
+/// The value between French, German or typographic quotation marks at `at`.
+fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
+    const MARKS: [(&str, &str); 3] = [("\u{ab}", "\u{bb}"), ("\u{201e}", "\u{201c}"), ("\u{201c}", "\u{201d}")];
+    if text.byte(at) < 0x80 {
+        return None;
+    }
+    let rest = text.text.get(at..floor(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
+    let (open, close) = MARKS.into_iter().find(|(open, _)| rest.starts_with(open))?;
+    let inner = &rest[open.len()..];
+    let inner = &inner[..inner.find(close)?];
+    let value = inner.trim();
+    let start = at + open.len() + inner.find(value)?;
+    (!value.is_empty()).then_some(Value {
+        span: start..start + value.len(),
+        quoted: true,
+    })
+}
+
 fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Option<Found> {
     let bytes = &text.bytes()[value.span.clone()];
     let kinds = Kinds::of(bytes);
@@ -242,10 +440,44 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         Secret::Password => kinds.digit || kinds.strong,
         Secret::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
     };
-    plausible.then_some(Found {
-        class: Class::Credential,
+    plausible.then(|| Found {
+        class: if is_vendors(text, &value.span) {
+            Class::ApiKey
+        } else {
+            Class::Credential
+        },
         span: value.span.clone(),
         by_context: false,
+    })
+}
+
+/// Whether form and name together are those of a vendor's key: those of AWS, Azure and Twilio have
+/// no prefix to know them by.
+fn is_vendors(text: &Text<'_>, span: &Range<usize>) -> bool {
+    const NEAR_BYTES_MAX: usize = 96;
+    let value = &text.bytes()[span.clone()];
+    let base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    let names: &[&str] = match value.len() {
+        32 if value.iter().all(u8::is_ascii_hexdigit) => &["twilio"],
+        40 if value.iter().all(base64) && !value.iter().all(u8::is_ascii_hexdigit) => {
+            &["secretaccesskey", "awssecret", "secretkey", "aws"]
+        }
+        88 if value.ends_with(b"==") && value[..86].iter().all(base64) => {
+            &["accountkey", "accesskey", "azure", "storage"]
+        }
+        _ => return false,
+    };
+    let start = floor(text.text, span.start.saturating_sub(NEAR_BYTES_MAX));
+    let header = text.text[..span.start].split('\n').next().unwrap_or_default();
+    let header = &header[..floor(header, header.len().min(NEAR_BYTES_MAX))];
+    let near = [&text.text[start..span.start], header, text.names.own, text.names.parent];
+    near.into_iter().any(|part| {
+        let plain: String = part
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|c| c.to_ascii_lowercase())
+            .collect();
+        names.iter().any(|name| plain.contains(name))
     })
 }
 

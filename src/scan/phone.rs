@@ -38,7 +38,13 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
         || Country::ALL
             .into_iter()
             .any(|c| countries.has(c) && is_national(c, digits));
-    let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot);
+    // `081.4417900` begins with a code of an area: decimals do not begin so.
+    let area = digits[0] == 0 && number.lens[0] >= 2;
+    let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot) && !area;
+    // What is grouped like a social security number is none that is not valid.
+    if number.lens == [3, 2, 4] && !strong.any(phone) {
+        return Certainty::None;
+    }
     let reached =
         || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
     let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)

@@ -17,7 +17,7 @@ use super::{
 /// Bytes before a candidate that may say something about it.
 const BEFORE_BYTES_MAX: usize = 72;
 /// Bytes after a candidate that may.
-const AFTER_BYTES_MAX: usize = 64;
+const AFTER_BYTES_MAX: usize = 80;
 /// How far one look at the words before a row of numbers reaches, bytes.
 const ROW_BYTES_MAX: usize = 48;
 /// Longest text that a key which names something else speaks for, bytes: longer ones are prose.

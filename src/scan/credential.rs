@@ -49,6 +49,7 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
         Style {
             prose,
             named_like_code,
+            cell: false,
         },
     )
 }
@@ -64,7 +65,7 @@ pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
         secret,
         Style {
             prose: true,
-            named_like_code: false,
+            ..Style::PLAIN
         },
     )
 }
@@ -73,16 +74,24 @@ pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
 /// password x`.
 pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     const BYTES_MIN: usize = 6;
-    let value = value_after(text, word.end)?;
+    // `[Password] x`, `| Password | x |`, `define('PASSWORD', 'x')`
+    let parts = |b: &&u8| b" ]|\"',()*".contains(b);
+    let parted = text.bytes()[word.end..].iter().take(5);
+    let start = word.end + parted.take_while(parts).count();
+    let skipped = &text.bytes()[word.end..start];
+    let argument = skipped.iter().any(|b| matches!(b, b',' | b'('));
+    let quote = text.before(start);
+    let start = start - usize::from(matches!(quote, b'"' | b'\''));
+    if skipped.is_empty() || argument && !matches!(quote, b'"' | b'\'') {
+        return None;
+    }
+    let value = value_after(text, start)?;
     let bytes = &text.bytes()[value.span.clone()];
     let kinds = Kinds::of(bytes);
     // The next word of a sentence is seldom quoted, and has no such mixture.
     let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
         || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
-    let style = Style {
-        prose: false,
-        named_like_code: true,
-    };
+    let style = Style::CELL;
     (mixed && bytes.len() >= BYTES_MIN)
         .then(|| accept(text, &value, Secret::Password, style))?
 }
@@ -104,10 +113,7 @@ pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let named = client
         .iter()
         .any(|name| memchr::memmem::find(line, name).is_some());
-    let style = Style {
-        prose: false,
-        named_like_code: true,
-    };
+    let style = Style::CELL;
     named.then(|| accept(text, &value_after(text, word.end)?, Secret::Password, style))?
 }
 
@@ -135,10 +141,7 @@ pub(super) fn of_columns(text: &Text<'_>, out: &mut Vec<Found>) {
     if secrets.iter().all(Option::is_none) {
         return;
     }
-    let style = Style {
-        prose: false,
-        named_like_code: true,
-    };
+    let style = Style::CELL;
     for row in columns.rows(text.text) {
         for (span, secret) in row.into_iter().zip(&secrets) {
             let quoted = true;
@@ -210,7 +213,12 @@ pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
     if trimmed.len() > VALUE_BYTES_MAX {
         return None;
     }
-    let secret = secret(ending(text.names.own))?;
+    // `{"name": "password", "value": "x"}`
+    let name = match text.names.own {
+        "value" | "default" | "content" => text.names.sibling,
+        own => own,
+    };
+    let secret = secret(ending(name))?;
     let start = text.text.len() - text.text.trim_start().len();
     let value = Value {
         span: start..start + trimmed.len(),
@@ -238,12 +246,20 @@ struct Style {
     prose: bool,
     /// As a member of something: `form.password = field.value`.
     named_like_code: bool,
+    /// Where nothing but a value can stand, such as in the cell of a table.
+    cell: bool,
 }
 
 impl Style {
     const PLAIN: Self = Self {
         prose: false,
         named_like_code: false,
+        cell: false,
+    };
+    const CELL: Self = Self {
+        prose: false,
+        named_like_code: true,
+        cell: true,
     };
 }
 
@@ -331,6 +347,16 @@ fn words_before(text: &Text<'_>, at: usize) -> Option<Range<usize>> {
         )
     {
         end -= 1;
+    }
+    // Leaders: `Password . . . . : x`
+    let leaders = bytes[..end]
+        .iter()
+        .rev()
+        .take(NAME_BYTES_MAX)
+        .take_while(|b| matches!(b, b' ' | b'.'))
+        .count();
+    if leaders >= 4 {
+        end -= leaders;
     }
     let mut start = end;
     let (mut spaces, floor_at) = (0, end.saturating_sub(NAME_BYTES_MAX));
@@ -429,6 +455,7 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         return None;
     }
     let plausible = match secret {
+        Secret::Password if style.cell && kinds.lower && kinds.inner_uppers > 0 => true,
         // A word alone is as often a value of a form, a type or a function.
         Secret::Password if value.quoted && !style.named_like_code => {
             kinds.digit || kinds.symbol || kinds.lower && kinds.upper || bytes.len() >= 6
@@ -436,6 +463,7 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         Secret::Password if style.prose => {
             kinds.digit && (kinds.lower || kinds.upper)
                 || kinds.symbol && kinds.lower && bytes.len() >= 8 && kinds.strong
+                || kinds.lower && kinds.inner_uppers >= 3 && bytes.len() >= 8
         }
         Secret::Password => kinds.digit || kinds.strong,
         Secret::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
@@ -494,6 +522,8 @@ struct Kinds {
     /// Symbols that names and paths do not have.
     strong: bool,
     space: bool,
+    /// Capitals after the first character.
+    inner_uppers: usize,
 }
 
 impl Kinds {
@@ -506,6 +536,7 @@ impl Kinds {
             symbol: any(|b| !b.is_ascii_alphanumeric()),
             strong: any(|b| b"!@#$%^&*+?~".contains(b)),
             space: any(u8::is_ascii_whitespace),
+            inner_uppers: bytes.iter().skip(1).filter(|b| b.is_ascii_uppercase()).count(),
         }
     }
 }

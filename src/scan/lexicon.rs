@@ -112,9 +112,11 @@ static ENDINGS: LazyLock<[u32; 26]> = LazyLock::new(|| {
     endings
 });
 
-const OWNERS: [&str; 15] = [
+const OWNERS: [&str; 32] = [
     "utente", "usuario", "utilisateur", "cliente", "acceso", "acesso", "accesso", "admin",
     "temporal", "temporaire", "provvisoria", "temporanea", "provisoria", "provisoire", "wifi",
+    "tymczasowe", "temporaria", "inicial", "initial", "iniziale", "poczatkowe", "nueva", "nova",
+    "nuova", "nouveau", "nowe", "actual", "atual", "attuale", "actuel", "email", "correo",
 ];
 
 /// An entry of the lexicon.
@@ -230,20 +232,20 @@ const LISTS: &[(Hints, &str)] = &[
          telefono|telefonos|movil|celular|telf|tlf|tfno|numero movil|\
          cellulare|recapito telefonico|fisso|utenza|\
          telefoon|telefoonnummer|mobiel|mobiele|nummer mobiel|\
-         komorka|komorkowy|komorkowego|komorkowe|telefonu|tel kom|nr tel|\
+         komorka|kom|komorkowy|komorkowego|komorkowe|telefonu|tel kom|nr tel|\
          telefone|fone|celulares|telemovel|telefone fixo|mobile number|contact details",
     ),
     (
         Hints::REACH,
         "call|calls|called|calling|reach|reached|contact|contacts|contacted|ring|rang|dial|dialed|dialled|text|texted|\
          texting|message her|message him|number|line|extension|\
-         anrufen|anruf|rufen|ruf|erreichbar|erreichen|kontakt|nummer|melden|ruckruf|angerufen|\
-         appeler|appelez|appelle|rappeler|joindre|joignable|contacter|contactez|numero|\
-         llamar|llame|llama|llamame|contactar|contacto|\
-         chiamare|chiami|chiama|chiamami|contattare|contattami|contatto|recapito|numero|\
-         bellen|bel|bereikbaar|bereiken|\
-         zadzwon|zadzwonic|dzwonic|dzwon|dzwonil|kontakt|numer|numerem|numeru|\
-         ligar|ligue|liga|contato|fale",
+         telefonisch|zuruckrufen|ansprechpartner|ansprechpartnerin|notfall|anrufen|anruf|rufen|ruf|erreichbar|erreichen|kontakt|nummer|melden|ruckruf|angerufen|\
+         appel|rappel|rappelle|rappelez|telephoner|prevenir|avertir|urgence|interlocuteur|appeler|appelez|appelle|rappeler|joindre|joignable|contacter|contactez|numero|\
+         llamada|llamadas|telefonear|marcar|marque|emergencia|llamar|llame|llama|llamame|contactar|contacto|\
+         telefonare|telefonata|richiamare|richiami|chiamata|risponde|emergenza|referente|chiamare|chiami|chiama|chiamami|contattare|contattami|contatto|recapito|numero|\
+         gebeld|belde|terugbellen|opnemen|neemt|geprobeerd|contactpersoon|noodgeval|bellen|bel|bereikbaar|bereiken|\
+         oddzwonic|oddzwon|telefonicznie|telefoniczny|zadzwon|zadzwonic|dzwonic|dzwon|dzwonil|kontakt|numer|numerem|numeru|\
+         ligou|ligacao|retornar|retorne|atende|discar|disque|ligar|ligue|liga|contato|fale",
     ),
     (
         Hints::CARD,

@@ -466,6 +466,7 @@ fn beginning(text: &Text<'_>, start: usize, groups: &Groups) -> Option<(usize, b
         b'_' | b'$' | b'%' | b'~' | b'^' | b'\\' => false,
         b':' => !earlier.is_ascii_digit(),
         b',' => !(earlier.is_ascii_digit() && is_thousands(text, begin)),
+        b'x' if earlier == b'x' && text.before(begin - 2) == b'0' => true,
         0xA3 if earlier == 0xC2 => false,
         0xAC if earlier == 0x82 => false,
         _ => !before.is_ascii_alphanumeric(),

@@ -290,14 +290,19 @@ impl Pass<'_, '_> {
             self.secret(credential::glued(self.text, word));
             return;
         }
-        if next != b' ' {
+        if !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
             return;
         }
+        let spaced = next == b' ';
         let found = match bytes {
-            b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" => {
+            b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" | b"now"
+            | b"jetzt" | b"nu" | b"ahora" | b"agora" | b"ora" | b"maintenant" | b"teraz"
+            | b"brzmi"
+                if spaced =>
+            {
                 credential::told(self.text, word)
             }
-            b"Bearer" | b"bearer" | b"Basic" => credential::authorization(self.text, word),
+            b"Bearer" | b"bearer" | b"Basic" if spaced => credential::authorization(self.text, word),
             b"VALUES" | b"values" | b"Values" => {
                 let first = self.out.len();
                 credential::inserted(self.text, word, self.out);
@@ -305,9 +310,12 @@ impl Pass<'_, '_> {
                 found.into_iter().for_each(|found| self.secret(Some(found)));
                 None
             }
-            [b'P' | b'p' | b'K' | b'W' | b'w' | b'B' | b'b' | b's' | b'S', ..] => {
-                const NAMES: [&str; 10] = [
+            [b'P' | b'p' | b'K' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h' | b'H', ..]
+                if bytes.len() <= 11 =>
+            {
+                const NAMES: [&str; 12] = [
                     "password", "passwort", "passwd", "pwd", "kennwort", "wachtwoord", "by", "senha", "pw", "pass",
+                    "requirepass", "haslo",
                 ];
                 let named = NAMES
                     .iter()
@@ -357,6 +365,19 @@ impl Pass<'_, '_> {
             }
             if let Some(found) = national::word(self.text, word, self.wanted) {
                 return self.push(found);
+            }
+            // `0xx11 3168-3711`: in Brazil the code of a carrier is left to the caller.
+            if word.len() == 5
+                && self.text.bytes()[word.clone()].starts_with(b"0xx")
+                && self.text.byte(word.end) == b' '
+                && self.text.byte(word.end + 1).is_ascii_digit()
+            {
+                let first = self.out.len();
+                let end = number::find(self.text, word.start + 3, self.wanted, self.out);
+                for found in &mut self.out[first..] {
+                    found.span.start = word.start;
+                }
+                return end.max(word.end);
             }
             if let Some(found) = self.day(word) {
                 return self.push(found);

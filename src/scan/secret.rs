@@ -324,11 +324,25 @@ fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
     })
 }
 
+/// Whether the body of a key is one of an example: something was left out, or stands for it.
+fn is_abridged(body: &[u8]) -> bool {
+    const DISTINCT_MIN: u32 = 20;
+    let seen = body
+        .iter()
+        .fold(0u128, |seen, byte| seen | 1 << (byte & 127));
+    let has = |word: &[u8]| memchr::memmem::find(body, word).is_some();
+    seen.count_ones() < DISTINCT_MIN
+        || [&b"..."[..], b"XXXX", b"xxxx", b"REDACTED", b"redacted", b"_KEY_", b"<"]
+            .into_iter()
+            .any(has)
+}
+
 /// A private key in armour whose first dashes are at `start`.
 pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
     const LABEL_BYTES_MAX: usize = 64;
     const BODY_BYTES_MAX: usize = 64 * 1024;
-    const KEY_CHARS_MIN: usize = 32;
+    // That of Ed25519, the shortest, has 64.
+    const KEY_CHARS_MIN: usize = 56;
     const RUN_CHARS_MIN: usize = 24;
     let bytes = text.bytes();
     let rest = bytes[start..].strip_prefix(b"-----BEGIN ")?;
@@ -354,7 +368,8 @@ pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
         at += 1;
     }
     // What is written about keys has words, none as long as a line of a key.
-    if chars < KEY_CHARS_MIN || longest < RUN_CHARS_MIN {
+    let body = &bytes[body..at];
+    if chars < KEY_CHARS_MIN || longest < RUN_CHARS_MIN || is_abridged(body) {
         return None;
     }
     let tail = &bytes[at..bytes.len().min(at + LABEL_BYTES_MAX)];

@@ -132,7 +132,12 @@ impl<'a> Text<'a> {
             return true;
         }
         let after = self.rest_of_line(span.end);
-        says(after) && values(after).next().is_none()
+        let clause = after.split([';', '?', '!']).next().unwrap_or_default();
+        // `12345 is the number of`
+        let told = [" is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est "]
+            .iter()
+            .any(|verb| clause.starts_with(verb));
+        says(clause) && (told || values(clause).next().is_none())
     }
 
     /// What the last word before `at` says, or the phrase it ends.

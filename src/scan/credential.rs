@@ -75,10 +75,11 @@ pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
 pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     const BYTES_MIN: usize = 6;
     // `[Password] x`, `| Password | x |`, `define('PASSWORD', 'x')`
-    let parts = |b: &&u8| b" ]|\"',()*".contains(b);
-    let parted = text.bytes()[word.end..].iter().take(5);
-    let start = word.end + parted.take_while(parts).count();
-    let skipped = &text.bytes()[word.end..start];
+    let parts = |b: &&u8| b" ]|\"',()*-".contains(b);
+    let end = after_owner(text, word.end);
+    let parted = text.bytes()[end..].iter().take(5);
+    let start = end + parted.take_while(parts).count();
+    let skipped = &text.bytes()[end..start];
     let argument = skipped.iter().any(|b| matches!(b, b',' | b'('));
     let quote = text.before(start);
     let start = start - usize::from(matches!(quote, b'"' | b'\''));
@@ -94,6 +95,22 @@ pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let style = Style::CELL;
     (mixed && bytes.len() >= BYTES_MIN)
         .then(|| accept(text, &value, Secret::Password, style))?
+}
+
+/// Where the word ends that says whose a password is, or of what kind, when one follows `at`.
+fn after_owner(text: &Text<'_>, at: usize) -> usize {
+    let rest = text.bytes()[at..].strip_prefix(b" ").unwrap_or_default();
+    let len = rest
+        .iter()
+        .take(NAME_BYTES_MAX)
+        .take_while(|b| b.is_ascii_alphabetic())
+        .count();
+    let owner = text.text[at..].get(1..1 + len).unwrap_or_default();
+    if lexicon::is_owner(owner) {
+        at + 1 + len
+    } else {
+        at
+    }
 }
 
 /// The password of `curl -u me:x` and the like, whose colon is at `sign`, and of `mysql -p'x'`.
@@ -322,6 +339,15 @@ impl<'a> Named<'a> {
                 secret(ending(Self::before(text, before.len() - 1)?.words))
             }
             _ if of_option(text, self.start) => Some(Secret::Password),
+            // `password for the wiki: x`
+            _ if self.words.contains(' ') => {
+                const OF: [&str; 12] = [
+                    " for ", " f\u{fc}r ", " pour ", " para ", " per ", " voor ", " do ", " dla ", " of ",
+                    " von ", " de ", " del ",
+                ];
+                let (named, _) = OF.iter().find_map(|of| self.words.split_once(of))?;
+                secret(ending(named)).filter(|found| *found == Secret::Password)
+            }
             _ => None,
         }
     }
@@ -347,6 +373,14 @@ fn words_before(text: &Text<'_>, at: usize) -> Option<Range<usize>> {
         )
     {
         end -= 1;
+    }
+    // `Password (temporary): x`
+    if text.before(end) == b')' {
+        let window = &bytes[end.saturating_sub(NAME_BYTES_MAX)..end];
+        if let Some(open) = memchr::memrchr(b'(', window) {
+            end -= window.len() - open;
+            end -= usize::from(text.before(end) == b' ');
+        }
     }
     // Leaders: `Password . . . . : x`
     let leaders = bytes[..end]

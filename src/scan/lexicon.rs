@@ -238,14 +238,14 @@ const LISTS: &[(Hints, &str)] = &[
     (
         Hints::REACH,
         "call|calls|called|calling|reach|reached|contact|contacts|contacted|ring|rang|dial|dialed|dialled|text|texted|\
-         texting|message her|message him|number|line|extension|\
-         telefonisch|zuruckrufen|ansprechpartner|ansprechpartnerin|notfall|anrufen|anruf|rufen|ruf|erreichbar|erreichen|kontakt|nummer|melden|ruckruf|angerufen|\
-         appel|rappel|rappelle|rappelez|telephoner|prevenir|avertir|urgence|interlocuteur|appeler|appelez|appelle|rappeler|joindre|joignable|contacter|contactez|numero|\
-         llamada|llamadas|telefonear|marcar|marque|emergencia|llamar|llame|llama|llamame|contactar|contacto|\
-         telefonare|telefonata|richiamare|richiami|chiamata|risponde|emergenza|referente|chiamare|chiami|chiama|chiamami|contattare|contattami|contatto|recapito|numero|\
-         gebeld|belde|terugbellen|opnemen|neemt|geprobeerd|contactpersoon|noodgeval|bellen|bel|bereikbaar|bereiken|\
-         oddzwonic|oddzwon|telefonicznie|telefoniczny|zadzwon|zadzwonic|dzwonic|dzwon|dzwonil|kontakt|numer|numerem|numeru|\
-         ligou|ligacao|retornar|retorne|atende|discar|disque|ligar|ligue|liga|contato|fale",
+         texting|message her|message him|answer|answers|answered|picked up|pick up|switchboard|reception|emergency|call back|reachable|office|number|line|extension|\
+         telefonisch|buro|privat|dienstlich|geschaftlich|zentrale|empfang|versucht|probiert|benachrichtigen|verstandigen|zuruckrufen|ansprechpartner|ansprechpartnerin|notfall|anrufen|anruf|rufen|ruf|erreichbar|erreichen|kontakt|nummer|melden|ruckruf|angerufen|\
+         appel|rappel|bureau|standard|domicile|repondeur|repond|essaye|essayer|urgences|composez|composer|secretariat|accueil|rappelle|rappelez|telephoner|prevenir|avertir|urgence|interlocuteur|appeler|appelez|appelle|rappeler|joindre|joignable|contacter|contactez|numero|\
+         llamada|llamadas|telefonico|telefonica|atiende|atienden|contesta|contestan|oficina|urgencias|localizar|avise|avisar|extension|intentado|probado|comunicarse|telefonear|marcar|marque|emergencia|llamar|llame|llama|llamame|contactar|contacto|\
+         telefonare|telefonata|rispondono|segreteria|ufficio|urgenze|raggiungibile|avvisare|avvisi|provato|centralino|richiamare|richiami|chiamata|risponde|emergenza|referente|chiamare|chiami|chiama|chiamami|contattare|contattami|contatto|recapito|numero|\
+         gebeld|belde|kantoor|thuis|waarschuwen|spoed|opgenomen|receptie|probeer|terugbellen|opnemen|neemt|geprobeerd|contactpersoon|noodgeval|bellen|bel|bereikbaar|bereiken|\
+         oddzwonic|oddzwon|biuro|domowy|sluzbowy|powiadomic|odbiera|probowalem|recepcja|centrala|telefonicznie|telefoniczny|zadzwon|zadzwonic|dzwonic|dzwon|dzwonil|kontakt|numer|numerem|numeru|\
+         ligou|ligacao|escritorio|residencial|comercial|recado|recados|emergencias|tentei|recepcao|ramal|atender|retornar|retorne|atende|discar|disque|ligar|ligue|liga|contato|fale",
     ),
     (
         Hints::CARD,

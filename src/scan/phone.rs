@@ -217,15 +217,17 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
     let nanp = has(Country::Us) || has(Country::Ca);
     match lens {
         [3, 3, 4] if nanp => closed || dashed || dotted,
-        [1, 3, 3, 4] if nanp => dashed || dotted || number.separators.contains(&Separator::Paren),
+        [1, 3, 3, 4] if nanp => dashed || dotted || spaced || number.separators.contains(&Separator::Paren),
         [2, 2, 2, 2, 2] if has(Country::Fr) => spaced || dotted || dashed,
         [2, 4 | 5, 4] if closed => has(Country::Br) || has(Country::Au),
         [2, 5, 4] if has(Country::Br) => {
             spaced || number.separators == [Separator::Space, Separator::Dash]
         }
         [2, 4, 4] if has(Country::Au) => spaced && digits[0] == 0,
+        [3, 2, 2, 2] if has(Country::Es) => spaced,
+        [4, 3, 3] if has(Country::Au) && digits[0] == 1 => spaced || dashed,
         [4, 3, 3] if has(Country::Au) => (spaced || dashed) && digits[1] == 4,
-        [3, 3, 2, 2] if has(Country::Ch) => spaced || dotted,
+        [3, 3, 2, 2] if has(Country::Ch) => spaced || dotted || first == Separator::Slash,
         [3, 4, 4] if has(Country::Gb) => closed || spaced && digits[1] == 2,
         [4, 3, 4] if has(Country::Gb) => closed || spaced && matches!(digits[1], 1 | 3 | 8),
         [5, 6] | [5, 3, 3] if has(Country::Gb) => closed || spaced,

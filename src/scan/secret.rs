@@ -331,6 +331,18 @@ fn is_abridged(body: &[u8]) -> bool {
         .iter()
         .fold(0u128, |seen, byte| seen | 1 << (byte & 127));
     let has = |word: &[u8]| memchr::memmem::find(body, word).is_some();
+    // A path is as long as a line of a key; it has no such mixture.
+    let random = |line: &[u8]| {
+        let count = |test: fn(&u8) -> bool| line.iter().copied().filter(|b| test(b)).count();
+        line.len() >= 24
+            && count(u8::is_ascii_uppercase) >= 3
+            && count(u8::is_ascii_lowercase) >= 3
+            && count(u8::is_ascii_digit) >= 1
+    };
+    let key = |b: &u8| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='));
+    if !body.split(key).any(random) {
+        return true;
+    }
     seen.count_ones() < DISTINCT_MIN
         || [&b"..."[..], b"XXXX", b"xxxx", b"REDACTED", b"redacted", b"_KEY_", b"<"]
             .into_iter()

@@ -59,13 +59,21 @@ CLASSES = {
 }
 
 
+@spacy.language.Language.component("lower_case")
+def lower_case(doc):
+    for word in doc:
+        word.lemma_ = word.lower_
+    return doc
+
+
 class Blank(SpacyNlpEngine):
-    """Words only: no model."""
+    """Words only, no model; in lower case, so that those around a value count."""
 
     def __init__(self):
         config = NerModelConfiguration(labels_to_ignore=[])
         super().__init__(models=[{"lang_code": "en", "model_name": "blank"}], ner_model_configuration=config)
         self.nlp = {"en": spacy.blank("en")}
+        self.nlp["en"].add_pipe("lower_case")
 
     def load(self):
         pass

@@ -19,12 +19,15 @@ use std::{collections::BTreeMap, fmt::Write as _, ops::Range, thread};
 
 use serde::Deserialize;
 use tollbridge::{
-    config::{Scan, ScanAction},
+    config::{Environment, Format, Scan, ScanAction, Source, parse},
     mcp::Raw,
-    scan::{Direction, Scanner, classes},
+    scan::{Direction, Scanner, classes, countries},
 };
 
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpora/pii/corpus.jsonl");
+const CORPUS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/corpora/pii/corpus.jsonl"
+);
 const PRECISION_MIN: f64 = 0.98;
 const RECALL_MIN: f64 = 0.95;
 /// Classes whose values are written differently in each country.
@@ -79,6 +82,42 @@ fn the_labelled_values_are_found_and_little_else() {
         .map(|class| format!("{class} {}", held.classes[class].row()))
         .collect();
     assert!(failing.is_empty(), "below the floor: {failing:#?}");
+}
+
+#[test]
+fn configs_know_the_classes_and_countries_of_the_scanner() {
+    let load = |scan: &str| {
+        let source = Source {
+            name: "tollbridge.toml".to_owned(),
+            format: Format::Toml,
+            text: format!("[governance.scan]\n{scan}\n[servers.toolbox]\ntransport = 'builtin'"),
+            directory: "/".into(),
+        };
+        parse([source], &Environment::default())
+    };
+    // A name that is none is answered with the list of those that are.
+    let listed = |scan: &str, what: &str, ends: fn(&str) -> bool| {
+        let told = load(scan).unwrap_err().to_string();
+        let (_, list) = told.split_once(what).unwrap();
+        let names = list.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let names = names.filter(|name| !name.is_empty() && *name != "and");
+        names
+            .take_while(|name| !ends(name))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let known: Vec<_> = classes().collect();
+    let given = listed("results = { qx = 'report' }", "the classes are", |name| {
+        name == "names"
+    });
+    assert_eq!(given, known);
+    let known: Vec<_> = countries().collect();
+    let given = listed("countries = ['qx']", "the countries are", |name| {
+        name.len() != 2
+    });
+    assert_eq!(given, known);
+    let quoted: Vec<_> = known.iter().map(|name| format!("'{name}'")).collect();
+    load(&format!("countries = [{}]", quoted.join(", "))).unwrap();
 }
 
 /// Scans the documents of `half` on all cores.

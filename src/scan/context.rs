@@ -109,9 +109,14 @@ impl<'a> Text<'a> {
     /// What the surroundings of `span` say.
     pub(super) fn around(&self, span: &Range<usize>) -> Around {
         let (strong, before) = self.ahead(span.start);
-        let mut words = Words::default();
-        words.fold(self.rest_of_line(span.end));
-        let after = words.all().without(Hints::OTHER.and(Hints::VERSION));
+        let rest = self.rest_of_line(span.end);
+        let after = if has_letters(rest) {
+            let mut words = Words::default();
+            words.fold(rest);
+            words.all().without(Hints::OTHER.and(Hints::VERSION))
+        } else {
+            Hints::NONE
+        };
         Around {
             strong,
             near: strong.and(before).and(after),
@@ -134,9 +139,11 @@ impl<'a> Text<'a> {
         let after = self.rest_of_line(span.end);
         let clause = after.split([';', '?', '!']).next().unwrap_or_default();
         // `12345 is the number of`
-        let told = [" is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est "]
-            .iter()
-            .any(|verb| clause.starts_with(verb));
+        let told = [
+            " is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est ",
+        ]
+        .iter()
+        .any(|verb| clause.starts_with(verb));
         says(clause) && (told || values(clause).next().is_none())
     }
 
@@ -174,6 +181,11 @@ impl<'a> Text<'a> {
             }
         }
         let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        if !has_letters(&self.text[start..at]) {
+            let strong = self.named(at);
+            self.last_ahead.set(Some((at, at, strong, strong)));
+            return (strong, strong);
+        }
         let mut words = Words::default();
         words.fold(&self.text[start..at]);
         if start > 0 && !is_boundary(self.before(start)) {
@@ -226,6 +238,10 @@ impl<'a> Text<'a> {
     }
 }
 
+fn has_letters(text: &str) -> bool {
+    text.bytes().any(|b| b.is_ascii_alphabetic() || b >= 0x80)
+}
+
 /// Where the last value in `before` ends that further words part from what follows; zero when
 /// there is none.
 fn after_values(before: &str) -> usize {
@@ -237,7 +253,9 @@ fn after_values(before: &str) -> usize {
                 .any(|word| word.len() >= WORD_BYTES_MIN)
     };
     let ends = values(before).map(|value| value.end);
-    ends.filter(|end| parting(&before[*end..])).last().unwrap_or(0)
+    ends.filter(|end| parting(&before[*end..]))
+        .last()
+        .unwrap_or(0)
 }
 
 /// Words of `text` with as many digits as a year has.
@@ -350,7 +368,10 @@ impl Columns {
     }
 
     /// The rows below the header of `text`, each as where its cells are, without spaces and quotes.
-    pub(super) fn rows<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Vec<Range<usize>>> + 't {
+    pub(super) fn rows<'t>(
+        &'t self,
+        text: &'t str,
+    ) -> impl Iterator<Item = Vec<Range<usize>>> + 't {
         let mut start = self.end + 1;
         let lines = text[start.min(text.len())..].split('\n').map(move |line| {
             let at = start;

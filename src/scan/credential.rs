@@ -56,18 +56,15 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
 
 /// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
 pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
-    let words = text.ahead(verb.start).0;
-    let secret = secret(words)?;
     let value = value_after(text, verb.end)?;
-    accept(
-        text,
-        &value,
-        secret,
-        Style {
-            prose: true,
-            ..Style::PLAIN
-        },
-    )
+    // Few words look like a secret: most need no look at what is before them.
+    let style = Style {
+        prose: true,
+        ..Style::PLAIN
+    };
+    accept(text, &value, Secret::Password, style)?;
+    let secret = secret(text.ahead(verb.start).0)?;
+    accept(text, &value, secret, style)
 }
 
 /// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
@@ -93,8 +90,7 @@ pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
         || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
     let style = Style::CELL;
-    (mixed && bytes.len() >= BYTES_MIN)
-        .then(|| accept(text, &value, Secret::Password, style))?
+    (mixed && bytes.len() >= BYTES_MIN).then(|| accept(text, &value, Secret::Password, style))?
 }
 
 /// Where the word ends that says whose a password is, or of what kind, when one follows `at`.
@@ -123,6 +119,8 @@ fn of_option(text: &Text<'_>, name_start: usize) -> bool {
 /// The password that is glued to the option `-p` at `word`.
 pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     const COMMAND_BYTES_MAX: usize = 160;
+    let value = value_after(text, word.end)?;
+    let found = accept(text, &value, Secret::Password, Style::CELL)?;
     let start = word.start.saturating_sub(COMMAND_BYTES_MAX);
     let before = &text.bytes()[start..word.start];
     let line = memchr::memrchr(b'\n', before).map_or(before, |newline| &before[newline..]);
@@ -130,8 +128,7 @@ pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let named = client
         .iter()
         .any(|name| memchr::memmem::find(line, name).is_some());
-    let style = Style::CELL;
-    named.then(|| accept(text, &value_after(text, word.end)?, Secret::Password, style))?
+    named.then_some(found)
 }
 
 /// The text of the element that the `>` at `sign` opens, when its name is one of a secret.
@@ -183,7 +180,8 @@ pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found
     if secrets.iter().all(Option::is_none) {
         return;
     }
-    let rest = &text.text[word.end..floor(text.text, text.text.len().min(word.end + VALUE_BYTES_MAX))];
+    let rest =
+        &text.text[word.end..floor(text.text, text.text.len().min(word.end + VALUE_BYTES_MAX))];
     let Some(open) = rest.find('(') else {
         return;
     };
@@ -319,7 +317,9 @@ impl<'a> Named<'a> {
     /// What kind of secret is named, if any.
     fn secret(&self, text: &Text<'a>) -> Option<Secret> {
         let last = &self.words[self.start - self.first..];
-        if lexicon::may_end_secret(last) && let Some(found) = secret(ending(self.words)) {
+        if lexicon::may_end_secret(last)
+            && let Some(found) = secret(ending(self.words))
+        {
             return Some(found);
         }
         match last {
@@ -330,8 +330,14 @@ impl<'a> Named<'a> {
             // `name="password" value="x"`, `field=password value=x`
             "value" | "Value" | "default" | "valor" | "wert" => {
                 let near = text.ahead(self.start).1;
-                let kinds = [(Hints::PASSWORD, Secret::Password), (Hints::TOKEN, Secret::Token)];
-                kinds.into_iter().find(|(hints, _)| near.any(*hints)).map(|(_, kind)| kind)
+                let kinds = [
+                    (Hints::PASSWORD, Secret::Password),
+                    (Hints::TOKEN, Secret::Token),
+                ];
+                kinds
+                    .into_iter()
+                    .find(|(hints, _)| near.any(*hints))
+                    .map(|(_, kind)| kind)
             }
             // `val password: String = "x"`
             _ if text.byte(self.start + last.len()) == b' ' && self.is_type(text) => {
@@ -340,16 +346,45 @@ impl<'a> Named<'a> {
             }
             _ if of_option(text, self.start) => Some(Secret::Password),
             // `password for the wiki: x`
-            _ if self.words.contains(' ') => {
-                const OF: [&str; 12] = [
-                    " for ", " f\u{fc}r ", " pour ", " para ", " per ", " voor ", " do ", " dla ", " of ",
-                    " von ", " de ", " del ",
-                ];
-                let (named, _) = OF.iter().find_map(|of| self.words.split_once(of))?;
-                secret(ending(named)).filter(|found| *found == Secret::Password)
-            }
-            _ => None,
+            _ => self
+                .named_of()
+                .or_else(|| self.asked(text))
+                .and_then(|named| secret(ending(named)))
+                .filter(|found| *found == Secret::Password),
         }
+    }
+
+    /// What stands before `for` and the like, which say where a password is one.
+    fn named_of(&self) -> Option<&'a str> {
+        let mut at = 0;
+        for word in self.words.split(' ') {
+            let of = matches!(
+                word,
+                "for"
+                    | "f\u{fc}r"
+                    | "pour"
+                    | "para"
+                    | "per"
+                    | "voor"
+                    | "do"
+                    | "dla"
+                    | "of"
+                    | "von"
+                    | "de"
+                    | "del"
+            );
+            if of && at > 0 {
+                return self.words.get(..at - 1);
+            }
+            at += word.len() + 1;
+        }
+        None
+    }
+
+    /// What was asked for right before: `Password? Customer: x`.
+    fn asked(&self, text: &Text<'a>) -> Option<&'a str> {
+        let question = text.text[..self.first].trim_ascii_end().strip_suffix('?')?;
+        Self::before(text, question.len()).map(|named| named.words)
     }
 
     /// Whether the name is that of a type, after a colon.
@@ -358,7 +393,11 @@ impl<'a> Named<'a> {
         let trimmed = before.trim_ascii_end();
         before.len() - trimmed.len() <= 2
             && (trimmed.ends_with(b":") || trimmed.ends_with(b": &"))
-            && self.words.trim().bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && self
+                .words
+                .trim()
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_')
     }
 }
 
@@ -433,6 +472,9 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     at += usize::from(quoted);
     let rest = text.bytes().get(at..)?;
     let rest = &rest[..rest.len().min(VALUE_BYTES_MAX)];
+    // What is cut here has too many signs of assignment for a value.
+    let cut = memchr::memchr_iter(b'=', rest).nth(ASSIGNMENTS_MAX + 1);
+    let rest = &rest[..cut.filter(|_| !quoted).unwrap_or(rest.len())];
     let end = if quoted {
         rest.iter()
             .position(|b| *b == quote || *b == b'\n' || escaped && *b == b'\\')?
@@ -462,11 +504,17 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
 
 /// The value between French, German or typographic quotation marks at `at`.
 fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
-    const MARKS: [(&str, &str); 3] = [("\u{ab}", "\u{bb}"), ("\u{201e}", "\u{201c}"), ("\u{201c}", "\u{201d}")];
+    const MARKS: [(&str, &str); 3] = [
+        ("\u{ab}", "\u{bb}"),
+        ("\u{201e}", "\u{201c}"),
+        ("\u{201c}", "\u{201d}"),
+    ];
     if text.byte(at) < 0x80 {
         return None;
     }
-    let rest = text.text.get(at..floor(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
+    let rest = text
+        .text
+        .get(at..floor(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
     let (open, close) = MARKS.into_iter().find(|(open, _)| rest.starts_with(open))?;
     let inner = &rest[open.len()..];
     let inner = &inner[..inner.find(close)?];
@@ -530,9 +578,17 @@ fn is_vendors(text: &Text<'_>, span: &Range<usize>) -> bool {
         _ => return false,
     };
     let start = floor(text.text, span.start.saturating_sub(NEAR_BYTES_MAX));
-    let header = text.text[..span.start].split('\n').next().unwrap_or_default();
+    let header = text.text[..span.start]
+        .split('\n')
+        .next()
+        .unwrap_or_default();
     let header = &header[..floor(header, header.len().min(NEAR_BYTES_MAX))];
-    let near = [&text.text[start..span.start], header, text.names.own, text.names.parent];
+    let near = [
+        &text.text[start..span.start],
+        header,
+        text.names.own,
+        text.names.parent,
+    ];
     near.into_iter().any(|part| {
         let plain: String = part
             .chars()
@@ -570,7 +626,11 @@ impl Kinds {
             symbol: any(|b| !b.is_ascii_alphanumeric()),
             strong: any(|b| b"!@#$%^&*+?~".contains(b)),
             space: any(u8::is_ascii_whitespace),
-            inner_uppers: bytes.iter().skip(1).filter(|b| b.is_ascii_uppercase()).count(),
+            inner_uppers: bytes
+                .iter()
+                .skip(1)
+                .filter(|b| b.is_ascii_uppercase())
+                .count(),
         }
     }
 }

@@ -60,8 +60,8 @@ fn birth(span: Range<usize>) -> Found {
 fn is_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
     let around = text.around(span);
     // `(* 6.5.1976 in Mainz)`, as genealogists write.
-    let star = text.bytes()[..span.start].ends_with(b"(* ")
-        || text.bytes()[..span.start].ends_with(b"(*");
+    let star =
+        text.bytes()[..span.start].ends_with(b"(* ") || text.bytes()[..span.start].ends_with(b"(*");
     around.strong.any(Hints::BIRTH)
         || star
         || around.near.any(Hints::BIRTH)

@@ -180,8 +180,7 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
             && !around.near.any(Hints::IP)
             && text.is_attached(&number.span, Hints::VERSION);
     let named = around.strong.any(Hints::IP)
-        && (!around.strong.any(Hints::VERSION)
-            || text.label(number.span.start).any(Hints::IP));
+        && (!around.strong.any(Hints::VERSION) || text.label(number.span.start).any(Hints::IP));
     let accept = named
         || port_or_prefix && !around.strong.any(Hints::VERSION)
         || !version && (!small || around.near.any(Hints::IP));

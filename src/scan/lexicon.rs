@@ -94,7 +94,8 @@ pub(super) fn may_end_secret(last: &str) -> bool {
     if !a.is_ascii_lowercase() || !b.is_ascii_lowercase() {
         return true;
     }
-    let compound = bytes.len() >= COMPOUND_BYTES_MIN && matches!(bytes[0] | 0x20, b'k' | b'p' | b'w');
+    let compound =
+        bytes.len() >= COMPOUND_BYTES_MIN && matches!(bytes[0] | 0x20, b'k' | b'p' | b'w');
     compound || ENDINGS[usize::from(a - b'a')] & (1 << (b - b'a')) != 0
 }
 
@@ -113,10 +114,38 @@ static ENDINGS: LazyLock<[u32; 26]> = LazyLock::new(|| {
 });
 
 const OWNERS: [&str; 32] = [
-    "utente", "usuario", "utilisateur", "cliente", "acceso", "acesso", "accesso", "admin",
-    "temporal", "temporaire", "provvisoria", "temporanea", "provisoria", "provisoire", "wifi",
-    "tymczasowe", "temporaria", "inicial", "initial", "iniziale", "poczatkowe", "nueva", "nova",
-    "nuova", "nouveau", "nowe", "actual", "atual", "attuale", "actuel", "email", "correo",
+    "utente",
+    "usuario",
+    "utilisateur",
+    "cliente",
+    "acceso",
+    "acesso",
+    "accesso",
+    "admin",
+    "temporal",
+    "temporaire",
+    "provvisoria",
+    "temporanea",
+    "provisoria",
+    "provisoire",
+    "wifi",
+    "tymczasowe",
+    "temporaria",
+    "inicial",
+    "initial",
+    "iniziale",
+    "poczatkowe",
+    "nueva",
+    "nova",
+    "nuova",
+    "nouveau",
+    "nowe",
+    "actual",
+    "atual",
+    "attuale",
+    "actuel",
+    "email",
+    "correo",
 ];
 
 /// An entry of the lexicon.

@@ -390,9 +390,7 @@ fn letters_of(country: Country, id: &Compact) -> Option<Needs> {
             let number = u64::from(b[0] - b'X') * 10_000_000 + id.digits(1..8);
             (b[8] == dni_letter(number)).then_some(alone)
         }
-        Country::Fr if id.is(b"999999A99999999") => {
-            is_corsican_nir(b).then_some(alone)
-        }
+        Country::Fr if id.is(b"999999A99999999") => is_corsican_nir(b).then_some(alone),
         Country::Fr if id.len == 9 && b.iter().filter(|b| b.is_ascii_digit()).count() >= 3 => {
             Some(Needs::Name).filter(|_| b[0].is_ascii_uppercase())
         }
@@ -447,7 +445,9 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let split = word.len() == 3
         && !letters_only
         && bytes[word.start].is_ascii_uppercase()
-        && bytes[word.start + 1..word.end].iter().all(u8::is_ascii_digit)
+        && bytes[word.start + 1..word.end]
+            .iter()
+            .all(u8::is_ascii_digit)
         && text.byte(word.end) == b' ';
     if split {
         let digits = bytes[word.end + 1..].iter().take(6);

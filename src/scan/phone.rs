@@ -217,7 +217,9 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
     let nanp = has(Country::Us) || has(Country::Ca);
     match lens {
         [3, 3, 4] if nanp => closed || dashed || dotted,
-        [1, 3, 3, 4] if nanp => dashed || dotted || spaced || number.separators.contains(&Separator::Paren),
+        [1, 3, 3, 4] if nanp => {
+            dashed || dotted || spaced || number.separators.contains(&Separator::Paren)
+        }
         [2, 2, 2, 2, 2] if has(Country::Fr) => spaced || dotted || dashed,
         [2, 4 | 5, 4] if closed => has(Country::Br) || has(Country::Au),
         [2, 5, 4] if has(Country::Br) => {

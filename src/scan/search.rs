@@ -62,7 +62,11 @@ pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: 
         out.extend(credential::of_key(text));
         credential::of_columns(text, out);
         let found = out.split_off(first);
-        out.extend(found.into_iter().filter_map(|found| known_as(classes, found)));
+        out.extend(
+            found
+                .into_iter()
+                .filter_map(|found| known_as(classes, found)),
+        );
     }
     let mut pass = Pass {
         text,
@@ -302,7 +306,9 @@ impl Pass<'_, '_> {
             {
                 credential::told(self.text, word)
             }
-            b"Bearer" | b"bearer" | b"Basic" if spaced => credential::authorization(self.text, word),
+            b"Bearer" | b"bearer" | b"Basic" if spaced => {
+                credential::authorization(self.text, word)
+            }
             b"VALUES" | b"values" | b"Values" => {
                 let first = self.out.len();
                 credential::inserted(self.text, word, self.out);
@@ -310,12 +316,23 @@ impl Pass<'_, '_> {
                 found.into_iter().for_each(|found| self.secret(Some(found)));
                 None
             }
-            [b'P' | b'p' | b'K' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h' | b'H', ..]
-                if bytes.len() <= 11 =>
-            {
+            [
+                b'P' | b'p' | b'K' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h' | b'H',
+                ..,
+            ] if bytes.len() <= 11 => {
                 const NAMES: [&str; 12] = [
-                    "password", "passwort", "passwd", "pwd", "kennwort", "wachtwoord", "by", "senha", "pw", "pass",
-                    "requirepass", "haslo",
+                    "password",
+                    "passwort",
+                    "passwd",
+                    "pwd",
+                    "kennwort",
+                    "wachtwoord",
+                    "by",
+                    "senha",
+                    "pw",
+                    "pass",
+                    "requirepass",
+                    "haslo",
                 ];
                 let named = NAMES
                     .iter()
@@ -323,9 +340,10 @@ impl Pass<'_, '_> {
                 // `IDENTIFIED BY 'x'`
                 let by = bytes.len() == 2 && bytes[0] | 0x20 == b'b';
                 let before = word.start.saturating_sub("identified ".len())..word.start;
-                let identified = by
-                    && self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
-                (named && (!by || identified)).then(|| credential::following(self.text, word))
+                let identified =
+                    by && self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
+                (named && (!by || identified))
+                    .then(|| credential::following(self.text, word))
                     .flatten()
             }
             _ => None,

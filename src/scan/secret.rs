@@ -344,9 +344,17 @@ fn is_abridged(body: &[u8]) -> bool {
         return true;
     }
     seen.count_ones() < DISTINCT_MIN
-        || [&b"..."[..], b"XXXX", b"xxxx", b"REDACTED", b"redacted", b"_KEY_", b"<"]
-            .into_iter()
-            .any(has)
+        || [
+            &b"..."[..],
+            b"XXXX",
+            b"xxxx",
+            b"REDACTED",
+            b"redacted",
+            b"_KEY_",
+            b"<",
+        ]
+        .into_iter()
+        .any(has)
 }
 
 /// A private key in armour whose first dashes are at `start`.

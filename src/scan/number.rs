@@ -17,6 +17,8 @@ use super::{
 
 /// Groups of digits that belong together at most.
 pub(super) const GROUPS_MAX: usize = 8;
+/// Digits of a number in groups at most: cards have the longest.
+const GROUPED_DIGITS_MAX: usize = 19;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
 
@@ -124,7 +126,7 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
             .iter()
             .map(|len| usize::from(*len))
             .sum();
-        if total > DIGITS_MAX {
+        if total > DIGITS_MAX || total > GROUPED_DIGITS_MAX && count > 1 {
             continue;
         }
         // A parenthesis around the whole is none of it.

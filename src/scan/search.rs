@@ -313,7 +313,9 @@ impl Pass<'_, '_> {
                 let first = self.out.len();
                 credential::inserted(self.text, word, self.out);
                 let found = self.out.split_off(first);
-                found.into_iter().for_each(|found| self.secret(Some(found)));
+                for found in found {
+                    self.secret(Some(found));
+                }
                 None
             }
             [

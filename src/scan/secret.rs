@@ -326,14 +326,14 @@ fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
 
 /// Whether the body of a key is one of an example: something was left out, or stands for it.
 fn is_abridged(body: &[u8]) -> bool {
-    const DISTINCT_MIN: u32 = 20;
+    const DISTINCT_MIN: u32 = 12;
     let seen = body
         .iter()
         .fold(0u128, |seen, byte| seen | 1 << (byte & 127));
     let has = |word: &[u8]| memchr::memmem::find(body, word).is_some();
     // A path is as long as a line of a key; it has no such mixture.
     let random = |line: &[u8]| {
-        let count = |test: fn(&u8) -> bool| line.iter().copied().filter(|b| test(b)).count();
+        let count = |test: fn(&u8) -> bool| line.iter().filter(|b| test(b)).count();
         line.len() >= 24
             && count(u8::is_ascii_uppercase) >= 3
             && count(u8::is_ascii_lowercase) >= 3

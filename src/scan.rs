@@ -332,6 +332,17 @@ impl Scanner {
             .collect()
     }
 
+    /// Where values of which classes stand in `message`, as it is written.
+    ///
+    /// For tests and measurements; [`Scanner::scan`] is for messages.
+    pub fn located(&self, direction: Direction, message: &Raw) -> Vec<(Arc<str>, Range<usize>)> {
+        let rules = &self.rules[direction as usize];
+        let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask).marking();
+        let edits = walk::walk(message.as_str(), Names::default(), &mut sink, 0).edits;
+        let marked = edits.into_iter().map(|edit| (edit.with.into(), edit.span));
+        marked.collect()
+    }
+
     fn hits(&self, rules: &Rules, counts: &[u64]) -> Vec<Hit> {
         let found = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         found

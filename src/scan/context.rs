@@ -17,7 +17,9 @@ use super::{
 /// Bytes before a candidate that may say something about it.
 const BEFORE_BYTES_MAX: usize = 72;
 /// Bytes after a candidate that may.
-const AFTER_BYTES_MAX: usize = 40;
+const AFTER_BYTES_MAX: usize = 80;
+/// How far one look at the words before a row of numbers reaches, bytes.
+const ROW_BYTES_MAX: usize = 48;
 /// Longest text that a key which names something else speaks for, bytes: longer ones are prose.
 const VALUE_BYTES_MAX: usize = 64;
 /// Longest first line that is read as the header of a table, bytes.
@@ -38,8 +40,9 @@ pub(super) struct Text<'a> {
     pub(super) names: Names<'a>,
     keys: OnceCell<Hints>,
     columns: OnceCell<Option<Columns>>,
-    /// The last answer of [`Text::ahead`]: several readings of a number begin at one place.
-    last_ahead: Cell<Option<(usize, Hints, Hints)>>,
+    /// Where words were last looked at, and the last answer of [`Text::ahead`] with its place:
+    /// several readings of a number begin at one.
+    last_ahead: Cell<Option<(usize, usize, Hints, Hints)>>,
 }
 
 /// The names above a text in its document, decoded.
@@ -105,25 +108,84 @@ impl<'a> Text<'a> {
 
     /// What the surroundings of `span` say.
     pub(super) fn around(&self, span: &Range<usize>) -> Around {
-        let end = floor(self.text, (span.end + AFTER_BYTES_MAX).min(self.text.len()));
         let (strong, before) = self.ahead(span.start);
-        let mut words = Words::default();
-        words.fold(&self.text[span.end..end.max(span.end)]);
-        let after = words.all().without(Hints::OTHER.and(Hints::VERSION));
+        let rest = self.rest_of_line(span.end);
+        let after = if has_letters(rest) {
+            let mut words = Words::default();
+            words.fold(rest);
+            words.all().without(Hints::OTHER.and(Hints::VERSION))
+        } else {
+            Hints::NONE
+        };
         Around {
             strong,
             near: strong.and(before).and(after),
         }
     }
 
+    /// Whether a word of `wanted` stands near `span`, with no other value between the two that it
+    /// rather speaks of.
+    pub(super) fn is_attached(&self, span: &Range<usize>, wanted: Hints) -> bool {
+        let says = |part: &str| {
+            let mut words = Words::default();
+            words.fold(part);
+            words.all().any(wanted)
+        };
+        let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
+        let before = &self.text[start..span.start];
+        if says(&before[after_values(before)..]) {
+            return true;
+        }
+        let after = self.rest_of_line(span.end);
+        let clause = after.split([';', '?', '!']).next().unwrap_or_default();
+        // `12345 is the number of`
+        let told = [
+            " is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est ",
+        ]
+        .iter()
+        .any(|verb| clause.starts_with(verb));
+        says(clause) && (told || values(clause).next().is_none())
+    }
+
+    /// What the last word before `at` says, or the phrase it ends.
+    pub(super) fn label(&self, at: usize) -> Hints {
+        const LABEL_BYTES_MAX: usize = 32;
+        let start = floor(self.text, at.saturating_sub(LABEL_BYTES_MAX));
+        ending(&self.text[start..at])
+    }
+
+    fn rest_of_line(&self, at: usize) -> &'a str {
+        let end = floor(self.text, (at + AFTER_BYTES_MAX).min(self.text.len())).max(at);
+        let rest = &self.text[at..end];
+        memchr::memchr(b'\n', rest.as_bytes()).map_or(rest, |newline| &rest[..newline])
+    }
+
     /// What names a value that begins at `at`, and what all the words before it say.
     pub(super) fn ahead(&self, at: usize) -> (Hints, Hints) {
-        if let Some((known, strong, before)) = self.last_ahead.get()
-            && known == at
-        {
-            return (strong, before);
+        if let Some((origin, last, strong, before)) = self.last_ahead.get() {
+            if last == at {
+                return (strong, before);
+            }
+            // In a row of numbers only keys and columns name one that is not the first.
+            let row = at > last
+                && at - origin <= ROW_BYTES_MAX
+                && self.bytes()[last..at]
+                    .iter()
+                    .all(|b| b.is_ascii_digit() || matches!(b, b' ' | b',' | b'.' | b'-'))
+                && self.byte(last).is_ascii_digit();
+            if row {
+                let strong = self.named(at);
+                let before = strong.and(before);
+                self.last_ahead.set(Some((origin, at, strong, before)));
+                return (strong, before);
+            }
         }
         let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        if !has_letters(&self.text[start..at]) {
+            let strong = self.named(at);
+            self.last_ahead.set(Some((at, at, strong, strong)));
+            return (strong, strong);
+        }
         let mut words = Words::default();
         words.fold(&self.text[start..at]);
         if start > 0 && !is_boundary(self.before(start)) {
@@ -131,7 +193,7 @@ impl<'a> Text<'a> {
         }
         let strong = words.tight().and(self.named(at));
         let before = words.all();
-        self.last_ahead.set(Some((at, strong, before)));
+        self.last_ahead.set(Some((at, at, strong, before)));
         (strong, before)
     }
 
@@ -145,7 +207,7 @@ impl<'a> Text<'a> {
         *self.keys.get_or_init(|| {
             let own = self.own_key();
             let parent = name(self.names.parent).without(Hints::OTHER.and(Hints::VERSION));
-            let sibling = name(self.names.sibling);
+            let sibling = name_but_plain(self.names.sibling);
             let named = if own.is_none() || own.any(Hints::REACH) {
                 own.and(parent).and(sibling)
             } else {
@@ -161,20 +223,70 @@ impl<'a> Text<'a> {
 
     /// What the key of the text itself says.
     pub(super) fn own_key(&self) -> Hints {
-        // Every content block of MCP has a `text`; it invites nobody to text somebody.
-        let plain = matches!(self.names.own, "line" | "message" | "text");
-        if plain {
-            Hints::NONE
-        } else {
-            name(self.names.own)
-        }
+        name_but_plain(self.names.own)
     }
 
     fn column(&self, at: usize) -> Hints {
-        let columns = self.columns.get_or_init(|| Columns::of(self.text));
-        columns
-            .as_ref()
+        self.columns()
             .map_or(Hints::NONE, |columns| columns.at(self.text, at))
+    }
+
+    /// The header of the table that the text is, if it is one.
+    pub(super) fn columns(&self) -> Option<&Columns> {
+        let columns = self.columns.get_or_init(|| Columns::of(self.text));
+        columns.as_ref()
+    }
+}
+
+fn has_letters(text: &str) -> bool {
+    text.bytes().any(|b| b.is_ascii_alphabetic() || b >= 0x80)
+}
+
+/// Where the last value in `before` ends that further words part from what follows; zero when
+/// there is none.
+fn after_values(before: &str) -> usize {
+    const WORD_BYTES_MIN: usize = 4;
+    let parting = |rest: &str| {
+        rest.contains('\n')
+            || rest
+                .split(|c: char| !c.is_alphabetic())
+                .any(|word| word.len() >= WORD_BYTES_MIN)
+    };
+    let ends = values(before).map(|value| value.end);
+    ends.filter(|end| parting(&before[*end..]))
+        .last()
+        .unwrap_or(0)
+}
+
+/// Words of `text` with as many digits as a year has.
+fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
+    const DIGITS_MIN: usize = 4;
+    let inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'/' | b':');
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            at += bytes[at..].iter().position(|b| inside(*b))?;
+            let start = at;
+            at += bytes[at..]
+                .iter()
+                .position(|b| !inside(*b))
+                .unwrap_or(bytes.len() - at);
+            let digits = bytes[start..at].iter().filter(|b| b.is_ascii_digit());
+            if digits.count() >= DIGITS_MIN {
+                return Some(start..at);
+            }
+        }
+    })
+}
+
+/// What a name says, but for those of MCP: every content block has a `text`, which invites nobody
+/// to text somebody.
+fn name_but_plain(written: &str) -> Hints {
+    if matches!(written, "line" | "message" | "text") {
+        Hints::NONE
+    } else {
+        name(written)
     }
 }
 
@@ -201,9 +313,11 @@ pub(super) fn ending(name: &str) -> Hints {
             .bytes()
             .all(|b| b.is_ascii_digit())
     };
+    let turns_nothing =
+        |word: usize| numeric(word) || word > 0 && lexicon::is_owner(words.phrase(word, word + 1));
     let end = (0..words.count)
         .rev()
-        .find(|word| !numeric(*word))
+        .find(|word| !turns_nothing(*word))
         .map_or(0, |last| last + 1);
     let phrases = (end.saturating_sub(PHRASE_WORDS_MAX)..end)
         .map(|start| lexicon::phrase(words.phrase(start, end)));
@@ -217,14 +331,17 @@ pub(super) fn ending(name: &str) -> Hints {
 
 /// The header of a table whose cells are parted by one character.
 #[derive(Debug)]
-struct Columns {
+pub(super) struct Columns {
     separator: u8,
-    hints: Vec<Hints>,
+    pub(super) hints: Vec<Hints>,
     /// Where the header ends.
     end: usize,
 }
 
 impl Columns {
+    /// Longest line that is read as a row, bytes.
+    const ROW_BYTES_MAX: usize = 512;
+
     /// Reads the first line of `text`, when more follow and it looks like a header.
     fn of(text: &str) -> Option<Self> {
         let head = &text.as_bytes()[..text.len().min(HEADER_BYTES_MAX)];
@@ -250,13 +367,49 @@ impl Columns {
         })
     }
 
+    /// The rows below the header of `text`, each as where its cells are, without spaces and quotes.
+    pub(super) fn rows<'t>(
+        &'t self,
+        text: &'t str,
+    ) -> impl Iterator<Item = Vec<Range<usize>>> + 't {
+        let mut start = self.end + 1;
+        let lines = text[start.min(text.len())..].split('\n').map(move |line| {
+            let at = start;
+            start += line.len() + 1;
+            (at, line)
+        });
+        lines
+            .filter(|(_, line)| line.len() <= Self::ROW_BYTES_MAX)
+            .map(|(at, line)| self.cells(at, line))
+            .filter(|cells| cells.len() == self.hints.len())
+    }
+
+    fn cells(&self, at: usize, line: &str) -> Vec<Range<usize>> {
+        let (mut cells, mut quoted, mut start) = (Vec::new(), false, 0);
+        let cell = |range: Range<usize>| {
+            let written = &line[range.clone()];
+            let inner = written.trim().trim_matches('"');
+            let offset = written.find(inner).unwrap_or(0);
+            let start = at + range.start + offset;
+            start..start + inner.len()
+        };
+        for (index, byte) in line.bytes().enumerate() {
+            quoted ^= byte == b'"';
+            if byte == self.separator && !quoted {
+                cells.push(cell(start..index));
+                start = index + 1;
+            }
+        }
+        cells.push(cell(start..line.len()));
+        cells
+    }
+
     /// What the header says of the cell at `at`; nothing in lines too long to be rows.
     fn at(&self, text: &str, at: usize) -> Hints {
-        const ROW_BYTES_MAX: usize = 512;
         if at <= self.end {
             return Hints::NONE;
         }
-        let start = at.saturating_sub(ROW_BYTES_MAX);
+        let start = at.saturating_sub(Self::ROW_BYTES_MAX);
         let before = &text.as_bytes()[start..at];
         let Some(newline) = memchr::memrchr(b'\n', before) else {
             return Hints::NONE;

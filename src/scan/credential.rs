@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     class::Class,
     context::{Text, ending, floor},
-    lexicon::Hints,
+    lexicon::{self, Hints},
     search::Found,
 };
 
@@ -19,8 +19,8 @@ const ASSIGNMENTS_MAX: usize = 5;
 
 /// What is assigned by the `=` or `:` at `sign`, when what it is assigned to is a secret.
 pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
-    let (named, name_start) = name_before(text, sign)?;
-    let secret = secret(named)?;
+    let named = Named::before(text, sign)?;
+    let secret = named.secret(text)?;
     let mut at = sign + 1;
     // `:=`, `=>`, `==`: a comparison assigns nothing.
     match (text.byte(sign), text.byte(at)) {
@@ -41,7 +41,7 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
         return None;
     }
     let prose = text.byte(sign) == b':' && !tight && !value.quoted;
-    let named_like_code = text.before(name_start) == b'.';
+    let named_like_code = text.before(named.start) == b'.';
     accept(
         text,
         &value,
@@ -49,27 +49,161 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
         Style {
             prose,
             named_like_code,
+            cell: false,
         },
     )
 }
 
 /// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
 pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
-    let (named, start) = name_before(text, verb.start)?;
-    let secret = secret(named)?;
-    if text.before(start) == b'.' {
+    let value = value_after(text, verb.end)?;
+    // Few words look like a secret: most need no look at what is before them.
+    let style = Style {
+        prose: true,
+        ..Style::PLAIN
+    };
+    accept(text, &value, Secret::Password, style)?;
+    let secret = secret(text.ahead(verb.start).0)?;
+    accept(text, &value, secret, style)
+}
+
+/// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
+/// password x`.
+pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    const BYTES_MIN: usize = 6;
+    // `[Password] x`, `| Password | x |`, `define('PASSWORD', 'x')`
+    let parts = |b: &&u8| b" ]|\"',()*-".contains(b);
+    let end = after_owner(text, word.end);
+    let parted = text.bytes()[end..].iter().take(5);
+    let start = end + parted.take_while(parts).count();
+    let skipped = &text.bytes()[end..start];
+    let argument = skipped.iter().any(|b| matches!(b, b',' | b'('));
+    let quote = text.before(start);
+    let start = start - usize::from(matches!(quote, b'"' | b'\''));
+    if skipped.is_empty() || argument && !matches!(quote, b'"' | b'\'') {
         return None;
     }
-    let value = value_after(text, verb.end)?;
-    accept(
-        text,
-        &value,
-        secret,
-        Style {
-            prose: true,
-            named_like_code: false,
-        },
-    )
+    let value = value_after(text, start)?;
+    let bytes = &text.bytes()[value.span.clone()];
+    let kinds = Kinds::of(bytes);
+    // The next word of a sentence is seldom quoted, and has no such mixture.
+    let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
+        || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
+    let style = Style::CELL;
+    (mixed && bytes.len() >= BYTES_MIN).then(|| accept(text, &value, Secret::Password, style))?
+}
+
+/// Where the word ends that says whose a password is, or of what kind, when one follows `at`.
+fn after_owner(text: &Text<'_>, at: usize) -> usize {
+    let rest = text.bytes()[at..].strip_prefix(b" ").unwrap_or_default();
+    let len = rest
+        .iter()
+        .take(NAME_BYTES_MAX)
+        .take_while(|b| b.is_ascii_alphabetic())
+        .count();
+    let owner = text.text[at..].get(1..1 + len).unwrap_or_default();
+    if lexicon::is_owner(owner) {
+        at + 1 + len
+    } else {
+        at
+    }
+}
+
+/// The password of `curl -u me:x` and the like, whose colon is at `sign`, and of `mysql -p'x'`.
+fn of_option(text: &Text<'_>, name_start: usize) -> bool {
+    const OPTIONS: [&[u8]; 4] = [b" -u ", b" -u '", b" --user ", b" -u \""];
+    let before = &text.bytes()[..name_start];
+    OPTIONS.iter().any(|option| before.ends_with(option))
+}
+
+/// The password that is glued to the option `-p` at `word`.
+pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    const COMMAND_BYTES_MAX: usize = 160;
+    let value = value_after(text, word.end)?;
+    let found = accept(text, &value, Secret::Password, Style::CELL)?;
+    let start = word.start.saturating_sub(COMMAND_BYTES_MAX);
+    let before = &text.bytes()[start..word.start];
+    let line = memchr::memrchr(b'\n', before).map_or(before, |newline| &before[newline..]);
+    let client = [&b"mysql"[..], b"mariadb", b"sshpass", b"mongo"];
+    let named = client
+        .iter()
+        .any(|name| memchr::memmem::find(line, name).is_some());
+    named.then_some(found)
+}
+
+/// The text of the element that the `>` at `sign` opens, when its name is one of a secret.
+pub(super) fn element(text: &Text<'_>, sign: usize) -> Option<Found> {
+    let window = &text.bytes()[sign.saturating_sub(NAME_BYTES_MAX)..sign];
+    let open = memchr::memrchr(b'<', window)?;
+    let name = std::str::from_utf8(&window[open + 1..]).ok()?;
+    let secret = secret(ending(name))?;
+    let rest = text.bytes().get(sign + 1..)?;
+    let rest = &rest[..rest.len().min(VALUE_BYTES_MAX)];
+    let value = Value {
+        span: sign + 1..sign + 1 + memchr::memchr(b'<', rest)?,
+        quoted: true,
+    };
+    accept(text, &value, secret, Style::PLAIN)
+}
+
+/// The cells of the table that the text is, below headers that name secrets.
+pub(super) fn of_columns(text: &Text<'_>, out: &mut Vec<Found>) {
+    let Some(columns) = text.columns() else {
+        return;
+    };
+    let secrets: Vec<Option<Secret>> = columns.hints.iter().map(|hints| secret(*hints)).collect();
+    if secrets.iter().all(Option::is_none) {
+        return;
+    }
+    let style = Style::CELL;
+    for row in columns.rows(text.text) {
+        for (span, secret) in row.into_iter().zip(&secrets) {
+            let quoted = true;
+            let found = secret.and_then(|s| accept(text, &Value { span, quoted }, s, style));
+            out.extend(found);
+        }
+    }
+}
+
+/// The values of an `INSERT` whose word `VALUES` is at `word`, below columns that name secrets.
+pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found>) {
+    const COLUMNS_BYTES_MAX: usize = 256;
+    let start = floor(text.text, word.start.saturating_sub(COLUMNS_BYTES_MAX));
+    let before = text.text[start..word.start].trim_end();
+    let names = before
+        .strip_suffix(')')
+        .and_then(|inner| inner.rsplit_once('('));
+    let Some((_, names)) = names else {
+        return;
+    };
+    let secrets: Vec<Option<Secret>> = names.split(',').map(|name| secret(ending(name))).collect();
+    if secrets.iter().all(Option::is_none) {
+        return;
+    }
+    let rest =
+        &text.text[word.end..floor(text.text, text.text.len().min(word.end + VALUE_BYTES_MAX))];
+    let Some(open) = rest.find('(') else {
+        return;
+    };
+    let (mut column, mut quoted) = (0, None);
+    for (index, byte) in rest.bytes().enumerate().skip(open + 1) {
+        let here = word.end + index;
+        match (byte, quoted) {
+            (b'\'', None) => quoted = Some(here + 1),
+            (b'\'', Some(start)) => {
+                let value = Value {
+                    span: start..here,
+                    quoted: true,
+                };
+                let secret = secrets.get(column).copied().flatten();
+                out.extend(secret.and_then(|s| accept(text, &value, s, Style::PLAIN)));
+                quoted = None;
+            }
+            (b',', None) => column += 1,
+            (b')', None) => return,
+            _ => {}
+        }
+    }
 }
 
 /// The secret after `Bearer` or `Basic` of an authorization header; `word` is the scheme.
@@ -94,21 +228,18 @@ pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
     if trimmed.len() > VALUE_BYTES_MAX {
         return None;
     }
-    let secret = secret(ending(text.names.own))?;
+    // `{"name": "password", "value": "x"}`
+    let name = match text.names.own {
+        "value" | "default" | "content" => text.names.sibling,
+        own => own,
+    };
+    let secret = secret(ending(name))?;
     let start = text.text.len() - text.text.trim_start().len();
     let value = Value {
         span: start..start + trimmed.len(),
         quoted: true,
     };
-    accept(
-        text,
-        &value,
-        secret,
-        Style {
-            prose: false,
-            named_like_code: false,
-        },
-    )
+    accept(text, &value, secret, Style::PLAIN)
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -130,6 +261,21 @@ struct Style {
     prose: bool,
     /// As a member of something: `form.password = field.value`.
     named_like_code: bool,
+    /// Where nothing but a value can stand, such as in the cell of a table.
+    cell: bool,
+}
+
+impl Style {
+    const PLAIN: Self = Self {
+        prose: false,
+        named_like_code: false,
+        cell: false,
+    };
+    const CELL: Self = Self {
+        prose: false,
+        named_like_code: true,
+        cell: true,
+    };
 }
 
 fn secret(named: Hints) -> Option<Secret> {
@@ -144,8 +290,119 @@ fn secret(named: Hints) -> Option<Secret> {
     }
 }
 
-/// What the name right before `at` says, and where it begins.
-fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
+/// The name before a sign.
+struct Named<'a> {
+    /// The words before the sign.
+    words: &'a str,
+    /// Where the last of them begins.
+    start: usize,
+    /// Where the first of them begins.
+    first: usize,
+}
+
+impl<'a> Named<'a> {
+    fn before(text: &Text<'a>, at: usize) -> Option<Self> {
+        let span = words_before(text, at)?;
+        let words = text.text.get(span.clone())?;
+        let last = words
+            .rfind(' ')
+            .map_or(words.len(), |space| words.len() - space - 1);
+        Some(Self {
+            words,
+            start: span.end - last,
+            first: span.start,
+        })
+    }
+
+    /// What kind of secret is named, if any.
+    fn secret(&self, text: &Text<'a>) -> Option<Secret> {
+        let last = &self.words[self.start - self.first..];
+        if lexicon::may_end_secret(last)
+            && let Some(found) = secret(ending(self.words))
+        {
+            return Some(found);
+        }
+        match last {
+            // `password is: x`
+            "is" | "was" | "lautet" | "ist" | "est" | "es" | "jest" | "\u{e8}" | "\u{e9}" => {
+                secret(text.ahead(self.start).0)
+            }
+            // `name="password" value="x"`, `field=password value=x`
+            "value" | "Value" | "default" | "valor" | "wert" => {
+                let near = text.ahead(self.start).1;
+                let kinds = [
+                    (Hints::PASSWORD, Secret::Password),
+                    (Hints::TOKEN, Secret::Token),
+                ];
+                kinds
+                    .into_iter()
+                    .find(|(hints, _)| near.any(*hints))
+                    .map(|(_, kind)| kind)
+            }
+            // `val password: String = "x"`
+            _ if text.byte(self.start + last.len()) == b' ' && self.is_type(text) => {
+                let before = text.text[..self.first].trim_end_matches([' ', '&']);
+                secret(ending(Self::before(text, before.len() - 1)?.words))
+            }
+            _ if of_option(text, self.start) => Some(Secret::Password),
+            // `password for the wiki: x`
+            _ => self
+                .named_of()
+                .or_else(|| self.asked(text))
+                .and_then(|named| secret(ending(named)))
+                .filter(|found| *found == Secret::Password),
+        }
+    }
+
+    /// What stands before `for` and the like, which say where a password is one.
+    fn named_of(&self) -> Option<&'a str> {
+        let mut at = 0;
+        for word in self.words.split(' ') {
+            let of = matches!(
+                word,
+                "for"
+                    | "f\u{fc}r"
+                    | "pour"
+                    | "para"
+                    | "per"
+                    | "voor"
+                    | "do"
+                    | "dla"
+                    | "of"
+                    | "von"
+                    | "de"
+                    | "del"
+            );
+            if of && at > 0 {
+                return self.words.get(..at - 1);
+            }
+            at += word.len() + 1;
+        }
+        None
+    }
+
+    /// What was asked for right before: `Password? Customer: x`.
+    fn asked(&self, text: &Text<'a>) -> Option<&'a str> {
+        let question = text.text[..self.first].trim_ascii_end().strip_suffix('?')?;
+        Self::before(text, question.len()).map(|named| named.words)
+    }
+
+    /// Whether the name is that of a type, after a colon.
+    fn is_type(&self, text: &Text<'_>) -> bool {
+        let before = &text.bytes()[..self.first];
+        let trimmed = before.trim_ascii_end();
+        before.len() - trimmed.len() <= 2
+            && (trimmed.ends_with(b":") || trimmed.ends_with(b": &"))
+            && self
+                .words
+                .trim()
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    }
+}
+
+/// Where the words right before `at` stand.
+fn words_before(text: &Text<'_>, at: usize) -> Option<Range<usize>> {
     let bytes = text.bytes();
     let mut end = at;
     while at - end < 4
@@ -155,6 +412,24 @@ fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
         )
     {
         end -= 1;
+    }
+    // `Password (temporary): x`
+    if text.before(end) == b')' {
+        let window = &bytes[end.saturating_sub(NAME_BYTES_MAX)..end];
+        if let Some(open) = memchr::memrchr(b'(', window) {
+            end -= window.len() - open;
+            end -= usize::from(text.before(end) == b' ');
+        }
+    }
+    // Leaders: `Password . . . . : x`
+    let leaders = bytes[..end]
+        .iter()
+        .rev()
+        .take(NAME_BYTES_MAX)
+        .take_while(|b| matches!(b, b' ' | b'.'))
+        .count();
+    if leaders >= 4 {
+        end -= leaders;
     }
     let mut start = end;
     let (mut spaces, floor_at) = (0, end.saturating_sub(NAME_BYTES_MAX));
@@ -174,10 +449,7 @@ fn name_before(text: &Text<'_>, at: usize) -> Option<(Hints, usize)> {
     if masked && !words.bytes().any(|b| b.is_ascii_lowercase()) {
         return None;
     }
-    let last = words
-        .rfind(' ')
-        .map_or(words.len(), |space| words.len() - space - 1);
-    Some((ending(words), end - last))
+    Some(end - words.len()..end)
 }
 
 /// The value that begins after spaces and an opening quote at `at`.
@@ -186,6 +458,13 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     while matches!(text.byte(at), b' ' | b'\t') && at - spaces < 8 {
         at += 1;
     }
+    // Markdown: `**Password:** x`.
+    if text.bytes()[at..].starts_with(b"** ") || text.bytes()[at..].starts_with(b"* ") {
+        at += 1 + usize::from(text.byte(at + 1) == b'*') + 1;
+    }
+    if let Some(value) = in_guillemets(text, at) {
+        return Some(value);
+    }
     let escaped = text.byte(at) == b'\\' && matches!(text.byte(at + 1), b'"' | b'\'');
     at += usize::from(escaped);
     let quote = text.byte(at);
@@ -193,6 +472,9 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     at += usize::from(quoted);
     let rest = text.bytes().get(at..)?;
     let rest = &rest[..rest.len().min(VALUE_BYTES_MAX)];
+    // What is cut here has too many signs of assignment for a value.
+    let cut = memchr::memchr_iter(b'=', rest).nth(ASSIGNMENTS_MAX + 1);
+    let rest = &rest[..cut.filter(|_| !quoted).unwrap_or(rest.len())];
     let end = if quoted {
         rest.iter()
             .position(|b| *b == quote || *b == b'\n' || escaped && *b == b'\\')?
@@ -220,6 +502,30 @@ fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     })
 }
 
+/// The value between French, German or typographic quotation marks at `at`.
+fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
+    const MARKS: [(&str, &str); 3] = [
+        ("\u{ab}", "\u{bb}"),
+        ("\u{201e}", "\u{201c}"),
+        ("\u{201c}", "\u{201d}"),
+    ];
+    if text.byte(at) < 0x80 {
+        return None;
+    }
+    let rest = text
+        .text
+        .get(at..floor(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
+    let (open, close) = MARKS.into_iter().find(|(open, _)| rest.starts_with(open))?;
+    let inner = &rest[open.len()..];
+    let inner = &inner[..inner.find(close)?];
+    let value = inner.trim();
+    let start = at + open.len() + inner.find(value)?;
+    (!value.is_empty()).then_some(Value {
+        span: start..start + value.len(),
+        quoted: true,
+    })
+}
+
 fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Option<Found> {
     let bytes = &text.bytes()[value.span.clone()];
     let kinds = Kinds::of(bytes);
@@ -231,6 +537,7 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         return None;
     }
     let plausible = match secret {
+        Secret::Password if style.cell && kinds.lower && kinds.inner_uppers > 0 => true,
         // A word alone is as often a value of a form, a type or a function.
         Secret::Password if value.quoted && !style.named_like_code => {
             kinds.digit || kinds.symbol || kinds.lower && kinds.upper || bytes.len() >= 6
@@ -238,14 +545,57 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         Secret::Password if style.prose => {
             kinds.digit && (kinds.lower || kinds.upper)
                 || kinds.symbol && kinds.lower && bytes.len() >= 8 && kinds.strong
+                || kinds.lower && kinds.inner_uppers >= 3 && bytes.len() >= 8
         }
         Secret::Password => kinds.digit || kinds.strong,
         Secret::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
     };
-    plausible.then_some(Found {
-        class: Class::Credential,
+    plausible.then(|| Found {
+        class: if is_vendors(text, &value.span) {
+            Class::ApiKey
+        } else {
+            Class::Credential
+        },
         span: value.span.clone(),
         by_context: false,
+    })
+}
+
+/// Whether form and name together are those of a vendor's key: those of AWS, Azure and Twilio have
+/// no prefix to know them by.
+fn is_vendors(text: &Text<'_>, span: &Range<usize>) -> bool {
+    const NEAR_BYTES_MAX: usize = 96;
+    let value = &text.bytes()[span.clone()];
+    let base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    let names: &[&str] = match value.len() {
+        32 if value.iter().all(u8::is_ascii_hexdigit) => &["twilio"],
+        40 if value.iter().all(base64) && !value.iter().all(u8::is_ascii_hexdigit) => {
+            &["secretaccesskey", "awssecret", "secretkey", "aws"]
+        }
+        88 if value.ends_with(b"==") && value[..86].iter().all(base64) => {
+            &["accountkey", "accesskey", "azure", "storage"]
+        }
+        _ => return false,
+    };
+    let start = floor(text.text, span.start.saturating_sub(NEAR_BYTES_MAX));
+    let header = text.text[..span.start]
+        .split('\n')
+        .next()
+        .unwrap_or_default();
+    let header = &header[..floor(header, header.len().min(NEAR_BYTES_MAX))];
+    let near = [
+        &text.text[start..span.start],
+        header,
+        text.names.own,
+        text.names.parent,
+    ];
+    near.into_iter().any(|part| {
+        let plain: String = part
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|c| c.to_ascii_lowercase())
+            .collect();
+        names.iter().any(|name| plain.contains(name))
     })
 }
 
@@ -262,6 +612,8 @@ struct Kinds {
     /// Symbols that names and paths do not have.
     strong: bool,
     space: bool,
+    /// Capitals after the first character.
+    inner_uppers: usize,
 }
 
 impl Kinds {
@@ -274,6 +626,11 @@ impl Kinds {
             symbol: any(|b| !b.is_ascii_alphanumeric()),
             strong: any(|b| b"!@#$%^&*+?~".contains(b)),
             space: any(u8::is_ascii_whitespace),
+            inner_uppers: bytes
+                .iter()
+                .skip(1)
+                .filter(|b| b.is_ascii_uppercase())
+                .count(),
         }
     }
 }

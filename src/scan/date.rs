@@ -59,8 +59,14 @@ fn birth(span: Range<usize>) -> Found {
 
 fn is_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
     let around = text.around(span);
+    // `(* 6.5.1976 in Mainz)`, as genealogists write.
+    let star =
+        text.bytes()[..span.start].ends_with(b"(* ") || text.bytes()[..span.start].ends_with(b"(*");
     around.strong.any(Hints::BIRTH)
-        || around.near.any(Hints::BIRTH) && !around.strong.any(Hints::OTHER.and(Hints::VERSION))
+        || star
+        || around.near.any(Hints::BIRTH)
+            && !around.strong.any(Hints::OTHER.and(Hints::VERSION))
+            && text.is_attached(span, Hints::BIRTH)
 }
 
 fn is_date(number: &Number<'_>) -> bool {

@@ -176,8 +176,11 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
     let port_or_prefix = matches!(next, b':' | b'/') && later.is_ascii_digit();
     let small = octets.iter().all(|o| *o < 32) && octets[0] != 10;
     let version = around.strong.any(Hints::VERSION)
-        || around.near.any(Hints::VERSION) && !around.near.any(Hints::IP);
-    let named = around.strong.any(Hints::IP) && !around.strong.any(Hints::VERSION);
+        || around.near.any(Hints::VERSION)
+            && !around.near.any(Hints::IP)
+            && text.is_attached(&number.span, Hints::VERSION);
+    let named = around.strong.any(Hints::IP)
+        && (!around.strong.any(Hints::VERSION) || text.label(number.span.start).any(Hints::IP));
     let accept = named
         || port_or_prefix && !around.strong.any(Hints::VERSION)
         || !version && (!small || around.near.any(Hints::IP));
@@ -249,5 +252,8 @@ pub(super) fn userinfo_password(text: &Text<'_>, scheme_end: usize) -> Option<Ra
         .unwrap_or(rest.len());
     let at = memchr::memrchr(b'@', &rest[..stop])?;
     let colon = memchr::memchr(b':', &rest[..at])?;
-    (colon + 1 < at).then(|| scheme_end + colon + 1..scheme_end + at)
+    let stands_for_one = matches!(rest[colon + 1], b'$' | b'{' | b'<' | b'%' | b'*' | b'[')
+        || rest[colon + 1..at].eq_ignore_ascii_case(b"password");
+    let password = scheme_end + colon + 1..scheme_end + at;
+    (!password.is_empty() && !stands_for_one).then_some(password)
 }

@@ -74,6 +74,80 @@ pub(super) fn entry(phrase: &str) -> Entry {
     WORDS.get(phrase).copied().unwrap_or_default()
 }
 
+/// Whether `word` says whose a password is, in languages that put that last: `pwd_utente`.
+pub(super) fn is_owner(word: &str) -> bool {
+    OWNERS.contains(&word)
+}
+
+/// Whether a name that ends in the word `last` may be one of a secret: a quick look that spares
+/// most names the slow one.
+pub(super) fn may_end_secret(last: &str) -> bool {
+    const COMPOUND_BYTES_MIN: usize = 9;
+    let bytes = last.as_bytes();
+    let end = bytes
+        .iter()
+        .rposition(|b| !b.is_ascii_digit() && *b != b'_' && *b != b'-');
+    let Some(end) = end.filter(|end| *end > 0) else {
+        return bytes.len() <= 1;
+    };
+    let (a, b) = (bytes[end - 1] | 0x20, bytes[end] | 0x20);
+    if !a.is_ascii_lowercase() || !b.is_ascii_lowercase() {
+        return true;
+    }
+    let compound =
+        bytes.len() >= COMPOUND_BYTES_MIN && matches!(bytes[0] | 0x20, b'k' | b'p' | b'w');
+    compound || ENDINGS[usize::from(a - b'a')] & (1 << (b - b'a')) != 0
+}
+
+/// The last two letters of all words that name secrets, or say whose they are.
+static ENDINGS: LazyLock<[u32; 26]> = LazyLock::new(|| {
+    let mut endings = [0; 26];
+    let secrets = Hints::PASSWORD.and(Hints::TOKEN);
+    let lists = LISTS.iter().filter(|(hints, _)| hints.any(secrets));
+    let words = lists.flat_map(|(_, list)| list.split('|').map(str::trim));
+    for word in words.chain(OWNERS) {
+        if let [.., a, b] = word.as_bytes() {
+            endings[usize::from(a - b'a')] |= 1 << (b - b'a');
+        }
+    }
+    endings
+});
+
+const OWNERS: [&str; 32] = [
+    "utente",
+    "usuario",
+    "utilisateur",
+    "cliente",
+    "acceso",
+    "acesso",
+    "accesso",
+    "admin",
+    "temporal",
+    "temporaire",
+    "provvisoria",
+    "temporanea",
+    "provisoria",
+    "provisoire",
+    "wifi",
+    "tymczasowe",
+    "temporaria",
+    "inicial",
+    "initial",
+    "iniziale",
+    "poczatkowe",
+    "nueva",
+    "nova",
+    "nuova",
+    "nouveau",
+    "nowe",
+    "actual",
+    "atual",
+    "attuale",
+    "actuel",
+    "email",
+    "correo",
+];
+
 /// An entry of the lexicon.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
@@ -187,20 +261,20 @@ const LISTS: &[(Hints, &str)] = &[
          telefono|telefonos|movil|celular|telf|tlf|tfno|numero movil|\
          cellulare|recapito telefonico|fisso|utenza|\
          telefoon|telefoonnummer|mobiel|mobiele|nummer mobiel|\
-         komorka|komorkowy|komorkowego|komorkowe|telefonu|tel kom|nr tel|\
+         komorka|kom|komorkowy|komorkowego|komorkowe|telefonu|tel kom|nr tel|\
          telefone|fone|celulares|telemovel|telefone fixo|mobile number|contact details",
     ),
     (
         Hints::REACH,
         "call|calls|called|calling|reach|reached|contact|contacts|contacted|ring|rang|dial|dialed|dialled|text|texted|\
-         texting|message her|message him|number|line|extension|\
-         anrufen|anruf|rufen|ruf|erreichbar|erreichen|kontakt|nummer|melden|ruckruf|angerufen|\
-         appeler|appelez|appelle|rappeler|joindre|joignable|contacter|contactez|numero|\
-         llamar|llame|llama|llamame|contactar|contacto|\
-         chiamare|chiami|chiama|chiamami|contattare|contattami|contatto|recapito|numero|\
-         bellen|bel|bereikbaar|bereiken|\
-         zadzwon|zadzwonic|dzwonic|dzwon|dzwonil|kontakt|numer|numerem|numeru|\
-         ligar|ligue|liga|contato|fale",
+         texting|message her|message him|answer|answers|answered|picked up|pick up|switchboard|reception|emergency|call back|reachable|office|number|line|extension|\
+         telefonisch|buro|privat|dienstlich|geschaftlich|zentrale|empfang|versucht|probiert|benachrichtigen|verstandigen|zuruckrufen|ansprechpartner|ansprechpartnerin|notfall|anrufen|anruf|rufen|ruf|erreichbar|erreichen|kontakt|nummer|melden|ruckruf|angerufen|\
+         appel|rappel|bureau|standard|domicile|repondeur|repond|essaye|essayer|urgences|composez|composer|secretariat|accueil|rappelle|rappelez|telephoner|prevenir|avertir|urgence|interlocuteur|appeler|appelez|appelle|rappeler|joindre|joignable|contacter|contactez|numero|\
+         llamada|llamadas|telefonico|telefonica|atiende|atienden|contesta|contestan|oficina|urgencias|localizar|avise|avisar|extension|intentado|probado|comunicarse|telefonear|marcar|marque|emergencia|llamar|llame|llama|llamame|contactar|contacto|\
+         telefonare|telefonata|rispondono|segreteria|ufficio|urgenze|raggiungibile|avvisare|avvisi|provato|centralino|richiamare|richiami|chiamata|risponde|emergenza|referente|chiamare|chiami|chiama|chiamami|contattare|contattami|contatto|recapito|numero|\
+         gebeld|belde|kantoor|thuis|waarschuwen|spoed|opgenomen|receptie|probeer|terugbellen|opnemen|neemt|geprobeerd|contactpersoon|noodgeval|bellen|bel|bereikbaar|bereiken|\
+         oddzwonic|oddzwon|biuro|domowy|sluzbowy|powiadomic|odbiera|probowalem|recepcja|centrala|telefonicznie|telefoniczny|zadzwon|zadzwonic|dzwonic|dzwon|dzwonil|kontakt|numer|numerem|numeru|\
+         ligou|ligacao|escritorio|residencial|comercial|recado|recados|emergencias|tentei|recepcao|ramal|atender|retornar|retorne|atende|discar|disque|ligar|ligue|liga|contato|fale",
     ),
     (
         Hints::CARD,
@@ -245,11 +319,11 @@ const LISTS: &[(Hints, &str)] = &[
         "dob|d o b|date of birth|birth date|birthdate|birthday|born|born on|birth|dateofbirth|bday|birthdays|\
          geburtsdatum|geboren|geboren am|geburtstag|geb|geb am|geburtsdaten|\
          date de naissance|naissance|ne le|nee le|nee|ne e le|nes le|anniversaire|\
-         fecha de nacimiento|nacimiento|nacido|nacida|nacido el|nacio|cumpleanos|fecha nac|fec nac|f nac|\
+         fecha de nacimiento|nacimiento|nacido|nacida|nacido el|nacio|cumpleanos|naci|nacimos|fecha nac|fec nac|f nac|\
          data di nascita|nascita|nato|nata|nato il|nata il|compleanno|\
          geboortedatum|geboren op|geboorte|verjaardag|\
-         data urodzenia|urodzenia|urodzony|urodzona|ur|urodziny|urodzil|urodzila|\
-         data de nascimento|nascimento|nascido|nascida|nasceu|aniversario|dt nasc|data nasc|nasc",
+         data urodzenia|urodzenia|urodzony|urodzona|ur|urodziny|urodzil|urodzila|urodzilem|urodzilam|\
+         data de nascimento|nascimento|nascido|nascida|nasceu|aniversario|nasci|dt nasc|data nasc|nasc",
     ),
     (
         Hints::OTHER,
@@ -262,7 +336,8 @@ const LISTS: &[(Hints, &str)] = &[
          size|bytes|length|count|total|amount|price|sum|balance|offset|port|pid|tid|thread|row|rows|col|seq|sequence|\
          index|build|revision|rev|block|height|width|lat|lon|lng|latitude|longitude|score|trace|span|correlation|job|\
          run|process|device|sensor|asset|inventory|bug|issue|pr|pull|snowflake|test id|test case|id|ids|user id|\
-         tax invoice|catalog|catalogue|equation|constant|pi|random|seed|duration|elapsed|ms|micros|nanos|millis|\
+         tax invoice|vat|vat id|vat no|vat number|tva|partita iva|p iva|btw nummer|ust idnr|siret|siren|cnpj|abn|ein|kvk|\
+         client n|n client|winning numbers|quote|offer|catalog|catalogue|equation|constant|pi|random|seed|duration|elapsed|ms|micros|nanos|millis|\
          random number|doi|issn|orcid|patent|flight|train|room|license key|licence key|product key|build number|\
          member|membership|employee id|employee number|employee no|student|student id|loyalty|coupon|voucher|gift|\
          progress token|page token|next token|continuation token|sync token|cancellation token|csrf token|design token|\

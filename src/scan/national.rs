@@ -89,6 +89,42 @@ fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found>
     None
 }
 
+/// An identity number of letters and digits at `start` that spaces group like nothing else: the
+/// Italian tax code, the social security number of somebody born on Corsica.
+pub(super) fn spaced(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
+    if !wanted.classes.has(Class::NationalId) || !stands_alone(text, start) {
+        return None;
+    }
+    let (country, length) = if text.byte(start).is_ascii_digit() {
+        (Country::Fr, 15)
+    } else {
+        (Country::It, 16)
+    };
+    let (mut at, mut id) = (start, Compact::empty(start..start));
+    while id.len < length {
+        if text.byte(at) == b' ' && at > start {
+            at += 1;
+        }
+        id.take(text, &(at..(at + 1).min(text.text.len())))?;
+        if !text.byte(at).is_ascii_alphanumeric() {
+            return None;
+        }
+        at += 1;
+    }
+    id.span.end = at;
+    if !wanted.countries.has(country) || text.byte(at).is_ascii_alphanumeric() {
+        return None;
+    }
+    let needs = letters_of(country, &id)?;
+    let known = text.is_known(&id.span, Class::NationalId);
+    let by_context = holds(text, &id.span, country, needs, known)?;
+    Some(Found {
+        class: Class::NationalId,
+        span: id.span,
+        by_context,
+    })
+}
+
 /// Whether the surroundings let a number of `country` be one: `Some` of whether only they say so.
 fn holds(
     text: &Text<'_>,
@@ -239,15 +275,19 @@ struct Compact {
 impl Compact {
     const BYTES_MAX: usize = 20;
 
-    /// Reads on from `word` over single separators, as far as an identity number may go.
-    fn read(text: &Text<'_>, word: &Range<usize>) -> Option<Self> {
-        let mut compact = Self {
+    fn empty(span: Range<usize>) -> Self {
+        Self {
             bytes: [0; Self::BYTES_MAX],
             len: 0,
-            span: word.clone(),
+            span,
             grouped: false,
             lower: false,
-        };
+        }
+    }
+
+    /// Reads on from `word` over single separators, as far as an identity number may go.
+    fn read(text: &Text<'_>, word: &Range<usize>) -> Option<Self> {
+        let mut compact = Self::empty(word.clone());
         compact.take(text, word)?;
         let short = word.len() <= 4
             && text.bytes()[word.clone()]
@@ -275,6 +315,18 @@ impl Compact {
             }
             compact.take(text, &(start..end))?;
             compact.span.end = end;
+            compact.grouped = true;
+        }
+        // `X1234567-L`: a dash before the check letter only.
+        let foreigner = compact.is(b"A9999999") && matches!(compact.bytes[0], b'X'..=b'Z');
+        let last = compact.span.end + 1;
+        if foreigner
+            && matches!(text.byte(last - 1), b'-' | b' ')
+            && text.byte(last).is_ascii_uppercase()
+            && !text.byte(last + 1).is_ascii_alphanumeric()
+        {
+            compact.take(text, &(last..last + 1))?;
+            compact.span.end = last + 1;
             compact.grouped = true;
         }
         let end = compact.span.end;
@@ -338,9 +390,7 @@ fn letters_of(country: Country, id: &Compact) -> Option<Needs> {
             let number = u64::from(b[0] - b'X') * 10_000_000 + id.digits(1..8);
             (b[8] == dni_letter(number)).then_some(alone)
         }
-        Country::Fr if id.is(b"99999*999999999") && matches!(b[5], b'A' | b'B') => {
-            is_corsican_nir(b).then_some(alone)
-        }
+        Country::Fr if id.is(b"999999A99999999") => is_corsican_nir(b).then_some(alone),
         Country::Fr if id.len == 9 && b.iter().filter(|b| b.is_ascii_digit()).count() >= 3 => {
             Some(Needs::Name).filter(|_| b[0].is_ascii_uppercase())
         }
@@ -391,6 +441,19 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
             span.end += 1;
         }
     }
+    // `E12 33378`, as some write those of India.
+    let split = word.len() == 3
+        && !letters_only
+        && bytes[word.start].is_ascii_uppercase()
+        && bytes[word.start + 1..word.end]
+            .iter()
+            .all(u8::is_ascii_digit)
+        && text.byte(word.end) == b' ';
+    if split {
+        let digits = bytes[word.end + 1..].iter().take(6);
+        let digits = digits.take_while(|b| b.is_ascii_digit()).count();
+        span.end += if digits == 5 { 1 + digits } else { 0 };
+    }
     let value: Vec<u8> = bytes[span.clone()]
         .iter()
         .copied()
@@ -399,8 +462,7 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
         .collect();
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let shaped = (7..=10).contains(&value.len())
-        && digits >= 3
-        && value.len() - digits <= 5
+        && (digits >= 3 && value.len() - digits <= 5 || digits >= 1 && value.len() == 9)
         && !value.iter().any(u8::is_ascii_lowercase)
         && !text.byte(span.end).is_ascii_alphanumeric();
     if !shaped {
@@ -409,7 +471,9 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let known = text.is_known(&span, Class::Passport);
     let around = text.around(&span);
     let named = around.strong.any(Hints::PASSPORT)
-        || around.near.any(Hints::PASSPORT) && !around.says_other(Hints::PASSPORT);
+        || around.near.any(Hints::PASSPORT)
+            && !around.says_other(Hints::PASSPORT)
+            && text.is_attached(&span, Hints::PASSPORT);
     (named || known).then_some(Found {
         class: Class::Passport,
         span,
@@ -495,10 +559,14 @@ fn is_nir(digits: &[u8]) -> bool {
 fn is_corsican_nir(b: &[u8]) -> bool {
     let mut digits = [0; 15];
     for (at, byte) in b.iter().enumerate() {
-        digits[at] = if at == 5 { 0 } else { byte - b'0' };
+        digits[at] = if at == 6 { 0 } else { byte - b'0' };
     }
     // Department 2A counts as 19 and 2B as 18; with a zero for the letter it reads as 20.
-    let less = if b[5] == b'A' { 1 } else { 2 } * 10u64.pow(6);
+    let less = match &b[5..7] {
+        b"2A" => 1_000_000,
+        b"2B" => 2_000_000,
+        _ => return false,
+    };
     let Some(base) = value(&digits[..13]).checked_sub(less) else {
         return false;
     };

@@ -17,6 +17,8 @@ use super::{
 
 /// Groups of digits that belong together at most.
 pub(super) const GROUPS_MAX: usize = 8;
+/// Digits of a number in groups at most: cards have the longest.
+const GROUPED_DIGITS_MAX: usize = 19;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
 
@@ -103,9 +105,12 @@ struct Groups {
 pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<Found>) -> usize {
     let groups = read(text, start);
     let skip = after_glued(&groups);
-    let Some((begin, plus, paren)) = beginning(text, start) else {
+    let Some((begin, plus, paren)) = beginning(text, start, &groups) else {
         return skip;
     };
+    if is_row(text, begin, &groups) {
+        return skip;
+    }
     for count in (1..=groups.count).rev() {
         let followed = count < groups.count || groups.cut;
         // A prefix length follows an address.
@@ -121,9 +126,16 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
             .iter()
             .map(|len| usize::from(*len))
             .sum();
-        if total > DIGITS_MAX {
+        if total > DIGITS_MAX || total > GROUPED_DIGITS_MAX && count > 1 {
             continue;
         }
+        // A parenthesis around the whole is none of it.
+        let closed = plus || groups.separators[..count - 1].contains(&Separator::Paren);
+        let (begin, paren) = if paren && !closed {
+            (start, false)
+        } else {
+            (begin, paren)
+        };
         let number = Number {
             text,
             span: begin..end,
@@ -144,7 +156,23 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
     skip
 }
 
+/// Whether the groups are some of a row of small numbers that nothing names.
+fn is_row(text: &Text<'_>, begin: usize, groups: &Groups) -> bool {
+    let small = groups.lens[..groups.count].iter().all(|len| *len <= 2);
+    small && groups.cut && follows_number(text, begin) && text.named(begin).is_none()
+}
+
 fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+    const DIGITS_MIN: usize = 4;
+    const BARE_DIGITS_MIN: usize = 7;
+    let short = if number.is_bare() {
+        number.digits.len() < BARE_DIGITS_MIN
+    } else {
+        number.digits.len() < DIGITS_MIN
+    };
+    if short {
+        return None;
+    }
     if let Some(found) = date::numeric(number, wanted) {
         return Some(found);
     }
@@ -234,7 +262,9 @@ fn is_passport(number: &Number<'_>) -> bool {
         && (number.is_known(Class::Passport) || {
             let around = number.around();
             around.strong.any(Hints::PASSPORT)
-                || around.near.any(Hints::PASSPORT) && !around.says_other(Hints::PASSPORT)
+                || around.near.any(Hints::PASSPORT)
+                    && !around.says_other(Hints::PASSPORT)
+                    && number.text.is_attached(&number.span, Hints::PASSPORT)
         })
 }
 
@@ -416,7 +446,7 @@ fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
 }
 
 /// Where the number that has its first digit at `start` begins, and whether with `+` or `(`.
-fn beginning(text: &Text<'_>, start: usize) -> Option<(usize, bool, bool)> {
+fn beginning(text: &Text<'_>, start: usize, groups: &Groups) -> Option<(usize, bool, bool)> {
     let mut begin = start;
     let paren = text.before(begin) == b'(';
     begin -= usize::from(paren);
@@ -433,9 +463,12 @@ fn beginning(text: &Text<'_>, start: usize) -> Option<(usize, bool, bool)> {
         b'-' | b'.' | b'/' => {
             !earlier.is_ascii_alphanumeric() && before == b'-' && earlier == b' ' && plus
         }
-        b'_' | b'$' | b'@' | b'%' | b'~' | b'^' | b'\\' => false,
+        // `ssh root@192.0.2.7`
+        b'@' => groups.count >= 4 && groups.separators[..3] == [Separator::Dot; 3],
+        b'_' | b'$' | b'%' | b'~' | b'^' | b'\\' => false,
         b':' => !earlier.is_ascii_digit(),
         b',' => !(earlier.is_ascii_digit() && is_thousands(text, begin)),
+        b'x' if earlier == b'x' && text.before(begin - 2) == b'0' => true,
         0xA3 if earlier == 0xC2 => false,
         0xAC if earlier == 0x82 => false,
         _ => !before.is_ascii_alphanumeric(),

@@ -19,7 +19,11 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
         return international(number);
     }
     let phone = Hints::PHONE;
-    let strong = number.strong();
+    let strong = if is_in_signature(number) {
+        number.strong().and(phone)
+    } else {
+        number.strong()
+    };
     if strong.any(Hints::OTHER.and(Hints::VERSION)) && !strong.any(phone) {
         return Certainty::None;
     }
@@ -38,7 +42,13 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
         || Country::ALL
             .into_iter()
             .any(|c| countries.has(c) && is_national(c, digits));
-    let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot);
+    // `081.4417900` begins with a code of an area: decimals do not begin so.
+    let area = digits[0] == 0 && number.lens[0] >= 2;
+    let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot) && !area;
+    // What is grouped like a social security number is none that is not valid.
+    if number.lens == [3, 2, 4] && !strong.any(phone) {
+        return Certainty::None;
+    }
     let reached =
         || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
     let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
@@ -47,6 +57,19 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
         Certainty::Named
     } else {
         Certainty::None
+    }
+}
+
+/// Whether a letter such as `T:` or `M:` stands before the number, as in the foot of a letter.
+fn is_in_signature(number: &Number<'_>) -> bool {
+    let before = &number.text.bytes()[..number.span.start];
+    match before {
+        [.., earlier, letter, b':' | b'.', b' '] => {
+            matches!(letter, b'C' | b'F' | b'H' | b'M' | b'P' | b'T' | b'W')
+                && matches!(earlier, b'\n' | b' ' | b'|' | b',' | b';')
+        }
+        [letter, b':', b' '] => matches!(letter, b'F' | b'M' | b'P' | b'T'),
+        _ => false,
     }
 }
 
@@ -189,22 +212,29 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
     let spaced = uniform == Some(Separator::Space) && !number.crowded;
     let dashed = uniform == Some(Separator::Dash);
     let dotted = uniform == Some(Separator::Dot);
+    let slashed = uniform == Some(Separator::Slash);
     let closed = paren && first == Separator::Paren;
     let nanp = has(Country::Us) || has(Country::Ca);
     match lens {
         [3, 3, 4] if nanp => closed || dashed || dotted,
-        [1, 3, 3, 4] if nanp => dashed || dotted || number.separators.contains(&Separator::Paren),
+        [1, 3, 3, 4] if nanp => {
+            dashed || dotted || spaced || number.separators.contains(&Separator::Paren)
+        }
         [2, 2, 2, 2, 2] if has(Country::Fr) => spaced || dotted || dashed,
         [2, 4 | 5, 4] if closed => has(Country::Br) || has(Country::Au),
         [2, 5, 4] if has(Country::Br) => {
             spaced || number.separators == [Separator::Space, Separator::Dash]
         }
         [2, 4, 4] if has(Country::Au) => spaced && digits[0] == 0,
+        [3, 2, 2, 2] if has(Country::Es) => spaced,
+        [4, 3, 3] if has(Country::Au) && digits[0] == 1 => spaced || dashed,
         [4, 3, 3] if has(Country::Au) => (spaced || dashed) && digits[1] == 4,
-        [3, 3, 2, 2] if has(Country::Ch) => spaced || dotted,
+        [3, 3, 2, 2] if has(Country::Ch) => spaced || dotted || first == Separator::Slash,
         [3, 4, 4] if has(Country::Gb) => closed || spaced && digits[1] == 2,
         [4, 3, 4] if has(Country::Gb) => closed || spaced && matches!(digits[1], 1 | 3 | 8),
         [5, 6] | [5, 3, 3] if has(Country::Gb) => closed || spaced,
+        [3, 7] | [4, 6] if dashed && has(Country::Nl) => true,
+        [3, 7] if has(Country::It) => (dashed || slashed) && digits[0] == 3,
         [2, 8] if has(Country::Nl) => dashed && digits[1] == 6,
         [2..=5, 3..=8] | [2..=5, 2..=4, 2..=4] => {
             closed
@@ -229,6 +259,8 @@ fn looks_like_date(number: &Number<'_>) -> bool {
             }
         }
         [4, 4] => year(number.group(0)) && year(number.group(1)),
+        // The year and the number of a document.
+        [4, 3 | 5 | 6] => year(number.group(0)) && number.separator() == Some(Separator::Dash),
         [4, 2, 2, 2, ..] => year(number.group(0)),
         _ => false,
     }

@@ -43,24 +43,36 @@ static KINDS: [u8; 256] = {
         kinds[at] = match byte {
             b'a'..=b'z' | b'A'..=b'Z' => LETTER,
             b'0'..=b'9' => DIGIT,
-            b'@' | b'%' | b':' | b'=' | b'-' | b'\\' => SIGN,
+            b'@' | b'%' | b':' | b'=' | b'-' | b'>' | b'\\' => SIGN,
             _ => OTHER,
         };
         at += 1;
     }
+    // `è` and `é` begin with it: a verb in some languages.
+    kinds[0xC3] = SIGN;
     kinds
 };
 
 /// Looks for everything `wanted` in `text`; what is found may overlap.
 pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: &mut Vec<Found>) {
     let classes = wanted.classes;
-    if classes.has(Class::Credential) {
+    let secrets = classes.has_any(&[Class::ApiKey, Class::Credential]);
+    if secrets {
+        let first = out.len();
         out.extend(credential::of_key(text));
+        credential::of_columns(text, out);
+        let found = out.split_off(first);
+        out.extend(
+            found
+                .into_iter()
+                .filter_map(|found| known_as(classes, found)),
+        );
     }
     let mut pass = Pass {
         text,
         wanted,
         prefixes,
+        secrets,
         tokens: classes.has_any(&[Class::ApiKey, Class::Jwt, Class::PrivateKey]),
         numbers: classes.has_any(&[
             Class::CreditCard,
@@ -78,10 +90,22 @@ pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: 
     pass.run();
 }
 
+/// The secret `found` under a class that is looked for: a vendor's key is a credential where keys
+/// are not.
+fn known_as(classes: Classes, found: Found) -> Option<Found> {
+    let class = if classes.has(found.class) {
+        found.class
+    } else {
+        Class::Credential
+    };
+    classes.has(class).then_some(Found { class, ..found })
+}
+
 struct Pass<'a, 'o> {
     text: &'a Text<'a>,
     wanted: Wanted,
     prefixes: &'a Prefixes,
+    secrets: bool,
     tokens: bool,
     numbers: bool,
     /// Where the last e-mail address ends: the next one begins after it.
@@ -113,8 +137,19 @@ impl Pass<'_, '_> {
                 self.email(at, 3);
                 return at + 3;
             }
-            b'=' if classes.has(Class::Credential) => {
-                self.out.extend(credential::assigned(self.text, at));
+            b'=' if self.secrets => self.secret(credential::assigned(self.text, at)),
+            b'>' if self.secrets
+                && self.text.before(at).is_ascii_alphanumeric()
+                && !matches!(self.text.byte(at + 1), b'<' | b' ' | b'\n' | b'=') =>
+            {
+                self.secret(credential::element(self.text, at));
+            }
+            0xC3 if self.secrets
+                && matches!(self.text.byte(at + 1), 0xA8 | 0xA9)
+                && self.text.before(at) == b' '
+                && self.text.byte(at + 2) == b' ' =>
+            {
+                self.secret(credential::told(self.text, &(at..at + 2)));
             }
             b':' => self.colon(at),
             b'-' if classes.has(Class::PrivateKey)
@@ -145,16 +180,16 @@ impl Pass<'_, '_> {
 
     fn colon(&mut self, at: usize) {
         let classes = self.wanted.classes;
-        if classes.has(Class::Credential) {
+        if self.secrets {
             if self.text.bytes()[at..].starts_with(b"://") {
                 let password = internet::userinfo_password(self.text, at + 3);
-                self.out.extend(password.map(|span| Found {
+                self.secret(password.map(|span| Found {
                     class: Class::Credential,
                     span,
                     by_context: false,
                 }));
             } else {
-                self.out.extend(credential::assigned(self.text, at));
+                self.secret(credential::assigned(self.text, at));
             }
         }
         let hex_or_colon = |b: u8| b.is_ascii_hexdigit() || b == b':';
@@ -204,6 +239,13 @@ impl Pass<'_, '_> {
         {
             return self.push(found);
         }
+        if matches!(self.text.byte(word.start), b'1' | b'2')
+            && word.len() == 1
+            && self.text.byte(word.end) == b' '
+            && let Some(found) = national::spaced(self.text, word.start, self.wanted)
+        {
+            return self.push(found);
+        }
         // `1EG4`, `12 345 678-Z` and the like begin with digits but go on with letters.
         if self.numbers {
             return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
@@ -226,21 +268,95 @@ impl Pass<'_, '_> {
                 {
                     return self.push(found);
                 }
+                // `MRT LCU 18S02 L796G`
+                if bytes.len() == 3
+                    && next == b' '
+                    && later.is_ascii_uppercase()
+                    && let Some(found) = national::spaced(self.text, word.start, self.wanted)
+                {
+                    return self.push(found);
+                }
             }
             _ => {}
         }
-        if self.wanted.classes.has(Class::Credential) && self.text.byte(word.end) == b' ' {
-            let found = match bytes {
-                b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" => {
-                    credential::told(self.text, word)
-                }
-                b"Bearer" | b"bearer" | b"Basic" => credential::authorization(self.text, word),
-                _ => None,
-            };
-            // What is told to be a secret may be one by its form: the search goes on in it.
-            self.out.extend(found);
+        if self.secrets {
+            self.verb(word);
         }
         word.end
+    }
+
+    /// What a word says of the value after it. The search goes on in what is told to be a secret:
+    /// it may be one by its form.
+    fn verb(&mut self, word: &Range<usize>) {
+        let bytes = &self.text.bytes()[word.clone()];
+        let next = self.text.byte(word.end);
+        if bytes == b"p" && self.text.before(word.start) == b'-' && matches!(next, b'\'' | b'"') {
+            self.secret(credential::glued(self.text, word));
+            return;
+        }
+        if !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
+            return;
+        }
+        let spaced = next == b' ';
+        let found = match bytes {
+            b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" | b"now"
+            | b"jetzt" | b"nu" | b"ahora" | b"agora" | b"ora" | b"maintenant" | b"teraz"
+            | b"brzmi"
+                if spaced =>
+            {
+                credential::told(self.text, word)
+            }
+            b"Bearer" | b"bearer" | b"Basic" if spaced => {
+                credential::authorization(self.text, word)
+            }
+            b"VALUES" | b"values" | b"Values" => {
+                let first = self.out.len();
+                credential::inserted(self.text, word, self.out);
+                let found = self.out.split_off(first);
+                for found in found {
+                    self.secret(Some(found));
+                }
+                None
+            }
+            [
+                b'P' | b'p' | b'K' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h' | b'H',
+                ..,
+            ] if bytes.len() <= 11 => {
+                const NAMES: [&str; 12] = [
+                    "password",
+                    "passwort",
+                    "passwd",
+                    "pwd",
+                    "kennwort",
+                    "wachtwoord",
+                    "by",
+                    "senha",
+                    "pw",
+                    "pass",
+                    "requirepass",
+                    "haslo",
+                ];
+                let named = NAMES
+                    .iter()
+                    .any(|name| name.as_bytes().eq_ignore_ascii_case(bytes));
+                // `IDENTIFIED BY 'x'`
+                let by = bytes.len() == 2 && bytes[0] | 0x20 == b'b';
+                let before = word.start.saturating_sub("identified ".len())..word.start;
+                let identified =
+                    by && self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
+                (named && (!by || identified))
+                    .then(|| credential::following(self.text, word))
+                    .flatten()
+            }
+            _ => None,
+        };
+        self.secret(found);
+    }
+
+    fn secret(&mut self, found: Option<Found>) {
+        let classes = self.wanted.classes;
+        self.out
+            .extend(found.and_then(|found| known_as(classes, found)));
     }
 
     fn mixed(&mut self, word: &Range<usize>) -> usize {
@@ -260,8 +376,28 @@ impl Pass<'_, '_> {
             return self.push(found);
         }
         if self.numbers {
+            if word.len() >= 7
+                && matches!(self.text.byte(word.start), b'1' | b'2')
+                && self.text.byte(word.start + 6).is_ascii_uppercase()
+                && let Some(found) = national::spaced(self.text, word.start, self.wanted)
+            {
+                return self.push(found);
+            }
             if let Some(found) = national::word(self.text, word, self.wanted) {
                 return self.push(found);
+            }
+            // `0xx11 3168-3711`: in Brazil the code of a carrier is left to the caller.
+            if word.len() == 5
+                && self.text.bytes()[word.clone()].starts_with(b"0xx")
+                && self.text.byte(word.end) == b' '
+                && self.text.byte(word.end + 1).is_ascii_digit()
+            {
+                let first = self.out.len();
+                let end = number::find(self.text, word.start + 3, self.wanted, self.out);
+                for found in &mut self.out[first..] {
+                    found.span.start = word.start;
+                }
+                return end.max(word.end);
             }
             if let Some(found) = self.day(word) {
                 return self.push(found);

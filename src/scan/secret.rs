@@ -23,6 +23,8 @@ enum Alphabet {
     Upper,
     /// Letters, digits and `-`.
     Dash,
+    /// Letters, digits, `-`, `_` and `/`.
+    Path,
     /// Letters, digits and `_`.
     Word,
 }
@@ -38,6 +40,7 @@ impl Alphabet {
             }
             Self::Hex => byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'),
             Self::HexDash => byte.is_ascii_hexdigit() || byte == b'-',
+            Self::Path => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/'),
             Self::Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
             Self::Word => byte.is_ascii_alphanumeric() || byte == b'_',
         }
@@ -50,7 +53,7 @@ struct Form(&'static str, Alphabet, Range<usize>);
 /// Longer tokens than this are not of any vendor here.
 const TOKEN_BYTES_MAX: usize = 600;
 
-use Alphabet::{Alnum, Base64Url, Dash, Dotted, Hex, HexDash, Upper, Word};
+use Alphabet::{Alnum, Base64Url, Dash, Dotted, Hex, HexDash, Path, Upper, Word};
 
 /// By prefix; of two prefixes of one vendor the longer one stands first.
 const FORMS: &[Form] = &[
@@ -155,6 +158,11 @@ const FORMS: &[Form] = &[
     Form("pscale_tkn_", Dotted, 32..80),
     Form("pscale_pw_", Dotted, 32..80),
     Form("oy2", Alnum, 43..44),
+    // Whoever knows the address of a webhook may post to it.
+    Form("https://hooks.slack.com/services/T", Path, 30..100),
+    Form("hooks.slack.com/services/T", Path, 30..100),
+    Form("https://discord.com/api/webhooks/", Path, 60..140),
+    Form("https://discordapp.com/api/webhooks/", Path, 60..140),
 ];
 
 /// Which pairs of first characters a prefix has: one look for every word of a text.
@@ -316,11 +324,46 @@ fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
     })
 }
 
+/// Whether the body of a key is one of an example: something was left out, or stands for it.
+fn is_abridged(body: &[u8]) -> bool {
+    const DISTINCT_MIN: u32 = 12;
+    let seen = body
+        .iter()
+        .fold(0u128, |seen, byte| seen | 1 << (byte & 127));
+    let has = |word: &[u8]| memchr::memmem::find(body, word).is_some();
+    // A path is as long as a line of a key; it has no such mixture.
+    let random = |line: &[u8]| {
+        let count = |test: fn(&u8) -> bool| line.iter().filter(|b| test(b)).count();
+        line.len() >= 24
+            && count(u8::is_ascii_uppercase) >= 3
+            && count(u8::is_ascii_lowercase) >= 3
+            && count(u8::is_ascii_digit) >= 1
+    };
+    let key = |b: &u8| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='));
+    if !body.split(key).any(random) {
+        return true;
+    }
+    seen.count_ones() < DISTINCT_MIN
+        || [
+            &b"..."[..],
+            b"XXXX",
+            b"xxxx",
+            b"REDACTED",
+            b"redacted",
+            b"_KEY_",
+            b"<",
+        ]
+        .into_iter()
+        .any(has)
+}
+
 /// A private key in armour whose first dashes are at `start`.
 pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
     const LABEL_BYTES_MAX: usize = 64;
     const BODY_BYTES_MAX: usize = 64 * 1024;
-    const KEY_CHARS_MIN: usize = 32;
+    // That of Ed25519, the shortest, has 64.
+    const KEY_CHARS_MIN: usize = 56;
+    const RUN_CHARS_MIN: usize = 24;
     let bytes = text.bytes();
     let rest = bytes[start..].strip_prefix(b"-----BEGIN ")?;
     let label = &rest[..rest.len().min(LABEL_BYTES_MAX)];
@@ -329,19 +372,24 @@ pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
         return None;
     }
     let body = start + 11 + close + 5;
-    let (mut at, mut chars) = (body, 0);
+    let (mut at, mut chars, mut run, mut longest) = (body, 0, 0, 0);
     let stop = bytes.len().min(body + BODY_BYTES_MAX);
     while at < stop && !bytes[at..].starts_with(b"-----") {
         match bytes[at] {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' | b'=' => chars += 1,
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' | b'=' => {
+                (chars, run) = (chars + 1, run + 1);
+                longest = longest.max(run);
+            }
             // Lines may be folded, quoted, escaped or indented; armour may have headers.
             b' ' | b'\n' | b'\r' | b'\t' | b'\\' | b'-' | b',' | b':' | b'.' | b'>' | b'"'
-            | b'\'' | b'#' | b'*' | b'|' | b'_' | b'<' | b'(' | b')' | b'@' => {}
+            | b'\'' | b'#' | b'*' | b'|' | b'_' | b'<' | b'(' | b')' | b'@' => run = 0,
             _ => break,
         }
         at += 1;
     }
-    if chars < KEY_CHARS_MIN {
+    // What is written about keys has words, none as long as a line of a key.
+    let body = &bytes[body..at];
+    if chars < KEY_CHARS_MIN || longest < RUN_CHARS_MIN || is_abridged(body) {
         return None;
     }
     let tail = &bytes[at..bytes.len().min(at + LABEL_BYTES_MAX)];

@@ -24,6 +24,8 @@ pub(super) struct Sink<'k> {
     known: Option<&'k Known>,
     /// What stands in place of values that a schema asks another mask for.
     replacements: Option<&'k HashMap<String, String>>,
+    /// Whether everything found is an edit, with the name of its class.
+    marking: bool,
     /// Found values of each class.
     pub(super) counts: Vec<u64>,
     /// Found values that only their surroundings gave away.
@@ -49,6 +51,7 @@ impl<'k> Sink<'k> {
             mask,
             known: None,
             replacements: None,
+            marking: false,
             counts: vec![0; compiled.names.len()],
             by_context: Known::new(),
             found: Vec::new(),
@@ -64,6 +67,12 @@ impl<'k> Sink<'k> {
     #[must_use]
     pub(super) fn replacing(mut self, replacements: &'k HashMap<String, String>) -> Self {
         self.replacements = Some(replacements);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn marking(mut self) -> Self {
+        self.marking = true;
         self
     }
 
@@ -88,7 +97,7 @@ impl<'k> Sink<'k> {
             if found.by_context && found.action >= ScanAction::Redact {
                 self.by_context.insert(value.to_owned(), found.class);
             }
-            if found.action == ScanAction::Redact {
+            if found.action == ScanAction::Redact || self.marking {
                 let with = self.masked(found.class, value);
                 edits.push(Edit {
                     span: found.span,
@@ -103,6 +112,9 @@ impl<'k> Sink<'k> {
     pub(super) fn number(&mut self, written: &str, names: Names<'_>) -> Option<String> {
         let found = self.matches(written, names);
         let mut redact = false;
+        if self.marking {
+            return found.first().map(|found| self.name(found.class));
+        }
         for found in found {
             self.counts[found.class] += 1;
             redact |= found.action == ScanAction::Redact;
@@ -186,7 +198,14 @@ impl<'k> Sink<'k> {
             || !self.compiled.allow.is_empty() && self.compiled.allow.contains(&allowed_form(value))
     }
 
+    fn name(&self, class: usize) -> String {
+        self.compiled.names[class].to_string()
+    }
+
     fn masked(&self, class: usize, value: &str) -> String {
+        if self.marking {
+            return self.name(class);
+        }
         if let Some(with) = self.replacements.and_then(|all| all.get(value)) {
             return with.clone();
         }

@@ -22,6 +22,11 @@ const CLASSES: [&str; 13] = [
     "us_ssn",
 ];
 
+/// The countries whose national numbers are known; `tests/pii.rs` holds both lists to the scanner's.
+const COUNTRIES: [&str; 13] = [
+    "au", "br", "ca", "ch", "de", "es", "fr", "gb", "in", "it", "nl", "pl", "us",
+];
+
 /// Stands for all classes that are not named.
 const REST: &str = "*";
 
@@ -137,10 +142,20 @@ impl Resolver<'_> {
     fn countries(&mut self, countries: &[String], at: &Place<'_>) {
         for (index, country) in countries.iter().enumerate() {
             let is_code = country.len() == 2 && country.bytes().all(|b| b.is_ascii_lowercase());
+            let item = at.item(index);
+            if is_code && !COUNTRIES.contains(&country.as_str()) {
+                self.findings.add(
+                    Finding::mistake(format!("nothing is known of {}", quote(country, &item)))
+                        .at(item.span(), "no national numbers of this country")
+                        .help(format!(
+                            "the countries are {}",
+                            hint::joined(&COUNTRIES.map(str::to_owned), "and")
+                        )),
+                );
+            }
             if is_code {
                 continue;
             }
-            let item = at.item(index);
             let lower = country.trim().to_lowercase();
             let is_close = lower.len() == 2 && item.is_quotable();
             let help = if is_close {

@@ -326,7 +326,7 @@ fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
 
 /// Whether the body of a key is one of an example: something was left out, or stands for it.
 fn is_abridged(body: &[u8]) -> bool {
-    const DISTINCT_MIN: u32 = 12;
+    const DISTINCT_MIN: u32 = 8;
     let seen = body
         .iter()
         .fold(0u128, |seen, byte| seen | 1 << (byte & 127));
@@ -334,10 +334,7 @@ fn is_abridged(body: &[u8]) -> bool {
     // A path is as long as a line of a key; it has no such mixture.
     let random = |line: &[u8]| {
         let count = |test: fn(&u8) -> bool| line.iter().filter(|b| test(b)).count();
-        line.len() >= 24
-            && count(u8::is_ascii_uppercase) >= 3
-            && count(u8::is_ascii_lowercase) >= 3
-            && count(u8::is_ascii_digit) >= 1
+        line.len() >= 24 && count(u8::is_ascii_uppercase) >= 3 && count(u8::is_ascii_lowercase) >= 3
     };
     let key = |b: &u8| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='));
     if !body.split(key).any(random) {

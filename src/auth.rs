@@ -275,11 +275,14 @@ impl Directory {
         if let Ok(id) = name.parse() {
             return roster.agents.get(&id).map(Arc::clone);
         }
-        roster
-            .agents
-            .values()
-            .find(|agent| agent.name == name)
-            .map(Arc::clone)
+        // Where the config and the store have the name under different ids, the config has it.
+        let written = self.written.iter().find(|agent| agent.name == name);
+        if let Some(written) = written {
+            let id = Agent::written(written).id;
+            return roster.agents.get(&id).map(Arc::clone);
+        }
+        let mut stored = roster.agents.values();
+        stored.find(|agent| agent.name == name).map(Arc::clone)
     }
 
     /// All agents, by name; the anonymous one is among them.

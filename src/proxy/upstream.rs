@@ -72,24 +72,28 @@ impl WayBack {
         }
     }
 
-    /// On the route of one server its errors pass unchanged, but for the one code that 2026-07-28
-    /// forbids.
+    /// On the route of one server its errors pass unchanged, but for the code of unknown resources,
+    /// which 2026-07-28 has changed.
     fn reserve(&self, refusal: Raw) -> Raw {
-        if self.legacy || error::code(&refusal) != Some(error::RESOURCE_NOT_FOUND) {
+        let is_unknown = error::code(&refusal) == Some(error::RESOURCE_NOT_FOUND);
+        if self.legacy || !is_unknown || !self.is_about_resource() {
             return refusal;
         }
         bridge::with_code(&refusal, error::INVALID_PARAMS)
+    }
+
+    fn is_about_resource(&self) -> bool {
+        matches!(
+            self.method,
+            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+        )
     }
 
     fn distinguish(&self, refusal: Raw) -> Raw {
         let Some(code) = error::code(&refusal).filter(|code| REFUSALS.contains(code)) else {
             return refusal;
         };
-        let about_resource = matches!(
-            self.method,
-            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
-        );
-        if code == error::RESOURCE_NOT_FOUND && about_resource && self.legacy {
+        if code == error::RESOURCE_NOT_FOUND && self.is_about_resource() && self.legacy {
             return refusal;
         }
         let message = refusal.get("message");

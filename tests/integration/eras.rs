@@ -294,7 +294,7 @@ async fn errors_of_servers_are_no_refusals_of_ours() {
                 assert_eq!(failed["code"], -32603);
                 assert_eq!(failed["data"]["server"], "x");
                 assert_eq!(failed["data"]["upstream"]["message"], "theirs");
-            } else if !(client.front.is_modern() && code == -32002) {
+            } else {
                 assert_eq!(
                     answer.error.as_deref(),
                     Some(error.as_str()),

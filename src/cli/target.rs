@@ -142,6 +142,7 @@ impl Target {
     /// and callers need keys, everything there is may be seen.
     pub(super) fn only_looking(mut self) -> Self {
         self.config.audit.enabled = false;
+        forget_budgets(&mut self.config);
         let Some(name) = &self.agent else {
             if self.config.governance.auth == Authentication::Keys {
                 self.config.governance = Governance::default();
@@ -167,6 +168,21 @@ impl Target {
             scope,
             agent: None,
         }
+    }
+}
+
+/// Takes away what only calls need: a budget wants the data directory.
+fn forget_budgets(config: &mut Config) {
+    config.governance.teams.clear();
+    config.governance.terms.budget = None;
+    for agent in config.agents.values_mut() {
+        agent.terms.budget = None;
+    }
+    for profile in config.profiles.values_mut() {
+        profile.terms.budget = None;
+    }
+    for server in config.servers.values_mut() {
+        server.budget.clear();
     }
 }
 

@@ -3,14 +3,14 @@
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
 //! a JSON object tied to the one before by hashes (see `seal`). Governance writes through [`Log`]:
 //! [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
-//! [`recover`] closes the chains of processes that died; the command line, the API and the index
-//! read through [`Query`], [`Follow`], [`ChainReader`] and [`verify`].
+//! [`recover()`] closes the chains of processes that died; the command line, the API and the index
+//! read through [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
 //! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
 //! invocation has one record; a line once written is never changed; the file ends in a whole line
 //! whatever the disk did. Secrets and personal data do not belong here: arguments come redacted, and
 //! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
-//! or a whole chain, are missing; whoever needs that keeps the hashes that [`verify`] reports.
+//! or a whole chain, are missing; whoever needs that keeps the hashes that [`verify()`] reports.
 
 mod error;
 mod export;
@@ -232,7 +232,7 @@ impl Log {
     /// It waits for the disk; call it where blocking is allowed, after the last call.
     ///
     /// # Errors
-    /// When the last lines cannot be written; [`recover`] ends the chain then.
+    /// When the last lines cannot be written; [`recover()`] ends the chain then.
     pub fn close(&self) -> Result<(), AuditError> {
         self.open.as_ref().map_or(Ok(()), Open::close)
     }

@@ -8,10 +8,7 @@ pub mod key;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::Arc,
 };
 
 use arc_swap::ArcSwap;
@@ -19,6 +16,7 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use self::key::Uses;
 use crate::{
     clock,
     config::{self, Authentication, Terms},
@@ -142,23 +140,22 @@ pub struct Directory {
     authentication: Authentication,
     written: Vec<config::Agent>,
     roster: ArcSwap<Roster>,
+    uses: Uses,
     changes: watch::Sender<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Roster {
     agents: HashMap<AgentId, Arc<Agent>>,
     credentials: HashMap<KeyHash, Credential>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Credential {
     agent: Arc<Agent>,
     /// The id of a key of the store; those of the config have none.
     key: Option<KeyId>,
     expires: Option<Timestamp>,
-    /// Unix seconds; 0 when it was not used since it was last asked for.
-    used: AtomicI64,
 }
 
 impl Directory {
@@ -171,13 +168,15 @@ impl Directory {
             authentication,
             written: agents.collect(),
             roster: ArcSwap::default(),
+            uses: Uses::default(),
             changes: watch::Sender::new(()),
         };
         directory.load(Vec::new(), Vec::new());
         directory
     }
 
-    /// Replaces what is known of the store. Where an agent is in both, the config has it.
+    /// Replaces what is known of the store. Where an agent is in both, the config has it. Nobody is
+    /// told when nothing has changed.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
         let written = self.written.iter().map(Agent::written);
         let all = [Agent::anonymous()]
@@ -222,9 +221,16 @@ impl Directory {
         }
         for (hash, agent, key, expires) in keys {
             if let Some(agent) = roster.agents.get(&agent) {
-                let credential = Credential::new(Arc::clone(agent), key, expires);
+                let credential = Credential {
+                    agent: Arc::clone(agent),
+                    key,
+                    expires,
+                };
                 roster.credentials.insert(hash, credential);
             }
+        }
+        if roster == **old {
+            return;
         }
         self.roster.store(Arc::new(roster));
         self.changes.send_replace(());
@@ -260,7 +266,9 @@ impl Directory {
         if credential.expires.is_some_and(|expires| expires <= now) {
             return None;
         }
-        credential.used.store(now.as_second(), Ordering::Relaxed);
+        if let Some(key) = &credential.key {
+            self.uses.note(key, now);
+        }
         Some(Arc::clone(&credential.agent))
     }
 
@@ -307,27 +315,9 @@ impl Directory {
         self.changes.subscribe()
     }
 
-    /// Keys of the store that were used since this was last asked, and when.
-    pub fn take_used(&self) -> Vec<(KeyId, Timestamp)> {
-        let roster = self.roster.load();
-        let used = roster.credentials.values().filter_map(|credential| {
-            let key = credential.key.as_ref()?;
-            let at = credential.used.swap(0, Ordering::Relaxed);
-            let at = Timestamp::from_second(at).ok().filter(|_| at != 0)?;
-            Some((key.clone(), at))
-        });
-        used.collect()
-    }
-}
-
-impl Credential {
-    fn new(agent: Arc<Agent>, key: Option<KeyId>, expires: Option<Timestamp>) -> Self {
-        Self {
-            agent,
-            key,
-            expires,
-            used: AtomicI64::new(0),
-        }
+    /// When keys of the store were last seen.
+    pub fn uses(&self) -> &Uses {
+        &self.uses
     }
 }
 
@@ -431,8 +421,6 @@ mod tests {
         directory.load(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
         assert_eq!(first.name, "stored");
-        assert_eq!(directory.take_used().len(), 1);
-        assert!(directory.take_used().is_empty());
         directory.load(vec![agent.clone()], vec![key(Some("2999-01-01T00:00:00Z"))]);
         assert!(Arc::ptr_eq(&first, &directory.identify(&headers).unwrap()));
         directory.load(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
@@ -443,6 +431,43 @@ mod tests {
         assert!(!directory.still_knows(&first));
         directory.load(Vec::new(), Vec::new());
         assert_eq!(directory.current(agent.id), None);
+    }
+
+    #[tokio::test]
+    async fn the_use_of_a_key_outlives_a_reading_of_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = crate::store::Store::open(dir.path()).await.unwrap();
+        let directory = directory(Authentication::Keys);
+        let agent = directory.named("researcher").unwrap();
+        let key = StoredKey {
+            id: KeyId::new("k1"),
+            agent: agent.id,
+            hash: KeyHash::of("secret"),
+            prefix: "tbk_abcd".to_owned(),
+            created: clock::now(),
+            expires: None,
+            revoked: None,
+            last_used: None,
+        };
+        store.keys.add(&key).await.unwrap();
+        directory.load(Vec::new(), vec![key.clone()]);
+        let mut headers = HeaderMap::new();
+        headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
+        directory.identify(&headers).unwrap();
+        let mut changes = directory.changes();
+        directory.load(Vec::new(), vec![key]);
+        assert!(!changes.has_changed().unwrap(), "nothing has changed");
+        directory.load(Vec::new(), Vec::new());
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        directory
+            .uses()
+            .write(&*store.keys, clock::now())
+            .await
+            .unwrap();
+        let keys = store.keys.keys().await.unwrap();
+        assert!(keys[0].last_used.is_some());
+        store.close().await;
     }
 
     fn directory(authentication: Authentication) -> Directory {

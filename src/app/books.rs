@@ -20,9 +20,10 @@ use crate::{
     task::Tasks,
 };
 
-/// How often the index follows the audit, and the uses of keys are written down.
+/// How often the index follows the audit.
 const FOLLOW: Duration = Duration::from_secs(1);
-const TOUCH: Duration = Duration::from_secs(60);
+/// How often it is looked which uses of keys are to be written down.
+const TOUCH: Duration = Duration::from_secs(5);
 /// How often the store is read again although nobody said that it changed.
 const REREAD: Duration = Duration::from_secs(10);
 /// How often old segments of the audit are looked for.
@@ -168,9 +169,13 @@ impl Keeper {
 
     /// Notes which keys were used.
     async fn touch(&self) {
-        let used = self.books.directory.take_used();
-        if let Some(store) = self.store.as_ref().filter(|_| !used.is_empty()) {
-            warn("uses of keys are not noted", store.keys.touch(&used).await);
+        if let Some(store) = &self.store {
+            let written = self
+                .books
+                .directory
+                .uses()
+                .write(&*store.keys, clock::now());
+            warn("uses of keys are not noted", written.await);
         }
     }
 

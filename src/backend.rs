@@ -4,6 +4,7 @@
 //! the gateway's own control traffic. Which connection serves a caller is decided by `choice`; how
 //! it lives is `supervisor`'s business, how it talks `link`'s.
 
+mod activity;
 mod aftermath;
 mod choice;
 mod client;

@@ -95,6 +95,7 @@ impl HttpLink {
             biased;
             outcome = self.converse(bytes, exchange, &pending) => {
                 if outcome.is_ok() {
+                    pending.activity.overtaken().await;
                     pending.answered();
                 }
                 return outcome;

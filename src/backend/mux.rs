@@ -8,21 +8,19 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until},
-};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
+    activity::{Activity, Suspended},
     aftermath::{Aftermath, QUESTIONS, TELLINGS},
-    link::{Caller, Deadlines, screened},
+    link::{Caller, screened},
 };
 use crate::{
     catalog::{UriMap, rewrite},
@@ -314,7 +312,7 @@ impl Mux {
         // Where all streams share a pipe, this names the listen stream that a message is on.
         let origin = origin.or_else(|| subscription(params.as_ref()));
         match method.as_ref() {
-            notice::PROGRESS => self.progress(params),
+            notice::PROGRESS => self.progress(params, origin),
             notice::CANCELLED => self.withdrawn(params.as_ref()),
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 drop(self.signals.try_send(Signal::ListChanged));
@@ -340,7 +338,7 @@ impl Mux {
     }
 
     /// Progress goes to the call whose token it carries, under the token its client gave.
-    fn progress(&self, params: Option<Raw>) {
+    fn progress(&self, params: Option<Raw>, origin: Option<u64>) {
         let Some(params) = params else { return };
         let Some(span) = params.member("progressToken") else {
             return;
@@ -351,6 +349,9 @@ impl Mux {
             return;
         };
         entry.activity.touch();
+        if origin.is_none() {
+            entry.activity.spoken_beside();
+        }
         let Some(caller) = &entry.caller else { return };
         let Some(token) = &caller.progress_token else {
             return;
@@ -374,6 +375,9 @@ impl Mux {
             Recipient::Call { caller, .. } => caller.logs,
             Recipient::Session(session, _) => session.logs(),
         };
+        if let (Recipient::Call { activity, .. }, None) = (&recipient, origin) {
+            activity.spoken_beside();
+        }
         if !log || wanted.want(params.as_ref()) {
             let params = match (params, recipient.uris()) {
                 (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
@@ -634,51 +638,6 @@ impl Drop for Pending {
     }
 }
 
-/// Signs of life of one exchange.
-#[derive(Debug)]
-pub(crate) struct Activity {
-    start: Instant,
-    last_ms: AtomicU64,
-    /// Requests to the client that wait for its answer: people take their time.
-    suspended: AtomicU32,
-}
-
-impl Activity {
-    fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            last_ms: AtomicU64::new(0),
-            suspended: AtomicU32::new(0),
-        }
-    }
-
-    pub(crate) fn touch(&self) {
-        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_ms.store(elapsed, Ordering::Relaxed);
-    }
-
-    /// Completes when the exchange was silent, or lasted, for too long; says how long.
-    pub(crate) async fn expired(&self, limits: Deadlines) -> Duration {
-        loop {
-            let silent_since = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
-            let suspended = self.suspended.load(Ordering::Relaxed) > 0;
-            let elapsed = self.start.elapsed();
-            if elapsed >= limits.total {
-                return limits.total;
-            }
-            let idle_end = if suspended {
-                elapsed + limits.idle
-            } else {
-                silent_since + limits.idle
-            };
-            if elapsed >= idle_end {
-                return limits.idle;
-            }
-            sleep_until(self.start + idle_end.min(limits.total)).await;
-        }
-    }
-}
-
 /// The id of the listen stream that a notification names.
 fn subscription(params: Option<&Raw>) -> Option<u64> {
     let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
@@ -694,24 +653,6 @@ fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcE
         client.revision
     );
     RpcError::new(error::METHOD_NOT_FOUND, message)
-}
-
-/// Stops the idle deadline of an exchange until dropped: people take their time.
-#[derive(Debug)]
-pub(super) struct Suspended(Arc<Activity>);
-
-impl Suspended {
-    fn new(activity: &Arc<Activity>) -> Self {
-        activity.suspended.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Drop for Suspended {
-    fn drop(&mut self) {
-        self.0.touch();
-        self.0.suspended.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Whether two calls are of one session; without sessions nobody can tell.

@@ -1,0 +1,143 @@
+//! Signs of life of one exchange with a server: what its deadlines count from, and whether the
+//! server speaks of it on another stream than its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::link::Deadlines;
+
+/// Silence beside an exchange after which its answer has overtaken nothing.
+const BESIDE_QUIET: Duration = Duration::from_millis(25);
+/// How long an answer waits for that silence.
+const BESIDE_MAX: Duration = Duration::from_millis(250);
+
+/// Signs of life of one exchange.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    start: Instant,
+    last_ms: AtomicU64,
+    /// Milliseconds until something was last told of it on a stream of no call; 0 for never.
+    beside_ms: AtomicU64,
+    /// Requests to the client that wait for its answer: people take their time.
+    suspended: AtomicU32,
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            last_ms: AtomicU64::new(0),
+            beside_ms: AtomicU64::new(0),
+            suspended: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn touch(&self) {
+        self.last_ms.store(self.elapsed_ms(), Ordering::Relaxed);
+    }
+
+    /// Notes that the server told something of it on a stream of no call.
+    pub(super) fn spoken_beside(&self) {
+        self.beside_ms
+            .store(self.elapsed_ms().max(1), Ordering::Relaxed);
+    }
+
+    /// Where the server spoke beside it, waits until that has fallen silent: the answer may have
+    /// overtaken the last of it.
+    pub(super) async fn overtaken(&self) {
+        let answered = Instant::now();
+        while let Some(latest) = self.latest_beside() {
+            let end = (latest.max(answered) + BESIDE_QUIET).min(answered + BESIDE_MAX);
+            if Instant::now() >= end {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    }
+
+    fn latest_beside(&self) -> Option<Instant> {
+        let beside = self.beside_ms.load(Ordering::Relaxed);
+        (beside > 0).then(|| self.start + Duration::from_millis(beside))
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Completes when the exchange was silent, or lasted, for too long; says how long.
+    pub(crate) async fn expired(&self, limits: Deadlines) -> Duration {
+        loop {
+            let silent_since = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+            let suspended = self.suspended.load(Ordering::Relaxed) > 0;
+            let elapsed = self.start.elapsed();
+            if elapsed >= limits.total {
+                return limits.total;
+            }
+            let idle_end = if suspended {
+                elapsed + limits.idle
+            } else {
+                silent_since + limits.idle
+            };
+            if elapsed >= idle_end {
+                return limits.idle;
+            }
+            sleep_until(self.start + idle_end.min(limits.total)).await;
+        }
+    }
+}
+
+/// Stops the idle deadline of an exchange until dropped: people take their time.
+#[derive(Debug)]
+pub(super) struct Suspended(Arc<Activity>);
+
+impl Suspended {
+    pub(super) fn new(activity: &Arc<Activity>) -> Self {
+        activity.suspended.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.suspended.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn wait_of(activity: &Activity) -> Duration {
+        let start = Instant::now();
+        activity.overtaken().await;
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_waits_for_what_is_said_beside_it() {
+        let activity = Arc::new(Activity::new());
+        assert_eq!(wait_of(&activity).await, Duration::ZERO, "nothing was said");
+        activity.spoken_beside();
+        assert_eq!(wait_of(&activity).await, BESIDE_QUIET);
+        let speaker = Arc::clone(&activity);
+        tokio::spawn(async move {
+            loop {
+                speaker.spoken_beside();
+                tokio::time::sleep(BESIDE_QUIET / 2).await;
+            }
+        });
+        assert_eq!(
+            wait_of(&activity).await,
+            BESIDE_MAX,
+            "it never falls silent"
+        );
+    }
+}

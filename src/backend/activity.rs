@@ -128,7 +128,7 @@ mod tests {
         activity.spoken_beside();
         assert_eq!(wait_of(&activity).await, BESIDE_QUIET);
         let speaker = Arc::clone(&activity);
-        tokio::spawn(async move {
+        crate::task::Tasks::new().spawn("speaker", async move {
             loop {
                 speaker.spoken_beside();
                 tokio::time::sleep(BESIDE_QUIET / 2).await;

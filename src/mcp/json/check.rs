@@ -179,7 +179,7 @@ impl Nesting {
             return None;
         }
         self.depth += 1;
-        self.kinds = self.kinds << 1 | u64::from(inside == Inside::Object);
+        self.kinds = (self.kinds << 1) | u64::from(inside == Inside::Object);
         Some(())
     }
 

@@ -1,7 +1,8 @@
 //! Builds everything from a `Config`, starts it in order, and stops it in order.
 //!
-//! Start: bind, serve, connect. Stop: no new connections, running calls finish until the drain
-//! timeout, sessions end, servers are stopped, every task has ended.
+//! Start: bind, serve, connect. Stop: not ready any more and no new calls, running calls finish
+//! until the drain timeout, no new connections, sessions end, servers are stopped, every task has
+//! ended.
 
 mod books;
 
@@ -39,8 +40,8 @@ pub struct Core {
     pub status: Arc<Status>,
     keeper: Arc<Keeper>,
     tasks: Tasks,
-    /// Cancelled when the gateway begins to stop.
-    draining: CancellationToken,
+    /// Cancelled when no call is left to wait for.
+    closing: CancellationToken,
     drain_timeout: Duration,
 }
 
@@ -59,8 +60,8 @@ impl Core {
         let governance = Governance::new(config, keeper.books.clone())?;
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
         let proxy = Arc::new(Proxy::new(config, governance, backends, &tasks));
-        let draining = CancellationToken::new();
-        let status = Arc::new(Status::new(Arc::clone(&proxy), draining.clone()));
+        let draining = tasks.drain_token().clone();
+        let status = Arc::new(Status::new(Arc::clone(&proxy), draining));
         keeper.start(&tasks);
         proxy.start(updates);
         sweep(&proxy, &tasks);
@@ -69,7 +70,7 @@ impl Core {
             status,
             keeper,
             tasks,
-            draining,
+            closing: CancellationToken::new(),
             drain_timeout: config.drain_timeout,
         })
     }
@@ -82,8 +83,13 @@ impl Core {
     /// Stops everything; running calls may finish until the drain timeout. Whether they and every
     /// task did.
     pub async fn stop(self) -> bool {
-        self.draining.cancel();
+        self.tasks.drain();
         let drained = timeout(self.drain_timeout, self.idle()).await.is_ok();
+        if !drained {
+            let calls = self.proxy.in_flight();
+            tracing::warn!(calls, "calls are cut off: `drain_timeout` is over");
+        }
+        self.closing.cancel();
         self.proxy.sessions().close_all();
         let finished = timeout(STOP_PATIENCE, self.tasks.finish()).await.is_ok();
         if !finished {
@@ -166,7 +172,7 @@ pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Runnin
         &core.tasks,
     );
     core.tasks
-        .spawn("listener", bound.serve(edge, core.draining.clone()));
+        .spawn("listener", bound.serve(edge, core.closing.clone()));
     Ok(Running { addr, url, core })
 }
 

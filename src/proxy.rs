@@ -10,7 +10,13 @@ mod lists;
 mod told;
 mod upstream;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -37,6 +43,8 @@ pub struct Proxy {
     sessions: Sessions,
     first_list_wait: Duration,
     page_size: Option<usize>,
+    /// Requests that are being answered, but for listen streams.
+    running: AtomicU64,
     tasks: Tasks,
 }
 
@@ -50,6 +58,7 @@ impl Proxy {
             sessions: Sessions::new(config.limits.sessions_per_agent),
             first_list_wait: config.first_list_wait,
             page_size: config.list_page_size,
+            running: AtomicU64::new(0),
             tasks: tasks.clone(),
         }
     }
@@ -88,15 +97,14 @@ impl Proxy {
         &self.board
     }
 
-    /// Calls that have not been answered yet.
+    /// Requests that have not been answered yet; streams that only tell of changes do not count.
     pub fn in_flight(&self) -> u64 {
-        let running = |backend: &Arc<crate::backend::Backend>| {
-            backend
-                .stats
-                .in_flight
-                .load(std::sync::atomic::Ordering::Relaxed)
-        };
-        self.backends.all().map(running).sum()
+        self.running.load(Ordering::SeqCst)
+    }
+
+    /// Whether the gateway is stopping: it answers what it has taken, and takes nothing more.
+    pub fn is_draining(&self) -> bool {
+        self.tasks.drain_token().is_cancelled()
     }
 
     /// Whether a route for `scope` exists.
@@ -110,6 +118,11 @@ impl Proxy {
 
     /// Answers one request.
     pub async fn answer(&self, call: Call) -> Outcome {
+        // Whoever begins to drain looks at the count after it said so: one of both sees the other.
+        let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
+        if self.is_draining() && call.method != Method::Ping {
+            return Err(draining().to_raw());
+        }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
             Method::ToolsList => Box::pin(self.list(&call, Kind::Tools)).await,
@@ -217,6 +230,28 @@ impl Proxy {
         }
         self.note_client(session);
         session.swap_seen(self.digests(&session.agent, &session.scope, audience));
+    }
+}
+
+/// The refusal of a request that comes while the gateway stops.
+pub fn draining() -> RpcError {
+    let message = "the gateway is stopping and takes no new requests; try again in a moment";
+    RpcError::new(error::INTERNAL, message).with(json!({ "reason": "draining", "retryable": true }))
+}
+
+/// Counts a request until it is answered or given up.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     Edge, Visitor, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
-    is, json, media, not_allowed, rpc_error, text,
+    is, json, media, not_allowed, rpc_error, stopping, text,
 };
 use crate::{
     mcp::{
@@ -77,6 +77,7 @@ async fn post(
         return refusal;
     }
     match message {
+        Ok(Message::Request(request)) if edge.proxy.is_draining() => stopping(Some(&request.id)),
         Ok(Message::Request(request)) => post.request(request).await,
         Ok(Message::Notification(notification)) => post.notification(&notification),
         Ok(Message::Response(response)) => {
@@ -92,6 +93,7 @@ async fn post(
                 text(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
+        Err(Malformed::Batch) if edge.proxy.is_draining() => stopping(None),
         Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
         Err(malformed) => rpc_error(
             StatusCode::BAD_REQUEST,
@@ -211,9 +213,9 @@ impl Post<'_> {
         let revision = opening.revision;
         let agent = Arc::clone(&self.visitor.agent);
         let sessions = self.edge.proxy.sessions();
-        let session = match sessions.open(Kind::Streamable, agent, self.visitor.scope.clone()) {
-            Ok(session) => session,
-            Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+        let scope = self.visitor.scope.clone();
+        let Ok(session) = sessions.open(Kind::Streamable, agent, scope) else {
+            return stopping(Some(&request.id));
         };
         session.open(opening);
         self.edge.proxy.greet(&session);

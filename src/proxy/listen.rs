@@ -151,7 +151,7 @@ impl Proxy {
             tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => break,
-                () = self.tasks.stop_token().cancelled() => break,
+                () = self.tasks.drain_token().cancelled() => break,
                 // A server's stream has ended: the client listens again, and loses nothing unseen.
                 () = stop.cancelled() => break,
                 Some(event) = upstream.recv() => drop(call.events.try_send(event)),

@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, runs, until};
+use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, runs, send, until};
 
 #[tokio::test]
 async fn signals_end_it_with_its_children() {
@@ -20,6 +20,36 @@ async fn signals_end_it_with_its_children() {
         assert_eq!(ended.code, Some(0), "{signal:?}: {ended:?}");
         assert!(!pids.iter().any(|pid| runs(*pid)), "{signal:?}: {pids:?}");
     }
+}
+
+/// A call that takes longer than the drain is cut off; with a second signal nothing is waited for.
+#[tokio::test]
+async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
+    let check = async |drain_timeout: &str, signals: usize| {
+        let place = Place::new(&format!("drain_timeout = \"{drain_timeout}\"\n{SCRIPT}"));
+        let mut serving = place.serve().await;
+        let (url, hanging) = (serving.mcp(), place.file("hanging"));
+        let args = ["call", "mcp_script_hang", "--url", &url];
+        let call = place.command(&args).spawn().expect("it starts");
+        until(|| hanging.exists().then_some(())).await;
+        let pids = pids(&place).await;
+        for _ in 1..signals {
+            send(&serving.child, Signal::INT);
+            serving.says("stopping; running calls may finish").await;
+        }
+        let ended = serving.end(Signal::INT).await;
+        assert_eq!(ended.code, Some(3), "{signals}: {ended:?}");
+        let words = if signals == 1 {
+            "calls are cut off: `drain_timeout` is over calls=1"
+        } else {
+            "stopping at once"
+        };
+        assert!(ended.stderr.contains(words), "{signals}: {ended:?}");
+        gone(&pids).await;
+        drop(call);
+    };
+    check("50ms", 1).await;
+    check("1h", 2).await;
 }
 
 #[tokio::test]

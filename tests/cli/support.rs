@@ -173,6 +173,19 @@ impl Serving {
         format!("{}/mcp", self.url)
     }
 
+    /// Waits until a line with `words` is logged, which nothing follows before the test goes on.
+    pub(crate) async fn says(&mut self, words: &str) {
+        let stderr = self.child.stderr.take().expect("it is piped");
+        let mut stderr = BufReader::new(stderr);
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            let read = bounded(stderr.read_line(&mut line)).await;
+            assert_ne!(read.expect("it is text"), 0, "it ends before {words:?}");
+        }
+        self.child.stderr = Some(stderr.into_inner());
+    }
+
     /// Sends `signal` and waits for the end.
     pub(crate) async fn end(mut self, signal: Signal) -> Ran {
         send(&self.child, signal);

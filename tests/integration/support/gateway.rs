@@ -29,7 +29,7 @@ impl TestGateway {
     /// A gateway without servers.
     pub(crate) fn new() -> Self {
         Self {
-            top: "listen = \"127.0.0.1:0\"\ndrain_timeout = \"0s\"\n".to_owned(),
+            top: "listen = \"127.0.0.1:0\"\n".to_owned(),
             servers: String::new(),
             data: Arc::new(tempfile::tempdir().unwrap()),
             profiles: Vec::new(),
@@ -85,7 +85,12 @@ impl TestGateway {
         } else {
             format!("data_dir = '{}'\n", self.data.path().display())
         };
-        format!("{data}{}{}", self.top, self.servers)
+        let drain = if self.top.contains("drain_timeout") {
+            ""
+        } else {
+            "drain_timeout = \"0s\"\n"
+        };
+        format!("{data}{drain}{}{}", self.top, self.servers)
     }
 
     fn config(&self) -> Config {

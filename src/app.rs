@@ -46,7 +46,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// Opens the data directory, builds the parts and begins to connect to servers.
+    /// Opens the data directory, builds the parts and begins to connect to servers. Clients go on with
+    /// the sessions of the process before, and see what servers listed last until they list again.
     ///
     /// # Errors
     /// When the data directory cannot be used, or the config has terms that cannot.
@@ -54,12 +55,37 @@ impl Core {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Self, StartError> {
+        Self::build(config, surroundings, true).await
+    }
+
+    /// The same for somebody who asks what is the case now: nothing is remembered.
+    ///
+    /// # Errors
+    /// As those of [`Core::start`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start_afresh(
+        config: &Config,
+        surroundings: Surroundings,
+    ) -> Result<Self, StartError> {
+        Self::build(config, surroundings, false).await
+    }
+
+    async fn build(
+        config: &Config,
+        surroundings: Surroundings,
+        remembers: bool,
+    ) -> Result<Self, StartError> {
         let tasks = Tasks::new();
         tasks.tick();
-        let keeper = Arc::new(Keeper::open(config).await?);
+        let keeper = Arc::new(Keeper::open(config, remembers).await?);
         let governance = Governance::new(config, keeper.books.clone())?;
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
-        let proxy = Arc::new(Proxy::new(config, governance, backends, &tasks));
+        let store = keeper.store().filter(|_| remembers).cloned();
+        let proxy = Proxy::new(config, governance, backends, store, &tasks);
+        let proxy = Arc::new(proxy);
+        proxy.remember_lists().await;
         let draining = tasks.drain_token().clone();
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining));
         keeper.start(&tasks);
@@ -90,6 +116,7 @@ impl Core {
             tracing::warn!(calls, "calls are cut off: `drain_timeout` is over");
         }
         self.closing.cancel();
+        self.proxy.keep_all().await;
         self.proxy.sessions().close_all();
         let finished = timeout(STOP_PATIENCE, self.tasks.finish()).await.is_ok();
         if !finished {

@@ -7,6 +7,7 @@
 mod journal;
 mod listen;
 mod lists;
+mod memory;
 mod told;
 mod upstream;
 
@@ -32,8 +33,10 @@ use crate::{
     names::{Scope, ServerName},
     router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
+    store::Store,
     task::Tasks,
 };
+use memory::Memory;
 
 /// Everything a request needs on its way.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub struct Proxy {
     settings: ArcSwap<Settings>,
     /// Requests that are being answered, but for listen streams.
     running: AtomicU64,
+    /// What outlives the process, where anything does.
+    memory: Option<Memory>,
     tasks: Tasks,
 }
 
@@ -75,7 +80,13 @@ impl Settings {
 
 impl Proxy {
     /// Joins the parts; [`Proxy::start`] sets them going.
-    pub fn new(config: &Config, governance: Governance, backends: Backends, tasks: &Tasks) -> Self {
+    pub fn new(
+        config: &Config,
+        governance: Governance,
+        backends: Backends,
+        store: Option<Store>,
+        tasks: &Tasks,
+    ) -> Self {
         Self {
             governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
@@ -83,6 +94,7 @@ impl Proxy {
             sessions: Sessions::new(config.limits.sessions_per_agent),
             settings: ArcSwap::from_pointee(Settings::new(config)),
             running: AtomicU64::new(0),
+            memory: store.map(Memory::new),
             tasks: tasks.clone(),
         }
     }
@@ -90,6 +102,7 @@ impl Proxy {
     /// Begins to connect to servers and to tell clients what changes.
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
         self.follow_sessions();
+        self.keep();
         for backend in self.backends.all() {
             self.start_server(&backend);
         }
@@ -216,6 +229,7 @@ impl Proxy {
             Ok(routed) => routed,
             Err(unroutable) => return ending_of(unroutable),
         };
+        Self::tell_lost_in(&routed.call, &routed.server);
         let back = upstream::WayBack::of(&routed);
         let admitted = match self.governance.admit(routed, ticket).await {
             Ok(admitted) => admitted,

@@ -153,6 +153,9 @@ impl Backend {
         } else if instances.len() >= self.config.max_instances {
             make_room(&mut instances, self.config.max_instances)?;
         }
+        if let (Owner::Session(_), Some(session)) = (&key.owner, &client.session) {
+            session.note_own(&self.name);
+        }
         let instance = Instance::new(&self.maker.tasks);
         instance.set_failures(failures);
         let wanted = Wanted {

@@ -38,10 +38,10 @@ pub(super) async fn handle(
         return post(edge, visitor, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, &visitor, request.headers());
+        return get(edge, &visitor, request.headers()).await;
     }
     // The route takes one more verb.
-    delete(edge, &visitor, request.headers())
+    delete(edge, &visitor, request.headers()).await
 }
 
 async fn post(
@@ -79,9 +79,9 @@ async fn post(
     match message {
         Ok(Message::Request(request)) if edge.proxy.is_draining() => stopping(Some(&request.id)),
         Ok(Message::Request(request)) => post.request(request).await,
-        Ok(Message::Notification(notification)) => post.notification(&notification),
+        Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
-            let session = post.session();
+            let session = post.session().await;
             let taken = match (session, response.id) {
                 (Ok(Some(session)), Some(id)) => session.answer(&id, response.outcome),
                 (Err(refusal), _) => return refusal,
@@ -127,7 +127,7 @@ impl Post<'_> {
             Version::Unknown(asked) => return unsupported(Some(&request.id), &asked),
             Version::Absent | Version::Legacy(_) => {}
         }
-        match self.session() {
+        match self.session().await {
             Err(refusal) => refusal,
             Ok(Some(session)) => self.in_session(&session, request, &meta).await,
             Ok(None) => self.stateless(request, &meta).await,
@@ -259,8 +259,8 @@ impl Post<'_> {
         self.ask(request, client, wants).await
     }
 
-    fn notification(&self, notification: &Notification) -> Response<Body> {
-        match self.session() {
+    async fn notification(&self, notification: &Notification) -> Response<Body> {
+        match self.session().await {
             Ok(Some(session)) => {
                 self.edge.proxy.told(&session, notification);
                 accepted()
@@ -280,7 +280,7 @@ impl Post<'_> {
             let error = RpcError::new(error::INVALID_REQUEST, message);
             rpc_error(StatusCode::BAD_REQUEST, None, &error)
         };
-        let session = match self.session() {
+        let session = match self.session().await {
             Ok(Some(session)) => session,
             Ok(None) => return refuse("a batch needs a session of 2025-03-26"),
             Err(refusal) => return refusal,
@@ -344,8 +344,8 @@ impl Post<'_> {
     }
 
     /// The session that the headers name; `None` when they name none.
-    fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, &self.visitor, self.headers)
+    async fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
+        find_session(self.edge, &self.visitor, self.headers).await
     }
 }
 
@@ -391,7 +391,7 @@ fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended.
-fn find_session(
+async fn find_session(
     edge: &Edge,
     visitor: &Visitor,
     headers: &HeaderMap,
@@ -399,14 +399,19 @@ fn find_session(
     let Some(id) = headers.get(header::SESSION_ID) else {
         return Ok(None);
     };
-    let found = id
-        .to_str()
-        .ok()
-        .and_then(|id| edge.proxy.sessions().find(id, &visitor.agent));
-    let own =
-        |session: &Arc<Session>| session.kind == Kind::Streamable && session.scope == visitor.scope;
-    if let Some(session) = found.filter(own) {
-        return Ok(Some(session));
+    let found = match id.to_str() {
+        Ok(id) => {
+            let Visitor { agent, scope } = visitor;
+            edge.proxy.session(id, agent, scope).await
+        }
+        Err(_) => None,
+    };
+    if found.is_some() {
+        return Ok(found);
+    }
+    // The next process may know it.
+    if edge.proxy.is_draining() {
+        return Err(stopping(None));
     }
     let error = RpcError::new(
         error::INVALID_REQUEST,
@@ -448,7 +453,7 @@ fn traceparent(headers: &HeaderMap) -> Option<Box<str>> {
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
-fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
+async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if !media::accepts(headers, &[media::EVENTS]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
@@ -458,7 +463,7 @@ fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Bod
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    let session = match find_session(edge, visitor, headers) {
+    let session = match find_session(edge, visitor, headers).await {
         Ok(Some(session)) => session,
         Ok(None) => {
             let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
@@ -474,6 +479,8 @@ fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Bod
         .and_then(|id| id.to_str().ok());
     let resumed = last
         .and_then(body::parse_event_id)
+        // What came on it before a restart is lost: it goes on as a new one.
+        .filter(|(stream, _)| !session.was_standing(*stream))
         .map(|(stream, seq)| (session.stream(stream).unwrap_or_else(|| over(stream)), seq));
     let (stream, place) = if let Some((stream, seq)) = resumed {
         let place = stream.resume(seq);
@@ -506,11 +513,11 @@ fn over(id: u64) -> Arc<Stream> {
     Arc::new(stream)
 }
 
-fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
+async fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    match find_session(edge, visitor, headers) {
+    match find_session(edge, visitor, headers).await {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")

@@ -123,7 +123,7 @@ async fn a_drain_takes_nothing_new_and_finishes_what_runs() {
 
     // What belongs to a running call still passes in both directions.
     call.ask(
-        "q",
+        "77",
         "elicitation/create",
         r#"{"message":"which","requestedSchema":{}}"#,
     )

@@ -93,16 +93,16 @@ impl TestGateway {
         format!("{data}{drain}{}{}", self.top, self.servers)
     }
 
-    fn config(&self) -> Config {
+    fn config(&self, text: &str) -> Config {
         let source = Source {
             name: "test.toml".to_owned(),
             format: Format::Toml,
-            text: self.text(),
+            text: text.to_owned(),
             directory: ".".into(),
         };
         let mut config = match config::parse([source], &Environment::default()) {
             Ok(loaded) => loaded.config,
-            Err(mistakes) => panic!("{mistakes}\n{}", self.text()),
+            Err(mistakes) => panic!("{mistakes}\n{text}"),
         };
         config.profiles.extend(self.profiles.iter().cloned());
         config
@@ -110,7 +110,12 @@ impl TestGateway {
 
     /// Starts it; its servers may still be connecting.
     pub(crate) async fn launch(&self) -> Gateway {
-        let config = self.config();
+        self.launch_as(&self.text()).await
+    }
+
+    /// Starts it with another text of the config.
+    pub(crate) async fn launch_as(&self, text: &str) -> Gateway {
+        let config = self.config(text);
         let surroundings = Surroundings {
             guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
         };

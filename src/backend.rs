@@ -18,6 +18,7 @@ mod instance;
 mod link;
 mod mux;
 mod pipe;
+mod pool;
 mod report;
 mod shared;
 mod sse;
@@ -34,7 +35,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     catalog::HeaderParam,
@@ -46,7 +47,7 @@ use crate::{
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
-use choice::{Key, Owner, Served};
+use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use guard::Guard;
@@ -54,6 +55,7 @@ pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
+use pool::Pool;
 pub use report::{Report, State};
 use shared::Shared;
 use stats::Running;
@@ -216,6 +218,8 @@ pub struct Backend {
     catalog: Arc<Instance>,
     listed: Mutex<Listed>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    /// Where each call has a connection to itself.
+    pool: Option<Pool>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -248,6 +252,7 @@ impl Backend {
             odd_output: Arc::default(),
             shared,
         });
+        let pool = Pool::of(&config);
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
@@ -261,6 +266,7 @@ impl Backend {
             catalog,
             listed: Mutex::default(),
             instances: Mutex::default(),
+            pool,
             stats: Stats::default(),
         }
     }
@@ -329,28 +335,36 @@ impl Backend {
             self.deadlines(admitted)
         };
         let patience = self.patience(admitted);
+        let wish = || Wish {
+            client: &call.client,
+            method: &call.method,
+            until: Instant::now() + patience,
+        };
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.at_hand(&call.client) {
             served
         } else {
-            let connection = self.connection(&call.client);
+            let connection = self.connection(wish());
             let connection = Box::pin(in_time(call, patience, connection)).await;
             connection.map_err(Unanswered::before)?
         };
         if let Some(level) = news_of_level(&served.connection, &call.client) {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
+        served.note_call();
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
-            let again = self.reconnected(&served.connection, &call.client);
+            let again = self.reconnected(served, wish());
             let again = Box::pin(in_time(call, patience, again)).await;
             served = again.map_err(Unanswered::before)?;
+            served.note_call();
             outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
+        served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
@@ -410,7 +424,13 @@ impl Backend {
 
     fn roots_changed(&self, session: &Session) {
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
-        for (_, instance) in self.lock().iter().filter(|(key, _)| own(key)) {
+        let instances = self.lock();
+        let owned = instances.iter().filter(|(key, _)| own(key));
+        let mut owned: Vec<_> = owned.map(|(_, instance)| Arc::clone(instance)).collect();
+        drop(instances);
+        let pooled = self.pool.as_ref().map(|pool| pool.of_session(&session.id));
+        owned.extend(pooled.into_iter().flatten());
+        for instance in owned {
             if let Phase::Ready(connection) = instance.phase() {
                 connection.link.try_notify(notice::ROOTS_CHANGED, None);
             }

@@ -13,7 +13,6 @@ const LATER: [(&str, &[&str]); 5] = [
             "breaker",
             "grace",
             "health",
-            "pool_size",
             "replicas",
             "route",
             "validate",
@@ -23,10 +22,7 @@ const LATER: [(&str, &[&str]); 5] = [
 ];
 
 /// Words that later versions understand, by the last part of their path.
-const LATER_WORDS: [(&str, &[&str]); 2] = [
-    ("isolation", &["call", "pool"]),
-    ("transport", &["openapi"]),
-];
+const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
 const IN_PLACE_OF: [(&str, &str, &str); 19] = [

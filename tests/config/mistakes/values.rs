@@ -315,17 +315,17 @@ fn a_word_of_a_later_version() {
         r#"
         [servers.a]
         command = "a"
-        isolation = "pool"
+        transport = "openapi"
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `pool` is not a legal value of `servers.a.isolation`
+    error: `openapi` is not a legal value of `servers.a.transport`
      --> tollbridge.toml:3:13
       |
-    3 | isolation = "pool"
-      |             ^^^^^^ not supported by this version
+    3 | transport = "openapi"
+      |             ^^^^^^^^^ not supported by this version
       |
-      = help: the legal values are "agent", "auto", "session" and "shared"
+      = help: the legal values are "auto", "builtin", "http", "sse", "stdio" and "websocket"
 
     1 mistake
     "#);

@@ -164,11 +164,7 @@ impl Backend {
     }
 
     /// A connection other than `old`, which has ended.
-    pub(super) async fn reconnected(
-        &self,
-        old: Served,
-        wish: Wish<'_>,
-    ) -> Result<Served, Failure> {
+    pub(super) async fn reconnected(&self, old: Served, wish: Wish<'_>) -> Result<Served, Failure> {
         if old.lease.is_some() {
             // The next one may be in need of its place.
             drop(old);
@@ -219,6 +215,10 @@ impl Backend {
             return Ok(Arc::clone(&self.catalog));
         }
         let mut instances = self.lock();
+        if self.life.is_over() {
+            let reason = "the config has changed".to_owned();
+            return Err(Failure::Lost { reason });
+        }
         let mut failures = 0;
         if let Some(known) = instances.get(&key) {
             // One that failed just now is not replaced at once: a crash loop must cost nothing.

@@ -55,6 +55,8 @@ struct Books {
     lent: Vec<(Key, Arc<Instance>)>,
     /// Starts that failed: another with the key waits its time. At most as many as connections.
     failed: HashMap<Key, Arc<Instance>>,
+    /// Whether nothing is lent any more.
+    is_over: bool,
 }
 
 impl Pool {
@@ -101,6 +103,10 @@ impl Pool {
         start: impl FnOnce(u32) -> Arc<Instance>,
     ) -> Result<Lease, Failure> {
         let mut books = self.shelf.lock();
+        if books.is_over {
+            let reason = "the config has changed".to_owned();
+            return Err(Failure::Lost { reason });
+        }
         books.free.retain(|(_, instance)| is_usable(instance));
         let instance = if let Some(at) = books.free.iter().rposition(|(known, _)| *known == key) {
             books.free.remove(at).1
@@ -123,6 +129,16 @@ impl Pool {
             is_called: false,
             _turn: turn,
         })
+    }
+
+    /// Ends every connection, and lends none any more.
+    pub(super) fn end(&self) {
+        let mut books = self.shelf.lock();
+        books.is_over = true;
+        let free = std::mem::take(&mut books.free);
+        for (_, instance) in free.iter().chain(&books.lent) {
+            instance.stop.cancel();
+        }
     }
 
     /// Connections that are used, could be, or are being made.
@@ -217,7 +233,8 @@ impl Drop for Lease {
             return;
         };
         let entry = books.lent.swap_remove(at);
-        if self.shelf.lends_again && !self.is_called && is_usable(&self.instance) {
+        let lends_again = self.shelf.lends_again && !books.is_over;
+        if lends_again && !self.is_called && is_usable(&self.instance) {
             books.free.push(entry);
         } else {
             self.instance.stop.cancel();
@@ -338,6 +355,28 @@ mod tests {
             assert_eq!(is_ended, ends, "{lends_again} {called} {answered}");
             assert_eq!(pool.live(), usize::from(!ends));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_lent_after_the_end() {
+        let (tasks, pool) = (Tasks::new(), pool(3, true));
+        let (free, lent) = (
+            lease(&pool, "", &tasks).await,
+            lease(&pool, "", &tasks).await,
+        );
+        let instances = [Arc::clone(&free.instance), Arc::clone(&lent.instance)];
+        drop(free);
+        pool.end();
+        assert!(
+            instances
+                .iter()
+                .all(|instance| instance.stop.is_cancelled())
+        );
+        let turn = pool.turn(soon()).await.unwrap();
+        let more = pool.lend(turn, key(""), |_| Instance::new(&tasks));
+        assert!(matches!(more, Err(Failure::Lost { .. })), "{more:?}");
+        drop(lent);
+        assert_eq!(pool.live(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,13 +9,7 @@ const LATER: [(&str, &[&str]); 5] = [
     (
         "Server",
         &[
-            "balance",
-            "breaker",
-            "grace",
-            "health",
-            "replicas",
-            "route",
-            "validate",
+            "balance", "breaker", "grace", "health", "replicas", "route", "validate",
         ],
     ),
     ("ServerLimits", &["in_flight", "memory", "queue"]),

@@ -242,6 +242,27 @@ fn a_duration_that_is_absurd() {
 }
 
 #[test]
+fn a_pool_of_nothing() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        isolation = "pool"
+        pool_size = 0
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.pool_size` is out of range
+     --> tollbridge.toml:4:13
+      |
+    4 | pool_size = 0
+      |             ^ must be at least 1
+
+    1 mistake
+    "#);
+}
+
+#[test]
 fn a_size_without_a_unit() {
     let report = toml(
         r"

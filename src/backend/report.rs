@@ -26,6 +26,21 @@ pub enum State {
     NeedsReauth,
 }
 
+impl State {
+    /// The state as `/status` writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Connecting => "connecting",
+            Self::Degraded => "degraded",
+            Self::Disabled => "disabled",
+            Self::Disconnected => "disconnected",
+            Self::Failed => "failed",
+            Self::NeedsReauth => "needs_reauth",
+        }
+    }
+}
+
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {

@@ -4,10 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
-    Backend, Failure, handshake,
+    Backend, Failure,
+    choice::Wish,
+    handshake,
     instance::{Instance, Phase},
 };
 use crate::{
@@ -82,7 +84,7 @@ impl Backend {
             return;
         };
         loop {
-            if let Ok(served) = self.connection(&client).await {
+            if let Ok(served) = self.connection(self.beside(&client)).await {
                 let (instance, era) = (served.instance, served.connection.era());
                 // To servers of 2026-07-28 nobody subscribes in this way.
                 if era == Era::Legacy && !instance.is_subscribed(uri) {
@@ -125,7 +127,7 @@ impl Backend {
             return false;
         }
         // Nothing that the client asks next may overtake it where the connection stands.
-        if let Some(Ok(served)) = self.connection(&client).now_or_never() {
+        if let Some(Ok(served)) = self.connection(self.beside(&client)).now_or_never() {
             let link = &served.connection.link;
             link.try_notify(&notification.method, notification.params.as_ref());
             return true;
@@ -140,6 +142,15 @@ impl Backend {
         true
     }
 
+    /// What a client says outside of its calls goes where its subscriptions would.
+    fn beside<'c>(&self, client: &'c Client) -> Wish<'c> {
+        Wish {
+            client,
+            method: &Method::ResourcesSubscribe,
+            until: Instant::now() + self.config.timeout,
+        }
+    }
+
     async fn tell_later(
         &self,
         client: &Client,
@@ -147,7 +158,7 @@ impl Backend {
         params: Option<&Raw>,
     ) -> Result<(), Failure> {
         let after = self.config.timeout;
-        let served = timeout(after, self.connection(client)).await;
+        let served = timeout(after, self.connection(self.beside(client))).await;
         let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
         served.connection.link.notify(method, params).await
     }

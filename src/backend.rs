@@ -1,6 +1,7 @@
-//! The set of backends: the running side of every configured server.
+//! The running side of every configured server.
 //!
-//! [`Backends::forward`] takes an admitted call to its server; [`Backend::list`] and friends are
+//! [`Backends`], the set of them, changes with the config. [`Backends::forward`] takes an admitted
+//! call to its server; [`Backend::list`] and friends are
 //! the gateway's own control traffic. Which connection serves a caller is decided by `choice`; how
 //! it lives is `supervisor`'s business, how it talks `link`'s.
 
@@ -18,7 +19,10 @@ mod instance;
 mod link;
 mod mux;
 mod pipe;
+mod pool;
 mod report;
+mod retire;
+mod set;
 mod shared;
 mod sse;
 mod stats;
@@ -28,17 +32,15 @@ mod websocket;
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use indexmap::IndexMap;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     catalog::HeaderParam,
-    config::{Config, Server},
+    config::Server,
     governance::Admitted,
     lock::lock,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision, method::notice},
@@ -46,7 +48,7 @@ use crate::{
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
-use choice::{Key, Owner, Served};
+use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use guard::Guard;
@@ -54,7 +56,10 @@ pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
+use pool::Pool;
 pub use report::{Report, State};
+use retire::Life;
+pub use set::{Backends, Replaced, Way};
 use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
@@ -65,8 +70,6 @@ use supervisor::Maker;
 pub const PAGES_MAX: usize = 64;
 /// Items of one list that are read; a server with more is reported.
 pub const ITEMS_MAX: usize = 10_000;
-/// Updates of resources that may wait to be passed on.
-const UPDATES_MAX: usize = 1024;
 
 /// A resource of a server was updated.
 #[derive(Clone, Debug)]
@@ -79,94 +82,6 @@ pub struct Update {
     pub params: Raw,
     /// The connection on which it came.
     pub(crate) instance: u64,
-}
-
-/// All backends.
-#[derive(Debug)]
-pub struct Backends {
-    by_name: IndexMap<ServerName, Arc<Backend>>,
-}
-
-impl Backends {
-    /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `guard` is the
-    /// program that is run as `guard` to end children after a kill -9.
-    pub fn new(
-        config: &Config,
-        guard: Option<PathBuf>,
-        tasks: &Tasks,
-    ) -> (Self, mpsc::Receiver<Update>) {
-        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
-        let guard = Guard::new(guard, tasks);
-        let make = |(name, server): (&ServerName, &Server)| {
-            let backend = Backend::new(name, server, &guard, &updates, tasks);
-            (name.clone(), Arc::new(backend))
-        };
-        (
-            Self {
-                by_name: config.servers.iter().map(make).collect(),
-            },
-            receiver,
-        )
-    }
-
-    /// Begins to connect to every enabled server, in the background.
-    pub fn start(&self) {
-        for backend in self
-            .by_name
-            .values()
-            .filter(|backend| backend.config.enabled)
-        {
-            backend.start();
-        }
-    }
-
-    /// The backend named `server`.
-    pub fn get(&self, server: &ServerName) -> Option<&Arc<Backend>> {
-        self.by_name.get(server)
-    }
-
-    /// All backends, in the order of the config.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Backend>> {
-        self.by_name.values()
-    }
-
-    /// Takes an admitted call to its server. The answer is in the client's era.
-    ///
-    /// # Errors
-    /// When the server gave no answer.
-    pub async fn forward(&self, admitted: Admitted) -> Result<Answer, Unanswered> {
-        let backend = self
-            .get(&admitted.routed().server)
-            .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
-        backend.call(&admitted).await
-    }
-
-    /// Tells the servers whose connection belongs to `session` alone that its roots changed.
-    pub fn roots_changed(&self, session: &Session) {
-        for backend in self.by_name.values() {
-            backend.roots_changed(session);
-        }
-    }
-
-    /// A way to one server that outlives the caller's borrow, for a stream.
-    pub fn way_to(&self, server: &ServerName) -> Way {
-        Way(self.get(server).cloned())
-    }
-}
-
-/// The way to one server.
-#[derive(Debug)]
-pub struct Way(Option<Arc<Backend>>);
-
-impl Way {
-    /// Takes an admitted call to the server.
-    ///
-    /// # Errors
-    /// Why there is no answer.
-    pub async fn forward(self, admitted: Admitted) -> Result<Answer, Unanswered> {
-        let backend = self.0.ok_or_else(|| Unanswered::before(Failure::Unknown))?;
-        backend.call(&admitted).await
-    }
 }
 
 /// What a server answered.
@@ -210,12 +125,15 @@ impl Unanswered {
 pub struct Backend {
     /// Its name.
     pub name: ServerName,
-    /// What the operator wrote.
+    /// What it was started with.
     pub config: Arc<Server>,
+    life: Life,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed: Mutex<Listed>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    /// Where each call has a connection to itself.
+    pool: Option<Pool>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -248,6 +166,7 @@ impl Backend {
             odd_output: Arc::default(),
             shared,
         });
+        let pool = Pool::of(&config);
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
@@ -256,16 +175,22 @@ impl Backend {
         }
         Self {
             name: name.clone(),
+            life: Life::new(&config),
             config,
             maker,
             catalog,
             listed: Mutex::default(),
             instances: Mutex::default(),
+            pool,
             stats: Stats::default(),
         }
     }
 
-    fn start(&self) {
+    /// Begins to connect, in the background, unless the server is switched off.
+    pub fn start(&self) {
+        if !self.config.enabled {
+            return;
+        }
         let instance = Arc::clone(&self.catalog);
         self.maker.tasks.spawn(
             "catalog connection",
@@ -329,28 +254,36 @@ impl Backend {
             self.deadlines(admitted)
         };
         let patience = self.patience(admitted);
+        let wish = || Wish {
+            client: &call.client,
+            method: &call.method,
+            until: Instant::now() + patience,
+        };
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.at_hand(&call.client) {
             served
         } else {
-            let connection = self.connection(&call.client);
+            let connection = self.connection(wish());
             let connection = Box::pin(in_time(call, patience, connection)).await;
             connection.map_err(Unanswered::before)?
         };
         if let Some(level) = news_of_level(&served.connection, &call.client) {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
+        served.note_call();
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
-            let again = self.reconnected(&served.connection, &call.client);
+            let again = self.reconnected(served, wish());
             let again = Box::pin(in_time(call, patience, again)).await;
             served = again.map_err(Unanswered::before)?;
+            served.note_call();
             outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
+        served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
@@ -388,7 +321,9 @@ impl Backend {
             }
             Some(_) | None => Vec::new(),
         };
+        self.stats.note_sent(params.as_ref());
         let caller = Caller {
+            invocation: admitted.invocation(),
             client: Arc::clone(&call.client),
             events: call.events.clone(),
             logs: call.logs,
@@ -405,12 +340,22 @@ impl Backend {
             limits,
             cancel: call.cancel.clone(),
         };
-        connection.link.request(exchange).await
+        let outcome = connection.link.request(exchange).await;
+        if let Ok(outcome) = &outcome {
+            self.stats.note_received(outcome);
+        }
+        outcome
     }
 
     fn roots_changed(&self, session: &Session) {
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
-        for (_, instance) in self.lock().iter().filter(|(key, _)| own(key)) {
+        let instances = self.lock();
+        let owned = instances.iter().filter(|(key, _)| own(key));
+        let mut owned: Vec<_> = owned.map(|(_, instance)| Arc::clone(instance)).collect();
+        drop(instances);
+        let pooled = self.pool.as_ref().map(|pool| pool.of_session(&session.id));
+        owned.extend(pooled.into_iter().flatten());
+        for instance in owned {
             if let Phase::Ready(connection) = instance.phase() {
                 connection.link.try_notify(notice::ROOTS_CHANGED, None);
             }

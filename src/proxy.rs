@@ -7,26 +7,36 @@
 mod journal;
 mod listen;
 mod lists;
+mod memory;
 mod told;
 mod upstream;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
-    backend::{Backends, Update},
+    backend::{Backend, Backends, Replaced, Update},
     catalog::{Audience, Kind},
-    config::Config,
+    config::{Config, Limits},
     discovery::Board,
     governance::{Ending, Governance, Refusal, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
-    names::Scope,
+    names::{Scope, ServerName},
     router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
+    store::Store,
     task::Tasks,
 };
+use memory::Memory;
 
 /// Everything a request needs on its way.
 #[derive(Debug)]
@@ -35,21 +45,56 @@ pub struct Proxy {
     backends: Backends,
     board: Arc<Board>,
     sessions: Sessions,
+    settings: ArcSwap<Settings>,
+    /// Requests that are being answered, but for listen streams.
+    running: AtomicU64,
+    /// What outlives the process, where anything does.
+    memory: Option<Memory>,
+    tasks: Tasks,
+}
+
+/// What the config says of requests, whoever takes them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits on what clients send and hold.
+    pub limits: Limits,
+    /// Silence on an open stream after which a comment is sent.
+    pub keep_alive: Duration,
+    /// How long running calls may take to finish when their client, their server or we leave.
+    pub drain_timeout: Duration,
     first_list_wait: Duration,
     page_size: Option<usize>,
-    tasks: Tasks,
+}
+
+impl Settings {
+    fn new(config: &Config) -> Self {
+        Self {
+            limits: config.limits.clone(),
+            keep_alive: config.keep_alive,
+            drain_timeout: config.drain_timeout,
+            first_list_wait: config.first_list_wait,
+            page_size: config.list_page_size,
+        }
+    }
 }
 
 impl Proxy {
     /// Joins the parts; [`Proxy::start`] sets them going.
-    pub fn new(config: &Config, governance: Governance, backends: Backends, tasks: &Tasks) -> Self {
+    pub fn new(
+        config: &Config,
+        governance: Governance,
+        backends: Backends,
+        store: Option<Store>,
+        tasks: &Tasks,
+    ) -> Self {
         Self {
             governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
             backends,
             sessions: Sessions::new(config.limits.sessions_per_agent),
-            first_list_wait: config.first_list_wait,
-            page_size: config.list_page_size,
+            settings: ArcSwap::from_pointee(Settings::new(config)),
+            running: AtomicU64::new(0),
+            memory: store.map(Memory::new),
             tasks: tasks.clone(),
         }
     }
@@ -57,15 +102,45 @@ impl Proxy {
     /// Begins to connect to servers and to tell clients what changes.
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
         self.follow_sessions();
-        self.backends.start();
-        self.follow_servers();
-        crate::discovery::start(&self.backends, &self.board, &self.tasks);
+        self.keep();
+        for backend in self.backends.all() {
+            self.start_server(&backend);
+        }
         self.tasks
             .spawn("list changes to clients", Arc::clone(self).tell_changes());
         self.tasks
             .spawn("updates to clients", Arc::clone(self).tell_updates(updates));
         let end = Arc::clone(self).end_subscriptions();
         self.tasks.spawn("subscriptions of ended sessions", end);
+    }
+
+    fn start_server(&self, backend: &Arc<Backend>) {
+        backend.start();
+        self.follow_server(backend);
+        crate::discovery::start(backend, &self.board, &self.tasks);
+    }
+
+    /// Takes another config: servers it has alike stay as they are, others start or end, and every
+    /// client whose lists differ from now on is told. What became of the servers.
+    pub fn replace(&self, config: &Config) -> Changes {
+        let settings = Settings::new(config);
+        let drain_timeout = settings.drain_timeout;
+        self.settings.store(Arc::new(settings));
+        self.sessions
+            .set_per_agent_max(config.limits.sessions_per_agent);
+        let Replaced { fresh, old } = self.backends.replace(config);
+        let changes = Changes::of(&fresh, &old);
+        self.backends.retire(old, drain_timeout);
+        self.board.replace(config, &self.backends);
+        for backend in &fresh {
+            self.start_server(backend);
+        }
+        changes
+    }
+
+    /// What the config says of requests.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
     }
 
     /// The legacy sessions of HTTP clients.
@@ -88,28 +163,32 @@ impl Proxy {
         &self.board
     }
 
-    /// Calls that have not been answered yet.
+    /// Requests that have not been answered yet; streams that only tell of changes do not count.
     pub fn in_flight(&self) -> u64 {
-        let running = |backend: &Arc<crate::backend::Backend>| {
-            backend
-                .stats
-                .in_flight
-                .load(std::sync::atomic::Ordering::Relaxed)
-        };
-        self.backends.all().map(running).sum()
+        self.running.load(Ordering::SeqCst)
+    }
+
+    /// Whether the gateway is stopping: it answers what it has taken, and takes nothing more.
+    pub fn is_draining(&self) -> bool {
+        self.tasks.drain_token().is_cancelled()
     }
 
     /// Whether a route for `scope` exists.
     pub fn has(&self, scope: &Scope) -> bool {
         match scope {
             Scope::All => true,
-            Scope::Profile(profile) => self.board.profiles().has(profile),
+            Scope::Profile(profile) => self.board.has_profile(profile),
             Scope::Server(server) => self.backends.get(server).is_some(),
         }
     }
 
     /// Answers one request.
     pub async fn answer(&self, call: Call) -> Outcome {
+        // Whoever begins to drain looks at the count after it said so: one of both sees the other.
+        let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
+        if self.is_draining() && call.method != Method::Ping {
+            return Err(draining().to_raw());
+        }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
             Method::ToolsList => Box::pin(self.list(&call, Kind::Tools)).await,
@@ -150,6 +229,7 @@ impl Proxy {
             Ok(routed) => routed,
             Err(unroutable) => return ending_of(unroutable),
         };
+        Self::tell_lost_in(&routed.call, &routed.server);
         let back = upstream::WayBack::of(&routed);
         let admitted = match self.governance.admit(routed, ticket).await {
             Ok(admitted) => admitted,
@@ -169,7 +249,9 @@ impl Proxy {
         if self.board.is_settled() {
             return Err(refusal);
         }
-        let settled = self.board.settled(&call.scope, self.first_list_wait);
+        let settled = self
+            .board
+            .settled(&call.scope, self.settings.load().first_list_wait);
         Box::pin(settled).await;
         router::route(call, &self.board.catalog_for(audience)).map_err(|lost| lost.1)
     }
@@ -217,6 +299,56 @@ impl Proxy {
         }
         self.note_client(session);
         session.swap_seen(self.digests(&session.agent, &session.scope, audience));
+    }
+}
+
+/// The refusal of a request that comes while the gateway stops.
+pub fn draining() -> RpcError {
+    let message = "the gateway is stopping and takes no new requests; try again in a moment";
+    RpcError::new(error::INTERNAL, message).with(json!({ "reason": "draining", "retryable": true }))
+}
+
+/// Counts a request until it is answered or given up.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What a new config did to the servers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Changes {
+    /// Those that are new.
+    pub added: Vec<ServerName>,
+    /// Those that are started anew, since how they run has changed.
+    pub changed: Vec<ServerName>,
+    /// Those that are gone.
+    pub removed: Vec<ServerName>,
+}
+
+impl Changes {
+    fn of(fresh: &[Arc<Backend>], old: &[Arc<Backend>]) -> Self {
+        let names = |all: &[Arc<Backend>]| -> Vec<ServerName> {
+            all.iter().map(|backend| backend.name.clone()).collect()
+        };
+        let (fresh, old) = (names(fresh), names(old));
+        let (changed, added): (Vec<_>, _) = fresh.into_iter().partition(|name| old.contains(name));
+        let mut removed = old;
+        removed.retain(|name| !changed.contains(name));
+        Self {
+            added,
+            changed,
+            removed,
+        }
     }
 }
 

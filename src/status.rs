@@ -1,5 +1,7 @@
 //! `/status`: how the gateway and every server do, for people and for monitors.
 
+mod metrics;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use serde::Serialize;
@@ -13,6 +15,7 @@ use crate::{
     names::Scope,
     proxy::Proxy,
 };
+pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 
 /// Gathers the status.
 #[derive(Debug)]
@@ -77,9 +80,31 @@ pub struct ServerReport {
     pub report: Report,
     /// What it offers on its own route.
     pub offers: Counts,
+    /// Set while what it offers is what it listed before the gateway was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored: Option<StoredReport>,
     /// What is odd about its items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+}
+
+/// A listing of an earlier process, served until the server has been listed anew.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoredReport {
+    /// When the server was listed, RFC 3339.
+    pub listed: String,
+    /// How long ago that is.
+    pub age_seconds: u64,
+}
+
+impl StoredReport {
+    fn new(listed: jiff::Timestamp) -> Self {
+        let age = clock::now().duration_since(listed).as_secs();
+        Self {
+            listed: listed.to_string(),
+            age_seconds: u64::try_from(age).unwrap_or(0),
+        }
+    }
 }
 
 /// One profile.
@@ -179,11 +204,16 @@ impl Status {
                     templates: offers.templates,
                     prompts: offers.prompts,
                 },
+                stored: self
+                    .proxy
+                    .board()
+                    .stored(&backend.name)
+                    .map(StoredReport::new),
                 problems: problems.map(ToString::to_string).collect(),
             }
         });
-        let profiles = self.proxy.board().profiles().names();
-        let profiles = profiles.map(|name| ProfileReport {
+        let profiles = self.proxy.board().profiles();
+        let profiles = profiles.iter().map(|name| ProfileReport {
             name: name.to_string(),
             listed: counts(&catalog, &Scope::Profile(name.clone())),
         });
@@ -238,6 +268,11 @@ impl Status {
         reports
     }
 
+    /// The figures for Prometheus; `streams` are the event streams that clients read.
+    pub fn metrics(&self, insight: Insight, streams: u64) -> String {
+        metrics::render(self, insight, streams)
+    }
+
     /// The page for a browser.
     pub fn page(&self, insight: Insight) -> String {
         let overview = self.overview(insight);
@@ -290,8 +325,7 @@ pre{color:#aaa}a{color:#8ab4f8}}";
 
 fn row(server: &ServerReport) -> String {
     let report = &server.report;
-    let state = serde_json::to_value(report.state).unwrap_or_default();
-    let state = state.as_str().unwrap_or_default().to_owned();
+    let state = report.state.as_str();
     let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
     let mut row = format!(
         "<tr><td><b>{}</b><td class={state}>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
@@ -308,6 +342,12 @@ fn row(server: &ServerReport) -> String {
         escape(report.last_listed.as_deref().unwrap_or_default()),
     );
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
+    if let Some(stored) = &server.stored {
+        let age = stored.age_seconds;
+        notes.push(format!(
+            "stored: it offers what it listed {age} s ago, before this start"
+        ));
+    }
     notes.extend(server.problems.iter().cloned());
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(

@@ -53,6 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "governance",
             "catalog",
             "names",
+            "telemetry",
             "clock",
         ],
     ),
@@ -70,12 +71,16 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "mcp",
             "names",
+            "store",
+            "clock",
             "task",
         ],
     ),
     (
         "discovery",
-        &["backend", "catalog", "config", "names", "task", "lock"],
+        &[
+            "backend", "catalog", "config", "names", "store", "task", "clock", "lock",
+        ],
     ),
     (
         "backend",

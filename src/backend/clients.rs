@@ -4,10 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
-    Backend, Failure, handshake,
+    Backend, Failure,
+    choice::Wish,
+    handshake,
     instance::{Instance, Phase},
 };
 use crate::{
@@ -75,6 +77,27 @@ impl Backend {
         }
     }
 
+    /// Subscribes to `uri`, in the server's spelling, on the connection of `session`, as soon as there
+    /// is one.
+    pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
+        let Some(client) = Client::of(session) else {
+            return;
+        };
+        loop {
+            if let Ok(served) = self.connection(self.beside(&client)).await {
+                let (instance, era) = (served.instance, served.connection.era());
+                // To servers of 2026-07-28 nobody subscribes in this way.
+                if era == Era::Legacy && !instance.is_subscribed(uri) {
+                    instance.subscribed(uri.to_owned());
+                    self.subscription(&instance, Method::ResourcesSubscribe, uri)
+                        .await;
+                }
+                return;
+            }
+            tokio::time::sleep(self.config.retry.max).await;
+        }
+    }
+
     async fn subscription(&self, instance: &Instance, method: Method, uri: &str) {
         let Phase::Ready(connection) = instance.phase() else {
             return;
@@ -104,7 +127,7 @@ impl Backend {
             return false;
         }
         // Nothing that the client asks next may overtake it where the connection stands.
-        if let Some(Ok(served)) = self.connection(&client).now_or_never() {
+        if let Some(Ok(served)) = self.connection(self.beside(&client)).now_or_never() {
             let link = &served.connection.link;
             link.try_notify(&notification.method, notification.params.as_ref());
             return true;
@@ -119,6 +142,15 @@ impl Backend {
         true
     }
 
+    /// What a client says outside of its calls goes where its subscriptions would.
+    fn beside<'c>(&self, client: &'c Client) -> Wish<'c> {
+        Wish {
+            client,
+            method: &Method::ResourcesSubscribe,
+            until: Instant::now() + self.config.timeout,
+        }
+    }
+
     async fn tell_later(
         &self,
         client: &Client,
@@ -126,7 +158,7 @@ impl Backend {
         params: Option<&Raw>,
     ) -> Result<(), Failure> {
         let after = self.config.timeout;
-        let served = timeout(after, self.connection(client)).await;
+        let served = timeout(after, self.connection(self.beside(client))).await;
         let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
         served.connection.link.notify(method, params).await
     }

@@ -15,6 +15,8 @@ mod fidelity;
 mod order;
 mod params;
 mod parties;
+mod pools;
 mod profiles;
+mod restart;
 mod sessions;
 mod upstream;

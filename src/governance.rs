@@ -301,11 +301,10 @@ impl Governance {
         else {
             return Ok(());
         };
-        let ruling = rules.policy.decide(&item);
-        if ruling.allowed {
+        if rules.policy.allows(&item) {
             return Ok(());
         }
-        let because = ruling.because.to_string();
+        let because = rules.policy.decide(&item).because.to_string();
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 

@@ -537,23 +537,23 @@ impl Governance {
         charge: bool,
     ) -> Outcome {
         let hold = ticket.hold.take();
+        if !charge {
+            ticket.price = Micros::ZERO;
+        }
+        ticket.log(&ended);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
         if self.books.audit.chain().is_none() {
             settle_hold(hold, charge);
             return outcome;
         }
-        if !charge {
-            ticket.price = Micros::ZERO;
-        }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
-        ticket.log(&ended);
         let arguments = self.arguments_for_record(&ticket);
         let record = ticket.record(ended, arguments.as_deref());
         let kept = self.books.audit.record(&record);
         settle_hold(hold, charge);
-        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
-            self.tally.spent(&target.server, ticket.price);
-        }
         match kept.kept().await {
             Ok(()) => outcome,
             Err(error) => {

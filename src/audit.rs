@@ -203,6 +203,14 @@ impl Log {
         open.shared.placed(writer, placed)
     }
 
+    /// Whether everything that was written is on disk by now. With the durability `process` it often
+    /// is not yet when an answer leaves; with `disk` it always is for the lines of that call.
+    pub fn is_synced(&self) -> bool {
+        self.open
+            .as_ref()
+            .is_none_or(|open| open.shared.is_synced())
+    }
+
     /// Records dropped because too many waited already; 0 unless the disk was full for long.
     pub fn lost(&self) -> u64 {
         self.open

@@ -250,7 +250,8 @@ impl Scanner {
         rules.wanted.classes.is_empty() && rules.custom.is_empty()
     }
 
-    /// Looks through `message`. `schema` is that of the tool whose result it is.
+    /// Looks through `message`. `schema` is that of the tool whose result it is, or, among
+    /// arguments, that of the `content` with which a client answers its server.
     pub fn scan(
         &self,
         direction: Direction,
@@ -261,13 +262,12 @@ impl Scanner {
         let text = message.as_str();
         let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask);
         let mut changes = walk::walk(text, Names::default(), &mut sink, 0);
-        let structured = match direction {
-            Direction::Results => message.member("structuredContent"),
-            Direction::Arguments
-            | Direction::Notifications
-            | Direction::Prompts
-            | Direction::Resources => None,
+        let member = match direction {
+            Direction::Results => Some("structuredContent"),
+            Direction::Arguments => schema.and(Some("content")),
+            Direction::Notifications | Direction::Prompts | Direction::Resources => None,
         };
+        let structured = member.and_then(|member| message.member(member));
         // What only its surroundings give away may stand without them in the twin.
         let known = std::mem::take(&mut sink.by_context);
         let twin = structured.is_some() && !known.is_empty();
@@ -291,6 +291,7 @@ impl Scanner {
                 scanner: self,
                 rules,
                 known: &known,
+                member: member.unwrap_or_default(),
                 text,
             };
             let mended = structured
@@ -360,6 +361,8 @@ struct Redaction<'a> {
     scanner: &'a Scanner,
     rules: &'a Rules,
     known: &'a Known,
+    /// What must fit.
+    member: &'static str,
     text: &'a str,
 }
 
@@ -393,7 +396,7 @@ impl Redaction<'_> {
                 Mended::Impossible
             };
         }
-        let redacted = redacted(&leaves, &original, &alternate);
+        let redacted = self.redacted(&leaves, &original, &alternate);
         let compiled = &self.scanner.compiled;
         let mut probe = Sink::new(compiled, self.rules, compiled.mask);
         let mut harmless = |leaf: &Redacted, value: &Value| {
@@ -413,7 +416,21 @@ impl Redaction<'_> {
     /// The structured content after `changes`.
     fn structured(&self, changes: &Changes) -> Option<Value> {
         let patched = patched(self.text, changes);
-        patched.get("structuredContent")?.read().ok()
+        patched.get(self.member)?.read().ok()
+    }
+
+    /// The redacted values with what they were; `leaves` are in `original`.
+    fn redacted(&self, leaves: &[&Leaf], original: &Value, alternate: &Value) -> Vec<Redacted> {
+        let root = self.member.len() + 1;
+        let found = leaves.iter().map(|leaf| {
+            let pointer = leaf.pointer.get(root..).unwrap_or_default().to_owned();
+            Redacted {
+                original: original.pointer(&pointer).cloned().unwrap_or_default(),
+                alternate: alternate.pointer(&pointer).cloned().unwrap_or_default(),
+                pointer,
+            }
+        });
+        found.collect()
     }
 
     /// What the mask that is not configured makes of the message.
@@ -488,24 +505,6 @@ fn plain(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// The redacted values with what they were; `leaves` are in `original`.
-fn redacted(leaves: &[&Leaf], original: &Value, alternate: &Value) -> Vec<Redacted> {
-    const ROOT: &str = "/structuredContent";
-    let found = leaves.iter().map(|leaf| {
-        let pointer = leaf
-            .pointer
-            .strip_prefix(ROOT)
-            .unwrap_or_default()
-            .to_owned();
-        Redacted {
-            original: original.pointer(&pointer).cloned().unwrap_or_default(),
-            alternate: alternate.pointer(&pointer).cloned().unwrap_or_default(),
-            pointer,
-        }
-    });
-    found.collect()
 }
 
 fn patched(text: &str, changes: &Changes) -> Raw {

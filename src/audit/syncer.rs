@@ -126,6 +126,12 @@ impl Shared {
         broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
     }
 
+    /// Whether the disk has every line that was written.
+    pub(super) fn is_synced(&self) -> bool {
+        let state = self.state();
+        self.synced.borrow().seq >= state.writer.seq()
+    }
+
     pub(super) fn start(self: Arc<Self>) -> io::Result<thread::JoinHandle<()>> {
         let thread = thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || self.run())

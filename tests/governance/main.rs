@@ -29,6 +29,7 @@ mod harness;
 mod identity;
 mod keys;
 mod no_way_around;
+mod questions;
 mod records;
 mod refusals;
 mod revoked;

@@ -203,3 +203,51 @@ fn is_address(value: &[u8]) -> bool {
     let at = value.iter().position(|b| *b == b'@');
     at.is_some_and(|at| value[at..].contains(&b'.'))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        config::{Scan, ScanAction},
+        scan::{Direction, Scanner},
+    };
+
+    #[test]
+    fn passwords_are_found_in_sentences_and_other_words_are_left_alone() {
+        let scan = Scan {
+            results: std::iter::once(("credential".to_owned(), ScanAction::Report)).collect(),
+            ..Scan::default()
+        };
+        let scanner = Scanner::new(&scan).unwrap();
+        let check = |text: &str, expect: Option<&str>| {
+            let found = scanner.spans(Direction::Results, "", text);
+            let found: Vec<&str> = found.iter().map(|(_, span)| &text[span.clone()]).collect();
+            assert_eq!(found, Vec::from_iter(expect), "{text}");
+        };
+        for (text, value) in [
+            ("The password for the lab stays gR8!panda", "gR8!panda"),
+            ("Use Turtle!8417 as the password.", "Turtle!8417"),
+            ("Kestrel4821 is the password for the wiki", "Kestrel4821"),
+            ("nimm Kx7pQ2mZ9 als Passwort", "Kx7pQ2mZ9"),
+            ("Le mot de passe du labo, c'est Tr0ub4dor&3", "Tr0ub4dor&3"),
+            (
+                "la contrase\u{f1}a del wiki sigue en Gat0!rojo",
+                "Gat0!rojo",
+            ),
+            ("has\u{142}o do sieci zostaje kW!at77x", "kW!at77x"),
+        ] {
+            check(text, Some(value));
+        }
+        for text in [
+            "The password policy of release v2.13.1 holds.",
+            "Reset the password of ann.lee4@example.org today!",
+            "The password page is https://example.org/Reset12345",
+            "Passwords are hashed with Argon2id or PBKDF2-SHA256.",
+            "No password for ticket ORD-54108 yet.",
+            "The password is wrong. See Kestrel4821 for more.",
+            "Forgot your password? Call extension 54108.",
+            "password = getPassword(user)",
+        ] {
+            check(text, None);
+        }
+    }
+}

@@ -30,7 +30,7 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread,
 };
 
@@ -52,7 +52,7 @@ pub use syncer::{Kept, SYNC_DELAY};
 pub use verify::{ChainReport, Fault, FaultAt, Report, verify};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
 
-use crate::config;
+use crate::{config, lock::lock};
 use files::Owned;
 use sink::{Directory, Place};
 use syncer::Shared;
@@ -273,10 +273,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

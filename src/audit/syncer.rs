@@ -17,7 +17,7 @@ use super::{
     AuditError,
     writer::{Placed, Writer},
 };
-use crate::config::Durability;
+use crate::{config::Durability, lock::lock};
 
 /// How long a line may wait for its sync to begin with the durability `process`: half of the
 /// promised 100 ms, the other half is for the disk.
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

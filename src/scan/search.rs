@@ -298,7 +298,8 @@ impl Pass<'_, '_> {
             self.accented(word);
             return;
         }
-        if !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
+        let ends = matches!(next, 0 | b'.' | b',' | b';' | b'!' | b'\n');
+        if !ends && !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
             return;
         }
         let spaced = next == b' ';
@@ -360,12 +361,8 @@ impl Pass<'_, '_> {
                 let before = word.start.saturating_sub("identified ".len())..word.start;
                 let identified =
                     by && self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
-                (named && (!by || identified))
-                    .then(|| {
-                        credential::sentence::following(self.text, word)
-                            .or_else(|| credential::sentence::around(self.text, word))
-                    })
-                    .flatten()
+                let named = named && (!by || identified);
+                named.then(|| self.password(word, ends)).flatten()
             }
             _ => None,
         };
@@ -382,10 +379,18 @@ impl Pass<'_, '_> {
             .find(|(start, end)| bytes.eq_ignore_ascii_case(start) && rest.starts_with(end));
         if let Some((_, end)) = named {
             let whole = word.start..word.end + end.len() - 1;
-            let found = credential::sentence::following(self.text, &whole)
-                .or_else(|| credential::sentence::around(self.text, &whole));
+            let found = self.password(&whole, false);
             self.secret(found);
         }
+    }
+
+    /// The password that the word `password` in a sentence, which it `ends`, speaks of.
+    fn password(&self, word: &Range<usize>, ends: bool) -> Option<Found> {
+        if ends {
+            return credential::sentence::before(self.text, word);
+        }
+        credential::sentence::following(self.text, word)
+            .or_else(|| credential::sentence::around(self.text, word))
     }
 
     fn secret(&mut self, found: Option<Found>) {

@@ -96,14 +96,16 @@ fn after(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     None
 }
 
-/// `x is the password`, `x ist das Passwort`, `use x as password`.
-fn before(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+/// What stands before it: `x is the password`, `x ist das Passwort`, `use x as password`.
+pub(in super::super) fn before(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     const LINKS: [&str; 18] = [
         "is", "was", "as", "ist", "war", "als", "est", "comme", "es", "como", "come", "jest",
         "jako", "to", "for", "\u{e8}", "\u{e9}", "f\u{fc}r",
     ];
     const BETWEEN_MAX: usize = 4;
     let start = floor(text.text, word.start.saturating_sub(REACH_BYTES_MAX));
+    let newline = memchr::memrchr(b'\n', &text.bytes()[start..word.start]);
+    let start = newline.map_or(start, |newline| start + newline + 1);
     let part = &text.text[start..word.start];
     let mut linked = false;
     let spans: Vec<_> = words(part).collect();
@@ -233,6 +235,7 @@ mod tests {
                 "la contrase\u{f1}a del wiki sigue en Gat0!rojo",
                 "Gat0!rojo",
             ),
+            ("It is ready.\nTurtle!8417 is the password", "Turtle!8417"),
             ("has\u{142}o do sieci zostaje kW!at77x", "kW!at77x"),
         ] {
             check(text, Some(value));

@@ -9,7 +9,8 @@ use indexmap::IndexMap;
 
 use super::super::super::books::Failure;
 use crate::config::{
-    ArgumentRule, Environment, Format, Mask, Rule, Scan, ScanAction, Source, Terms, parse,
+    ArgumentRule, Environment, Format, Mask, Notice, Rule, Scan, ScanAction, Severity, Source,
+    Terms, parse,
 };
 
 /// A scan on a command line.
@@ -69,7 +70,13 @@ fn terms_of(name: &str, lines: &str) -> Result<Terms, Failure> {
         directory: PathBuf::from("/"),
     };
     let loaded = parse([source], &Environment::default());
-    let mut loaded = loaded.map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
+    let mut loaded = loaded.map_err(|mistakes| {
+        // Warnings are about the rest of a config, which there is none of.
+        let is_mistake = |notice: &&Notice| notice.severity == Severity::Mistake;
+        let mistakes = mistakes.notices.iter().filter(is_mistake);
+        let told: Vec<String> = mistakes.map(ToString::to_string).collect();
+        Failure::usage(told.join("\n"))
+    })?;
     let agent = loaded.config.agents.shift_remove("agent");
     Ok(agent.map(|agent| agent.terms).unwrap_or_default())
 }
@@ -198,7 +205,7 @@ mod tests {
             r#"{ results = { api_kye = "redact" } }"#,
             Err("did you mean `api_key`?"),
         );
-        check("{ result = {} }", Err("`result`"));
+        check("{ result = {} }", Err("did you mean `results`?"));
         check("{}\nadmin = true", Err("no table of TOML"));
     }
 }

@@ -4,6 +4,7 @@
 //! in `proxy`.
 
 mod body;
+mod correlation;
 mod cors;
 mod exchange;
 mod listener;

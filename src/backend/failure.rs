@@ -110,11 +110,13 @@ pub enum Failure {
         /// What the system said.
         error: String,
     },
-    /// All connections that `max_instances` allows are in use.
-    #[error("all {limit} connections to it are in use (max_instances)")]
+    /// All connections that `max_instances` or `pool_size` allows are in use.
+    #[error("all {limit} connections to it are in use ({key})")]
     InstancesBusy {
         /// The limit.
         limit: usize,
+        /// The key that sets it.
+        key: &'static str,
     },
     /// The start took too long.
     #[error("it did not start within {after:?}{}", display_odd(odd))]

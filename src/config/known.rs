@@ -9,24 +9,14 @@ const LATER: [(&str, &[&str]); 5] = [
     (
         "Server",
         &[
-            "balance",
-            "breaker",
-            "grace",
-            "health",
-            "pool_size",
-            "replicas",
-            "route",
-            "validate",
+            "balance", "breaker", "grace", "health", "replicas", "route", "validate",
         ],
     ),
     ("ServerLimits", &["in_flight", "memory", "queue"]),
 ];
 
 /// Words that later versions understand, by the last part of their path.
-const LATER_WORDS: [(&str, &[&str]); 2] = [
-    ("isolation", &["call", "pool"]),
-    ("transport", &["openapi"]),
-];
+const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
 const IN_PLACE_OF: [(&str, &str, &str); 19] = [

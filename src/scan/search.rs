@@ -308,8 +308,7 @@ impl Pass<'_, '_> {
             | b"jetzt" | b"nu" | b"ahora" | b"agora" | b"ora" | b"maintenant" | b"teraz"
             | b"brzmi" | b"auf" | b"naar" | b"op" | b"na" | b"por" | b"em" | b"works"
             | b"stays" | b"remains" | b"bleibt" | b"blijft" | b"reste" | b"resta" | b"sigue"
-            | b"war" | b"were" | b"with" | b"using" | b"mit" | b"avec" | b"con" | b"com"
-            | b"met"
+            | b"war" | b"were"
                 if spaced =>
             {
                 credential::sentence::told(self.text, word)

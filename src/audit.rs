@@ -30,7 +30,7 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread,
 };
 
@@ -52,7 +52,7 @@ pub use syncer::{Kept, SYNC_DELAY};
 pub use verify::{ChainReport, Fault, FaultAt, Report, verify};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
 
-use crate::config;
+use crate::{config, lock::lock};
 use files::Owned;
 use sink::{Directory, Place};
 use syncer::Shared;
@@ -203,6 +203,14 @@ impl Log {
         open.shared.placed(writer, placed)
     }
 
+    /// Whether everything that was written is on disk by now. With the durability `process` it often
+    /// is not yet when an answer leaves; with `disk` it always is for the lines of that call.
+    pub fn is_synced(&self) -> bool {
+        self.open
+            .as_ref()
+            .is_none_or(|open| open.shared.is_synced())
+    }
+
     /// Records dropped because too many waited already; 0 unless the disk was full for long.
     pub fn lost(&self) -> u64 {
         self.open
@@ -265,10 +273,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ pub mod key;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use self::key::Uses;
 use crate::{
     clock,
     config::{self, Authentication, Terms},
+    lock::lock,
     names::{AgentId, ProfileName},
     store::{KeyHash, KeyId, StoredAgent, StoredKey},
 };
@@ -43,11 +44,11 @@ pub struct Agent {
     pub enabled: bool,
     /// Whether it sees everything in `/status`.
     pub admin: bool,
-    /// Profiles it may use; `None`: all.
+    /// Profiles it may use, and nothing beside them; `None`: every route.
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.
     pub terms: Terms,
-    /// How many of its keys have been revoked; who came before the last time comes in anew.
+    /// How many of its keys have been revoked or have expired; who came before the last time comes in anew.
     pub revocations: u64,
 }
 
@@ -140,6 +141,8 @@ pub struct Directory {
     authentication: Authentication,
     written: Vec<config::Agent>,
     roster: ArcSwap<Roster>,
+    /// Held by whoever makes a new roster of the old one.
+    writing: Mutex<()>,
     uses: Uses,
     changes: watch::Sender<()>,
 }
@@ -158,6 +161,15 @@ struct Credential {
     expires: Option<Timestamp>,
 }
 
+/// A key and whose it is.
+#[derive(Debug)]
+struct Known {
+    hash: KeyHash,
+    agent: AgentId,
+    key: Option<KeyId>,
+    expires: Option<Timestamp>,
+}
+
 impl Directory {
     /// The agents of the config; [`Directory::load`] adds those of the store.
     pub fn new(
@@ -168,6 +180,7 @@ impl Directory {
             authentication,
             written: agents.collect(),
             roster: ArcSwap::default(),
+            writing: Mutex::default(),
             uses: Uses::default(),
             changes: watch::Sender::new(()),
         };
@@ -178,29 +191,66 @@ impl Directory {
     /// Replaces what is known of the store. Where an agent is in both, the config has it. Nobody is
     /// told when nothing has changed.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
+        let _writing = lock(&self.writing);
         let written = self.written.iter().map(Agent::written);
         let all = [Agent::anonymous()]
             .into_iter()
             .chain(agents)
             .chain(written);
-        let mut agents: HashMap<AgentId, Agent> = HashMap::new();
-        for agent in all {
-            agents.insert(agent.id, agent);
-        }
         let of_config = self.written.iter().flat_map(|agent| {
-            let id = Agent::written(agent).id;
-            let hash = |key: &config::Secret| KeyHash::of(key.expose());
-            agent
-                .keys
-                .iter()
-                .map(move |key| (hash(key), id, None, None))
+            let agent_id = Agent::written(agent).id;
+            agent.keys.iter().map(move |key| Known {
+                hash: KeyHash::of(key.expose()),
+                agent: agent_id,
+                key: None,
+                expires: None,
+            })
         });
-        let of_store = keys
-            .into_iter()
-            .map(|key| (key.hash, key.agent, Some(key.id), key.expires));
-        let keys: Vec<_> = of_config.chain(of_store).collect();
+        let of_store = keys.into_iter().map(|key| Known {
+            hash: key.hash,
+            agent: key.agent,
+            key: Some(key.id),
+            expires: key.expires,
+        });
+        let now = clock::now();
+        let keys = of_config.chain(of_store);
+        let keys = keys.filter(|key| !has_passed(key.expires, now)).collect();
+        self.publish(all.map(|agent| (agent.id, agent)).collect(), keys);
+    }
+
+    /// Forgets keys whose time has passed: whoever came in with one is shown out, as if it had been
+    /// revoked.
+    pub fn expire(&self) {
+        let _writing = lock(&self.writing);
+        let now = clock::now();
+        let roster = self.roster.load();
+        let mut credentials = roster.credentials.values();
+        if !credentials.any(|credential| has_passed(credential.expires, now)) {
+            return;
+        }
+        let agents = roster.agents.iter();
+        let agents = agents.map(|(id, agent)| (*id, Agent::clone(agent)));
+        let keys = roster.credentials.iter().map(|(hash, credential)| Known {
+            hash: *hash,
+            agent: credential.agent.id,
+            key: credential.key.clone(),
+            expires: credential.expires,
+        });
+        let keys = keys.filter(|key| !has_passed(key.expires, now)).collect();
+        self.publish(agents.collect(), keys);
+    }
+
+    /// When the next key passes its time; `None`: never.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        let roster = self.roster.load();
+        let times = roster.credentials.values();
+        times.filter_map(|credential| credential.expires).min()
+    }
+
+    /// Makes these the agents and keys from now on. An agent that lost a key is another than before.
+    fn publish(&self, agents: HashMap<AgentId, Agent>, keys: Vec<Known>) {
         let old = self.roster.load();
-        let kept: HashSet<KeyHash> = keys.iter().map(|(hash, ..)| *hash).collect();
+        let kept: HashSet<KeyHash> = keys.iter().map(|key| key.hash).collect();
         let lost: HashSet<AgentId> = old
             .credentials
             .iter()
@@ -219,14 +269,14 @@ impl Directory {
             };
             roster.agents.insert(id, agent);
         }
-        for (hash, agent, key, expires) in keys {
-            if let Some(agent) = roster.agents.get(&agent) {
+        for known in keys {
+            if let Some(agent) = roster.agents.get(&known.agent) {
                 let credential = Credential {
                     agent: Arc::clone(agent),
-                    key,
-                    expires,
+                    key: known.key,
+                    expires: known.expires,
                 };
-                roster.credentials.insert(hash, credential);
+                roster.credentials.insert(known.hash, credential);
             }
         }
         if roster == **old {
@@ -237,7 +287,7 @@ impl Directory {
     }
 
     /// Whether who came in as `agent` may stay: the agent is known and enabled, and none of its keys
-    /// has been revoked since.
+    /// has been revoked or has expired since.
     pub fn still_knows(&self, agent: &Agent) -> bool {
         let known = self.current(agent.id);
         known.is_some_and(|known| known.enabled && known.revocations == agent.revocations)
@@ -263,7 +313,7 @@ impl Directory {
         let roster = self.roster.load();
         let credential = roster.credentials.get(&KeyHash::of(key))?;
         let now = clock::now();
-        if credential.expires.is_some_and(|expires| expires <= now) {
+        if has_passed(credential.expires, now) {
             return None;
         }
         if let Some(key) = &credential.key {
@@ -319,6 +369,10 @@ impl Directory {
     pub fn uses(&self) -> &Uses {
         &self.uses
     }
+}
+
+fn has_passed(expires: Option<Timestamp>, now: Timestamp) -> bool {
+    expires.is_some_and(|expires| expires <= now)
 }
 
 /// The one key that the headers carry.
@@ -423,9 +477,16 @@ mod tests {
         assert_eq!(first.name, "stored");
         directory.load(vec![agent.clone()], vec![key(Some("2999-01-01T00:00:00Z"))]);
         assert!(Arc::ptr_eq(&first, &directory.identify(&headers).unwrap()));
+        let later = "2999-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(directory.next_expiry(), Some(later));
+        directory.expire();
+        assert!(directory.still_knows(&first), "its time has not come");
         directory.load(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
         assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
-        assert!(directory.still_knows(&first));
+        assert!(!directory.still_knows(&first));
+        assert_eq!(directory.next_expiry(), None);
+        directory.load(vec![agent.clone()], vec![key(None)]);
+        let first = directory.identify(&headers).unwrap();
         directory.load(vec![agent.clone()], Vec::new());
         assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
         assert!(!directory.still_knows(&first));

@@ -237,9 +237,10 @@ pub struct Server {
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
     pub budget: Vec<Budget>,
-    /// How often it may be called.
+    /// How often each agent may call it.
     pub rate: Option<Rate>,
-    /// What is looked for in data to and from it.
+    /// What is looked for in data to and from it, beside what the terms of the agent say; of two
+    /// actions for one value the stricter wins.
     pub scan: Option<Scan>,
 }
 

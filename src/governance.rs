@@ -27,7 +27,7 @@ use crate::{
     catalog::Tool,
     clock,
     config::{self, Budget, Config, Rate, Rule, Terms},
-    mcp::{Method, Outcome, RpcError},
+    mcp::{Method, Outcome, Raw, RpcError},
     money::Micros,
     names::{AgentId, InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
@@ -276,7 +276,8 @@ impl Governance {
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
-        ticket.screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
+        let screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
+        ticket.screens = screens.map(|screens| screens.of_call(self.style.codes));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
             self.reserve(&routed, toll, &rules, ticket).await?;
@@ -500,19 +501,23 @@ impl Governance {
         ticket: &mut Ticket,
     ) -> (Outcome, Ended<'static>) {
         let mut outcome = outcome;
-        if let Some(screens) = ticket.screens.clone() {
-            let (Ok(body) | Err(body)) = &outcome;
-            let direction = screen::of_answer(&ticket.method);
-            let schema = || ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
-            let seen = screens.look(direction, body, schema).await;
-            self.put_down(&seen, ticket);
-            if !seen.blocked.is_empty() {
-                let mut refused = self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
-                refused.1.server_revision = revision;
-                return refused;
-            }
-            if let Some(masked) = seen.redacted {
-                outcome = screen::with_body(&outcome, masked);
+        let screens = ticket.screens.clone();
+        if let Some(screens) = &screens {
+            let tool = ticket.tool.clone();
+            let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
+            for direction in screen::of_answer(&ticket.method, &outcome) {
+                let (Ok(body) | Err(body)) = &outcome;
+                let seen = screens.look(*direction, body, schema).await;
+                self.put_down(&seen, ticket);
+                if !seen.blocked.is_empty() {
+                    let mut refused =
+                        self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
+                    refused.1.server_revision = revision;
+                    return refused;
+                }
+                if let Some(masked) = seen.redacted {
+                    outcome = screen::with_body(&outcome, masked);
+                }
             }
         }
         (outcome, Ended::answered(revision))
@@ -537,6 +542,9 @@ impl Governance {
         charge: bool,
     ) -> Outcome {
         let hold = ticket.hold.take();
+        if let Some(screens) = ticket.screens.clone() {
+            self.put_down(&screens.taken_down(), &mut ticket);
+        }
         if !charge {
             ticket.price = Micros::ZERO;
         }
@@ -609,6 +617,24 @@ impl Governance {
             }
             Ok(rules) => Sight::Some(Visible(rules)),
             Err(_) => Sight::Nothing,
+        }
+    }
+
+    /// The params of what the client of `agent` tells `server` outside of any call, as the server may
+    /// see them; `None` when they must not pass.
+    pub fn told(
+        &self,
+        agent: &Agent,
+        scope: &Scope,
+        server: &ServerName,
+        params: Raw,
+    ) -> Option<Raw> {
+        let agent = self.books.directory.current(agent.id)?;
+        let rules = self.rules_of(&agent, profile_of(scope)).ok()?;
+        let of_server = self.servers.get(server).and_then(|toll| toll.scan.as_ref());
+        match rules.screens(of_server) {
+            Some(screens) => screens.told(params),
+            None => Some(params),
         }
     }
 
@@ -720,9 +746,13 @@ fn profile_of(scope: &Scope) -> Option<&ProfileName> {
     }
 }
 
+/// An agent with profiles of its own may use their routes and no other: what they do not show must
+/// not be had beside them.
 fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
-    let limited = agent.profiles.as_ref().zip(profile);
-    limited.is_none_or(|(allowed, profile)| allowed.contains(profile))
+    let Some(allowed) = &agent.profiles else {
+        return true;
+    };
+    profile.is_some_and(|profile| allowed.contains(profile))
 }
 
 /// Step 6.

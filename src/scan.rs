@@ -250,25 +250,25 @@ impl Scanner {
         rules.wanted.classes.is_empty() && rules.custom.is_empty()
     }
 
-    /// Looks through `message`. `schema` is that of the tool whose result it is; it is asked for only
+    /// Looks through `message`. `schema` is that of the tool whose result it is, or, among
+    /// arguments, that of the `content` with which a client answers its server; it is asked for only
     /// where structured content is to change.
     pub fn scan(
         &self,
         direction: Direction,
         message: &Raw,
-        schema: impl FnOnce() -> Option<OutputSchema>,
+        schema: impl Fn() -> Option<OutputSchema>,
     ) -> Verdict {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
         let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask);
         let mut changes = walk::walk(text, Names::default(), &mut sink, 0);
-        let structured = match direction {
-            Direction::Results => message.member("structuredContent"),
-            Direction::Arguments
-            | Direction::Notifications
-            | Direction::Prompts
-            | Direction::Resources => None,
+        let member = match direction {
+            Direction::Results => Some("structuredContent"),
+            Direction::Arguments => schema().map(|_| "content"),
+            Direction::Notifications | Direction::Prompts | Direction::Resources => None,
         };
+        let structured = member.and_then(|member| message.member(member));
         // What only its surroundings give away may stand without them in the twin.
         let known = std::mem::take(&mut sink.by_context);
         let twin = structured.is_some() && !known.is_empty();
@@ -292,6 +292,7 @@ impl Scanner {
                 scanner: self,
                 rules,
                 known: &known,
+                member: member.unwrap_or_default(),
                 text,
             };
             let mended = structured
@@ -361,6 +362,8 @@ struct Redaction<'a> {
     scanner: &'a Scanner,
     rules: &'a Rules,
     known: &'a Known,
+    /// What must fit.
+    member: &'static str,
     text: &'a str,
 }
 
@@ -394,7 +397,7 @@ impl Redaction<'_> {
                 Mended::Impossible
             };
         }
-        let redacted = redacted(&leaves, &original, &alternate);
+        let redacted = self.redacted(&leaves, &original, &alternate);
         let compiled = &self.scanner.compiled;
         let mut probe = Sink::new(compiled, self.rules, compiled.mask);
         let mut harmless = |leaf: &Redacted, value: &Value| {
@@ -414,7 +417,21 @@ impl Redaction<'_> {
     /// The structured content after `changes`.
     fn structured(&self, changes: &Changes) -> Option<Value> {
         let patched = patched(self.text, changes);
-        patched.get("structuredContent")?.read().ok()
+        patched.get(self.member)?.read().ok()
+    }
+
+    /// The redacted values with what they were; `leaves` are in `original`.
+    fn redacted(&self, leaves: &[&Leaf], original: &Value, alternate: &Value) -> Vec<Redacted> {
+        let root = self.member.len() + 1;
+        let found = leaves.iter().map(|leaf| {
+            let pointer = leaf.pointer.get(root..).unwrap_or_default().to_owned();
+            Redacted {
+                original: original.pointer(&pointer).cloned().unwrap_or_default(),
+                alternate: alternate.pointer(&pointer).cloned().unwrap_or_default(),
+                pointer,
+            }
+        });
+        found.collect()
     }
 
     /// What the mask that is not configured makes of the message.
@@ -489,24 +506,6 @@ fn plain(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// The redacted values with what they were; `leaves` are in `original`.
-fn redacted(leaves: &[&Leaf], original: &Value, alternate: &Value) -> Vec<Redacted> {
-    const ROOT: &str = "/structuredContent";
-    let found = leaves.iter().map(|leaf| {
-        let pointer = leaf
-            .pointer
-            .strip_prefix(ROOT)
-            .unwrap_or_default()
-            .to_owned();
-        Redacted {
-            original: original.pointer(&pointer).cloned().unwrap_or_default(),
-            alternate: alternate.pointer(&pointer).cloned().unwrap_or_default(),
-            pointer,
-        }
-    });
-    found.collect()
 }
 
 fn patched(text: &str, changes: &Changes) -> Raw {

@@ -30,10 +30,6 @@ const CORPUS: &str = concat!(
 );
 const PRECISION_MIN: f64 = 0.98;
 const RECALL_MIN: f64 = 0.95;
-/// What is known to be below the floor: class, how many values are missed. A password in a sentence
-/// is told by the sentence alone, and there are more of those than patterns for them; who mends it
-/// finds this number too high, and takes the line out.
-const KNOWN_BELOW: [(&str, u32); 1] = [("credential", 22)];
 /// Classes whose values are written differently in each country.
 const OF_COUNTRIES: [&str; 4] = ["date_of_birth", "national_id", "passport", "phone"];
 /// Lines of a listing at most; how many more there are stands below it.
@@ -81,14 +77,8 @@ fn the_labelled_values_are_found_and_little_else() {
     } else {
         println!("{}", listing(&held));
     }
-    for (class, missed) in KNOWN_BELOW {
-        assert_eq!(held.classes[class].missed, missed, "{class}");
-        assert!(held.classes[class].precision() >= PRECISION_MIN, "{class}");
-        assert!(!held.classes[class].reaches(), "{class} is mended");
-    }
-    let known = |class: &str| KNOWN_BELOW.iter().any(|(known, _)| *known == class);
     let failing: Vec<String> = classes()
-        .filter(|class| !known(class) && !held.classes[*class].reaches())
+        .filter(|class| !held.classes[*class].reaches())
         .map(|class| format!("{class} {}", held.classes[class].row()))
         .collect();
     assert!(failing.is_empty(), "below the floor: {failing:#?}");

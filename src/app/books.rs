@@ -7,6 +7,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::{
@@ -26,6 +27,9 @@ const FOLLOW: Duration = Duration::from_secs(1);
 const TOUCH: Duration = Duration::from_secs(5);
 /// How often the store is read again although nobody said that it changed.
 const REREAD: Duration = Duration::from_secs(10);
+/// How long at most nobody looks whether the time of a key has passed: the clock may be set, and a
+/// machine may sleep.
+const EXPIRY: Duration = Duration::from_secs(60);
 /// How often old segments of the audit are looked for.
 const RETIRE: Duration = Duration::from_secs(3600);
 
@@ -127,6 +131,8 @@ impl Keeper {
         if self.store.is_some() {
             self.listen(tasks);
             tasks.spawn("books", Arc::clone(self).keep(tasks.clone()));
+            let expire = Arc::clone(self).expire(tasks.clone());
+            tasks.spawn("keys that expire", expire);
         }
     }
 
@@ -172,6 +178,26 @@ impl Keeper {
         }
         self.touch().await;
         follow_log(&mut indexer).await;
+    }
+
+    /// Shows out whoever came in with a key, at the moment its time passes.
+    async fn expire(self: Arc<Self>, tasks: Tasks) {
+        let directory = &self.books.directory;
+        let mut changes = directory.changes();
+        loop {
+            let left = directory.next_expiry().map(|at| until(at).min(EXPIRY));
+            let passed = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => directory.expire(),
+                told = changes.changed() => if told.is_err() { return },
+                () = tasks.stop_token().cancelled() => return,
+            }
+        }
     }
 
     /// What keeps the index of the audit; nothing where there is no audit.
@@ -230,6 +256,11 @@ impl Keeper {
             store.close().await;
         }
     }
+}
+
+/// The time until `at`; none when it has passed.
+fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
 }
 
 /// Whether anybody's spending is limited.

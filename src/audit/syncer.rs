@@ -17,7 +17,7 @@ use super::{
     AuditError,
     writer::{Placed, Writer},
 };
-use crate::config::Durability;
+use crate::{config::Durability, lock::lock};
 
 /// How long a line may wait for its sync to begin with the durability `process`: half of the
 /// promised 100 ms, the other half is for the disk.
@@ -126,6 +126,12 @@ impl Shared {
         broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
     }
 
+    /// Whether the disk has every line that was written.
+    pub(super) fn is_synced(&self) -> bool {
+        let state = self.state();
+        self.synced.borrow().seq >= state.writer.seq()
+    }
+
     pub(super) fn start(self: Arc<Self>) -> io::Result<thread::JoinHandle<()>> {
         let thread = thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || self.run())
@@ -205,7 +211,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

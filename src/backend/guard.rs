@@ -11,7 +11,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -23,7 +23,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::task::Tasks;
+use crate::{lock::lock, task::Tasks};
 
 /// The environment variable that marks our children.
 pub(crate) const MARKER: &str = "TOLLBRIDGE_GUARD";
@@ -93,7 +93,7 @@ impl Guard {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 
     /// Waits for the end of the guard process and starts another one, until we stop or none can be

@@ -6,7 +6,7 @@ mod streams;
 mod way;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     config::Remote,
+    lock::lock,
     mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
     task::Tasks,
 };
@@ -287,7 +288,7 @@ impl HttpLink {
     }
 
     fn talk(&self) -> MutexGuard<'_, Talk> {
-        self.talk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.talk)
     }
 }
 

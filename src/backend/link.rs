@@ -16,7 +16,7 @@ use super::{
     mux::{Mux, Pending, Progress, Waiting},
 };
 use crate::{
-    catalog::{Tool, UriMap, rewrite},
+    catalog::{Tool, UriMap},
     governance::Screens,
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
@@ -249,32 +249,38 @@ impl Link {
     fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting) {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
-            let Waiting {
-                mut answer,
-                withdrawn,
-                _held,
-                method,
-                uris,
-                mut progress,
-            } = waiting;
-            let expired = tokio::time::sleep(link.mux.settings.ask_timeout);
-            tokio::pin!(expired);
-            let mut outcome = loop {
-                tokio::select! {
-                    biased;
-                    params = Progress::next(&mut progress) => link.tell_progress(&params).await,
-                    answer = &mut answer => break answer.unwrap_or_else(|_| Err(nobody_answers())),
-                    () = withdrawn.cancelled() => return link.mux.forget_asked(&id),
-                    () = link.mux.closed.cancelled() => return,
-                    () = &mut expired => break Err(nobody_answers()),
-                }
-            };
-            if let (Ok(result), Some(uris)) = (&outcome, &uris) {
-                outcome = Ok(rewrite::answer(method.as_str(), result, uris));
+            let outcome = link.answer_of(waiting).await;
+            if link.mux.closed.is_cancelled() {
+                return;
             }
             link.mux.forget_asked(&id);
-            link.send_response(id, outcome).await;
+            if let Some(outcome) = outcome {
+                link.send_response(id, outcome).await;
+            }
         });
+    }
+
+    /// What the server gets to hear; nothing when it withdrew its question, or is gone.
+    async fn answer_of(&self, mut waiting: Waiting) -> Option<Outcome> {
+        if let Err(refusal) = waiting.ask().await {
+            return Some(Err(refusal.to_raw()));
+        }
+        let expired = tokio::time::sleep(self.mux.settings.ask_timeout);
+        tokio::pin!(expired);
+        loop {
+            tokio::select! {
+                biased;
+                params = Progress::next(&mut waiting.progress) => self.tell_progress(&params).await,
+                answer = &mut waiting.answer => {
+                    let Ok(outcome) = answer else { break };
+                    return Some(waiting.seen_by_server(outcome).await);
+                }
+                () = waiting.withdrawn.cancelled() => return None,
+                () = self.mux.closed.cancelled() => return None,
+                () = &mut expired => break,
+            }
+        }
+        Some(Err(nobody_answers()))
     }
 
     /// Tells the server how far a client is with what it was asked, before the answer follows.

@@ -2,6 +2,9 @@
 //!
 //! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
 //! came; else to the session that owns the link; else to the only call under way; else nowhere.
+//! `questions` is what it asks.
+
+mod questions;
 
 use std::{
     borrow::Cow,
@@ -16,10 +19,12 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+pub(super) use questions::{Progress, Waiting};
+
 use super::{
     Failure,
-    activity::{Activity, Suspended},
-    aftermath::{Aftermath, QUESTIONS, TELLINGS},
+    activity::Activity,
+    aftermath::{Aftermath, TELLINGS},
     link::{Caller, screened},
 };
 use crate::{
@@ -28,22 +33,15 @@ use crate::{
     governance::Screens,
     lock::lock,
     mcp::{
-        Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
+        Era, Id, Notification, Outcome, Raw, Response, Revision, json,
         meta::{self, Meta},
         method::notice,
     },
     names::InvocationId,
-    session::{Client, Event, ServerRequest, Session},
+    session::{Client, Event, Session},
     task::Tasks,
 };
-
-/// Requests of one server that may wait for answers of clients at a time.
-const ASKED_MAX: usize = 256;
-/// Progress notifications of a client that may wait until its server takes them.
-const PROGRESS_MAX: usize = 64;
-
-/// Ids of server requests towards clients: unique in this process, so in every session.
-static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+use questions::Asked;
 
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
@@ -98,65 +96,6 @@ struct Entry {
     activity: Arc<Activity>,
 }
 
-#[derive(Debug)]
-struct Asked {
-    key: u64,
-    recipient: Recipient,
-    withdrawn: CancellationToken,
-}
-
-/// A server request that waits for a client.
-pub(super) struct Waiting {
-    pub(super) answer: oneshot::Receiver<Outcome>,
-    /// Cancelled when the server no longer wants the answer.
-    pub(super) withdrawn: CancellationToken,
-    /// Keeps the deadline of the exchange that waits for it from passing.
-    pub(super) _held: Option<Suspended>,
-    pub(super) method: Method,
-    /// How URIs of the server become exposed ones on the client's route.
-    pub(super) uris: Option<Arc<UriMap>>,
-    /// The progress that the client reports, when the server asked for it.
-    pub(super) progress: Option<Progress>,
-}
-
-/// Progress of a client on its way to the server that asked for it.
-#[derive(Debug)]
-pub(super) struct Progress {
-    /// The server's own.
-    token: Raw,
-    told: mpsc::Receiver<Raw>,
-}
-
-impl Progress {
-    /// The next params, under the server's own token; never completes where there are none.
-    pub(super) async fn next(progress: &mut Option<Self>) -> Raw {
-        let Some(Self { token, told }) = progress else {
-            return std::future::pending().await;
-        };
-        let Some(params) = told.recv().await else {
-            return std::future::pending().await;
-        };
-        let Some(span) = params.member("progressToken") else {
-            return params;
-        };
-        let mut patch = json::Patch::new(params.as_bytes());
-        patch.replace(span, token.as_bytes());
-        patch.finish()
-    }
-}
-
-/// The params of a server request under our token `key`, where the server asked for progress.
-fn with_own_token(params: Raw, key: u64) -> (Raw, Option<(Progress, mpsc::Sender<Raw>)>) {
-    let Some(span) = Meta::of(&params).progress_token else {
-        return (params, None);
-    };
-    let (tell, told) = mpsc::channel(PROGRESS_MAX);
-    let token = params.slice(span.clone());
-    let mut patch = json::Patch::new(params.as_bytes());
-    patch.replace(span, key.to_string().into_bytes());
-    (patch.finish(), Some((Progress { token, told }, tell)))
-}
-
 /// The one party a message belongs to.
 #[derive(Clone, Debug)]
 enum Recipient {
@@ -179,6 +118,14 @@ impl Recipient {
         match self {
             Self::Call { caller, .. } => caller.uris.clone(),
             Self::Session(..) => None,
+        }
+    }
+
+    /// What passes between it and the server is looked at with.
+    fn screens(&self) -> Option<Screens> {
+        match self {
+            Self::Call { caller, .. } => caller.screens.clone(),
+            Self::Session(_, screens) => screens.clone(),
         }
     }
 
@@ -462,132 +409,6 @@ impl Mux {
     fn latest_screens(&self) -> Option<Screens> {
         lock(&self.screens).clone()
     }
-
-    pub(super) fn answer_locally(&self, method: &Method) -> Option<Outcome> {
-        if *method == Method::Ping {
-            return Some(Ok(Raw::from_static("{}")));
-        }
-        let asks_roots = matches!(method, Method::Other(name) if &**name == "roots/list");
-        let roots = self.settings.roots.as_ref().filter(|_| asks_roots)?;
-        let roots: Vec<_> = roots
-            .iter()
-            .map(|root| match &root.name {
-                Some(name) => serde_json::json!({ "uri": root.uri, "name": name }),
-                None => serde_json::json!({ "uri": root.uri }),
-            })
-            .collect();
-        Some(Ok(Raw::from_value(&serde_json::json!({ "roots": roots }))))
-    }
-
-    /// Hands a server request to the client it belongs to.
-    pub(super) fn relay(
-        &self,
-        id: &Id,
-        method: Method,
-        params: Option<Raw>,
-        origin: Option<u64>,
-    ) -> Result<Waiting, RpcError> {
-        if matches!(&method, Method::Other(name) if &**name == "roots/list") {
-            drop(self.signals.try_send(Signal::AsksRoots));
-        }
-        let recipient = self
-            .recipient(origin, QUESTIONS)
-            .ok_or_else(|| self.unattributable(&method))?;
-        if let Some(client) = recipient.client()
-            && client.era() == Era::Modern
-        {
-            return Err(cross_era(&method, client, self.spoken.get().copied()));
-        }
-        let (tell, answer) = oneshot::channel();
-        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        let withdrawn = CancellationToken::new();
-        {
-            let mut asked = lock(&self.asked);
-            if asked.len() >= ASKED_MAX {
-                return Err(RpcError::new(
-                    error::INTERNAL,
-                    "too many requests wait for clients",
-                ));
-            }
-            if asked.contains_key(id) {
-                let message = "a request with this id still waits for its answer";
-                return Err(RpcError::new(error::INVALID_REQUEST, message));
-            }
-            let entry = Asked {
-                key,
-                recipient: recipient.clone(),
-                withdrawn: withdrawn.clone(),
-            };
-            asked.insert(id.clone(), entry);
-        }
-        let held = match &recipient {
-            Recipient::Call { activity, .. } => Some(Suspended::new(activity)),
-            Recipient::Session(..) => None,
-        };
-        let uris = recipient.uris();
-        let params = match (params, &uris) {
-            (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
-            (params, _) => params,
-        };
-        let (params, progress) = params
-            .map(|params| with_own_token(params, key))
-            .map_or((None, None), |(params, progress)| (Some(params), progress));
-        let (progress, tell_progress) = progress.unzip();
-        let request = ServerRequest {
-            key,
-            method: method.clone(),
-            params,
-            answer: tell,
-            progress: tell_progress,
-        };
-        if !recipient.send(Event::Request(request)) {
-            self.forget_asked(id);
-            return Err(RpcError::new(
-                error::INTERNAL,
-                "the client takes no requests now",
-            ));
-        }
-        Ok(Waiting {
-            answer,
-            withdrawn,
-            _held: held,
-            method,
-            uris,
-            progress,
-        })
-    }
-
-    fn unattributable(&self, method: &Method) -> RpcError {
-        self.unattributed.fetch_add(1, Ordering::Relaxed);
-        let server = &self.settings.server;
-        let message = format!(
-            "`{method}` cannot be attributed to one client: the connection to `{server}` is \
-             shared; set `isolation = \"session\"` for this server"
-        );
-        RpcError::new(error::INVALID_REQUEST, message)
-    }
-
-    /// The server withdraws a request of its own.
-    fn withdrawn(&self, params: Option<&Raw>) {
-        let id = params
-            .and_then(|params| params.get("requestId"))
-            .and_then(Id::from_raw);
-        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
-            return;
-        };
-        asked.withdrawn.cancel();
-        let mut told = serde_json::json!({ "requestId": asked.key });
-        if let Some(reason) = params.and_then(|params| params.get("reason")) {
-            told["reason"] = reason.as_text().into();
-        }
-        let params = Some(Raw::from_value(&told));
-        let method = Cow::Borrowed(notice::CANCELLED);
-        asked.recipient.send(Event::Notification { method, params });
-    }
-
-    pub(super) fn forget_asked(&self, id: &Id) {
-        lock(&self.asked).remove(id);
-    }
 }
 
 /// An exchange under way; forgotten when dropped.
@@ -650,17 +471,6 @@ impl Drop for Pending {
 fn subscription(params: Option<&Raw>) -> Option<u64> {
     let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
     id.as_str().parse().ok()
-}
-
-/// Why a server of one era cannot ask a client of the other.
-fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcError {
-    let message = format!(
-        "`{method}` was asked over {}, the client speaks {}: a request to the client cannot cross \
-         these revisions",
-        spoken.map_or("a revision with `initialize`", Revision::as_str),
-        client.revision
-    );
-    RpcError::new(error::METHOD_NOT_FOUND, message)
 }
 
 /// Whether two calls are of one session; without sessions nobody can tell.

@@ -1,7 +1,7 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Failure, Update, mux::Signal};
 use crate::{
+    lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
 };
@@ -90,7 +91,7 @@ impl Shared {
 
     /// Why it is being started again.
     pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Failure>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.trouble)
     }
 
     /// Passes on what a server said on the connection of `instance`.

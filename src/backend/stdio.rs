@@ -5,7 +5,7 @@
 use std::{
     collections::VecDeque,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -26,7 +26,10 @@ use super::{
     mux::Mux,
     pipe::{self, Line, Lines},
 };
-use crate::config::{self, Command};
+use crate::{
+    config::{self, Command},
+    lock::lock,
+};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -65,7 +68,7 @@ impl StderrTail {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -234,7 +234,7 @@ fn list(books: &Books, json: bool) -> ExitCode {
             state(agent).to_owned(),
             agent.team.clone().unwrap_or_default(),
             terms::budget_shown(&agent.terms),
-            terms::rate_shown(&agent.terms),
+            terms::rate_shown(agent.terms.rate),
             terms::policy_shown(&agent.terms),
         ]);
     }
@@ -264,7 +264,11 @@ fn show(agent: &Agent, books: &Books, json: bool) -> ExitCode {
         ("profiles", profiles),
         ("policy", terms::policy_shown(&agent.terms)),
         ("budget", terms::budget_shown(&agent.terms)),
-        ("rate", terms::rate_shown(&agent.terms)),
+        ("rate", terms::rate_shown(agent.terms.rate)),
+        ("tool rate", terms::rate_shown(agent.terms.tool_rate)),
+        ("scan", terms::data::scan_shown(&agent.terms)),
+        ("args", terms::data::args_shown(&agent.terms)),
+        ("observe", terms::data::observe_shown(&agent.terms)),
         (
             "created",
             created.map_or_else(String::new, |at| at.to_string()),

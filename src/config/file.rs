@@ -282,10 +282,11 @@ pub(super) struct Server {
     /// all hold, or "off"; by default without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) budget: Option<Budgets>,
-    /// How often this server may be called; by default without limit.
+    /// How often each agent may call this server; by default without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rate: Option<Rate>,
-    /// What is looked for in data to and from this server, and what happens to it.
+    /// What is looked for in data to and from this server, and what happens to it, beside what the
+    /// agent's terms say; the stricter wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scan: Option<Scan>,
 }

@@ -275,9 +275,10 @@ mod period {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scan {
-    /// Class name, custom name or `*` -> action, in arguments of tools.
+    /// Class name, custom name or `*` -> action, in arguments of tools and in what clients answer to
+    /// servers.
     pub arguments: IndexMap<String, ScanAction>,
-    /// The same in results of tools.
+    /// The same in results of tools and in what servers ask clients.
     pub results: IndexMap<String, ScanAction>,
     /// The same in text of resources.
     pub resources: IndexMap<String, ScanAction>,
@@ -394,7 +395,7 @@ pub struct Agent {
     pub admin: bool,
     /// Its API keys, 32 visible ASCII characters or more each, unique among all agents.
     pub keys: Vec<Secret>,
-    /// Profiles it may use; `None`: all.
+    /// Profiles it may use, and nothing beside them; `None`: every route.
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.
     pub terms: Terms,

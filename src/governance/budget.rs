@@ -18,7 +18,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 
 use crate::{
     config::{Budget, Window},
+    lock::lock,
     money::Micros,
     store::{Account, Answer, Ask, Fund, Leases, Own, StoreError, Subject},
 };
@@ -421,7 +422,7 @@ impl Budgets {
     }
 
     fn all(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Lease>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.leases)
     }
 }
 

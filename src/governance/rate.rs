@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fmt,
     num::NonZeroU32,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::Rate,
+    lock::lock,
     names::{AgentId, ServerName},
 };
 
@@ -151,7 +152,7 @@ impl AgentLimits {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Bucket>>> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.buckets)
     }
 }
 

@@ -166,10 +166,7 @@ impl Refusal {
             return Ok(self.tool_result(about));
         }
         let row = self.row();
-        let code = match style.codes {
-            ErrorCodes::Contract => row.code,
-            ErrorCodes::Portable => row.portable,
-        };
+        let code = code_of(row, style.codes);
         let message = if let Self::UnknownTool { name } = self {
             format!("{}: {name}", row.message)
         } else {
@@ -240,6 +237,33 @@ impl Refusal {
             | Self::UnknownTool { .. } => {}
         }
         data
+    }
+}
+
+/// What passes between a server and its client beside the call itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Between {
+    /// The client answers the server.
+    Answer,
+    /// The server asks the client.
+    Question,
+}
+
+/// What a server is told when PII or a secret must not pass between it and its client. It does not
+/// learn which.
+pub(super) fn to_server(codes: ErrorCodes, what: Between) -> RpcError {
+    let message = match what {
+        Between::Answer => "PII in the client's answer",
+        Between::Question => "PII in the request to the client",
+    };
+    let data = json!({ "code": PII.name, "retryable": false });
+    RpcError::new(code_of(PII, codes), message).with(data)
+}
+
+fn code_of(row: Row, codes: ErrorCodes) -> i64 {
+    match codes {
+        ErrorCodes::Contract => row.code,
+        ErrorCodes::Portable => row.portable,
     }
 }
 

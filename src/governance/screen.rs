@@ -1,17 +1,19 @@
 //! Looking at data on its way: arguments before they reach a server, and what comes back before it
-//! reaches the client.
+//! reaches the client. What passes between the two beside these is looked at too: notifications,
+//! what a server asks its client, and what that answers.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use super::refusal::Refusal;
+use super::refusal::{self, Refusal};
 use crate::{
-    config::{Scan, ScanAction},
-    mcp::{Method, Outcome, Raw, json::Patch},
+    config::{ErrorCodes, Scan, ScanAction},
+    lock::lock,
+    mcp::{Method, Outcome, Raw, RpcError, json::Patch},
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
 };
 
@@ -30,7 +32,7 @@ impl Scanners {
     pub(super) fn of(&self, scan: &Scan) -> Result<Arc<Scanner>, InvalidScan> {
         // Compiling takes milliseconds and happens at the start and when an agent changes: whoever
         // wants the same meanwhile waits for it.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         known.retain(|(_, scanner)| scanner.strong_count() > 0);
         let same = known.iter().find(|(of, _)| of == scan);
         if let Some(scanner) = same.and_then(|(_, scanner)| scanner.upgrade()) {
@@ -49,6 +51,11 @@ pub struct Screens {
     second: Option<Arc<Scanner>>,
     /// Whether what would be blocked or redacted is only reported.
     observe: bool,
+    /// The codes of refusals.
+    codes: ErrorCodes,
+    /// What was found beside the arguments and the answer; nothing takes it once the record of the
+    /// call is written.
+    beside: Arc<Mutex<Option<Seen>>>,
 }
 
 /// What a look at some data has found.
@@ -76,7 +83,23 @@ impl Screens {
             first: Arc::clone(all.next()?),
             second: all.next().map(Arc::clone),
             observe,
+            codes: ErrorCodes::Contract,
+            beside: Arc::default(),
         })
+    }
+
+    /// The same for one call, whose record says what they find.
+    pub(super) fn of_call(self, codes: ErrorCodes) -> Self {
+        Self {
+            codes,
+            beside: Arc::new(Mutex::new(Some(Seen::default()))),
+            ..self
+        }
+    }
+
+    /// What was found beside the arguments and the answer of the call, for its record.
+    pub(super) fn taken_down(&self) -> Seen {
+        lock(&self.beside).take().unwrap_or_default()
     }
 
     fn scanners(&self) -> impl Iterator<Item = &Scanner> {
@@ -125,7 +148,14 @@ impl Screens {
         let mut seen = Seen::default();
         for scanner in self.scanners() {
             let current = seen.redacted.as_ref().unwrap_or(data);
-            let verdict = scanner.scan(direction, current, &schema);
+            let mut verdict = scanner.scan(direction, current, &schema);
+            if seen.redacted.is_some() {
+                // The stricter wins: what one masks, another may refuse.
+                let whole = scanner.scan(direction, data, &schema);
+                if whole.blocked.is_some() {
+                    verdict = whole;
+                }
+            }
             self.take(verdict, &mut seen);
         }
         seen
@@ -159,7 +189,16 @@ impl Screens {
 
     /// A notification's params as the client may see them; `None` when it must not pass.
     pub fn notification(&self, params: Raw) -> Option<Raw> {
-        if self.is_idle(Direction::Notifications) {
+        self.passing(Direction::Notifications, params)
+    }
+
+    /// The params of what a client tells as its server may see them; `None` when it must not pass.
+    pub fn told(&self, params: Raw) -> Option<Raw> {
+        self.passing(Direction::Arguments, params)
+    }
+
+    fn passing(&self, direction: Direction, params: Raw) -> Option<Raw> {
+        if self.is_idle(direction) {
             return Some(params);
         }
         if params.as_bytes().len() > LARGE_BYTES {
@@ -168,11 +207,80 @@ impl Screens {
             );
             return None;
         }
-        let seen = self.look_now(Direction::Notifications, &params, || None);
+        let seen = self.look_now(direction, &params, || None);
+        self.note(&seen);
         if !seen.blocked.is_empty() {
             return None;
         }
         Some(seen.redacted.unwrap_or(params))
+    }
+
+    /// Whether what a server asks is so large that [`Screens::large_question`] is for it.
+    pub fn defers(&self, params: &Raw) -> bool {
+        !self.is_idle(Direction::Results) && params.as_bytes().len() > LARGE_BYTES
+    }
+
+    /// What a server asks its client, as the client may see it.
+    ///
+    /// # Errors
+    /// What the server is told when the client may not be asked that.
+    pub fn question(&self, params: Raw) -> Result<Raw, RpcError> {
+        if self.is_idle(Direction::Results) {
+            return Ok(params);
+        }
+        let seen = self.look_now(Direction::Results, &params, || None);
+        self.asked(seen, params)
+    }
+
+    /// As [`Screens::question`], on a thread of its own where that is better.
+    ///
+    /// # Errors
+    /// As [`Screens::question`].
+    pub async fn large_question(&self, params: Raw) -> Result<Raw, RpcError> {
+        let seen = self.look(Direction::Results, &params, || None).await;
+        self.asked(seen, params)
+    }
+
+    fn asked(&self, seen: Seen, params: Raw) -> Result<Raw, RpcError> {
+        self.note(&seen);
+        if seen.blocked.is_empty() {
+            return Ok(seen.redacted.unwrap_or(params));
+        }
+        Err(refusal::to_server(self.codes, refusal::Between::Question))
+    }
+
+    /// What a client answered its server, as the server may see it. `schema` says what the `content`
+    /// of the answer must be like, where the server said so.
+    pub async fn reply(&self, outcome: Outcome, schema: Option<&Raw>) -> Outcome {
+        if self.is_idle(Direction::Arguments) {
+            return outcome;
+        }
+        let schema = || schema.and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok());
+        let (Ok(body) | Err(body)) = &outcome;
+        let seen = self.look(Direction::Arguments, body, schema).await;
+        self.note(&seen);
+        if !seen.blocked.is_empty() {
+            return Err(refusal::to_server(self.codes, refusal::Between::Answer).to_raw());
+        }
+        match seen.redacted {
+            Some(masked) => with_body(&outcome, masked),
+            None => outcome,
+        }
+    }
+
+    /// Notes what was found beside the arguments and the answer of a call.
+    fn note(&self, seen: &Seen) {
+        let Some(summary) = seen.summary() else {
+            return;
+        };
+        if let Some(beside) = lock(&self.beside).as_mut() {
+            beside.would_block |= seen.would_block;
+            for (what, times) in &seen.found {
+                *beside.found.entry(what.clone()).or_default() += times;
+            }
+        } else {
+            tracing::info!(found = summary, "data was looked at outside of any call");
+        }
     }
 }
 
@@ -219,11 +327,14 @@ impl Part {
     }
 }
 
-/// What is looked at in requests of `method`.
+/// What is looked at in requests of `method`: what is written into them, and what the client answers
+/// to what its server asked before (2026-07-28).
 pub(super) fn of_request(method: &Method) -> &'static [Part] {
+    const ANSWERS: Part = Part::Member(Direction::Arguments, "inputResponses");
     match method {
-        Method::ToolsCall => &[Part::Member(Direction::Arguments, "arguments")],
-        Method::PromptsGet => &[Part::Member(Direction::Prompts, "arguments")],
+        Method::ToolsCall => &[Part::Member(Direction::Arguments, "arguments"), ANSWERS],
+        Method::PromptsGet => &[Part::Member(Direction::Prompts, "arguments"), ANSWERS],
+        Method::ResourcesRead => &[ANSWERS],
         // What was completed before is in the context.
         Method::Complete => &[
             Part::Member(Direction::Prompts, "argument"),
@@ -236,7 +347,6 @@ pub(super) fn of_request(method: &Method) -> &'static [Part] {
         | Method::Ping
         | Method::PromptsList
         | Method::ResourcesList
-        | Method::ResourcesRead
         | Method::ResourcesSubscribe
         | Method::ResourcesUnsubscribe
         | Method::SetLevel
@@ -245,11 +355,17 @@ pub(super) fn of_request(method: &Method) -> &'static [Part] {
     }
 }
 
-/// In which direction the answer to a request counts.
-pub(super) fn of_answer(method: &Method) -> Direction {
+/// In which directions the answer to a request counts. What its server asks in it (2026-07-28)
+/// counts as a result, whatever the request is.
+pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Direction] {
+    let asks = outcome
+        .as_ref()
+        .is_ok_and(|result| result.member("inputRequests").is_some());
     match method {
-        Method::PromptsGet | Method::Complete => Direction::Prompts,
-        Method::ResourcesRead => Direction::Resources,
+        Method::PromptsGet if asks => &[Direction::Prompts, Direction::Results],
+        Method::ResourcesRead if asks => &[Direction::Resources, Direction::Results],
+        Method::PromptsGet | Method::Complete => &[Direction::Prompts],
+        Method::ResourcesRead => &[Direction::Resources],
         Method::Discover
         | Method::Initialize
         | Method::Listen
@@ -262,7 +378,7 @@ pub(super) fn of_answer(method: &Method) -> Direction {
         | Method::SetLevel
         | Method::TemplatesList
         | Method::ToolsCall
-        | Method::ToolsList => Direction::Results,
+        | Method::ToolsList => &[Direction::Results],
     }
 }
 

@@ -368,8 +368,8 @@ fn skip_separators(json: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The offset after the string that starts at `at`.
-fn skip_string(json: &[u8], at: usize) -> usize {
+/// The offset after the string that starts at `at`, its quote included.
+pub(crate) fn skip_string(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
     loop {
         at = skip_plain(json, at);

@@ -51,6 +51,22 @@ impl Proxy {
             }
             may
         };
-        backend.is_some_and(|backend| allowed(&backend.name) && backend.tell(session, notification))
+        let Some(backend) = backend.filter(|backend| allowed(&backend.name)) else {
+            return false;
+        };
+        let Some(params) = &notification.params else {
+            return backend.tell(session, notification);
+        };
+        let (agent, scope) = (&session.agent, &session.scope);
+        let told = self
+            .governance
+            .told(agent, scope, &backend.name, params.clone());
+        told.is_some_and(|params| {
+            let notification = Notification {
+                method: notification.method.clone(),
+                params: Some(params),
+            };
+            backend.tell(session, &notification)
+        })
     }
 }

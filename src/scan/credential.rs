@@ -9,6 +9,8 @@ use super::{
     search::Found,
 };
 
+pub(super) mod sentence;
+
 /// Bytes of a name before `=` or `:` at most.
 const NAME_BYTES_MAX: usize = 40;
 /// Bytes of a value at most.
@@ -52,61 +54,6 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
             cell: false,
         },
     )
-}
-
-/// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
-pub(super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
-    let value = value_after(text, verb.end)?;
-    // Few words look like a secret: most need no look at what is before them.
-    let style = Style {
-        prose: true,
-        ..Style::PLAIN
-    };
-    accept(text, &value, Secret::Password, style)?;
-    let secret = secret(text.ahead(verb.start).0)?;
-    accept(text, &value, secret, style)
-}
-
-/// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
-/// password x`.
-pub(super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
-    const BYTES_MIN: usize = 6;
-    // `[Password] x`, `| Password | x |`, `define('PASSWORD', 'x')`
-    let parts = |b: &&u8| b" ]|\"',()*-".contains(b);
-    let end = after_owner(text, word.end);
-    let parted = text.bytes()[end..].iter().take(5);
-    let start = end + parted.take_while(parts).count();
-    let skipped = &text.bytes()[end..start];
-    let argument = skipped.iter().any(|b| matches!(b, b',' | b'('));
-    let quote = text.before(start);
-    let start = start - usize::from(matches!(quote, b'"' | b'\''));
-    if skipped.is_empty() || argument && !matches!(quote, b'"' | b'\'') {
-        return None;
-    }
-    let value = value_after(text, start)?;
-    let bytes = &text.bytes()[value.span.clone()];
-    let kinds = Kinds::of(bytes);
-    // The next word of a sentence is seldom quoted, and has no such mixture.
-    let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
-        || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
-    let style = Style::CELL;
-    (mixed && bytes.len() >= BYTES_MIN).then(|| accept(text, &value, Secret::Password, style))?
-}
-
-/// Where the word ends that says whose a password is, or of what kind, when one follows `at`.
-fn after_owner(text: &Text<'_>, at: usize) -> usize {
-    let rest = text.bytes()[at..].strip_prefix(b" ").unwrap_or_default();
-    let len = rest
-        .iter()
-        .take(NAME_BYTES_MAX)
-        .take_while(|b| b.is_ascii_alphabetic())
-        .count();
-    let owner = text.text[at..].get(1..1 + len).unwrap_or_default();
-    if lexicon::is_owner(owner.as_bytes()) {
-        at + 1 + len
-    } else {
-        at
-    }
 }
 
 /// The password of `curl -u me:x` and the like, whose colon is at `sign`, and of `mysql -p'x'`.

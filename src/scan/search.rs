@@ -149,7 +149,7 @@ impl Pass<'_, '_> {
                 && self.text.before(at) == b' '
                 && self.text.byte(at + 2) == b' ' =>
             {
-                self.secret(credential::told(self.text, &(at..at + 2)));
+                self.secret(credential::sentence::told(self.text, &(at..at + 2)));
             }
             b':' => self.colon(at),
             b'-' if classes.has(Class::PrivateKey)
@@ -294,17 +294,24 @@ impl Pass<'_, '_> {
             self.secret(credential::glued(self.text, word));
             return;
         }
-        if !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
+        if next >= 0x80 {
+            self.accented(word);
+            return;
+        }
+        let ends = matches!(next, 0 | b'.' | b',' | b';' | b'!' | b'\n');
+        if !ends && !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
             return;
         }
         let spaced = next == b' ';
         let found = match bytes {
             b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" | b"now"
             | b"jetzt" | b"nu" | b"ahora" | b"agora" | b"ora" | b"maintenant" | b"teraz"
-            | b"brzmi"
+            | b"brzmi" | b"auf" | b"naar" | b"op" | b"na" | b"por" | b"em" | b"works"
+            | b"stays" | b"remains" | b"bleibt" | b"blijft" | b"reste" | b"resta" | b"sigue"
+            | b"war" | b"were"
                 if spaced =>
             {
-                credential::told(self.text, word)
+                credential::sentence::told(self.text, word)
             }
             b"Bearer" | b"bearer" | b"Basic" if spaced => {
                 credential::authorization(self.text, word)
@@ -319,10 +326,19 @@ impl Pass<'_, '_> {
                 None
             }
             [
-                b'P' | b'p' | b'K' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h' | b'H',
+                b'P' | b'p' | b'K' | b'k' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h'
+                | b'H' | b'm' | b'M' | b'c' | b'C',
                 ..,
             ] if bytes.len() <= 11 => {
-                const NAMES: [&str; 12] = [
+                const NAMES: [&str; 20] = [
+                    "passphrase",
+                    "passcode",
+                    "passe",
+                    "psw",
+                    "pswd",
+                    "mdp",
+                    "clave",
+                    "contrasena",
                     "password",
                     "passwort",
                     "passwd",
@@ -344,13 +360,36 @@ impl Pass<'_, '_> {
                 let before = word.start.saturating_sub("identified ".len())..word.start;
                 let identified =
                     by && self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
-                (named && (!by || identified))
-                    .then(|| credential::following(self.text, word))
-                    .flatten()
+                let named = named && (!by || identified);
+                named.then(|| self.password(word, ends)).flatten()
             }
             _ => None,
         };
         self.secret(found);
+    }
+
+    /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent.
+    fn accented(&mut self, word: &Range<usize>) {
+        let bytes = &self.text.bytes()[word.clone()];
+        let names = [(&b"contrase"[..], "\u{f1}a "), (b"has", "\u{142}o ")];
+        let rest = &self.text.text[word.end..];
+        let named = names
+            .into_iter()
+            .find(|(start, end)| bytes.eq_ignore_ascii_case(start) && rest.starts_with(end));
+        if let Some((_, end)) = named {
+            let whole = word.start..word.end + end.len() - 1;
+            let found = self.password(&whole, false);
+            self.secret(found);
+        }
+    }
+
+    /// The password that the word `password` in a sentence, which it `ends`, speaks of.
+    fn password(&self, word: &Range<usize>, ends: bool) -> Option<Found> {
+        if ends {
+            return credential::sentence::before(self.text, word);
+        }
+        credential::sentence::following(self.text, word)
+            .or_else(|| credential::sentence::around(self.text, word))
     }
 
     fn secret(&mut self, found: Option<Found>) {

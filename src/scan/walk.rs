@@ -142,7 +142,7 @@ impl<'a> Walk<'a, '_, '_> {
                     at += 1;
                 }
                 b'"' => {
-                    let end = string_end(bytes, at);
+                    let end = json::skip_string(bytes, at);
                     self.string(at..end);
                     at = end;
                 }
@@ -460,21 +460,6 @@ fn is_naming(key: &[u8]) -> bool {
             | b"documentType"
             | b"document_type"
     )
-}
-
-/// Where the string that begins at `at` ends, its quote included.
-fn string_end(json: &[u8], at: usize) -> usize {
-    let mut at = at + 1;
-    while let Some(found) = json
-        .get(at..)
-        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
-    {
-        if json[at + found] == b'"' {
-            return at + found + 1;
-        }
-        at += found + 2;
-    }
-    json.len()
 }
 
 fn number_end(json: &[u8], at: usize) -> usize {

@@ -86,6 +86,8 @@ async fn agents_are_made_changed_and_removed() {
     policy→allowlist tools=toolbox/* deny=*/uuid
     budget→2.50/day 10.00/total
     rate→120/1m/20
+    tool rate→default
+    scan→default
     created→TIME
     --- stderr
     --- code 0
@@ -112,6 +114,161 @@ async fn agents_are_made_changed_and_removed() {
         },
     });
     assert_eq!(shown, expect);
+}
+
+/// Everything that a config can say of an agent can be said here, and means the same.
+#[tokio::test]
+async fn agents_of_the_store_have_all_terms() {
+    let place = Place::new(GOVERNED);
+    let scan = r#"{ arguments = { "*" = "block", email = "off" }, results = { ticket = "redact" }, custom = { ticket = 'T-\d+' }, allow = ["T-0"] }"#;
+    let args = [
+        r#"{ name = "small", at = "/limit", max = 1000 }"#,
+        r#"{ name = "ours", tools = ["toolbox/*"], at = "/owner", one_of = ["acme"], action = "allow", observe = true }"#,
+    ];
+    let add = [
+        "agents",
+        "add",
+        "bot",
+        "--scan",
+        scan,
+        "--args",
+        args[0],
+        args[1],
+        "--observe",
+        "rate",
+        "scan",
+        "--tool-rate",
+        "30/1m/5",
+        "--methods",
+        "acme/*",
+    ];
+    assert_snapshot!(ok(&place, &add).await.all(), @"
+    agent `bot`: added; policy allowlist methods=acme/*; tool rate 30/1m/5; scan arguments.*=block arguments.email=off results.ticket=redact custom=ticket allow=T-0; args small ours; observe rate scan
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(masked(&ok(&place, &["agents", "show", "bot"]).await), @"
+    FIELD→VALUE
+    name→bot
+    id→agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d
+    origin→store
+    state→enabled
+    admin→false
+    profiles→all
+    policy→allowlist methods=acme/*
+    budget→default
+    rate→default
+    tool rate→30/1m/5
+    scan→arguments.*=block arguments.email=off results.ticket=redact custom=ticket allow=T-0
+    args→small ours
+    observe→rate scan
+    created→TIME
+    --- stderr
+    --- code 0
+    ");
+    let show = ["agents", "show", "bot", "--json"];
+    let terms = &ok(&place, &show).await.json()["terms"];
+    assert_eq!(
+        terms["tool_rate"],
+        json!({ "calls": 30, "per": "1m", "burst": 5 })
+    );
+    assert_eq!(terms["policy"]["methods"], json!(["acme/*"]));
+    assert_eq!(terms["observe"], json!(["rate", "scan"]));
+    assert_eq!(
+        terms["scan"]["arguments"],
+        json!({ "*": "block", "email": "off" })
+    );
+    assert_eq!(terms["scan"]["custom"], json!({ "ticket": "T-\\d+" }));
+    let small = json!({ "name": "small", "tools": ["*"], "at": "/limit", "max": 1000.0, "action": "refuse", "observe": false });
+    assert_eq!(terms["args"][0], small);
+    assert_eq!(terms["args"][1]["action"], "allow");
+    let set = [
+        "agents",
+        "set",
+        "bot",
+        "--scan",
+        "off",
+        "--args",
+        "--observe",
+        "--tool-rate",
+        "default",
+        "--methods",
+    ];
+    assert_snapshot!(ok(&place, &set).await.all(), @"
+    agent `bot`: policy allowlist; tool rate default; scan off; args none; observe none
+    --- stderr
+    --- code 0
+    ");
+    ok(&place, &["agents", "set", "bot", "--scan", "default"]).await;
+    let terms = &ok(&place, &show).await.json()["terms"];
+    assert_eq!(*terms, json!({ "policy": { "mode": "allowlist" } }));
+    for (flag, value, expect) in [
+        ("--scan", "on", "no table of TOML"),
+        (
+            "--scan",
+            "{ results = { emial = \"block\" } }",
+            "did you mean `email`?",
+        ),
+        (
+            "--args",
+            "{ name = \"n\", at = \"/a\" }",
+            "has no condition",
+        ),
+        (
+            "--args",
+            "{ name = \"n\", at = \"a\", max = 1 }",
+            "not a JSON pointer",
+        ),
+        (
+            "--observe",
+            "all",
+            "no kind of rule: these are args, budget",
+        ),
+        ("--tool-rate", "1", "CALLS/PERIOD"),
+        ("--methods", "a{b", "unclosed alternate"),
+    ] {
+        let ran = place.run(&["agents", "set", "bot", flag, value]).await;
+        assert_eq!(ran.code, Some(2), "{flag} {value}: {ran:?}");
+        assert!(ran.stderr.contains(expect), "{flag} {value}: {ran:?}");
+    }
+}
+
+/// What the command line writes, a gateway that runs goes by.
+#[tokio::test]
+async fn terms_of_the_store_govern() {
+    let place = Place::new(GOVERNED);
+    let scan = "{ arguments = { email = \"block\" } }";
+    let args = "{ name = \"short\", at = \"/text\", matches = \"^.{20}\" }";
+    let add = [
+        "agents", "add", "bot", "--policy", "all", "--scan", scan, "--args", args,
+    ];
+    ok(&place, &add).await;
+    let created = ok(&place, &["keys", "create", "bot", "--json"])
+        .await
+        .json();
+    let key = created["key"].as_str().expect("a key").to_owned();
+    let serving = place.serve().await;
+    let hash = async |data: &str| {
+        let (_, answer) = call_with(&serving, &key, data).await;
+        answer["error"]["data"]["code"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert_eq!(hash("a").await, "");
+    assert_eq!(hash("a@example.org").await, "PII_DETECTED");
+    assert_eq!(hash("twenty letters or more").await, "UNAUTHORIZED");
+    ok(
+        &place,
+        &["agents", "set", "bot", "--observe", "scan", "args"],
+    )
+    .await;
+    assert_eq!(hash("a@example.org").await, "");
+    assert_eq!(hash("twenty letters or more").await, "");
+    ok(&place, &["agents", "set", "bot", "--tool-rate", "1/24h"]).await;
+    assert_eq!(hash("a").await, "");
+    assert_eq!(hash("a").await, "RATE_LIMITED");
+    serving.end(rustix::process::Signal::INT).await;
 }
 
 #[tokio::test]
@@ -1012,12 +1169,17 @@ async fn records_are_followed() {
 
 /// Calls a tool with `key`, as a client without a session: the status and the body.
 async fn call(serving: &Serving, key: &str) -> (u16, Value) {
+    call_with(serving, key, "1").await
+}
+
+/// The same with this text.
+async fn call_with(serving: &Serving, key: &str, text: &str) -> (u16, Value) {
     let address = serving.url.trim_start_matches("http://");
     let body = json!({
         "jsonrpc": "2.0",
         "id": 1,
         "method": "tools/call",
-        "params": { "name": "mcp_toolbox_hash", "arguments": { "text": "1" } },
+        "params": { "name": "mcp_toolbox_hash", "arguments": { "text": text } },
     });
     let body = body.to_string();
     let request = format!(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 use tollbridge::{
     audit::Decision,
     clock,
@@ -14,14 +15,16 @@ use tollbridge::{
 };
 
 use crate::{
-    harness::{ANN, BOB, Level, Server, Stage, ask_on, code_of, records},
-    support::{Auto, Gateway, TestGateway, http::Http, soon, wire::spawn},
+    harness::{ANN, BOB, Level, Server, Stage, ask_on, call_over, code_of, records},
+    support::{Auto, Front, Gateway, TestGateway, http::Http, soon, wire::spawn},
 };
 
 /// Callers at once.
 const CALLERS: usize = 200;
 
 const ECHO: &str = r#"{"name":"mcp_x_echo","arguments":{}}"#;
+/// The same, as clients are given it.
+const CALL: &str = r#""name":"mcp_x_echo","arguments":{}"#;
 
 /// Calls once from each of `callers` at the same time; how many were answered, and the codes of the
 /// others.
@@ -265,6 +268,120 @@ async fn a_refused_call_costs_nothing() {
         let arguments = r#"{"n":1,"to":"ann.lee@example.org"}"#;
         assert_eq!(cost_of(server, refused, "", arguments).await, 0);
     }
+}
+
+/// What the one call of `stage` costs, once it is recorded.
+async fn cost_of_only_call(stage: &Stage, what: &str) -> u64 {
+    let recorded = async {
+        while stage.records().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(what, recorded).await;
+    let record = stage.last();
+    assert_eq!(record.code.as_deref(), Some("cancelled"), "{what}");
+    record.price.get()
+}
+
+/// A client that gives up pays once its call may have reached the server.
+#[tokio::test]
+async fn a_cancelled_call_costs_what_was_delivered() {
+    for (terms, price) in [("", 10_000), ("charge_errors = false", 0)] {
+        for front in Front::ALL {
+            let settings = format!(
+                "[governance]\nprice = \"0.01\"\nbudget = {{ limit = \"1.00\" }}\n{terms}\n"
+            );
+            let stage = Stage::new(&settings, "").await;
+            stage.server.does("tools/call", Auto::Hand);
+            let client = stage.client(front).await;
+            let sent = client.ask("1", "tools/call", CALL).await;
+            let asked = stage.server.backend.asked("tools/call").await;
+            match front {
+                Front::Modern => sent.disconnect(),
+                Front::Sse | Front::Stdio | Front::StdioModern | Front::Streamable => {
+                    client.cancel("1").await;
+                }
+            }
+            let what = format!("{front:?} {terms}");
+            assert_eq!(cost_of_only_call(&stage, &what).await, price, "{what}");
+            drop(asked);
+            let (_, spent) = spent(stage.gateway, anonymous(), Window::Total).await;
+            assert_eq!(spent, price, "{what}");
+        }
+    }
+}
+
+/// What never left costs nothing: the call waits for a connection of its own that never comes up.
+#[tokio::test]
+async fn a_call_cancelled_before_it_left_costs_nothing() {
+    for front in [Front::Sse, Front::Stdio, Front::Streamable] {
+        let settings = "[governance]\nprice = \"0.01\"\nbudget = { limit = \"1.00\" }\n";
+        let stage = Stage::new(settings, "isolation = \"session\"").await;
+        let client = stage.client(front).await;
+        assert_eq!(client.list("tools").await.len(), 2);
+        stage.server.does("initialize", Auto::Nothing);
+        client.ask("1", "tools/call", CALL).await;
+        let gives_up = async {
+            // Until the call is known there is nothing to cancel.
+            while stage.records().is_empty() {
+                client.cancel("1").await;
+            }
+        };
+        soon("the call is recorded", gives_up).await;
+        let what = format!("{front:?}");
+        assert_eq!(cost_of_only_call(&stage, &what).await, 0, "{what}");
+        assert!(stage.server.seen().is_empty(), "{what}");
+        let (_, spent) = spent(stage.gateway, anonymous(), Window::Total).await;
+        assert_eq!(spent, 0, "{what}");
+    }
+}
+
+/// Runs a statement on the database of a gateway, as whoever damages it would.
+async fn meddle(stage: &Stage, statement: &'static str) {
+    let path = stage
+        .gateway
+        .config
+        .data_dir
+        .join(tollbridge::store::FILE_NAME);
+    let options = SqliteConnectOptions::new().filename(path);
+    let mut connection = options.connect().await.unwrap();
+    sqlx::query(statement)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+}
+
+/// Where budgets cannot be read nothing is called, clients of every kind are told, and all is well
+/// once they can be.
+#[tokio::test]
+async fn a_budget_that_cannot_be_read_lets_nothing_through() {
+    let settings = "[governance]\nprice = \"0.01\"\nbudget = { limit = \"1.00\" }\n";
+    let stage = Stage::new(settings, "").await;
+    meddle(&stage, "ALTER TABLE leases RENAME TO mislaid").await;
+    for front in Front::ALL {
+        let client = stage.client(front).await;
+        let refused = call_over(&client, "1", "mcp_x_echo", "{}").await;
+        assert_eq!(code_of(&refused), "BUDGET_UNAVAILABLE", "{front:?}");
+        let failed = refused.failure();
+        assert_eq!(failed["code"], -32603);
+        assert_eq!(failed["message"], "The budget cannot be checked");
+        assert_eq!(failed["data"]["retryable"], true);
+        assert!(!failed.to_string().contains("leases"), "{failed}");
+        let record = stage.last();
+        assert_eq!(record.decision, Decision::Refused);
+        assert_eq!(record.code.as_deref(), Some("BUDGET_UNAVAILABLE"));
+        assert_eq!(record.price, Micros::ZERO);
+    }
+    assert!(stage.server.seen().is_empty());
+    assert_eq!(
+        stage.counts()["refused"],
+        json!({ "BUDGET_UNAVAILABLE": 5 })
+    );
+    meddle(&stage, "ALTER TABLE mislaid RENAME TO leases").await;
+    stage.must("{}").await;
+    let (_, spent) = spent(stage.gateway, anonymous(), Window::Total).await;
+    assert_eq!(spent, 10_000);
 }
 
 /// Other methods than `tools/call` cost nothing.

@@ -68,11 +68,11 @@ impl Server {
             if method == "subscriptions/listen" && !is_about_lists(envelope) {
                 listens.lock().unwrap().push(envelope.clone());
             }
+            let known = known.lock().unwrap().get(method).cloned();
             if is_housekeeping(method) {
-                return None;
+                return known;
             }
             log.lock().unwrap().push(envelope.clone());
-            let known = known.lock().unwrap().get(method).cloned();
             Some(known.unwrap_or_else(|| usual(method, era)))
         });
         Self {

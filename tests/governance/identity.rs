@@ -373,7 +373,7 @@ pub(crate) async fn a_disabled_agent_may_do_nothing() {
     stage.stop().await;
 }
 
-/// Through other profiles than its own an agent sees nothing and may do nothing.
+/// Through other profiles than its own, and beside profiles, an agent sees nothing and may do nothing.
 #[tokio::test]
 pub(crate) async fn an_agent_uses_its_profiles_only() {
     let settings = "[agents.ann]\nprofiles = [\"p\"]\n[agents.bob]\n[profiles.p]\n[profiles.q]\n\
@@ -383,9 +383,14 @@ pub(crate) async fn an_agent_uses_its_profiles_only() {
         let client = stage.gateway.client_of(who, front, path).await;
         let listed = client.list("tools").await.len();
         client
-            .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+            .ask("1", "tools/call", &format!(r#""name":"{}""#, echo_on(path)))
             .await;
-        (listed, client.answer("1").await.error.is_none())
+        let answer = client.answer("1").await;
+        if answer.error.is_some() {
+            assert_eq!(answer.failure()["code"], -32003, "{path}");
+            assert_eq!(stage.last().rule.as_deref(), Some("profile"));
+        }
+        (listed, answer.error.is_none())
     };
     for front in Front::ALL {
         assert_eq!(
@@ -393,17 +398,29 @@ pub(crate) async fn an_agent_uses_its_profiles_only() {
             (2, true),
             "{front:?}"
         );
-        assert_eq!(
-            tries(ANN, front, "/mcp/profiles/q").await,
-            (0, false),
-            "{front:?}"
-        );
+        for closed in ["/mcp/profiles/q", "/mcp", "/mcp/servers/x"] {
+            let tried = tries(ANN, front, closed).await;
+            assert_eq!(tried, (0, false), "{front:?} {closed}");
+        }
+        for open in ["/mcp", "/mcp/servers/x"] {
+            let tried = tries(BOB, front, open).await;
+            assert_eq!(tried, (2, true), "{front:?} {open}");
+        }
         assert_eq!(
             tries(BOB, front, "/mcp/profiles/q").await,
             (2, true),
             "{front:?}"
         );
     }
-    assert_eq!(stage.server.seen().len(), 2 * Front::ALL.len());
+    assert_eq!(stage.server.seen().len(), 4 * Front::ALL.len());
     stage.stop().await;
+}
+
+/// What `echo` is called on a route.
+fn echo_on(path: &str) -> &'static str {
+    if path.starts_with("/mcp/servers/") {
+        "echo"
+    } else {
+        "mcp_x_echo"
+    }
 }

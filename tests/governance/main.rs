@@ -30,6 +30,7 @@ mod identity;
 mod keys;
 mod metrics;
 mod no_way_around;
+mod questions;
 mod records;
 mod refusals;
 mod revoked;

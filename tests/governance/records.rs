@@ -138,7 +138,8 @@ pub(crate) async fn retention() {
     }
 }
 
-/// With either durability many calls at once are each recorded before their answers leave.
+/// With either durability many calls at once are each recorded before their answers leave; with
+/// `disk` an answer leaves only when the disk has its record, with `process` it does not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 pub(crate) async fn durability() {
     for durability in ["process", "disk"] {
@@ -147,6 +148,18 @@ pub(crate) async fn durability() {
         let calls: Vec<_> = (0..50).map(|_| stage.must("{}")).collect();
         futures_util::future::join_all(calls).await;
         assert_eq!(stage.records().len(), 50, "{durability}");
+        let core = stage.gateway.running.core();
+        let audit = Arc::clone(core.proxy.governance().audit());
+        let mut synced = 0;
+        for _ in 0..50 {
+            stage.must("{}").await;
+            synced += usize::from(audit.is_synced());
+        }
+        if durability == "disk" {
+            assert_eq!(synced, 50, "an answer was faster than the disk");
+        } else {
+            assert!(synced < 50, "every answer waited for the disk");
+        }
         stage.stop().await;
     }
 }
@@ -250,6 +263,38 @@ async fn what_cannot_be_recorded_is_not_called() {
         .count();
     assert!(paid > seen, "{paid} paid calls of {}", seen + 1);
     Store::open(&data).await.unwrap().close().await;
+}
+
+/// Clients of every kind are told alike that nothing can be recorded, and nothing is called.
+#[tokio::test]
+async fn without_an_audit_nobody_calls() {
+    for durability in ["process", "disk"] {
+        let settings =
+            format!("[governance]\nprice = \"0.01\"\n[audit]\ndurability = \"{durability}\"\n");
+        let stage = Stage::new(&settings, "").await;
+        let mut clients = Vec::new();
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            call_over(&client, "1", "mcp_x_echo", "{}").await.value();
+            clients.push(client);
+        }
+        let seen = stage.server.seen().len();
+        let core = stage.gateway.running.core();
+        let audit = Arc::clone(core.proxy.governance().audit());
+        // The chain has ended: from now on it takes no line.
+        audit.close().unwrap();
+        for client in &clients {
+            let refused = call_over(client, "2", "mcp_x_echo", "{}").await;
+            let what = format!("{durability} {:?}", client.front);
+            assert_eq!(code_of(&refused), "AUDIT_UNAVAILABLE", "{what}");
+            let failed = refused.failure();
+            assert_eq!(failed["code"], -32603, "{what}");
+            assert_eq!(failed["message"], "The call cannot be recorded");
+            assert_eq!(failed["data"]["retryable"], true);
+        }
+        assert_eq!(stage.server.seen().len(), seen, "{durability}");
+        stage.stop().await;
+    }
 }
 
 /// Servers and clients that come and go are in the same log.

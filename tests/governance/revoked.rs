@@ -1,8 +1,10 @@
 //! Agents that change while they are connected: what was taken from them is gone at once.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
+use jiff::SignedDuration;
 use tempfile::TempDir;
+use tokio::time::timeout;
 use tollbridge::{
     clock,
     config::{Policy, PolicyMode, Terms},
@@ -194,6 +196,73 @@ async fn who_is_revoked_is_shown_out() {
         assert_eq!(house.server.seen().len(), reached);
         house.stop().await;
     }
+}
+
+/// At the moment when the time of a key passes, whoever came in with it is shown out, though nobody
+/// asks anything; others stay.
+#[tokio::test]
+async fn who_came_with_a_key_that_expires_is_shown_out() {
+    let house = House::new().await;
+    let passes = clock::now() + SignedDuration::from_secs(4);
+    let guest = StoredAgent {
+        id: AgentId::of_name("guest"),
+        name: "guest".to_owned(),
+        ..eve(Terms::default(), true)
+    };
+    let secret = "tbk_guest_0123456789abcdef0123456789abc";
+    house.store.agents.add(&guest).await.unwrap();
+    let ticket = StoredKey {
+        id: KeyId::new("g"),
+        agent: guest.id,
+        hash: KeyHash::of(secret),
+        expires: Some(passes),
+        ..key()
+    };
+    house.store.keys.add(&ticket).await.unwrap();
+    house.refresh().await;
+    let accept = ("accept", "text/event-stream");
+    let who = Who {
+        name: "guest",
+        key: secret,
+    };
+    let streams = async |who| {
+        let gateway = &house.gateway;
+        let client = gateway.client_of(who, Front::Streamable, "/mcp").await;
+        assert!(calls(&client).await);
+        let session = client.session.clone().unwrap();
+        let headers = [accept, ("mcp-session-id", &session)];
+        let standing = client.http.get("/mcp", &headers).await.events();
+        let mut sse = client.http.get("/sse", &[accept]).await.events();
+        sse.must().await;
+        (client, standing, sse)
+    };
+    let (stays, mut standing, _old) = streams(EVE).await;
+    let (guest, mut leaves, mut old) = streams(who).await;
+    let modern = house.gateway.client_of(who, Front::Modern, "/mcp").await;
+    let wish = r#""notifications":{"toolsListChanged":true}"#;
+    modern.ask("9", "subscriptions/listen", wish).await;
+    modern
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    let ends = async {
+        while leaves.next().await.is_some() {}
+        while old.next().await.is_some() {}
+    };
+    soon("the streams end", ends).await;
+    modern.answer("9").await;
+    assert!(clock::now() >= passes, "they ended too early");
+    let session = guest.session.clone().unwrap();
+    let reached = house.server.seen().len();
+    let body = crate::support::wire::request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+    let headers = [("mcp-session-id", session.as_str())];
+    let answer = guest.http.post_with("/mcp", &headers, body).await;
+    assert_eq!(answer.status(), 401);
+    assert_eq!(house.server.seen().len(), reached);
+    assert!(calls(&stays).await);
+    while let Ok(event) = timeout(Duration::ZERO, standing.next()).await {
+        assert!(event.is_some(), "the stream of another agent has ended");
+    }
+    house.stop().await;
 }
 
 /// A notification that only a server knows needs the same permission as its methods.

@@ -239,6 +239,28 @@ pub(crate) async fn tools_of_a_rule_and_its_observation() {
     }
 }
 
+/// What one agent has used up of a server's rate is there for another.
+#[tokio::test]
+async fn the_rate_of_a_server_is_that_of_each_caller() {
+    let settings = "[agents.ann]\n[agents.bob]\n[governance]\nprice = \"0\"\n";
+    let stage = Stage::new(settings, "rate = { calls = 2, per = \"24h\" }").await;
+    for who in [ANN, BOB] {
+        let http = stage.gateway.http().with_key(who.key);
+        for (call, allowed) in [true, true, false].into_iter().enumerate() {
+            let params = r#"{"name":"mcp_x_echo"}"#;
+            let answer = ask_on(&http, "/mcp", "tools/call", params).await;
+            assert_eq!(answer.error.is_none(), allowed, "{who:?} {call}");
+            if !allowed {
+                let refused = answer.failure();
+                assert_eq!(refused["data"]["code"], "RATE_LIMITED");
+                assert_eq!(refused["data"]["limited"], "server");
+            }
+        }
+    }
+    assert_eq!(stage.server.seen().len(), 4);
+    stage.stop().await;
+}
+
 /// Every kind of rule can be observed, at each level.
 #[tokio::test]
 pub(crate) async fn observe() {

@@ -151,19 +151,6 @@ class Job:
     scenario: str | None = None
 
 
-# Every step has something to do, and lets everything pass as it is.
-GOVERNED = """
-[governance]
-policy = { mode = "denylist", tools = ["nothing/*"] }
-price = "0.000001"
-budget = { limit = "1000000.00" }
-rate = { calls = 1000000, per = "1s" }
-tool_rate = { calls = 1000000, per = "1s" }
-args = [{ name = "never", at = "/no such argument", equals = "x" }]
-scan = { arguments = { "*" = "report" }, results = { "*" = "report" }, resources = { "*" = "report" }, \
-prompts = { "*" = "report" }, notifications = { "*" = "report" } }
-"""
-
 def main() -> int:
     options = parse_arguments()
     # Ending by SystemExit ends the programs that were started as well.
@@ -513,8 +500,10 @@ def tollbridge(backend: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="tollbridge-conformance-") as home:
         config = Path(home, "config.toml")
         server = built("examples/conformance_server")
+        # The tests in Rust read it too.
+        governed = Path(__file__).with_name("governed.toml").read_text()
         config.write_text(
-            f"{GOVERNED}\n[servers.http]\nurl = {json.dumps(backend)}\n\n"
+            f"{governed}\n[servers.http]\nurl = {json.dumps(backend)}\n\n"
             f'[servers.pipe]\ncommand = {json.dumps(str(server))}\nargs = ["--stdio"]\n'
         )
         command = [str(built("tollbridge")), "serve", "--config", str(config)]

@@ -1,5 +1,7 @@
 //! What an agent of the store may do, as it is written on a command line and shown to people.
 
+pub(super) mod data;
+
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
@@ -7,12 +9,13 @@ use globset::Glob;
 
 use super::super::books::{Books, Failure, unknown};
 use crate::{
-    config::{Budget, Policy, PolicyMode, Rate, Terms, Window, glob},
+    config::{Budget, Policy, PolicyMode, Rate, Rule, Terms, Window, glob},
     governance::policy,
     money::Micros,
     names::ProfileName,
     store::StoredAgent,
 };
+use data::Look;
 
 /// What an agent is and may do; what is not given stays as it is.
 #[derive(Args, Debug)]
@@ -45,6 +48,9 @@ pub(super) struct Flags {
     /// Resources, by URI
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     resources: Option<Vec<Glob>>,
+    /// Methods that only one server knows, on its own route
+    #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
+    methods: Option<Vec<Glob>>,
     /// Names of any kind that are refused whatever the lists say
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     deny: Option<Vec<Glob>>,
@@ -55,10 +61,24 @@ pub(super) struct Flags {
     /// How often it may call, such as 120/1m, or 120/1m/20 for 20 at once; or `default`
     #[arg(long, value_name = "RATE", value_parser = Pace::parse)]
     rate: Option<Pace>,
-    /// Profiles that it may use
+    /// How often it may call one and the same tool, in the same way
+    #[arg(long, value_name = "RATE", value_parser = Pace::parse)]
+    tool_rate: Option<Pace>,
+    /// What is looked for in data: a table as in a config, such as { results = { api_key = "redact" } };
+    /// `off`, or `default`
+    #[arg(long, value_name = "TABLE", value_parser = Look::parse)]
+    scan: Option<Look>,
+    /// Rules about arguments: tables as in a config, such as { name = "small", at = "/limit", max = 9 };
+    /// none at all takes those away that there are
+    #[arg(long, value_name = "TABLE", num_args = 0.., value_parser = data::table)]
+    args: Option<Vec<String>>,
+    /// Kinds of rule that only count what they would have refused: args, budget, policy, rate, scan
+    #[arg(long, value_name = "RULE", num_args = 0.., value_parser = data::rule)]
+    observe: Option<Vec<Rule>>,
+    /// Profiles that it may use, and no other route
     #[arg(long, value_name = "PROFILE", num_args = 1.., conflicts_with = "all_profiles")]
     profiles: Option<Vec<String>>,
-    /// It may use every profile
+    /// It may use every route
     #[arg(long)]
     all_profiles: bool,
 }
@@ -149,6 +169,14 @@ enum Pace {
 }
 
 impl Pace {
+    /// What it means in terms.
+    const fn rate(self) -> Option<Rate> {
+        match self {
+            Self::Default => None,
+            Self::Given(rate) => Some(rate),
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         if text == "default" {
             return Ok(Self::Default);
@@ -223,17 +251,42 @@ impl Flags {
             done.push(format!("budget {}", budget_shown(terms)));
         }
         if let Some(pace) = self.rate {
-            terms.rate = match pace {
-                Pace::Default => None,
-                Pace::Given(rate) => Some(rate),
-            };
-            done.push(format!("rate {}", rate_shown(terms)));
+            terms.rate = pace.rate();
+            done.push(format!("rate {}", rate_shown(terms.rate)));
+        }
+        if let Some(pace) = self.tool_rate {
+            terms.tool_rate = pace.rate();
+            done.push(format!("tool rate {}", rate_shown(terms.tool_rate)));
+        }
+        self.apply_data(terms, done)
+    }
+
+    fn apply_data(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), Failure> {
+        let or_none = |shown: String| {
+            if shown.is_empty() {
+                "none".to_owned()
+            } else {
+                shown
+            }
+        };
+        if let Some(look) = &self.scan {
+            terms.scan = look.read()?;
+            done.push(format!("scan {}", data::scan_shown(terms)));
+        }
+        if let Some(tables) = &self.args {
+            terms.args = data::argument_rules(tables)?;
+            done.push(format!("args {}", or_none(data::args_shown(terms))));
+        }
+        if let Some(rules) = &self.observe {
+            terms.observe.clone_from(rules);
+            done.push(format!("observe {}", or_none(data::observe_shown(terms))));
         }
         Ok(())
     }
 
     fn has_lists(&self) -> bool {
-        self.tools.is_some() || self.prompts.is_some() || self.resources.is_some()
+        let lists = [&self.tools, &self.prompts, &self.resources, &self.methods];
+        lists.into_iter().any(Option::is_some)
     }
 
     /// The policy that the flags make of the one that there was.
@@ -259,8 +312,8 @@ impl Flags {
         };
         if self.has_lists() && matches!(mode, PolicyMode::All | PolicyMode::None) {
             return Err(Failure::usage(format!(
-                "--tools, --prompts and --resources have no effect with the policy `{}`; write \
-                 --policy allowlist or --policy denylist",
+                "--tools, --prompts, --resources and --methods have no effect with the policy \
+                 `{}`; write --policy allowlist or --policy denylist",
                 mode_name(mode)
             )));
         }
@@ -270,6 +323,7 @@ impl Flags {
             (&mut policy.tools, &self.tools),
             (&mut policy.prompts, &self.prompts),
             (&mut policy.resources, &self.resources),
+            (&mut policy.methods, &self.methods),
             (&mut policy.deny, &self.deny),
         ];
         for (list, given) in lists {
@@ -345,8 +399,8 @@ pub(in super::super) fn budget_shown(terms: &Terms) -> String {
 }
 
 /// The rate on one line.
-pub(super) fn rate_shown(terms: &Terms) -> String {
-    terms.rate.map_or_else(
+pub(super) fn rate_shown(rate: Option<Rate>) -> String {
+    rate.map_or_else(
         || "default".to_owned(),
         |rate| {
             let per = humantime::format_duration(rate.per).to_string();
@@ -388,16 +442,7 @@ mod tests {
     #[test]
     fn rates_are_read_as_they_are_shown() {
         let check = |text: &str, expect: Result<&str, &str>| {
-            let read = Pace::parse(text).map(|pace| {
-                let rate = match pace {
-                    Pace::Default => None,
-                    Pace::Given(rate) => Some(rate),
-                };
-                rate_shown(&Terms {
-                    rate,
-                    ..Terms::default()
-                })
-            });
+            let read = Pace::parse(text).map(|pace| rate_shown(pace.rate()));
             match expect {
                 Ok(shown) => assert_eq!(read.as_deref(), Ok(shown), "{text}"),
                 Err(part) => assert!(read.as_ref().is_err_and(|e| e.contains(part)), "{read:?}"),

@@ -80,7 +80,8 @@ pub(in crate::config) struct Agent {
     /// Its API keys, of at least 32 characters; usually variables, and never shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) keys: Vec<Secret>,
-    /// Profiles it may use; by default all.
+    /// Profiles it may use, and nothing beside them: `/mcp` and `/mcp/servers/{server}` refuse it. By
+    /// default every route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) profiles: Option<Vec<String>>,
     /// What it may do.
@@ -248,10 +249,10 @@ impl Rate {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct Scan {
-    /// In arguments of tools.
+    /// In arguments of tools, and in what clients answer to servers.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) arguments: IndexMap<String, ScanAction>,
-    /// In results of tools.
+    /// In results of tools, and in what servers ask clients.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) results: IndexMap<String, ScanAction>,
     /// In texts of resources.

@@ -2,7 +2,7 @@
 //! uses, notice resets of other processes; and they take the next slice before one is used up.
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     clock,
+    lock::lock,
     store::{StoreError, Write},
     task::Tasks,
 };
@@ -156,9 +157,7 @@ impl Budgets {
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, i64> {
-        self.resets_seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.resets_seen)
     }
 
     async fn beat_or_warn(&self) {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use jiff::Timestamp;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::purse::{Line, Purse};
 use crate::{
+    lock::lock,
     money::Micros,
     store::{Account, Ask, Elsewhere, Fund, Own, Write},
 };
@@ -221,7 +222,7 @@ impl Lease {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use super::{
     Exceeded, Key,
     lease::{Lease, Writing},
 };
-use crate::money::Micros;
+use crate::{lock::lock, money::Micros};
 
 /// How long a refusal of the store is repeated without asking again, so that a caller who keeps
 /// asking costs no I/O. Others hand back what they do not use within seconds anyway.
@@ -166,7 +166,7 @@ impl Purse {
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory)
     }
 }
 

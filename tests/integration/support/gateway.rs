@@ -136,17 +136,7 @@ impl TestGateway {
 }
 
 /// Rules that refuse nothing and change nothing.
-const GOVERNED: &str = r#"
-[governance]
-policy = { mode = "denylist", tools = ["nothing/*"] }
-price = "0.000001"
-budget = { limit = "1000000.00" }
-rate = { calls = 1000000, per = "1s" }
-tool_rate = { calls = 1000000, per = "1s" }
-args = [{ name = "never", at = "/no such argument", equals = "x" }]
-scan = { arguments = { "*" = "report" }, results = { "*" = "report" }, resources = { "*" = "report" }, prompts = { "*" = "report" }, notifications = { "*" = "report" } }
-
-"#;
+const GOVERNED: &str = include_str!("../../suites/governed.toml");
 
 /// Soon enough for a test that waits for a reconnection.
 const RETRY: &str = "retry = { base = \"20ms\", max = \"200ms\", jitter = 0.0 }";

@@ -1,0 +1,350 @@
+//! What servers ask clients: each question to the one client it belongs to, its answer back, and a
+//! look at both.
+//!
+//! Called by the link that a question comes on. What must stay true: only the client that was asked
+//! can answer, the reader of the connection never waits, and nothing passes that the scan of the
+//! call, or of the latest call where none is under way, does not let pass.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{Mux, Recipient, Signal};
+use crate::{
+    backend::{activity::Suspended, aftermath::QUESTIONS},
+    catalog::{UriMap, rewrite},
+    governance::Screens,
+    lock::lock,
+    mcp::{
+        Era, Id, Method, Outcome, Raw, Revision, RpcError, error, json, meta::Meta, method::notice,
+    },
+    session::{Client, Event, ServerRequest},
+};
+
+/// Requests of one server that may wait for answers of clients at a time.
+const ASKED_MAX: usize = 256;
+/// Progress notifications of a client that may wait until its server takes them.
+const PROGRESS_MAX: usize = 64;
+
+/// Ids of server requests towards clients: unique in this process, so in every session.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// A server request that a client has been asked.
+#[derive(Debug)]
+pub(super) struct Asked {
+    key: u64,
+    recipient: Recipient,
+    withdrawn: CancellationToken,
+}
+
+/// A server request that waits for a client.
+pub(in super::super) struct Waiting {
+    pub(in super::super) answer: oneshot::Receiver<Outcome>,
+    /// Cancelled when the server no longer wants the answer.
+    pub(in super::super) withdrawn: CancellationToken,
+    /// Keeps the deadline of the exchange that waits for it from passing.
+    pub(in super::super) _held: Option<Suspended>,
+    pub(in super::super) method: Method,
+    /// How URIs of the server become exposed ones on the client's route.
+    pub(in super::super) uris: Option<Arc<UriMap>>,
+    /// The progress that the client reports, when the server asked for it.
+    pub(in super::super) progress: Option<Progress>,
+    /// What is not asked yet: it takes a while to look at.
+    pub(in super::super) unasked: Option<Question>,
+    /// What the client says is looked at with.
+    screens: Option<Screens>,
+    /// What the `content` of the answer must be like.
+    schema: Option<Raw>,
+}
+
+/// A server request on its way to the client it belongs to.
+#[derive(Debug)]
+pub(in super::super) struct Question {
+    recipient: Recipient,
+    request: ServerRequest,
+}
+
+impl Question {
+    /// Whether a look at it takes too long for the reader of a connection.
+    fn takes_a_while(&self) -> bool {
+        let screens = self.recipient.screens();
+        let params = self.request.params.as_ref();
+        screens
+            .zip(params)
+            .is_some_and(|(screens, params)| screens.defers(params))
+    }
+
+    fn ask_now(mut self) -> Result<(), RpcError> {
+        let looked_at = match (self.recipient.screens(), self.request.params.take()) {
+            (Some(screens), Some(params)) => Some(screens.question(params)),
+            (_, params) => params.map(Ok),
+        };
+        self.put(looked_at)
+    }
+
+    /// Asks the client, where it may be asked that.
+    fn put(mut self, looked_at: Option<Result<Raw, RpcError>>) -> Result<(), RpcError> {
+        if let Some(params) = looked_at {
+            self.request.params = Some(params?);
+        }
+        if self.recipient.send(Event::Request(self.request)) {
+            return Ok(());
+        }
+        Err(RpcError::new(
+            error::INTERNAL,
+            "the client takes no requests now",
+        ))
+    }
+}
+
+impl Waiting {
+    /// Asks what takes a while to look at, unless the server no longer wants to know.
+    pub(in super::super) async fn ask(&mut self) -> Result<(), RpcError> {
+        let Some(mut question) = self.unasked.take() else {
+            return Ok(());
+        };
+        let looked_at = match (&self.screens, question.request.params.take()) {
+            (Some(screens), Some(params)) => Some(screens.large_question(params).await),
+            (_, params) => params.map(Ok),
+        };
+        if self.withdrawn.is_cancelled() {
+            return Ok(());
+        }
+        question.put(looked_at)
+    }
+
+    /// What the client answered, as the server may see it.
+    pub(in super::super) async fn seen_by_server(&self, outcome: Outcome) -> Outcome {
+        let outcome = match (outcome, &self.uris) {
+            (Ok(result), Some(uris)) => Ok(rewrite::answer(self.method.as_str(), &result, uris)),
+            (outcome, _) => outcome,
+        };
+        match &self.screens {
+            Some(screens) => screens.reply(outcome, self.schema.as_ref()).await,
+            None => outcome,
+        }
+    }
+}
+
+/// Progress of a client on its way to the server that asked for it.
+#[derive(Debug)]
+pub(in super::super) struct Progress {
+    /// The server's own.
+    token: Raw,
+    told: mpsc::Receiver<Raw>,
+    screens: Option<Screens>,
+}
+
+impl Progress {
+    /// The next params, under the server's own token; never completes where there are none.
+    pub(in super::super) async fn next(progress: &mut Option<Self>) -> Raw {
+        let Some(progress) = progress else {
+            return std::future::pending().await;
+        };
+        while let Some(params) = progress.told.recv().await {
+            if let Some(params) = progress.passed(params) {
+                return params;
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn passed(&self, params: Raw) -> Option<Raw> {
+        let params = match &self.screens {
+            Some(screens) => screens.told(params)?,
+            None => params,
+        };
+        let Some(span) = params.member("progressToken") else {
+            return Some(params);
+        };
+        let mut patch = json::Patch::new(params.as_bytes());
+        patch.replace(span, self.token.as_bytes());
+        Some(patch.finish())
+    }
+}
+
+/// The params of a server request under our token `key`, where the server asked for progress.
+fn with_own_token(
+    params: Raw,
+    key: u64,
+    screens: Option<&Screens>,
+) -> (Raw, Option<(Progress, mpsc::Sender<Raw>)>) {
+    let Some(span) = Meta::of(&params).progress_token else {
+        return (params, None);
+    };
+    let (tell, told) = mpsc::channel(PROGRESS_MAX);
+    let progress = Progress {
+        token: params.slice(span.clone()),
+        told,
+        screens: screens.cloned(),
+    };
+    let mut patch = json::Patch::new(params.as_bytes());
+    patch.replace(span, key.to_string().into_bytes());
+    (patch.finish(), Some((progress, tell)))
+}
+
+impl Mux {
+    pub(in super::super) fn answer_locally(&self, method: &Method) -> Option<Outcome> {
+        if *method == Method::Ping {
+            return Some(Ok(Raw::from_static("{}")));
+        }
+        let asks_roots = matches!(method, Method::Other(name) if &**name == "roots/list");
+        let roots = self.settings.roots.as_ref().filter(|_| asks_roots)?;
+        let roots: Vec<_> = roots
+            .iter()
+            .map(|root| match &root.name {
+                Some(name) => serde_json::json!({ "uri": root.uri, "name": name }),
+                None => serde_json::json!({ "uri": root.uri }),
+            })
+            .collect();
+        Some(Ok(Raw::from_value(&serde_json::json!({ "roots": roots }))))
+    }
+
+    /// Hands a server request to the client it belongs to.
+    pub(in super::super) fn relay(
+        &self,
+        id: &Id,
+        method: Method,
+        params: Option<Raw>,
+        origin: Option<u64>,
+    ) -> Result<Waiting, RpcError> {
+        if matches!(&method, Method::Other(name) if &**name == "roots/list") {
+            drop(self.signals.try_send(Signal::AsksRoots));
+        }
+        let recipient = self
+            .recipient(origin, QUESTIONS)
+            .ok_or_else(|| self.unattributable(&method))?;
+        if let Some(client) = recipient.client()
+            && client.era() == Era::Modern
+        {
+            return Err(cross_era(&method, client, self.spoken.get().copied()));
+        }
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        let withdrawn = CancellationToken::new();
+        let asked = Asked {
+            key,
+            recipient: recipient.clone(),
+            withdrawn: withdrawn.clone(),
+        };
+        self.note_asked(id, asked)?;
+        let (mut waiting, question) = prepared(method, params, key, recipient, withdrawn);
+        if question.takes_a_while() {
+            waiting.unasked = Some(question);
+        } else if let Err(refusal) = question.ask_now() {
+            self.forget_asked(id);
+            return Err(refusal);
+        }
+        Ok(waiting)
+    }
+
+    fn note_asked(&self, id: &Id, entry: Asked) -> Result<(), RpcError> {
+        let mut asked = lock(&self.asked);
+        if asked.len() >= ASKED_MAX {
+            let message = "too many requests wait for clients";
+            return Err(RpcError::new(error::INTERNAL, message));
+        }
+        if asked.contains_key(id) {
+            let message = "a request with this id still waits for its answer";
+            return Err(RpcError::new(error::INVALID_REQUEST, message));
+        }
+        asked.insert(id.clone(), entry);
+        Ok(())
+    }
+
+    fn unattributable(&self, method: &Method) -> RpcError {
+        self.unattributed.fetch_add(1, Ordering::Relaxed);
+        let server = &self.settings.server;
+        let message = format!(
+            "`{method}` cannot be attributed to one client: the connection to `{server}` is \
+             shared; set `isolation = \"session\"` for this server"
+        );
+        RpcError::new(error::INVALID_REQUEST, message)
+    }
+
+    /// The server withdraws a request of its own.
+    pub(super) fn withdrawn(&self, params: Option<&Raw>) {
+        let id = params
+            .and_then(|params| params.get("requestId"))
+            .and_then(Id::from_raw);
+        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
+            return;
+        };
+        asked.withdrawn.cancel();
+        let mut told = serde_json::json!({ "requestId": asked.key });
+        if let Some(reason) = params.and_then(|params| params.get("reason")) {
+            told["reason"] = reason.as_text().into();
+        }
+        let params = Some(Raw::from_value(&told));
+        let method = Cow::Borrowed(notice::CANCELLED);
+        asked.recipient.send(Event::Notification { method, params });
+    }
+
+    pub(in super::super) fn forget_asked(&self, id: &Id) {
+        lock(&self.asked).remove(id);
+    }
+}
+
+/// A question to `recipient` in its own names, and what waits for the answer.
+fn prepared(
+    method: Method,
+    params: Option<Raw>,
+    key: u64,
+    recipient: Recipient,
+    withdrawn: CancellationToken,
+) -> (Waiting, Question) {
+    let (tell, answer) = oneshot::channel();
+    let held = match &recipient {
+        Recipient::Call { activity, .. } => Some(Suspended::new(activity)),
+        Recipient::Session(..) => None,
+    };
+    let (uris, screens) = (recipient.uris(), recipient.screens());
+    let schema = params
+        .as_ref()
+        .filter(|_| method.as_str() == "elicitation/create")
+        .and_then(|params| params.get("requestedSchema"));
+    let params = match (params, &uris) {
+        (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
+        (params, _) => params,
+    };
+    let (params, progress) = params
+        .map(|params| with_own_token(params, key, screens.as_ref()))
+        .map_or((None, None), |(params, progress)| (Some(params), progress));
+    let (progress, tell_progress) = progress.unzip();
+    let request = ServerRequest {
+        key,
+        method: method.clone(),
+        params,
+        answer: tell,
+        progress: tell_progress,
+    };
+    let waiting = Waiting {
+        answer,
+        withdrawn,
+        _held: held,
+        method,
+        uris,
+        progress,
+        unasked: None,
+        screens,
+        schema,
+    };
+    (waiting, Question { recipient, request })
+}
+
+/// Why a server of one era cannot ask a client of the other.
+fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcError {
+    let message = format!(
+        "`{method}` was asked over {}, the client speaks {}: a request to the client cannot cross \
+         these revisions",
+        spoken.map_or("a revision with `initialize`", Revision::as_str),
+        client.revision
+    );
+    RpcError::new(error::METHOD_NOT_FOUND, message)
+}

@@ -1,0 +1,211 @@
+//! What is looked for in data and in arguments, on a command line as in a config: a table of TOML.
+//!
+//! The text goes through the parser of configs, so that it means the same here and mistakes are
+//! found and shown alike.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use indexmap::IndexMap;
+
+use super::super::super::books::Failure;
+use crate::config::{
+    ArgumentRule, Environment, Format, Mask, Notice, Rule, Scan, ScanAction, Severity, Source,
+    Terms, parse,
+};
+
+/// A scan on a command line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Look {
+    /// What holds for everybody.
+    Default,
+    /// Nothing is looked for.
+    Off,
+    /// A table of TOML.
+    Given(String),
+}
+
+impl Look {
+    /// Reads `off`, `default`, or keeps a table for [`Look::read`].
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "default" => Ok(Self::Default),
+            _ => Ok(Self::Given(table(text)?)),
+        }
+    }
+
+    /// What it means in terms.
+    pub(super) fn read(&self) -> Result<Option<Scan>, Failure> {
+        match self {
+            Self::Default => Ok(None),
+            Self::Off => Ok(Some(Scan::default())),
+            Self::Given(table) => Ok(terms_of("--scan", &format!("scan = {table}"))?.scan),
+        }
+    }
+}
+
+/// One value of TOML, which is a table.
+pub(super) fn table(text: &str) -> Result<String, String> {
+    let value: toml_edit::Value = text
+        .parse()
+        .map_err(|error| format!("it is no table of TOML: {error}"))?;
+    if value.is_inline_table() {
+        return Ok(text.trim().to_owned());
+    }
+    Err("write a table of TOML, such as { results = { api_key = \"redact\" } }".to_owned())
+}
+
+/// The rules that `tables` are.
+pub(super) fn argument_rules(tables: &[String]) -> Result<Vec<ArgumentRule>, Failure> {
+    let list = format!("args = [{}]", tables.join(", "));
+    Ok(terms_of("--args", &list)?.args)
+}
+
+/// The terms of an agent with these lines; mistakes are said to be in `name`.
+fn terms_of(name: &str, lines: &str) -> Result<Terms, Failure> {
+    let source = Source {
+        name: name.to_owned(),
+        format: Format::Toml,
+        text: format!("[agents.agent]\n{lines}\n"),
+        directory: PathBuf::from("/"),
+    };
+    let loaded = parse([source], &Environment::default());
+    let mut loaded = loaded.map_err(|mistakes| {
+        // Warnings are about the rest of a config, which there is none of.
+        let is_mistake = |notice: &&Notice| notice.severity == Severity::Mistake;
+        let mistakes = mistakes.notices.iter().filter(is_mistake);
+        let told: Vec<String> = mistakes.map(ToString::to_string).collect();
+        Failure::usage(told.join("\n"))
+    })?;
+    let agent = loaded.config.agents.shift_remove("agent");
+    Ok(agent.map(|agent| agent.terms).unwrap_or_default())
+}
+
+/// Reads the name of a kind of rule.
+pub(super) fn rule(text: &str) -> Result<Rule, String> {
+    const ALL: [Rule; 5] = [
+        Rule::Args,
+        Rule::Budget,
+        Rule::Policy,
+        Rule::Rate,
+        Rule::Scan,
+    ];
+    ALL.into_iter()
+        .find(|rule| rule_name(*rule) == text)
+        .ok_or_else(|| {
+            let names = ALL.map(rule_name).join(", ");
+            format!("`{text}` is no kind of rule: these are {names}")
+        })
+}
+
+const fn rule_name(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Args => "args",
+        Rule::Budget => "budget",
+        Rule::Policy => "policy",
+        Rule::Rate => "rate",
+        Rule::Scan => "scan",
+    }
+}
+
+/// The scan on one line.
+pub(in super::super) fn scan_shown(terms: &Terms) -> String {
+    let Some(scan) = &terms.scan else {
+        return "default".to_owned();
+    };
+    let mut parts = Vec::new();
+    for (place, actions) in [
+        ("arguments", &scan.arguments),
+        ("results", &scan.results),
+        ("resources", &scan.resources),
+        ("prompts", &scan.prompts),
+        ("notifications", &scan.notifications),
+    ] {
+        let shown = actions
+            .iter()
+            .map(|(class, action)| format!("{place}.{class}={}", action_name(*action)));
+        parts.extend(shown);
+    }
+    if parts.is_empty() {
+        return "off".to_owned();
+    }
+    let mut text = parts.join(" ");
+    if scan.mask == Mask::Length {
+        text.push_str(" mask=length");
+    }
+    for (name, list) in [
+        ("countries", scan.countries.clone()),
+        ("custom", names(&scan.custom)),
+        ("dictionaries", names(&scan.dictionaries)),
+        ("allow", scan.allow.clone()),
+        ("base64", scan.base64.clone()),
+    ] {
+        if !list.is_empty() {
+            write!(text, " {name}={}", list.join(",")).expect("a String takes all");
+        }
+    }
+    text
+}
+
+fn names<T>(map: &IndexMap<String, T>) -> Vec<String> {
+    map.keys().cloned().collect()
+}
+
+const fn action_name(action: ScanAction) -> &'static str {
+    match action {
+        ScanAction::Block => "block",
+        ScanAction::Off => "off",
+        ScanAction::Redact => "redact",
+        ScanAction::Report => "report",
+    }
+}
+
+/// The names of the rules about arguments on one line; nothing where there are none.
+pub(in super::super) fn args_shown(terms: &Terms) -> String {
+    let names: Vec<&str> = terms.args.iter().map(|rule| rule.name.as_str()).collect();
+    names.join(" ")
+}
+
+/// What is only observed, on one line; nothing where all is enforced.
+pub(in super::super) fn observe_shown(terms: &Terms) -> String {
+    let names: Vec<&str> = terms.observe.iter().copied().map(rule_name).collect();
+    names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_are_read_as_configs_are() {
+        let check = |text: &str, expect: Result<&str, &str>| {
+            let read = Look::parse(text)
+                .and_then(|look| look.read().map_err(|failure| failure.to_string()))
+                .map(|scan| {
+                    scan_shown(&Terms {
+                        scan,
+                        ..Terms::default()
+                    })
+                });
+            match expect {
+                Ok(shown) => assert_eq!(read.as_deref(), Ok(shown), "{text}"),
+                Err(part) => assert!(read.as_ref().is_err_and(|e| e.contains(part)), "{read:?}"),
+            }
+        };
+        check("off", Ok("off"));
+        check("default", Ok("default"));
+        check(
+            r#"{ results = { api_key = "redact", "*" = "report" }, mask = "length", countries = ["us"] }"#,
+            Ok("results.api_key=redact results.*=report mask=length countries=us"),
+        );
+        check("{}", Ok("off"));
+        check("on", Err("no table of TOML"));
+        check("[1]", Err("write a table of TOML"));
+        check(
+            r#"{ results = { api_kye = "redact" } }"#,
+            Err("did you mean `api_key`?"),
+        );
+        check("{ result = {} }", Err("did you mean `results`?"));
+        check("{}\nadmin = true", Err("no table of TOML"));
+    }
+}

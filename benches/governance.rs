@@ -38,7 +38,7 @@ const RULES: &str = r#"
 [governance]
 price = "0.015"
 policy = { mode = "allowlist", tools = ["echo*/*"], deny = ["delete_*"] }
-rate = { calls = 1000000000, per = "1s" }
+rate = { calls = 1000000, per = "1s" }
 args = [{ name = "no-root", at = "/path", equals = "/" }]
 scan = { arguments = { "*" = "redact" }, results = { "*" = "redact" } }
 "#;

@@ -191,9 +191,10 @@ impl Governance {
             rules: DashMap::new(),
             limiters: Limiters::default(),
             scanners,
-            masker: match books.audit.wants_arguments() {
-                true => Some(screen::masker()?),
-                false => None,
+            masker: if books.audit.wants_arguments() {
+                Some(screen::masker()?)
+            } else {
+                None
             },
             schemas: DashMap::new(),
             tally: Tally::default(),

@@ -331,7 +331,7 @@ impl Said {
             if member.is(params, "arguments") {
                 said.digest = Some(ArgumentsDigest::of(value));
             } else if naming.is_some_and(|naming| member.is(params, naming)) {
-                said.exposed = json::text(value).map(|text| text.into());
+                said.exposed = json::text(value).map(Into::into);
             }
         }
         said

@@ -18,6 +18,7 @@ mod nearest;
 mod output;
 mod policy;
 mod serve;
+mod service;
 mod stdio;
 mod survey;
 mod table;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process::ExitCode};
 use clap::Args;
 
 use super::{
-    args::ConfigArgs, block_on, drained, failed, interrupted, output::print, surroundings,
+    args::ConfigArgs, block_on, drained, failed, interrupted, output::print, service, surroundings,
     wrong_usage,
 };
 use crate::{app, config::Config};
@@ -48,12 +48,14 @@ async fn serve(config: &Config) -> ExitCode {
     let interruption = interrupted();
     let url = &running.url;
     print(&format!("listening on {url}\n"));
+    service::ready(running.core().tasks());
     tracing::info!(
         servers = config.servers.len(),
         "clients connect to {url}/mcp, people to {url}/status"
     );
     interruption.await;
     let again = interrupted();
+    service::stopping();
     tracing::info!(
         "stopping; running calls may finish within {:?}",
         config.drain_timeout

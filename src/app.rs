@@ -1,9 +1,12 @@
-//! Builds everything from a `Config`, starts it in order, and stops it in order.
+//! Builds everything from a `Config`, starts it in order, changes it with the config, and stops it
+//! in order.
 //!
-//! Start: bind, serve, connect. Stop: no new connections, running calls finish until the drain
+//! Start: bind, serve, connect. Change: see `reload`, and `watch` for what sets it off. Stop: no new connections, running calls finish until the drain
 //! timeout, sessions end, servers are stopped, every task has ended.
 
 mod books;
+mod reload;
+mod watch;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,6 +24,9 @@ use crate::{
 };
 use books::Keeper;
 pub use books::Unusable;
+use reload::{Front, Reloader};
+pub use reload::{Refused, Reloaded};
+pub use watch::ConfigSource;
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +47,7 @@ pub struct Core {
     tasks: Tasks,
     /// Cancelled when the gateway begins to stop.
     draining: CancellationToken,
-    drain_timeout: Duration,
+    reloader: Arc<Reloader>,
 }
 
 impl Core {
@@ -64,14 +70,29 @@ impl Core {
         keeper.start(&tasks);
         proxy.start(updates);
         sweep(&proxy, &tasks);
+        let reloader = Reloader::new(config, &proxy, &status, &keeper);
         Ok(Self {
             proxy,
             status,
             keeper,
             tasks,
             draining,
-            drain_timeout: config.drain_timeout,
+            reloader: Arc::new(reloader),
         })
+    }
+
+    /// Takes another config while everything runs: what it has alike stays as it is. It waits for
+    /// no server.
+    ///
+    /// # Errors
+    /// Why the config cannot be taken; nothing has changed then.
+    pub fn reload(&self, config: &Config) -> Result<Reloaded, Refused> {
+        self.reloader.take(config)
+    }
+
+    /// Follows `source`: its config is taken whenever one of its files changes, and on SIGHUP.
+    pub fn follow(&self, source: ConfigSource) {
+        watch::start(source, &self.reloader, &self.tasks);
     }
 
     /// The tasks of this gateway.
@@ -83,7 +104,9 @@ impl Core {
     /// task did.
     pub async fn stop(self) -> bool {
         self.draining.cancel();
-        let drained = timeout(self.drain_timeout, self.idle()).await.is_ok();
+        let drained = timeout(self.proxy.settings().drain_timeout, self.idle())
+            .await
+            .is_ok();
         self.proxy.sessions().close_all();
         let finished = timeout(STOP_PATIENCE, self.tasks.finish()).await.is_ok();
         if !finished {
@@ -154,6 +177,7 @@ pub struct Running {
 pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, StartError> {
     let bound = http::bind(config).await?;
     let (addr, url) = (bound.addr, bound.url());
+    let certificates = bound.certificates().cloned();
     let core = Core::start(config, surroundings).await?;
     let config = Config {
         listen: addr,
@@ -165,6 +189,11 @@ pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Runnin
         Arc::clone(&core.status),
         &core.tasks,
     );
+    core.reloader.set_front(Front {
+        edge: Arc::clone(&edge),
+        certificates,
+        addr,
+    });
     core.tasks
         .spawn("listener", bound.serve(edge, core.draining.clone()));
     Ok(Running { addr, url, core })

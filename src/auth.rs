@@ -8,7 +8,7 @@ pub mod key;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use self::key::Uses;
 use crate::{
     clock,
     config::{self, Authentication, Terms},
+    lock::lock,
     names::{AgentId, ProfileName},
     store::{KeyHash, KeyId, StoredAgent, StoredKey},
 };
@@ -75,7 +76,8 @@ impl Agent {
         }
     }
 
-    fn written(agent: &config::Agent) -> Self {
+    /// An agent of the config.
+    pub(crate) fn written(agent: &config::Agent) -> Self {
         let id = if agent.name == ANONYMOUS {
             AgentId::ANONYMOUS
         } else {
@@ -137,15 +139,24 @@ impl Unidentified {
 /// The agents and whose key is whose.
 #[derive(Debug)]
 pub struct Directory {
-    authentication: Authentication,
-    written: Vec<config::Agent>,
+    /// What the roster is made of.
+    sources: Mutex<Sources>,
     roster: ArcSwap<Roster>,
     uses: Uses,
     changes: watch::Sender<()>,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug)]
+struct Sources {
+    authentication: Authentication,
+    written: Vec<config::Agent>,
+    /// Agents and keys of the store, as they were last read.
+    stored: (Vec<Agent>, Vec<StoredKey>),
+}
+
+#[derive(Debug, PartialEq)]
 struct Roster {
+    authentication: Authentication,
     agents: HashMap<AgentId, Arc<Agent>>,
     credentials: HashMap<KeyHash, Credential>,
 }
@@ -164,71 +175,39 @@ impl Directory {
         authentication: Authentication,
         agents: impl Iterator<Item = config::Agent>,
     ) -> Self {
-        let directory = Self {
+        let sources = Sources {
             authentication,
             written: agents.collect(),
-            roster: ArcSwap::default(),
+            stored: Default::default(),
+        };
+        Self {
+            roster: ArcSwap::from_pointee(Roster::new(&sources, &Roster::empty())),
+            sources: Mutex::new(sources),
             uses: Uses::default(),
             changes: watch::Sender::new(()),
-        };
-        directory.load(Vec::new(), Vec::new());
-        directory
+        }
+    }
+
+    /// Replaces what the config says. Who is not written there any longer, or lost a key, is treated
+    /// as one whose key was revoked.
+    pub fn rewrite(&self, authentication: Authentication, agents: Vec<config::Agent>) {
+        let mut sources = lock(&self.sources);
+        sources.authentication = authentication;
+        sources.written = agents;
+        self.publish(&sources);
     }
 
     /// Replaces what is known of the store. Where an agent is in both, the config has it. Nobody is
     /// told when nothing has changed.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
-        let written = self.written.iter().map(Agent::written);
-        let all = [Agent::anonymous()]
-            .into_iter()
-            .chain(agents)
-            .chain(written);
-        let mut agents: HashMap<AgentId, Agent> = HashMap::new();
-        for agent in all {
-            agents.insert(agent.id, agent);
-        }
-        let of_config = self.written.iter().flat_map(|agent| {
-            let id = Agent::written(agent).id;
-            let hash = |key: &config::Secret| KeyHash::of(key.expose());
-            agent
-                .keys
-                .iter()
-                .map(move |key| (hash(key), id, None, None))
-        });
-        let of_store = keys
-            .into_iter()
-            .map(|key| (key.hash, key.agent, Some(key.id), key.expires));
-        let keys: Vec<_> = of_config.chain(of_store).collect();
+        let mut sources = lock(&self.sources);
+        sources.stored = (agents, keys);
+        self.publish(&sources);
+    }
+
+    fn publish(&self, sources: &Sources) {
         let old = self.roster.load();
-        let kept: HashSet<KeyHash> = keys.iter().map(|(hash, ..)| *hash).collect();
-        let lost: HashSet<AgentId> = old
-            .credentials
-            .iter()
-            .filter(|(hash, _)| !kept.contains(hash))
-            .map(|(_, credential)| credential.agent.id)
-            .collect();
-        let mut roster = Roster::default();
-        for (id, mut agent) in agents {
-            let known = old.agents.get(&id);
-            let before = known.map_or(0, |known| known.revocations);
-            agent.revocations = before + u64::from(lost.contains(&id));
-            // Whoever keeps something for an agent keeps it while the agent stays the same.
-            let agent = match known.filter(|known| ***known == agent) {
-                Some(known) => Arc::clone(known),
-                None => Arc::new(agent),
-            };
-            roster.agents.insert(id, agent);
-        }
-        for (hash, agent, key, expires) in keys {
-            if let Some(agent) = roster.agents.get(&agent) {
-                let credential = Credential {
-                    agent: Arc::clone(agent),
-                    key,
-                    expires,
-                };
-                roster.credentials.insert(hash, credential);
-            }
-        }
+        let roster = Roster::new(sources, &old);
         if roster == **old {
             return;
         }
@@ -238,9 +217,12 @@ impl Directory {
 
     /// Whether who came in as `agent` may stay: the agent is known and enabled, and none of its keys
     /// has been revoked since.
+    ///
+    /// Nobody stays anonymous once keys are asked for.
     pub fn still_knows(&self, agent: &Agent) -> bool {
         let known = self.current(agent.id);
         known.is_some_and(|known| known.enabled && known.revocations == agent.revocations)
+            && (agent.id != AgentId::ANONYMOUS || self.is_anonymous())
     }
 
     /// The agent behind a request with these headers.
@@ -248,7 +230,8 @@ impl Directory {
     /// # Errors
     /// Why there is none; over HTTP the answer is 401.
     pub fn identify(&self, headers: &HeaderMap) -> Result<Arc<Agent>, Unidentified> {
-        match self.authentication {
+        let authentication = self.roster.load().authentication;
+        match authentication {
             Authentication::Anonymous => {
                 self.current(AgentId::ANONYMOUS).ok_or(Unidentified::Wrong)
             }
@@ -284,7 +267,8 @@ impl Directory {
             return roster.agents.get(&id).map(Arc::clone);
         }
         // Where the config and the store have the name under different ids, the config has it.
-        let written = self.written.iter().find(|agent| agent.name == name);
+        let sources = lock(&self.sources);
+        let written = sources.written.iter().find(|agent| agent.name == name);
         if let Some(written) = written {
             let id = Agent::written(written).id;
             return roster.agents.get(&id).map(Arc::clone);
@@ -302,15 +286,16 @@ impl Directory {
 
     /// Whether nobody has to say who they are.
     pub fn is_anonymous(&self) -> bool {
-        self.authentication == Authentication::Anonymous
+        self.roster.load().authentication == Authentication::Anonymous
     }
 
     /// Whether `id` is written in the config, which then has the last word about it.
     pub fn is_written(&self, id: AgentId) -> bool {
-        self.written.iter().any(|agent| agent.id == id)
+        let sources = lock(&self.sources);
+        sources.written.iter().any(|agent| agent.id == id)
     }
 
-    /// Tells when the store was read again.
+    /// Tells when somebody came, went or changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -318,6 +303,81 @@ impl Directory {
     /// When keys of the store were last seen.
     pub fn uses(&self) -> &Uses {
         &self.uses
+    }
+}
+
+impl Roster {
+    fn empty() -> Self {
+        Self {
+            authentication: Authentication::Anonymous,
+            agents: HashMap::new(),
+            credentials: HashMap::new(),
+        }
+    }
+
+    /// Everybody that `sources` know; `old` says who was known before.
+    fn new(sources: &Sources, old: &Self) -> Self {
+        let keys = sources.keys();
+        let kept: HashSet<KeyHash> = keys.iter().map(|(hash, ..)| *hash).collect();
+        let lost: HashSet<AgentId> = old
+            .credentials
+            .iter()
+            .filter(|(hash, _)| !kept.contains(hash))
+            .map(|(_, credential)| credential.agent.id)
+            .collect();
+        let mut roster = Self {
+            authentication: sources.authentication,
+            ..Self::empty()
+        };
+        for (id, mut agent) in sources.agents() {
+            let known = old.agents.get(&id);
+            let before = known.map_or(0, |known| known.revocations);
+            agent.revocations = before + u64::from(lost.contains(&id));
+            // Whoever keeps something for an agent keeps it while the agent stays the same.
+            let agent = match known.filter(|known| ***known == agent) {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(agent),
+            };
+            roster.agents.insert(id, agent);
+        }
+        for (hash, agent, key, expires) in keys {
+            if let Some(agent) = roster.agents.get(&agent) {
+                let credential = Credential {
+                    agent: Arc::clone(agent),
+                    key,
+                    expires,
+                };
+                roster.credentials.insert(hash, credential);
+            }
+        }
+        roster
+    }
+}
+
+impl Sources {
+    /// Where an agent is in the config and in the store, the config has it.
+    fn agents(&self) -> HashMap<AgentId, Agent> {
+        let stored = self.stored.0.iter().cloned();
+        let written = self.written.iter().map(Agent::written);
+        let all = [Agent::anonymous()].into_iter().chain(stored);
+        all.chain(written).map(|agent| (agent.id, agent)).collect()
+    }
+
+    /// Every key: its hash, whose it is, its id in the store, and when it ends.
+    fn keys(&self) -> Vec<(KeyHash, AgentId, Option<KeyId>, Option<Timestamp>)> {
+        let of_config = self.written.iter().flat_map(|agent| {
+            let id = Agent::written(agent).id;
+            let hash = |key: &config::Secret| KeyHash::of(key.expose());
+            agent
+                .keys
+                .iter()
+                .map(move |key| (hash(key), id, None, None))
+        });
+        let of_store = self.stored.1.iter().map(|key| {
+            let id = Some(key.id.clone());
+            (key.hash, key.agent, id, key.expires)
+        });
+        of_config.chain(of_store).collect()
     }
 }
 

@@ -55,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "names",
             "telemetry",
             "clock",
+            "lock",
         ],
     ),
     (
@@ -121,7 +122,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("catalog", &["mcp", "config", "names"]),
     ("builtin", &["clock"]),
-    ("auth", &["store", "config", "names", "clock"]),
+    ("auth", &["store", "config", "names", "clock", "lock"]),
     (
         "audit",
         &["store", "config", "names", "money", "task", "clock"],

@@ -53,10 +53,7 @@ impl Keeper {
     pub(super) async fn open(config: &Config) -> Result<Self, Unusable> {
         let agents = config.agents.values().cloned();
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
-        let needs_store = config.audit.enabled
-            || config.governance.auth == Authentication::Keys
-            || has_budgets(config);
-        let store = if needs_store {
+        let store = if needs_store(config) {
             Some(Store::open(&config.data_dir).await?)
         } else {
             None
@@ -85,6 +82,11 @@ impl Keeper {
         };
         keeper.reread().await?;
         Ok(keeper)
+    }
+
+    /// Whether what is open suffices for another config.
+    pub(super) fn suffices(&self, config: &Config) -> bool {
+        self.store.is_some() || !needs_store(config)
     }
 
     /// Reads agents and keys of the store.
@@ -215,6 +217,10 @@ impl Keeper {
             store.close().await;
         }
     }
+}
+
+fn needs_store(config: &Config) -> bool {
+    config.audit.enabled || config.governance.auth == Authentication::Keys || has_budgets(config)
 }
 
 /// Whether anybody's spending is limited.

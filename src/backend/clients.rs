@@ -77,6 +77,29 @@ impl Backend {
         }
     }
 
+    /// Subscribes the connection that serves `session` to `uri`, in the server's spelling, where it
+    /// is not yet; as soon as there is one.
+    pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
+        let Some(client) = Client::of(session) else {
+            return;
+        };
+        // A new process may need its first attempts; callers wait as long.
+        let served = timeout(
+            self.config.startup_timeout,
+            self.connection(self.beside(&client)),
+        )
+        .await;
+        let Ok(Ok(served)) = served else {
+            tracing::debug!(server = %self.name, uri, "a subscription is not renewed yet");
+            return;
+        };
+        if served.connection.era() == Era::Legacy && !served.instance.is_subscribed(uri) {
+            served.instance.subscribed(uri.to_owned());
+            self.subscription(&served.instance, Method::ResourcesSubscribe, uri)
+                .await;
+        }
+    }
+
     async fn subscription(&self, instance: &Instance, method: Method, uri: &str) {
         let Phase::Ready(connection) = instance.phase() else {
             return;

@@ -32,6 +32,7 @@ mod metrics;
 mod no_way_around;
 mod records;
 mod refusals;
+mod reload;
 mod revoked;
 mod rules;
 mod scans;

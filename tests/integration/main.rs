@@ -17,5 +17,6 @@ mod params;
 mod parties;
 mod pools;
 mod profiles;
+mod reload;
 mod sessions;
 mod upstream;

@@ -77,26 +77,24 @@ impl Backend {
         }
     }
 
-    /// Subscribes the connection that serves `session` to `uri`, in the server's spelling, where it
-    /// is not yet; as soon as there is one.
+    /// Subscribes to `uri`, in the server's spelling, on the connection of `session`, as soon as there
+    /// is one.
     pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
         let Some(client) = Client::of(session) else {
             return;
         };
-        // A new process may need its first attempts; callers wait as long.
-        let served = timeout(
-            self.config.startup_timeout,
-            self.connection(self.beside(&client)),
-        )
-        .await;
-        let Ok(Ok(served)) = served else {
-            tracing::debug!(server = %self.name, uri, "a subscription is not renewed yet");
-            return;
-        };
-        if served.connection.era() == Era::Legacy && !served.instance.is_subscribed(uri) {
-            served.instance.subscribed(uri.to_owned());
-            self.subscription(&served.instance, Method::ResourcesSubscribe, uri)
-                .await;
+        loop {
+            if let Ok(served) = self.connection(self.beside(&client)).await {
+                let (instance, era) = (served.instance, served.connection.era());
+                // To servers of 2026-07-28 nobody subscribes in this way.
+                if era == Era::Legacy && !instance.is_subscribed(uri) {
+                    instance.subscribed(uri.to_owned());
+                    self.subscription(&instance, Method::ResourcesSubscribe, uri)
+                        .await;
+                }
+                return;
+            }
+            tokio::time::sleep(self.config.retry.max).await;
         }
     }
 

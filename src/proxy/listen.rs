@@ -89,7 +89,7 @@ impl Proxy {
     }
 
     /// Tells a server that has replaced another what sessions are subscribed to.
-    pub(super) fn subscribe_again(self: &Arc<Self>, backend: Arc<Backend>) {
+    pub(super) fn renew_subscriptions(self: &Arc<Self>, backend: Arc<Backend>) {
         let mut wanted = Vec::new();
         self.sessions.each(|session| {
             for uri in session.subscriptions() {
@@ -117,6 +117,20 @@ impl Proxy {
                 () = stop.cancelled() => {}
             }
         });
+    }
+
+    /// Subscribes a session of an earlier process again to what it was subscribed to.
+    pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
+        let wait = self.settings().first_list_wait;
+        self.board.settled(&session.scope, wait).await;
+        for uri in session.subscriptions() {
+            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
+                continue;
+            };
+            if self.may_see(&session.agent, &session.scope, &backend.name, &original) {
+                backend.join(session, &original).await;
+            }
+        }
     }
 
     /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
@@ -182,7 +196,7 @@ impl Proxy {
             tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => break,
-                () = self.tasks.stop_token().cancelled() => break,
+                () = self.tasks.drain_token().cancelled() => break,
                 // A server's stream has ended: the client listens again, and loses nothing unseen.
                 () = stop.cancelled() => break,
                 Some(event) = upstream.recv() => drop(call.events.try_send(event)),

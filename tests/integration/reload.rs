@@ -347,22 +347,25 @@ async fn what_needs_a_restart_is_named_and_the_rest_counts() {
 #[tokio::test]
 async fn what_cannot_be_taken_changes_nothing() {
     let x = Backend::start(Transport::Stdio, Era::Legacy).await;
-    let data = tempfile::tempdir().unwrap();
-    let setting = format!(
-        "data_dir = '{}'\naudit = {{ enabled = false }}",
-        data.path().display()
-    );
-    let gateway = TestGateway::new().setting(&setting).server("x", &x);
-    let gateway = gateway.start().await;
+    let gateway = TestGateway::new().server("x", &x).start().await;
     let mut config = gateway.config.clone();
     config.servers.clear();
-    // There is no store.
-    config.governance.auth = config::Authentication::Keys;
+    config.governance.terms.args = vec![config::ArgumentRule {
+        name: "bad".to_owned(),
+        tools: Vec::new(),
+        at: String::new(),
+        condition: config::Condition {
+            matches: Some("(".to_owned()),
+            ..config::Condition::default()
+        },
+        action: config::ArgumentAction::Refuse,
+        observe: false,
+    }];
     let refused = gateway.running.core().reload(&config);
-    assert!(matches!(refused, Err(Refused::Store)), "{refused:?}");
+    assert!(matches!(refused, Err(Refused::Terms(_))), "{refused:?}");
     let shown = config_of(&gateway).await;
     let message = shown["error"]["message"].as_str().unwrap();
-    assert!(message.contains("restart"), "{shown}");
+    assert!(message.contains("terms that cannot be used"), "{shown}");
     assert!(shown["error"]["since"].is_string() && shown["reloads"] == 0);
     assert_eq!(gateway.tools().await.len(), 2);
     assert_eq!(gateway.http().get("/status", &[]).await.status(), 200);

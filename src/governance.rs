@@ -24,7 +24,7 @@ use crate::{
     catalog::Tool,
     clock,
     config::{Config, Rule},
-    mcp::{Method, Outcome, Raw, RpcError},
+    mcp::{Method, Outcome, RpcError},
     money::Micros,
     names::{InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
@@ -36,7 +36,7 @@ use law::Toll;
 use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use rules::Rules;
-use screen::Seen;
+use screen::{Leg, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
 
@@ -85,7 +85,7 @@ pub struct Governance {
 #[derive(Debug)]
 struct Schema {
     of: Weak<Tool>,
-    compiled: Option<Arc<OutputSchema>>,
+    compiled: Option<OutputSchema>,
 }
 
 /// A call that may reach its server.
@@ -215,7 +215,7 @@ impl Governance {
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
-        ticket.screens = rules.screens(&routed.server, toll.and_then(|toll| toll.scan.as_ref()));
+        ticket.screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
             ticket.price = law.price_of(routed.tool.as_deref(), toll);
@@ -256,11 +256,10 @@ impl Governance {
         else {
             return Ok(());
         };
-        let ruling = rules.policy.decide(&item);
-        if ruling.allowed {
+        if rules.policy.allows(&item) {
             return Ok(());
         }
-        let because = ruling.because.to_string();
+        let because = rules.policy.decide(&item).because.to_string();
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
@@ -326,10 +325,10 @@ impl Governance {
                 continue;
             };
             let data = params.slice(span.clone());
-            let seen = screens.look(part.direction(), &data, None).await;
+            let seen = screens.look(part.direction(), &data, || None).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
-                return Err(screen::refuse(seen.blocked, true));
+                return Err(screen::refuse(seen.blocked, Leg::Request));
             }
             if let Some(masked) = seen.redacted {
                 routed.params = Some(screen::with_part(params, span, &masked));
@@ -382,7 +381,10 @@ impl Governance {
     }
 
     /// Step 3: opens the call in the audit; it may leave once that is kept.
-    async fn open_record(&self, ticket: &mut Ticket) -> Result<(), Refusal> {
+    async fn open_record(&self, ticket: &Ticket) -> Result<(), Refusal> {
+        if self.books.audit.chain().is_none() {
+            return Ok(());
+        }
         let opened = self.books.audit.opened(&ticket.opening());
         let kept = match opened {
             Ok(kept) => kept.kept().await,
@@ -399,7 +401,7 @@ impl Governance {
         let mut charge = false;
         let (outcome, ended) = match ending {
             Ending::Answered { outcome, revision } => {
-                charge = self.law.load().charge_errors || !is_error(&outcome);
+                charge = self.law.load().charge_errors || !is_error_result(&outcome);
                 self.scan_answer(outcome, revision, &mut ticket).await
             }
             Ending::Failed {
@@ -407,7 +409,7 @@ impl Governance {
                 delivered,
                 reason,
             } => {
-                charge = delivered && self.law.load().charge_errors;
+                charge = delivered;
                 let outcome = Err(error.to_raw());
                 (outcome, Ended::failed(reason))
             }
@@ -430,12 +432,12 @@ impl Governance {
         let mut outcome = outcome;
         if let Some(screens) = ticket.screens.clone() {
             let (Ok(body) | Err(body)) = &outcome;
-            let schema = ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let direction = screen::of_answer(&ticket.method);
+            let schema = || ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let seen = screens.look(direction, body, schema).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
-                let mut refused = self.refuse(&screen::refuse(seen.blocked, false), ticket);
+                let mut refused = self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
                 refused.1.server_revision = revision;
                 return refused;
             }
@@ -468,16 +470,20 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
+        ticket.log(&ended);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
+        if self.books.audit.chain().is_none() {
+            settle_hold(hold, charge);
+            return outcome;
+        }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
-        ticket.log(&ended);
         let arguments = self.arguments_for_record(&ticket);
         let record = ticket.record(ended, arguments.as_deref());
         let kept = self.books.audit.record(&record);
         settle_hold(hold, charge);
-        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
-            self.tally.spent(&target.server, ticket.price);
-        }
         match kept.kept().await {
             Ok(()) => outcome,
             Err(error) => {
@@ -488,10 +494,8 @@ impl Governance {
     }
 
     fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        if !self.books.audit.wants_arguments() {
-            return None;
-        }
-        let masked = screen::masked(&ticket.arguments()?)?;
+        let law = self.law.load();
+        let masked = screen::masked(law.masker.as_ref()?, &ticket.arguments()?)?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
@@ -555,7 +559,7 @@ impl Governance {
         Ok(ruling.explain(&agent.name, item))
     }
 
-    fn schema_of(&self, tool: &Arc<Tool>) -> Option<Arc<OutputSchema>> {
+    fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
         let key = (tool.server.clone(), Arc::clone(&tool.original));
         let this = Arc::downgrade(tool);
         if let Some(known) = self
@@ -566,9 +570,7 @@ impl Governance {
             return known.compiled.clone();
         }
         let schema = tool.source.get("outputSchema");
-        let compiled = schema
-            .and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok())
-            .map(Arc::new);
+        let compiled = schema.and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok());
         let known = Schema {
             of: this,
             compiled: compiled.clone(),
@@ -599,15 +601,10 @@ fn settle_hold(hold: Option<Hold>, charge: bool) {
     }
 }
 
-/// Whether an answer says that the tool failed.
-fn is_error(outcome: &Outcome) -> bool {
-    let says_so = |result: &Raw| {
-        result
-            .get("isError")
-            .is_some_and(|flag| flag.as_str() == "true")
-    };
-    match outcome {
-        Ok(result) => says_so(result),
-        Err(_) => true,
-    }
+/// Whether an answer is a result that says that its tool failed.
+fn is_error_result(outcome: &Outcome) -> bool {
+    let Ok(result) = outcome else { return false };
+    result
+        .get("isError")
+        .is_some_and(|flag| flag.as_str() == "true")
 }

@@ -15,14 +15,15 @@ use super::{
     rate::Limiters,
     refusal::Style,
     rules::{Layers, Rules},
-    screen::Screens,
+    screen::{self, Scanners},
 };
 use crate::{
     auth::Agent,
     catalog::Tool,
-    config::{self, Budget, Config, Rate, Scan, Terms},
+    config::{self, Budget, Config, Rate, Terms},
     money::Micros,
     names::{AgentId, ProfileName, ServerName},
+    scan::{InvalidScan, Scanner},
     store::Subject,
 };
 
@@ -38,6 +39,9 @@ pub struct Law {
     profiles: HashMap<ProfileName, Terms>,
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
+    scanners: Scanners,
+    /// What takes personal data out of recorded arguments, where any are recorded.
+    pub(super) masker: Option<Scanner>,
 }
 
 /// What one server asks of its callers.
@@ -47,7 +51,7 @@ pub(super) struct Toll {
     /// By the tool's original name.
     tools: HashMap<String, Micros>,
     pub(super) rate: Option<Rate>,
-    pub(super) scan: Option<Scan>,
+    pub(super) scan: Option<Arc<Scanner>>,
     pub(super) budgets: Vec<Applied>,
 }
 
@@ -59,9 +63,11 @@ impl Law {
     /// Terms of the config that cannot be used.
     pub fn new(config: &Config) -> Result<Self, InvalidTerms> {
         let written = &config.governance;
+        let scanners = Scanners::default();
         let toll = |(name, server): (&ServerName, &config::Server)| {
-            (name.clone(), Toll::new(name, server))
+            Ok((name.clone(), Toll::new(name, server, &scanners)?))
         };
+        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
         let profile = |(name, profile): (&ProfileName, &config::Profile)| {
             (name.clone(), profile.terms.clone())
         };
@@ -75,8 +81,14 @@ impl Law {
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
-            servers: config.servers.iter().map(toll).collect(),
+            servers: servers?,
             rules: DashMap::new(),
+            masker: if config.audit.enabled && config.audit.arguments {
+                Some(screen::masker()?)
+            } else {
+                None
+            },
+            scanners,
         };
         law.check(config)?;
         Ok(law)
@@ -89,9 +101,6 @@ impl Law {
             for profile in std::iter::once(None).chain(self.profiles.keys().map(Some)) {
                 self.compile(&agent, profile, &limiters)?;
             }
-        }
-        for toll in self.servers.values() {
-            Screens::new(None, toll.scan.as_ref(), false)?;
         }
         Ok(())
     }
@@ -144,14 +153,24 @@ impl Law {
             default: &self.default,
         };
         let team = agent.team.as_ref().and_then(|team| self.teams.get(team));
-        Rules::new(Arc::clone(agent), layers, team.map(Vec::as_slice), limiters)
+        Rules::new(
+            Arc::clone(agent),
+            layers,
+            team.map(Vec::as_slice),
+            (limiters, &self.scanners),
+        )
     }
 }
 
 impl Toll {
-    fn new(name: &ServerName, server: &config::Server) -> Self {
+    fn new(
+        name: &ServerName,
+        server: &config::Server,
+        scanners: &Scanners,
+    ) -> Result<Self, InvalidScan> {
         let budget = |budget: &Budget| Applied::new(Subject::server(name), *budget);
-        Self {
+        let scan = server.scan.as_ref();
+        Ok(Self {
             price: server.price,
             tools: server
                 .tools
@@ -160,8 +179,8 @@ impl Toll {
                 .map(|(tool, price)| (tool.clone(), *price))
                 .collect(),
             rate: server.rate,
-            scan: server.scan.clone(),
+            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
-        }
+        })
     }
 }

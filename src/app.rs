@@ -1,10 +1,13 @@
-//! Builds everything from a `Config`, starts it in order, and stops it in order.
+//! Builds everything from a `Config`, starts it in order, changes it with the config, and stops it
+//! in order.
 //!
-//! Start: bind, serve, connect. Stop: not ready any more and no new calls, running calls finish
-//! until the drain timeout, no new connections, sessions end, servers are stopped, every task has
-//! ended.
+//! Start: bind, serve, connect. Change: see `reload`, and `watch` for what sets it off. Stop: not
+//! ready any more and no new calls, running calls finish until the drain timeout, no new
+//! connections, sessions end, servers are stopped, every task has ended.
 
 mod books;
+mod reload;
+mod watch;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -22,6 +25,9 @@ use crate::{
 };
 use books::Keeper;
 pub use books::Unusable;
+use reload::{Front, Reloader};
+pub use reload::{Refused, Reloaded};
+pub use watch::ConfigSource;
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +48,7 @@ pub struct Core {
     tasks: Tasks,
     /// Cancelled when no call is left to wait for.
     closing: CancellationToken,
-    drain_timeout: Duration,
+    reloader: Arc<Reloader>,
 }
 
 impl Core {
@@ -91,14 +97,29 @@ impl Core {
         keeper.start(&tasks);
         proxy.start(updates);
         sweep(&proxy, &tasks);
+        let reloader = Reloader::new(config, &proxy, &status, &keeper);
         Ok(Self {
             proxy,
             status,
             keeper,
             tasks,
             closing: CancellationToken::new(),
-            drain_timeout: config.drain_timeout,
+            reloader: Arc::new(reloader),
         })
+    }
+
+    /// Takes another config while everything runs: what it has alike stays as it is. It waits for
+    /// no server.
+    ///
+    /// # Errors
+    /// Why the config cannot be taken; nothing has changed then.
+    pub fn reload(&self, config: &Config) -> Result<Reloaded, Refused> {
+        self.reloader.take(config)
+    }
+
+    /// Follows `source`: its config is taken whenever one of its files changes, and on SIGHUP.
+    pub fn follow(&self, source: ConfigSource) {
+        watch::start(source, &self.reloader, &self.tasks);
     }
 
     /// The tasks of this gateway.
@@ -110,7 +131,9 @@ impl Core {
     /// task did.
     pub async fn stop(self) -> bool {
         self.tasks.drain();
-        let drained = timeout(self.drain_timeout, self.idle()).await.is_ok();
+        let drained = timeout(self.proxy.settings().drain_timeout, self.idle())
+            .await
+            .is_ok();
         if !drained {
             let calls = self.proxy.in_flight();
             tracing::warn!(calls, "calls are cut off: `drain_timeout` is over");
@@ -187,6 +210,7 @@ pub struct Running {
 pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, StartError> {
     let bound = http::bind(config).await?;
     let (addr, url) = (bound.addr, bound.url());
+    let certificates = bound.certificates().cloned();
     let core = Core::start(config, surroundings).await?;
     let config = Config {
         listen: addr,
@@ -198,6 +222,11 @@ pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Runnin
         Arc::clone(&core.status),
         &core.tasks,
     );
+    core.reloader.set_front(Front {
+        edge: Arc::clone(&edge),
+        certificates,
+        addr,
+    });
     core.tasks
         .spawn("listener", bound.serve(edge, core.closing.clone()));
     Ok(Running { addr, url, core })

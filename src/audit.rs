@@ -34,6 +34,7 @@ use std::{
     thread,
 };
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 pub use error::AuditError;
@@ -66,7 +67,7 @@ use writer::Writer;
 pub struct Log {
     /// Nothing when the audit is switched off.
     open: Option<Open>,
-    config: config::Audit,
+    config: ArcSwap<config::Audit>,
 }
 
 struct Open {
@@ -93,7 +94,10 @@ impl Log {
     /// When the directory cannot be used, or the first line cannot be written.
     pub fn open(directory: &Path, config: config::Audit) -> Result<Self, AuditError> {
         if !config.enabled {
-            return Ok(Self { open: None, config });
+            return Ok(Self {
+                open: None,
+                config: ArcSwap::from_pointee(config),
+            });
         }
         files::make(directory)?;
         let begun = Owned::begin(directory);
@@ -133,8 +137,19 @@ impl Log {
         };
         Ok(Self {
             open: Some(open),
-            config,
+            config: ArcSwap::from_pointee(config),
         })
+    }
+
+    /// Takes from `config` what may change while the chain is written: whether arguments are
+    /// recorded, and how long records are kept.
+    pub fn rewrite(&self, config: config::Audit) {
+        let known = **self.config.load();
+        self.config.store(Arc::new(config::Audit {
+            arguments: config.arguments,
+            retention: config.retention,
+            ..known
+        }));
     }
 
     /// The chain that is written; none when the audit is off.
@@ -144,7 +159,7 @@ impl Log {
 
     /// Whether arguments are recorded, so that nobody redacts them for nothing.
     pub fn wants_arguments(&self) -> bool {
-        self.open.is_some() && self.config.arguments
+        self.open.is_some() && self.config.load().arguments
     }
 
     /// Whether a call could be opened now.
@@ -183,7 +198,7 @@ impl Log {
             return Kept::now();
         };
         let mut writer = open.shared.lock();
-        let placed = if record.arguments.is_some() && !self.config.arguments {
+        let placed = if record.arguments.is_some() && !self.config.load().arguments {
             let mut record = record.clone();
             record.arguments = None;
             writer.record(&record)
@@ -227,7 +242,7 @@ impl Log {
     /// When the log cannot be written or files cannot be read or removed. What was removed until
     /// then is vouched for.
     pub fn retire(&self, now: Timestamp) -> Result<Vec<Retired>, AuditError> {
-        let (Some(open), Some(retention)) = (&self.open, self.config.retention) else {
+        let (Some(open), Some(retention)) = (&self.open, self.config.load().retention) else {
             return Ok(Vec::new());
         };
         let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);

@@ -76,7 +76,8 @@ impl Agent {
         }
     }
 
-    fn written(agent: &config::Agent) -> Self {
+    /// An agent of the config.
+    pub(crate) fn written(agent: &config::Agent) -> Self {
         let id = if agent.name == ANONYMOUS {
             AgentId::ANONYMOUS
         } else {
@@ -138,17 +139,24 @@ impl Unidentified {
 /// The agents and whose key is whose.
 #[derive(Debug)]
 pub struct Directory {
-    authentication: Authentication,
-    written: Vec<config::Agent>,
+    /// What the roster is made of; locked by whoever makes a new one.
+    sources: Mutex<Sources>,
     roster: ArcSwap<Roster>,
-    /// Held by whoever makes a new roster of the old one.
-    writing: Mutex<()>,
     uses: Uses,
     changes: watch::Sender<()>,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug)]
+struct Sources {
+    authentication: Authentication,
+    written: Vec<config::Agent>,
+    /// Agents and keys of the store, as they were last read.
+    stored: (Vec<Agent>, Vec<StoredKey>),
+}
+
+#[derive(Debug, PartialEq)]
 struct Roster {
+    authentication: Authentication,
     agents: HashMap<AgentId, Arc<Agent>>,
     credentials: HashMap<KeyHash, Credential>,
 }
@@ -176,68 +184,46 @@ impl Directory {
         authentication: Authentication,
         agents: impl Iterator<Item = config::Agent>,
     ) -> Self {
-        let directory = Self {
+        let sources = Sources {
             authentication,
             written: agents.collect(),
-            roster: ArcSwap::default(),
-            writing: Mutex::default(),
+            stored: Default::default(),
+        };
+        Self {
+            roster: ArcSwap::from_pointee(Roster::new(&sources, &Roster::empty())),
+            sources: Mutex::new(sources),
             uses: Uses::default(),
             changes: watch::Sender::new(()),
-        };
-        directory.load(Vec::new(), Vec::new());
-        directory
+        }
+    }
+
+    /// Replaces what the config says. Who is not written there any longer, or lost a key, is treated
+    /// as one whose key was revoked.
+    pub fn rewrite(&self, authentication: Authentication, agents: Vec<config::Agent>) {
+        let mut sources = lock(&self.sources);
+        sources.authentication = authentication;
+        sources.written = agents;
+        self.publish(&sources);
     }
 
     /// Replaces what is known of the store. Where an agent is in both, the config has it. Nobody is
     /// told when nothing has changed.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
-        let _writing = lock(&self.writing);
-        let written = self.written.iter().map(Agent::written);
-        let all = [Agent::anonymous()]
-            .into_iter()
-            .chain(agents)
-            .chain(written);
-        let of_config = self.written.iter().flat_map(|agent| {
-            let agent_id = Agent::written(agent).id;
-            agent.keys.iter().map(move |key| Known {
-                hash: KeyHash::of(key.expose()),
-                agent: agent_id,
-                key: None,
-                expires: None,
-            })
-        });
-        let of_store = keys.into_iter().map(|key| Known {
-            hash: key.hash,
-            agent: key.agent,
-            key: Some(key.id),
-            expires: key.expires,
-        });
-        let now = clock::now();
-        let keys = of_config.chain(of_store);
-        let keys = keys.filter(|key| !has_passed(key.expires, now)).collect();
-        self.publish(all.map(|agent| (agent.id, agent)).collect(), keys);
+        let mut sources = lock(&self.sources);
+        sources.stored = (agents, keys);
+        self.publish(&sources);
     }
 
     /// Forgets keys whose time has passed: whoever came in with one is shown out, as if it had been
     /// revoked.
     pub fn expire(&self) {
-        let _writing = lock(&self.writing);
+        let sources = lock(&self.sources);
         let now = clock::now();
         let roster = self.roster.load();
         let mut credentials = roster.credentials.values();
-        if !credentials.any(|credential| has_passed(credential.expires, now)) {
-            return;
+        if credentials.any(|credential| has_passed(credential.expires, now)) {
+            self.publish(&sources);
         }
-        let agents = roster.agents.iter();
-        let agents = agents.map(|(id, agent)| (*id, Agent::clone(agent)));
-        let keys = roster.credentials.iter().map(|(hash, credential)| Known {
-            hash: *hash,
-            agent: credential.agent.id,
-            key: credential.key.clone(),
-            expires: credential.expires,
-        });
-        let keys = keys.filter(|key| !has_passed(key.expires, now)).collect();
-        self.publish(agents.collect(), keys);
     }
 
     /// When the next key passes its time; `None`: never.
@@ -247,38 +233,10 @@ impl Directory {
         times.filter_map(|credential| credential.expires).min()
     }
 
-    /// Makes these the agents and keys from now on. An agent that lost a key is another than before.
-    fn publish(&self, agents: HashMap<AgentId, Agent>, keys: Vec<Known>) {
+    /// Makes who the sources know now the roster. An agent that lost a key is another than before.
+    fn publish(&self, sources: &Sources) {
         let old = self.roster.load();
-        let kept: HashSet<KeyHash> = keys.iter().map(|key| key.hash).collect();
-        let lost: HashSet<AgentId> = old
-            .credentials
-            .iter()
-            .filter(|(hash, _)| !kept.contains(hash))
-            .map(|(_, credential)| credential.agent.id)
-            .collect();
-        let mut roster = Roster::default();
-        for (id, mut agent) in agents {
-            let known = old.agents.get(&id);
-            let before = known.map_or(0, |known| known.revocations);
-            agent.revocations = before + u64::from(lost.contains(&id));
-            // Whoever keeps something for an agent keeps it while the agent stays the same.
-            let agent = match known.filter(|known| ***known == agent) {
-                Some(known) => Arc::clone(known),
-                None => Arc::new(agent),
-            };
-            roster.agents.insert(id, agent);
-        }
-        for known in keys {
-            if let Some(agent) = roster.agents.get(&known.agent) {
-                let credential = Credential {
-                    agent: Arc::clone(agent),
-                    key: known.key,
-                    expires: known.expires,
-                };
-                roster.credentials.insert(known.hash, credential);
-            }
-        }
+        let roster = Roster::new(sources, &old);
         if roster == **old {
             return;
         }
@@ -288,9 +246,12 @@ impl Directory {
 
     /// Whether who came in as `agent` may stay: the agent is known and enabled, and none of its keys
     /// has been revoked or has expired since.
+    ///
+    /// Nobody stays anonymous once keys are asked for.
     pub fn still_knows(&self, agent: &Agent) -> bool {
         let known = self.current(agent.id);
         known.is_some_and(|known| known.enabled && known.revocations == agent.revocations)
+            && (agent.id != AgentId::ANONYMOUS || self.is_anonymous())
     }
 
     /// The agent behind a request with these headers.
@@ -298,7 +259,8 @@ impl Directory {
     /// # Errors
     /// Why there is none; over HTTP the answer is 401.
     pub fn identify(&self, headers: &HeaderMap) -> Result<Arc<Agent>, Unidentified> {
-        match self.authentication {
+        let authentication = self.roster.load().authentication;
+        match authentication {
             Authentication::Anonymous => {
                 self.current(AgentId::ANONYMOUS).ok_or(Unidentified::Wrong)
             }
@@ -334,7 +296,8 @@ impl Directory {
             return roster.agents.get(&id).map(Arc::clone);
         }
         // Where the config and the store have the name under different ids, the config has it.
-        let written = self.written.iter().find(|agent| agent.name == name);
+        let sources = lock(&self.sources);
+        let written = sources.written.iter().find(|agent| agent.name == name);
         if let Some(written) = written {
             let id = Agent::written(written).id;
             return roster.agents.get(&id).map(Arc::clone);
@@ -352,15 +315,16 @@ impl Directory {
 
     /// Whether nobody has to say who they are.
     pub fn is_anonymous(&self) -> bool {
-        self.authentication == Authentication::Anonymous
+        self.roster.load().authentication == Authentication::Anonymous
     }
 
     /// Whether `id` is written in the config, which then has the last word about it.
     pub fn is_written(&self, id: AgentId) -> bool {
-        self.written.iter().any(|agent| agent.id == id)
+        let sources = lock(&self.sources);
+        sources.written.iter().any(|agent| agent.id == id)
     }
 
-    /// Tells when the store was read again.
+    /// Tells when somebody came, went or changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -373,6 +337,86 @@ impl Directory {
 
 fn has_passed(expires: Option<Timestamp>, now: Timestamp) -> bool {
     expires.is_some_and(|expires| expires <= now)
+}
+
+impl Roster {
+    fn empty() -> Self {
+        Self {
+            authentication: Authentication::Anonymous,
+            agents: HashMap::new(),
+            credentials: HashMap::new(),
+        }
+    }
+
+    /// Everybody that `sources` know; `old` says who was known before.
+    fn new(sources: &Sources, old: &Self) -> Self {
+        let keys = sources.keys();
+        let kept: HashSet<KeyHash> = keys.iter().map(|key| key.hash).collect();
+        let lost: HashSet<AgentId> = old
+            .credentials
+            .iter()
+            .filter(|(hash, _)| !kept.contains(hash))
+            .map(|(_, credential)| credential.agent.id)
+            .collect();
+        let mut roster = Self {
+            authentication: sources.authentication,
+            ..Self::empty()
+        };
+        for (id, mut agent) in sources.agents() {
+            let known = old.agents.get(&id);
+            let before = known.map_or(0, |known| known.revocations);
+            agent.revocations = before + u64::from(lost.contains(&id));
+            // Whoever keeps something for an agent keeps it while the agent stays the same.
+            let agent = match known.filter(|known| ***known == agent) {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(agent),
+            };
+            roster.agents.insert(id, agent);
+        }
+        for known in keys {
+            if let Some(agent) = roster.agents.get(&known.agent) {
+                let credential = Credential {
+                    agent: Arc::clone(agent),
+                    key: known.key,
+                    expires: known.expires,
+                };
+                roster.credentials.insert(known.hash, credential);
+            }
+        }
+        roster
+    }
+}
+
+impl Sources {
+    /// Where an agent is in the config and in the store, the config has it.
+    fn agents(&self) -> HashMap<AgentId, Agent> {
+        let stored = self.stored.0.iter().cloned();
+        let written = self.written.iter().map(Agent::written);
+        let all = [Agent::anonymous()].into_iter().chain(stored);
+        all.chain(written).map(|agent| (agent.id, agent)).collect()
+    }
+
+    /// Every key whose time has not passed.
+    fn keys(&self) -> Vec<Known> {
+        let now = clock::now();
+        let of_config = self.written.iter().flat_map(|agent| {
+            let id = Agent::written(agent).id;
+            agent.keys.iter().map(move |key| Known {
+                hash: KeyHash::of(key.expose()),
+                agent: id,
+                key: None,
+                expires: None,
+            })
+        });
+        let of_store = self.stored.1.iter().map(|key| Known {
+            hash: key.hash,
+            agent: key.agent,
+            key: Some(key.id.clone()),
+            expires: key.expires,
+        });
+        let known = of_config.chain(of_store);
+        known.filter(|key| !has_passed(key.expires, now)).collect()
+    }
 }
 
 /// The one key that the headers carry.

@@ -1,7 +1,8 @@
 //! `Config`: resolved, typed, total.
 //!
-//! Read once at start from the files, the environment and the defaults; every value here is ready
-//! to use. Nothing else in the crate reads configuration files or environment variables.
+//! Read at the start, and again when a file changes, from the files, the environment and the
+//! defaults; every value here is ready to use. `fixed` says what a running gateway cannot change.
+//! Nothing else in the crate reads configuration files or environment variables.
 //!
 //! Loading goes: each text into a tree with spans (`toml`, `yaml`, `json`), documents of other
 //! programs into our shape (`foreign`), all trees into one (`node`), overrides from the environment
@@ -25,6 +26,7 @@ use crate::{
 pub use child_env::child_environment;
 pub use display::Shown;
 pub use environment::Environment;
+pub use fixed::fixed_keys;
 pub(crate) use governing::glob;
 pub use governing::{
     Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, Condition, Durability,
@@ -39,6 +41,7 @@ mod decode;
 mod display;
 mod environment;
 mod file;
+mod fixed;
 mod foreign;
 mod governing;
 mod hint;

@@ -12,13 +12,10 @@
 //! not compile; [`Governance::settle`] does 5 to 7 for every call, however it ends. Lists ask
 //! [`Governance::sight`], which decides by the same rules as `admit`: what is listed may be called.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
+use arc_swap::ArcSwap;
 use dashmap::DashMap;
-use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 use crate::{
@@ -26,26 +23,26 @@ use crate::{
     auth::{Agent, Directory},
     catalog::Tool,
     clock,
-    config::{self, Budget, Config, Rate, Rule, Terms},
+    config::{Config, Rule},
     mcp::{Method, Outcome, Raw, RpcError},
     money::Micros,
-    names::{AgentId, InvocationId, ProfileName, Scope, ServerName},
+    names::{InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
-    scan::{InvalidScan, OutputSchema, Scanner},
+    scan::OutputSchema,
     session::Call,
-    store::Subject,
 };
-use budget::{Applied, Budgets, Hold};
+use budget::{Budgets, Hold};
+use law::Toll;
 use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
-use refusal::Style;
-use rules::{Layers, Rules};
-use screen::{Leg, Scanners, Seen};
+use rules::Rules;
+use screen::{Leg, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
 
 pub mod arguments;
 pub mod budget;
+mod law;
 pub mod policy;
 pub mod rate;
 pub mod refusal;
@@ -55,6 +52,7 @@ mod sight;
 mod tally;
 mod ticket;
 
+pub use law::Law;
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
@@ -77,32 +75,10 @@ pub struct Books {
 #[derive(Debug)]
 pub struct Governance {
     books: Books,
-    style: Style,
-    /// Price of a call that has no other.
-    price: Micros,
-    charge_errors: bool,
-    default: Terms,
-    teams: IndexMap<String, Vec<Budget>>,
-    profiles: HashMap<ProfileName, Terms>,
-    servers: HashMap<ServerName, Toll>,
-    rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
+    law: ArcSwap<Law>,
     limiters: Limiters,
-    scanners: Scanners,
-    /// What arguments pass before they are recorded; nothing where they are not.
-    masker: Option<Scanner>,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
-}
-
-/// What one server asks of its callers.
-#[derive(Debug)]
-struct Toll {
-    price: Option<Micros>,
-    /// By the tool's original name.
-    tools: HashMap<String, Micros>,
-    rate: Option<Rate>,
-    scan: Option<Arc<Scanner>>,
-    budgets: Vec<Applied>,
 }
 
 /// The compiled output schema of a tool, as long as the catalog has that tool.
@@ -168,58 +144,19 @@ impl Governance {
     /// # Errors
     /// Terms of the config that cannot be used.
     pub fn new(config: &Config, books: Books) -> Result<Self, InvalidTerms> {
-        let written = &config.governance;
-        let scanners = Scanners::default();
-        let toll = |(name, server): (&ServerName, &config::Server)| {
-            Ok((name.clone(), Toll::new(name, server, &scanners)?))
-        };
-        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
-        let profile = |(name, profile): (&ProfileName, &config::Profile)| {
-            (name.clone(), profile.terms.clone())
-        };
-        let governance = Self {
-            style: Style {
-                form: written.errors,
-                codes: written.error_codes,
-            },
-            price: written.price,
-            charge_errors: written.charge_errors,
-            default: written.terms.clone(),
-            teams: written.teams.clone(),
-            profiles: config.profiles.iter().map(profile).collect(),
-            servers: servers?,
-            rules: DashMap::new(),
+        Ok(Self {
+            law: ArcSwap::from_pointee(Law::new(config)?),
             limiters: Limiters::default(),
-            scanners,
-            masker: if books.audit.wants_arguments() {
-                Some(screen::masker()?)
-            } else {
-                None
-            },
             schemas: DashMap::new(),
             tally: Tally::default(),
             books,
-        };
-        governance.check(config)?;
-        Ok(governance)
+        })
     }
 
-    /// Compiles all that the config says once, so that a mistake stops the start and not a call.
-    fn check(&self, config: &Config) -> Result<(), InvalidTerms> {
-        let profiles = || std::iter::once(None).chain(self.profiles.keys().map(Some));
-        for agent in config.agents.values() {
-            if let Some(agent) = self.books.directory.named(&agent.name) {
-                for profile in profiles() {
-                    self.compile(&agent, profile)?;
-                }
-            }
-        }
-        if let Some(anonymous) = self.books.directory.current(AgentId::ANONYMOUS) {
-            for profile in profiles() {
-                self.compile(&anonymous, profile)?;
-            }
-        }
-        Ok(())
+    /// Lets other rules hold for every call that is admitted from now on. What was counted and spent
+    /// stays so.
+    pub fn enforce(&self, law: Law) {
+        self.law.store(Arc::new(law));
     }
 
     /// The agents and whose key is whose.
@@ -272,16 +209,18 @@ impl Governance {
                 .as_ref()
                 .map(|subject| Arc::clone(&subject.original)),
         });
-        let rules = self.identify(ticket)?;
-        let toll = self.servers.get(&routed.server);
+        let law = self.law.load_full();
+        let rules = self.identify(&law, ticket)?;
+        let toll = law.toll(&routed.server);
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
         let screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
-        ticket.screens = screens.map(|screens| screens.of_call(self.style.codes));
+        ticket.screens = screens.map(|screens| screens.of_call(law.style.codes));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
-            self.reserve(&routed, toll, &rules, ticket).await?;
+            ticket.price = law.price_of(routed.tool.as_deref(), toll);
+            self.reserve(toll, &rules, ticket).await?;
             self.open_record(ticket).await?;
         }
         let screens = ticket.screens.clone();
@@ -293,7 +232,7 @@ impl Governance {
     }
 
     /// Step 2: the agent as it is at present, on a route that it may use.
-    fn identify(&self, ticket: &mut Ticket) -> Result<Arc<Rules>, Refusal> {
+    fn identify(&self, law: &Law, ticket: &mut Ticket) -> Result<Arc<Rules>, Refusal> {
         let known = self.books.directory.current(ticket.client.agent.id);
         let agent = known
             .filter(|agent| agent.enabled)
@@ -303,7 +242,7 @@ impl Governance {
         if !may_use(&agent, profile) {
             return Err(Refusal::Profile);
         }
-        self.rules_of(&agent, profile)
+        law.rules_of(&agent, profile, &self.limiters)
             .map_err(|because| Refusal::Policy { because })
     }
 
@@ -402,12 +341,10 @@ impl Governance {
     /// Step 3: holds the price against every budget that applies.
     async fn reserve(
         &self,
-        routed: &Routed,
         toll: Option<&Toll>,
         rules: &Rules,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
-        ticket.price = self.price_of(routed.tool.as_deref(), toll);
         let Some(budgets) = self
             .books
             .budgets
@@ -444,14 +381,6 @@ impl Governance {
         }
     }
 
-    fn price_of(&self, tool: Option<&Tool>, toll: Option<&Toll>) -> Micros {
-        let of_tool = toll
-            .zip(tool)
-            .and_then(|(toll, tool)| toll.tools.get(&*tool.original));
-        let of_server = || toll.and_then(|toll| toll.price);
-        of_tool.copied().or_else(of_server).unwrap_or(self.price)
-    }
-
     /// Step 3: opens the call in the audit; it may leave once that is kept.
     async fn open_record(&self, ticket: &Ticket) -> Result<(), Refusal> {
         if self.books.audit.chain().is_none() {
@@ -473,7 +402,7 @@ impl Governance {
         let mut charge = false;
         let (outcome, ended) = match ending {
             Ending::Answered { outcome, revision } => {
-                charge = self.charge_errors || !is_error_result(&outcome);
+                charge = self.law.load().charge_errors || !is_error_result(&outcome);
                 self.scan_answer(outcome, revision, &mut ticket).await
             }
             Ending::Failed {
@@ -573,15 +502,15 @@ impl Governance {
     }
 
     fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        let masker = self.masker.as_ref()?;
-        let masked = screen::masked(masker, &ticket.arguments()?)?;
+        let law = self.law.load();
+        let masked = screen::masked(law.masker.as_ref()?, &ticket.arguments()?)?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
     /// A refusal as the client gets it and as the record has it.
     fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended<'static>) {
         self.tally.refused(refusal);
-        let outcome = refusal.answer(self.style, &ticket.method, ticket.about());
+        let outcome = refusal.answer(self.law.load().style, &ticket.method, ticket.about());
         (outcome, Ended::refused(refusal))
     }
 
@@ -612,7 +541,8 @@ impl Governance {
         if !may_use(&agent, profile) {
             return Sight::Nothing;
         }
-        match self.rules_of(&agent, profile) {
+        let law = self.law.load();
+        match law.rules_of(&agent, profile, &self.limiters) {
             Ok(rules) if rules.policy.allows_everything() || rules.observes(Rule::Policy) => {
                 Sight::Everything
             }
@@ -631,8 +561,10 @@ impl Governance {
         params: Raw,
     ) -> Option<Raw> {
         let agent = self.books.directory.current(agent.id)?;
-        let rules = self.rules_of(&agent, profile_of(scope)).ok()?;
-        let of_server = self.servers.get(server).and_then(|toll| toll.scan.as_ref());
+        let law = self.law.load();
+        let rules = law.rules_of(&agent, profile_of(scope), &self.limiters);
+        let rules = rules.ok()?;
+        let of_server = law.toll(server).and_then(|toll| toll.scan.as_ref());
         match rules.screens(of_server) {
             Some(screens) => screens.told(params),
             None => Some(params),
@@ -649,51 +581,10 @@ impl Governance {
         profile: Option<&ProfileName>,
         item: &Item<'_>,
     ) -> Result<String, InvalidTerms> {
-        let rules = self.compile(agent, profile)?;
+        let law = self.law.load();
+        let rules = law.compile(agent, profile, &self.limiters)?;
         let ruling: Ruling<'_> = rules.policy.decide(item);
         Ok(ruling.explain(&agent.name, item))
-    }
-
-    /// The compiled rules of an agent on a route; compiled when it is new or has changed.
-    fn rules_of(
-        &self,
-        agent: &Arc<Agent>,
-        profile: Option<&ProfileName>,
-    ) -> Result<Arc<Rules>, String> {
-        let key = (agent.id, profile.cloned());
-        if let Some(known) = self
-            .rules
-            .get(&key)
-            .filter(|known| Arc::ptr_eq(&known.agent, agent))
-        {
-            return Ok(Arc::clone(&known));
-        }
-        let rules = self.compile(agent, profile).map_err(|error| {
-            tracing::error!(agent = agent.name, %error, "an agent's terms cannot be used");
-            format!("the agent's terms cannot be used: {error}")
-        })?;
-        let rules = Arc::new(rules);
-        self.rules.insert(key, Arc::clone(&rules));
-        Ok(rules)
-    }
-
-    fn compile(
-        &self,
-        agent: &Arc<Agent>,
-        profile: Option<&ProfileName>,
-    ) -> Result<Rules, InvalidTerms> {
-        let layers = Layers {
-            agent: &agent.terms,
-            profile: profile.and_then(|name| self.profiles.get(name)),
-            default: &self.default,
-        };
-        let team = agent.team.as_ref().and_then(|team| self.teams.get(team));
-        Rules::new(
-            Arc::clone(agent),
-            layers,
-            team.map(Vec::as_slice),
-            (&self.limiters, &self.scanners),
-        )
     }
 
     fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
@@ -714,29 +605,6 @@ impl Governance {
         };
         self.schemas.insert(key, known);
         compiled
-    }
-}
-
-impl Toll {
-    fn new(
-        name: &ServerName,
-        server: &config::Server,
-        scanners: &Scanners,
-    ) -> Result<Self, InvalidScan> {
-        let budget = |budget: &Budget| Applied::new(Subject::server(name), *budget);
-        let scan = server.scan.as_ref();
-        Ok(Self {
-            price: server.price,
-            tools: server
-                .tools
-                .price
-                .iter()
-                .map(|(tool, price)| (tool.clone(), *price))
-                .collect(),
-            rate: server.rate,
-            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
-            budgets: server.budget.iter().map(budget).collect(),
-        })
     }
 }
 

@@ -13,18 +13,20 @@ mod messages;
 mod origin;
 mod pages;
 mod streamable;
+mod tls;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
+use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
 use crate::{
     auth::{Agent, Unidentified},
-    config::{Config, Limits},
+    config::Config,
     mcp::{RpcError, envelope},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
@@ -33,18 +35,17 @@ use crate::{
     telemetry::Presence,
 };
 pub(crate) use body::Body;
-pub use listener::{Bound, InvalidListener, InvalidTls, bind};
+pub use listener::{Bound, InvalidListener, bind};
 use origin::Guard;
 pub(crate) use streamable::BATCH_MAX;
+pub use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
 #[derive(Debug)]
 pub struct Edge {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
-    guard: Guard,
-    limits: Limits,
-    keep_alive: Duration,
+    guard: ArcSwap<Guard>,
     /// Those who read streams of events.
     readers: Presence,
     tasks: Tasks,
@@ -61,20 +62,24 @@ impl Edge {
         Arc::new(Self {
             proxy,
             status,
-            guard: Guard::new(config),
-            limits: config.limits.clone(),
-            keep_alive: config.keep_alive,
+            guard: ArcSwap::from_pointee(Guard::new(config)),
             readers: Presence::default(),
             tasks: tasks.clone(),
         })
     }
 
+    /// Takes the hosts and origins of another config; `config.listen` is still the address of the
+    /// bound listener.
+    pub fn replace(&self, config: &Config) {
+        self.guard.store(Arc::new(Guard::new(config)));
+    }
+
     /// Answers one HTTP request.
     pub(crate) async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        if let Err(refusal) = self.guard.check(&request) {
+        if let Err(refusal) = self.guard.load().check(&request) {
             return text(StatusCode::FORBIDDEN, &refusal);
         }
-        let limit = self.limits.headers;
+        let limit = self.proxy.settings().limits.headers;
         if bytes_of(request.headers()) > limit {
             let message = format!("the headers are larger than limits.headers ({limit} bytes)");
             return text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);

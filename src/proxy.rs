@@ -122,7 +122,7 @@ impl Proxy {
 
     /// Takes another config: servers it has alike stay as they are, others start or end, and every
     /// client whose lists differ from now on is told. What became of the servers.
-    pub fn replace(&self, config: &Config) -> Changes {
+    pub fn replace(self: &Arc<Self>, config: &Config) -> Changes {
         let settings = Settings::new(config);
         let drain_timeout = settings.drain_timeout;
         self.settings.store(Arc::new(settings));
@@ -132,8 +132,11 @@ impl Proxy {
         let changes = Changes::of(&fresh, &old);
         self.backends.retire(old, drain_timeout);
         self.board.replace(config, &self.backends);
-        for backend in &fresh {
-            self.start_server(backend);
+        for backend in fresh {
+            self.start_server(&backend);
+            if changes.changed.contains(&backend.name) {
+                self.renew_subscriptions(backend);
+            }
         }
         changes
     }

@@ -2,7 +2,10 @@
 
 mod metrics;
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, Mutex},
+};
 
 use serde::Serialize;
 use tokio::time::Instant;
@@ -12,6 +15,7 @@ use crate::{
     backend::{Report, State},
     catalog::{Catalog, Kind},
     clock, governance,
+    lock::lock,
     names::Scope,
     proxy::Proxy,
 };
@@ -24,6 +28,7 @@ pub struct Status {
     start: Instant,
     started_at: jiff::Timestamp,
     draining: CancellationToken,
+    config: Mutex<ConfigReport>,
 }
 
 /// The whole status.
@@ -37,6 +42,9 @@ pub struct Overview {
     pub started_at: String,
     /// Since the start.
     pub uptime_seconds: u64,
+    /// Which config runs; for those who may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigReport>,
     /// What governance did; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governance: Option<Governed>,
@@ -49,6 +57,34 @@ pub struct Overview {
     pub profiles: Vec<ProfileReport>,
     /// Every server.
     pub servers: Vec<ServerReport>,
+}
+
+/// Which config runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConfigReport {
+    /// The files it was read from.
+    pub files: Vec<String>,
+    /// When it was read, RFC 3339.
+    pub loaded_at: String,
+    /// Changed configs that were taken since the start.
+    pub reloads: u64,
+    /// Keys whose new values count after a restart only.
+    pub needs_restart: Vec<&'static str>,
+    /// Servers whose former connections finish what they are doing.
+    pub ending: Vec<String>,
+    /// Why the files as they stand are not what runs.
+    pub error: Option<ConfigError>,
+}
+
+/// Why a changed config was refused.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConfigError {
+    /// The usual report.
+    pub message: String,
+    /// The file of the first mistake, where it is in one.
+    pub file: Option<String>,
+    /// When it was refused first, RFC 3339.
+    pub since: String,
 }
 
 /// How much of the status somebody may see.
@@ -148,11 +184,53 @@ const SESSIONS_SHOWN: usize = 100;
 impl Status {
     /// Begins to count the uptime. `draining` is cancelled when the gateway begins to stop.
     pub fn new(proxy: Arc<Proxy>, draining: CancellationToken) -> Self {
+        let started_at = clock::now();
         Self {
             proxy,
             start: Instant::now(),
-            started_at: clock::now(),
+            started_at,
             draining,
+            config: Mutex::new(ConfigReport {
+                files: Vec::new(),
+                loaded_at: started_at.to_string(),
+                reloads: 0,
+                needs_restart: Vec::new(),
+                ending: Vec::new(),
+                error: None,
+            }),
+        }
+    }
+
+    /// Notes which files the config was read from.
+    pub fn note_files(&self, files: Vec<String>) {
+        lock(&self.config).files = files;
+    }
+
+    /// Notes that a changed config runs, but for these keys.
+    pub fn note_reload(&self, needs_restart: Vec<&'static str>) {
+        let mut config = lock(&self.config);
+        config.loaded_at = clock::now().to_string();
+        config.reloads += 1;
+        config.needs_restart = needs_restart;
+        config.error = None;
+    }
+
+    /// Notes that a changed config was refused.
+    pub fn note_refused(&self, message: String, file: Option<String>) {
+        let mut config = lock(&self.config);
+        let first = config.error.take().map(|error| error.since);
+        config.error = Some(ConfigError {
+            message,
+            file,
+            since: first.unwrap_or_else(|| clock::now().to_string()),
+        });
+    }
+
+    fn config(&self) -> ConfigReport {
+        let ending = self.proxy.backends().retiring_servers();
+        ConfigReport {
+            ending: ending.iter().map(ToString::to_string).collect(),
+            ..lock(&self.config).clone()
         }
     }
 
@@ -228,6 +306,10 @@ impl Status {
             },
             started_at: self.started_at.to_string(),
             uptime_seconds: self.start.elapsed().as_secs(),
+            config: match insight {
+                Insight::States => None,
+                Insight::Whole => Some(self.config()),
+            },
             sessions: match insight {
                 Insight::States => Vec::new(),
                 Insight::Whole => self.sessions(),
@@ -287,9 +369,10 @@ impl Status {
              <h1>Tollbridge {version}</h1>\
              <p><b class={status}>{status}</b> for {uptime} s, {sessions}{tools} tools, \
              {resources} resources, {prompts} prompts listed. \
-             The same as <a href='?format=json'>JSON</a>.</p>\
+             The same as <a href='?format=json'>JSON</a>.</p>{trouble}\
              <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
              <th>Prompts<th>Calls<th>p50 ms<th>p99 ms<th>Restarts<th>Last listed{rows}</table>",
+            trouble = overview.config.as_ref().map(trouble).unwrap_or_default(),
             status = overview.status,
             version = overview.version,
             uptime = overview.uptime_seconds,
@@ -302,6 +385,28 @@ impl Status {
             prompts = overview.listed.prompts,
         )
     }
+}
+
+/// What an operator has to mend or to know of the config.
+fn trouble(config: &ConfigReport) -> String {
+    let mut text = String::new();
+    if let Some(error) = &config.error {
+        let (since, message) = (escape(&error.since), escape(&error.message));
+        write!(
+            text,
+            "<p class=failed>The changed config is refused since {since}:</p><pre>{message}</pre>"
+        )
+        .expect("a String takes all");
+    }
+    if !config.needs_restart.is_empty() {
+        let keys = config.needs_restart.join(", ");
+        write!(
+            text,
+            "<p class=draining>Changed, but needs a restart: {keys}</p>"
+        )
+        .expect("a String takes all");
+    }
+    text
 }
 
 fn counts(catalog: &Catalog, scope: &Scope) -> Counts {

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::Agent,
     backend::{Line, Lines, push_line},
-    config::Config,
     http::BATCH_MAX,
     mcp::{
         Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
@@ -35,10 +34,6 @@ pub struct Edge {
     session: Arc<Session>,
     stream: Arc<Stream>,
     agent: Arc<Agent>,
-    line_bytes_max: usize,
-    depth_max: usize,
-    /// How long running calls may go on once the input has ended.
-    drain_timeout: Duration,
     /// Cancelled when the input has ended: nothing is left to be listened to.
     listening: CancellationToken,
     tasks: Tasks,
@@ -46,13 +41,7 @@ pub struct Edge {
 
 impl Edge {
     /// An edge for one client that sees `scope`.
-    pub fn new(
-        proxy: Arc<Proxy>,
-        agent: Arc<Agent>,
-        scope: Scope,
-        config: &Config,
-        tasks: &Tasks,
-    ) -> Arc<Self> {
+    pub fn new(proxy: Arc<Proxy>, agent: Arc<Agent>, scope: Scope, tasks: &Tasks) -> Arc<Self> {
         let session = Arc::new(Session::new(Kind::Stdio, Arc::clone(&agent), scope));
         proxy.sessions().adopt(&session);
         let stream = session.open_standing();
@@ -61,9 +50,6 @@ impl Edge {
             session,
             stream,
             agent,
-            line_bytes_max: config.limits.body,
-            depth_max: config.limits.depth,
-            drain_timeout: config.drain_timeout,
             listening: CancellationToken::new(),
             tasks: tasks.clone(),
         })
@@ -109,23 +95,28 @@ impl Edge {
                 tokio::time::sleep(DRAIN_LOOK).await;
             }
         };
+        let drain_timeout = self.proxy.settings().drain_timeout;
         tokio::select! {
-            drained = timeout(self.drain_timeout, idle) => if drained.is_err() {
-                tracing::warn!("calls did not finish within {:?}", self.drain_timeout);
+            drained = timeout(drain_timeout, idle) => if drained.is_err() {
+                tracing::warn!("calls did not finish within {drain_timeout:?}");
             },
             () = stop.cancelled() => {}
         }
     }
 
     async fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, input: R) {
-        let mut lines = Lines::new(input, self.line_bytes_max);
+        let mut limit = self.proxy.settings().limits.body;
+        let mut lines = Lines::new(input, limit);
         while let Ok(Some(line)) = lines.next().await {
+            let line_limit = limit;
+            limit = self.proxy.settings().limits.body;
+            lines.set_bytes_max(limit);
             match line {
                 Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
                 Line::Whole(line) => self.take_line(&line),
                 Line::TooLong { .. } => {
-                    let limit = self.line_bytes_max;
-                    let message = format!("a message is larger than limits.body ({limit} bytes)");
+                    let message =
+                        format!("a message is larger than limits.body ({line_limit} bytes)");
                     self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
                 }
             }
@@ -152,11 +143,9 @@ impl Edge {
     }
 
     fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
-        if scan::is_deeper(line, self.depth_max) {
-            let message = format!(
-                "a message is nested deeper than limits.depth ({})",
-                self.depth_max
-            );
+        let limit = self.proxy.settings().limits.depth;
+        if scan::is_deeper(line, limit) {
+            let message = format!("a message is nested deeper than limits.depth ({limit})");
             return self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
         }
         match Message::parse(line) {

@@ -55,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "names",
             "telemetry",
             "clock",
+            "lock",
         ],
     ),
     (

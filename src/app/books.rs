@@ -61,9 +61,7 @@ impl Keeper {
     pub(super) async fn open(config: &Config, remembers: bool) -> Result<Self, Unusable> {
         let agents = config.agents.values().cloned();
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
-        let governs = config.audit.enabled
-            || config.governance.auth == Authentication::Keys
-            || has_budgets(config);
+        let governs = needs_store(config);
         let store = if governs {
             Some(Store::open(&config.data_dir).await?)
         } else if remembers {
@@ -104,6 +102,11 @@ impl Keeper {
     /// What outlives the process.
     pub(super) fn store(&self) -> Option<&Store> {
         self.store.as_ref()
+    }
+
+    /// Whether what is open suffices for another config.
+    pub(super) fn suffices(&self, config: &Config) -> bool {
+        self.books.budgets.is_some() || !needs_store(config)
     }
 
     /// Reads agents and keys of the store.
@@ -261,6 +264,10 @@ impl Keeper {
 /// The time until `at`; none when it has passed.
 fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
+}
+
+fn needs_store(config: &Config) -> bool {
+    config.audit.enabled || config.governance.auth == Authentication::Keys || has_budgets(config)
 }
 
 /// Whether anybody's spending is limited.

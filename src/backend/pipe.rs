@@ -226,6 +226,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
+    /// Lets the lines that come next be this long.
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
     /// The next line, `None` at the end of the stream. Cancel-safe: what was read stays.
     pub(crate) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {

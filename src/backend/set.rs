@@ -6,7 +6,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -137,13 +137,6 @@ impl Backends {
     /// The servers whose retired backends have not ended yet.
     pub fn retiring_servers(&self) -> Vec<ServerName> {
         self.retiring().iter().map(|one| one.name.clone()).collect()
-    }
-
-    /// Calls that have not been answered yet, those of retired backends included.
-    pub fn in_flight(&self) -> u64 {
-        let running = |backend: &Arc<Backend>| backend.stats.in_flight.load(Ordering::Relaxed);
-        let retiring: u64 = self.retiring().iter().map(running).sum();
-        retiring + self.set.load().values().map(running).sum::<u64>()
     }
 
     /// Takes an admitted call to its server. The answer is in the client's era.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{EXIT_CONFIG, nearest::did_you_mean, output::say, wrong_usage};
 use crate::{
+    app::ConfigSource,
     auth::{Agent, Directory},
     config::{self, Config, Environment, Loaded, Mistakes, Notice},
     names::{AgentId, ProfileName, ServerName},
@@ -110,6 +111,21 @@ impl ConfigArgs {
         Ok(config)
     }
 
+    /// Where a running gateway reads the config again, with what the arguments and `adjust` say over
+    /// it; to be made before the config is read for the first time.
+    pub(super) fn source(
+        &self,
+        adjust: impl Fn(&mut Config) + Send + Sync + 'static,
+    ) -> ConfigSource {
+        let (files, args) = (self.files(), self.clone());
+        ConfigSource::new(files.clone(), move || {
+            let mut loaded = config::load(&files, &Environment::of_process())?;
+            args.adjust_log(&mut loaded.config);
+            adjust(&mut loaded.config);
+            Ok(loaded)
+        })
+    }
+
     /// Reads the config of a command that ends by itself, and starts a log for errors only; what
     /// is wrong goes to stderr.
     pub(super) fn load_quietly(&self) -> Result<Config, ExitCode> {
@@ -131,6 +147,11 @@ impl ConfigArgs {
     }
 
     fn start_log(&self, config: &mut Config) -> Result<(), ExitCode> {
+        self.adjust_log(config);
+        telemetry::start(&config.log).map_err(|invalid| wrong_usage(&invalid.to_string()))
+    }
+
+    fn adjust_log(&self, config: &mut Config) {
         let environment = Environment::of_process();
         if let Some(level) = environment.get("RUST_LOG").or(self.log_level.as_deref()) {
             level.clone_into(&mut config.log.level);
@@ -140,7 +161,6 @@ impl ConfigArgs {
             Some(LogFormat::Json) => config.log.format = config::LogFormat::Json,
             None => {}
         }
-        telemetry::start(&config.log).map_err(|invalid| wrong_usage(&invalid.to_string()))
     }
 }
 

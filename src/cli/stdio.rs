@@ -8,7 +8,12 @@ use super::{
     args::{self, ConfigArgs},
     block_on, drained, failed, interrupted, surroundings,
 };
-use crate::{app::Core, config::Config, names::Scope, stdio::Edge};
+use crate::{
+    app::{ConfigSource, Core},
+    config::Config,
+    names::Scope,
+    stdio::Edge,
+};
 
 /// Serve one client on stdin and stdout
 #[derive(Args, Debug)]
@@ -28,6 +33,13 @@ pub(super) struct Stdio {
 
 impl Stdio {
     pub(super) fn run(self) -> ExitCode {
+        let server = self.server.clone();
+        let adjust = move |config: &mut Config| {
+            if let Some(server) = &server {
+                config.servers.retain(|name, _| name.as_str() == server);
+            }
+        };
+        let source = self.config.source(adjust.clone());
         let mut config = match self.config.load() {
             Ok(config) => config,
             Err(code) => return code,
@@ -36,10 +48,9 @@ impl Stdio {
             Ok(scope) => scope,
             Err(code) => return code,
         };
-        if let Scope::Server(server) = &scope {
-            config.servers.retain(|name, _| name == server);
-        }
-        block_on(config.workers, serve(&config, scope, self.agent.as_deref()))
+        adjust(&mut config);
+        let gateway = (scope, self.agent.as_deref());
+        block_on(config.workers, serve(&config, source, gateway))
     }
 
     fn scope(&self, config: &Config) -> Result<Scope, ExitCode> {
@@ -53,7 +64,11 @@ impl Stdio {
     }
 }
 
-async fn serve(config: &Config, scope: Scope, agent: Option<&str>) -> ExitCode {
+async fn serve(
+    config: &Config,
+    source: ConfigSource,
+    (scope, agent): (Scope, Option<&str>),
+) -> ExitCode {
     let core = match Core::start(config, surroundings()).await {
         Ok(core) => core,
         Err(error) => return failed(&error),
@@ -65,7 +80,8 @@ async fn serve(config: &Config, scope: Scope, agent: Option<&str>) -> ExitCode {
             return code;
         }
     };
-    let edge = Edge::new(Arc::clone(&core.proxy), agent, scope, config, core.tasks());
+    core.follow(source);
+    let edge = Edge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let mut serving = pin!(edge.serve(input, output, stop));

@@ -84,7 +84,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
             Ok(event) => (Some(event), Some(answered)),
             Err(_) => return whole(&id, &answered.outcome, client.era()),
         },
-        () = sleep(edge.keep_alive) => (None, None),
+        () = sleep(edge.proxy.settings().keep_alive) => (None, None),
     };
     let pump = Pump {
         id,
@@ -142,7 +142,7 @@ impl Pump {
         let place = stream.take_over();
         let priming = session.is_some() && self.client.revision.has_priming();
         let writing = Writing {
-            keep_alive: edge.keep_alive,
+            keep_alive: edge.proxy.settings().keep_alive,
             ids: session.is_some(),
             first: if priming {
                 Some(sse::priming(&body::event_id(stream.id, 0), Some(RETRY_MS)))

@@ -7,11 +7,6 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
-use rustls::{
-    ServerConfig,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -20,9 +15,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Edge;
+use super::{Certificates, Edge, InvalidTls};
 use crate::{
-    config::{Config, Tls},
+    config::Config,
     task::{Steady, Tasks},
 };
 
@@ -38,31 +33,32 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
-    tls: Option<TlsAcceptorBox>,
-    headers_max: usize,
+    certificates: Option<Arc<Certificates>>,
     /// The address it listens on.
     pub addr: SocketAddr,
-}
-
-/// `TlsAcceptor` without a `Debug` of its own.
-struct TlsAcceptorBox(TlsAcceptor);
-
-impl std::fmt::Debug for TlsAcceptorBox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TlsAcceptor")
-    }
 }
 
 impl Bound {
     /// The base URL for people.
     pub fn url(&self) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.certificates.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         format!("{scheme}://{}", self.addr)
+    }
+
+    /// What the listener shows, when it speaks TLS.
+    pub fn certificates(&self) -> Option<&Arc<Certificates>> {
+        self.certificates.as_ref()
     }
 
     /// Accepts connections until `stop`, then lets the present ones finish what they are doing.
     pub async fn serve(self, edge: Arc<Edge>, stop: CancellationToken) {
-        let tls = self.tls.map(|acceptor| acceptor.0);
+        let tls = self
+            .certificates
+            .map(|certificates| certificates.acceptor());
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -73,7 +69,7 @@ impl Bound {
                     let connection = Connection {
                         edge: Arc::clone(&edge),
                         stop: stop.clone(),
-                        headers_max: self.headers_max,
+                        headers_max: edge.proxy.settings().limits.headers,
                     };
                     let run = Steady::new(connection.run(stream, tls.clone()));
                     edge.tasks.spawn("connection", run);
@@ -92,7 +88,8 @@ impl Bound {
 /// # Errors
 /// When no port is free, or the TLS files cannot be used.
 pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
-    let tls = config.tls.as_ref().map(acceptor).transpose()?;
+    let certificates = config.tls.as_ref().map(Certificates::open).transpose()?;
+    let certificates = certificates.map(Arc::new);
     let first = config.listen;
     let mut failure = None;
     for offset in 0..=config.port_search {
@@ -105,8 +102,7 @@ pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
                 let addr = listener.local_addr().unwrap_or(addr);
                 return Ok(Bound {
                     listener,
-                    tls: tls.map(TlsAcceptorBox),
-                    headers_max: config.limits.headers,
+                    certificates,
                     addr,
                 });
             }
@@ -139,35 +135,6 @@ pub enum InvalidListener {
     /// The TLS files cannot be used.
     #[error("{0}")]
     Tls(#[from] InvalidTls),
-}
-
-/// The TLS files cannot be used.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("tls: {file}: {reason}")]
-pub struct InvalidTls {
-    /// Which file.
-    pub file: String,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-fn acceptor(tls: &Tls) -> Result<TlsAcceptor, InvalidTls> {
-    let invalid = |path: &std::path::Path, reason: &dyn std::fmt::Display| InvalidTls {
-        file: path.display().to_string(),
-        reason: reason.to_string(),
-    };
-    let certs: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
-        .and_then(Iterator::collect)
-        .map_err(|error| invalid(&tls.cert, &error))?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid(&tls.key, &error))?;
-    let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| invalid(&tls.cert, &error))?
-        .with_no_client_auth()
-        .with_single_cert(certs, key)
-        .map_err(|error| invalid(&tls.cert, &error))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 struct Connection {

@@ -58,7 +58,7 @@ pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Respons
         proxy.sessions().close(&id);
     });
     let writing = Writing {
-        keep_alive: edge.keep_alive,
+        keep_alive: edge.proxy.settings().keep_alive,
         ids: false,
         first: Some(Bytes::from(endpoint)),
         _guard: Some(gone.drop_guard()),
@@ -85,7 +85,7 @@ pub(super) async fn post(
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
     let named = correlation::of(request.headers());
-    let bytes = match body::read(request.into_body(), &edge.limits).await {
+    let bytes = match body::read(request.into_body(), &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

@@ -61,7 +61,7 @@ async fn post(
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
     let (parts, incoming) = request.into_parts();
-    let bytes = match body::read(incoming, &edge.limits).await {
+    let bytes = match body::read(incoming, &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
@@ -493,7 +493,7 @@ async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Respon
         crate::mcp::sse::KEEP_ALIVE
     };
     let writing = Writing {
-        keep_alive: edge.keep_alive,
+        keep_alive: edge.proxy.settings().keep_alive,
         ids: true,
         first: Some(first),
         _guard: None,

@@ -88,6 +88,37 @@ impl Proxy {
         }
     }
 
+    /// Tells a server that has replaced another what sessions are subscribed to.
+    pub(super) fn renew_subscriptions(self: &Arc<Self>, backend: Arc<Backend>) {
+        let mut wanted = Vec::new();
+        self.sessions.each(|session| {
+            for uri in session.subscriptions() {
+                let found = self.resource(&session.scope, &uri);
+                if let Some((found, original)) = found
+                    && Arc::ptr_eq(&found, &backend)
+                {
+                    wanted.push((Arc::clone(session), original));
+                }
+            }
+        });
+        if wanted.is_empty() {
+            return;
+        }
+        let stop = self.tasks.stop_token().clone();
+        self.tasks.spawn("renewed subscriptions", async move {
+            let join = async {
+                for (session, original) in wanted {
+                    backend.join(&session, &original).await;
+                }
+            };
+            tokio::select! {
+                () = join => {}
+                () = backend.retired().cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
     /// Subscribes a session of an earlier process again to what it was subscribed to.
     pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
         let wait = self.settings().first_list_wait;
@@ -176,7 +207,7 @@ impl Proxy {
                     changes.mark_changed();
                 }
                 told = changes.changed() => {
-                    if told.is_err() {
+                    if told.is_err() || !self.has(&call.scope) {
                         break;
                     }
                     let new = self.digests(&call.client.agent, &call.scope, lists::audience(&call.client));

@@ -13,7 +13,7 @@ use crate::{
     governance::Sight,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::{Scope, ServerName},
-    session::{Call, Client, Event, Session, modern},
+    session::{Call, Client, Event, Session, modern, state::Kind as SessionKind},
 };
 
 impl Proxy {
@@ -83,22 +83,22 @@ impl Proxy {
         loop {
             tokio::select! {
                 told = changes.changed() => if told.is_err() { return },
-                told = agents.changed() => match told {
-                    Ok(()) => self.dismiss_unknown(),
-                    Err(_) => return,
-                },
+                told = agents.changed() => if told.is_err() { return },
                 () = self.tasks.stop_token().cancelled() => return,
             }
+            self.dismiss_strangers();
             self.sessions.each(|session| self.tell_session(session));
         }
     }
 
-    /// Ends the sessions of agents that are no longer known, or that lost a key.
-    fn dismiss_unknown(&self) {
+    /// Ends the sessions of agents that are no longer known, or that lost a key, and those on routes
+    /// that are gone. What talks to us on stdin cannot go elsewhere and may stay on its route.
+    fn dismiss_strangers(&self) {
         let directory = self.governance.directory();
         let mut unknown = Vec::new();
         self.sessions.each(|session| {
-            if !directory.still_knows(&session.agent) {
+            let is_lost = session.kind != SessionKind::Stdio && !self.has(&session.scope);
+            if is_lost || !directory.still_knows(&session.agent) {
                 unknown.push(session.id.clone());
             }
         });

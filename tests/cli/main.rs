@@ -7,6 +7,7 @@ mod governance;
 mod list;
 mod logs;
 mod processes;
+mod reload;
 mod service;
 mod support;
 mod terminal;

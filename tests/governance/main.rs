@@ -33,6 +33,7 @@ mod no_way_around;
 mod questions;
 mod records;
 mod refusals;
+mod reload;
 mod revoked;
 mod rules;
 mod scans;

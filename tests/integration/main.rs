@@ -17,6 +17,7 @@ mod params;
 mod parties;
 mod pools;
 mod profiles;
+mod reload;
 mod restart;
 mod sessions;
 mod upstream;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-use tollbridge::config::schema;
+use tollbridge::config::{fixed_keys, schema};
 
 use crate::{
     connections, governing::GOVERNING, harness::parse, items, limits, listener, lists, naming,
@@ -103,6 +103,97 @@ fn every_key_has_a_test() {
     assert!(gone.is_empty(), "tests of keys that are gone: {gone:#?}");
     let listed = TESTS.len() + GOVERNING.len();
     assert_eq!(tested.len(), listed, "a key is there twice");
+}
+
+/// What of the config counts as soon as it is loaded; a section stands for all of its keys.
+const AT_ONCE: &[&str] = &[
+    "$schema",
+    "agents",
+    "allowed_hosts",
+    "allowed_origins",
+    "audit.arguments",
+    "audit.retention",
+    "danger_listen_without_auth",
+    "drain_timeout",
+    "first_list_wait",
+    "governance",
+    "keep_alive",
+    "limits",
+    "list_page_size",
+    "naming",
+    "profiles",
+    "servers",
+];
+
+/// What counts after a restart only, each with two configs that differ in it.
+const AFTER_A_RESTART: &[(&str, &str, &str)] = &[
+    (
+        "audit.durability",
+        "audit.durability = 'disk'",
+        "audit.durability = 'process'",
+    ),
+    (
+        "audit.enabled",
+        "audit.enabled = true",
+        "audit.enabled = false",
+    ),
+    ("data_dir", "data_dir = '/a'", "data_dir = '/b'"),
+    ("listen", "listen = '127.0.0.1:1'", "listen = '127.0.0.1:2'"),
+    ("log.format", "log.format = 'human'", "log.format = 'json'"),
+    ("log.level", "log.level = 'info'", "log.level = 'debug'"),
+    ("port_search", "port_search = 0", "port_search = 1"),
+    (
+        "tls.cert",
+        "tls = { cert = '/a', key = '/k' }",
+        "tls = { cert = '/b', key = '/k' }",
+    ),
+    (
+        "tls.key",
+        "tls = { cert = '/a', key = '/k' }",
+        "tls = { cert = '/a', key = '/l' }",
+    ),
+    ("workers", "workers = 1", "workers = 2"),
+];
+
+/// Every key counts either at once or after a restart.
+#[test]
+fn every_key_counts_at_once_or_after_a_restart() {
+    let schema = schema();
+    let mut keys = BTreeSet::new();
+    collect(&schema, &schema, "", &mut keys);
+    let is_in = |key: &str, section: &str| {
+        let rest = key.strip_prefix(section);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    for key in &keys {
+        let at_once = AT_ONCE.iter().filter(|section| is_in(key, section)).count();
+        let later = AFTER_A_RESTART.iter().filter(|row| row.0 == key).count();
+        assert_eq!(
+            at_once + later,
+            1,
+            "{key}: {at_once} at once, {later} later"
+        );
+    }
+    for section in AT_ONCE {
+        assert!(keys.iter().any(|key| is_in(key, section)), "{section}");
+    }
+    let fixed: Vec<&str> = fixed_keys().collect();
+    let table: Vec<&str> = AFTER_A_RESTART.iter().map(|row| row.0).collect();
+    assert_eq!(fixed, table);
+}
+
+/// A running gateway keeps what counts after a restart, says so, and takes the rest.
+#[test]
+fn what_counts_after_a_restart_is_kept() {
+    for (key, running, changed) in AFTER_A_RESTART {
+        let running = parse(running).unwrap();
+        let mut config = parse(&format!("keep_alive = '99s'\n{changed}")).unwrap();
+        assert_eq!(config.keep_fixed(&running), [*key]);
+        assert_eq!(config.keep_alive.as_secs(), 99, "{key}");
+        config.keep_alive = running.keep_alive;
+        assert_eq!(config, running, "{key}");
+        assert!(config.keep_fixed(&running).is_empty(), "{key}");
+    }
 }
 
 /// `$schema` is for editors alone: other names like it, and other keys than `x-`, are mistakes.

@@ -141,6 +141,27 @@ pub(crate) async fn tls_key() {
     assert!(https(gateway.addr(), &one, false).await.is_some());
 }
 
+/// The files are read again with the config: a certificate that was renewed is shown, one that
+/// does not fit its key is not.
+#[tokio::test]
+async fn a_renewed_certificate_is_shown() {
+    let place = tempfile::tempdir().unwrap();
+    let one = write_certificate(place.path(), "one");
+    let gateway = launch_tls(place.path(), "one", "one").await.unwrap();
+    assert!(https(gateway.addr(), &one, false).await.is_some());
+    let old_key = std::fs::read(place.path().join("one.key")).unwrap();
+    let new = write_certificate(place.path(), "one");
+    let new_key = std::fs::read(place.path().join("one.key")).unwrap();
+    std::fs::write(place.path().join("one.key"), &old_key).unwrap();
+    let core = gateway.running.core();
+    core.reload(&gateway.config).unwrap_err();
+    assert!(https(gateway.addr(), &one, false).await.is_some());
+    std::fs::write(place.path().join("one.key"), new_key).unwrap();
+    core.reload(&gateway.config).unwrap();
+    assert!(https(gateway.addr(), &new, false).await.is_some());
+    assert_eq!(https(gateway.addr(), &one, false).await, None);
+}
+
 /// Without `tls` the listener speaks HTTP/2 to those who know that it does.
 #[tokio::test]
 async fn no_tls() {

@@ -1,0 +1,216 @@
+//! Takes a changed config while the gateway runs.
+//!
+//! Everything that can be wrong with it is found before anything changes. Then governance has the
+//! new rules, the directory the new agents, and the servers, the catalog and the edges follow.
+//! Budgets, rates, the audit and the store stay as they are; what a running gateway cannot change
+//! keeps its value, and `/status` says so.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use super::books::Keeper;
+use crate::{
+    audit::EventKind,
+    config::{Config, Mistakes},
+    governance::{InvalidTerms, Law},
+    http::{Certificate, Certificates, Edge, InvalidTls},
+    lock::lock,
+    names::ServerName,
+    proxy::{Changes, Proxy},
+    status::Status,
+};
+
+/// What a changed config is given to.
+#[derive(Debug)]
+pub(super) struct Reloader {
+    running: Mutex<Config>,
+    proxy: Arc<Proxy>,
+    status: Arc<Status>,
+    keeper: Arc<Keeper>,
+    front: OnceLock<Front>,
+}
+
+/// The listener over HTTP, where there is one.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) edge: Arc<Edge>,
+    pub(super) certificates: Option<Arc<Certificates>>,
+    /// The address that was bound.
+    pub(super) addr: SocketAddr,
+}
+
+/// What a changed config has changed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Reloaded {
+    /// What became of the servers.
+    pub servers: Changes,
+    /// Keys whose new values count after a restart only.
+    pub needs_restart: Vec<&'static str>,
+}
+
+/// Why a changed config is not taken; the old one holds. The operator mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It has mistakes.
+    #[error(transparent)]
+    Mistakes(#[from] Mistakes),
+    /// It would let everybody in at an address that is bound already.
+    #[error(
+        "nobody would have to authenticate, but the listener can be reached from other machines; \
+         `listen` changes with a restart only"
+    )]
+    OpenToStrangers,
+    /// It keeps budgets or keys, but the gateway was started without a store.
+    #[error("budgets and keys need the data directory, which is opened at the start: restart")]
+    Store,
+    /// The terms of an agent, a profile or a server.
+    #[error("the config has terms that cannot be used: {0}")]
+    Terms(#[from] InvalidTerms),
+    /// The certificate.
+    #[error(transparent)]
+    Tls(#[from] InvalidTls),
+}
+
+impl Refused {
+    /// The file of the first mistake, where it is in one.
+    fn file(&self) -> Option<String> {
+        match self {
+            Self::Mistakes(mistakes) => {
+                let files = mistakes.notices.iter();
+                files.filter_map(|notice| notice.file.clone()).next()
+            }
+            Self::Tls(invalid) => Some(invalid.file.clone()),
+            Self::OpenToStrangers | Self::Store | Self::Terms(_) => None,
+        }
+    }
+}
+
+impl Reloader {
+    pub(super) fn new(
+        config: &Config,
+        proxy: &Arc<Proxy>,
+        status: &Arc<Status>,
+        keeper: &Arc<Keeper>,
+    ) -> Self {
+        Self {
+            running: Mutex::new(config.clone()),
+            proxy: Arc::clone(proxy),
+            status: Arc::clone(status),
+            keeper: Arc::clone(keeper),
+            front: OnceLock::new(),
+        }
+    }
+
+    /// Lets the listener follow too; only the first counts.
+    pub(super) fn set_front(&self, front: Front) {
+        drop(self.front.set(front));
+    }
+
+    pub(super) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// What runs now.
+    pub(super) fn running(&self) -> Config {
+        lock(&self.running).clone()
+    }
+
+    /// Takes `config`, and says everywhere what came of it.
+    pub(super) fn take(&self, config: &Config) -> Result<Reloaded, Refused> {
+        let taken = self.apply(config.clone());
+        match &taken {
+            Ok(reloaded) => self.note(reloaded),
+            Err(refused) => self.refuse(refused),
+        }
+        taken
+    }
+
+    /// Says everywhere that a changed config is not taken.
+    pub(super) fn refuse(&self, refused: &Refused) {
+        tracing::error!("the changed config is refused, the old one holds: {refused}");
+        let file = refused.file();
+        // What is wrong may be in words of the files; those stay out of the audit.
+        let subject = file.as_deref().unwrap_or("config");
+        let governance = self.proxy.governance();
+        governance.note(EventKind::ConfigRefused, subject, Some("config"), None);
+        self.status.note_refused(refused.to_string(), file);
+    }
+
+    fn note(&self, reloaded: &Reloaded) {
+        let detail = reloaded.detail();
+        tracing::info!("the config was read again: {detail}");
+        let governance = self.proxy.governance();
+        let actor = Some("config");
+        governance.note(EventKind::ConfigChanged, "config", actor, Some(&detail));
+        self.status.note_reload(reloaded.needs_restart.clone());
+    }
+
+    fn apply(&self, mut config: Config) -> Result<Reloaded, Refused> {
+        let mut running = lock(&self.running);
+        let needs_restart = config.keep_fixed(&running);
+        if config.is_open_to_strangers() && !config.danger_listen_without_auth {
+            return Err(Refused::OpenToStrangers);
+        }
+        if !self.keeper.suffices(&config) {
+            return Err(Refused::Store);
+        }
+        let law = Law::new(&config)?;
+        let front = self.front.get();
+        let certificates = front.and_then(|front| front.certificates.as_ref());
+        let shown = match (certificates, &config.tls) {
+            (Some(certificates), Some(tls)) => Some((certificates, Certificate::read(tls)?)),
+            (Some(_) | None, _) => None,
+        };
+        // From here on nothing fails.
+        let governance = self.proxy.governance();
+        governance.enforce(law);
+        let agents = config.agents.values().cloned().collect();
+        governance
+            .directory()
+            .rewrite(config.governance.auth, agents);
+        governance.audit().rewrite(config.audit);
+        if let Some((certificates, certificate)) = shown {
+            certificates.show(certificate);
+        }
+        if let Some(front) = front {
+            front.edge.replace(&Config {
+                listen: front.addr,
+                ..config.clone()
+            });
+        }
+        let servers = self.proxy.replace(&config);
+        *running = config;
+        Ok(Reloaded {
+            servers,
+            needs_restart,
+        })
+    }
+}
+
+impl Reloaded {
+    /// For log and audit.
+    fn detail(&self) -> String {
+        let Changes {
+            added,
+            changed,
+            removed,
+        } = &self.servers;
+        let mut parts = Vec::new();
+        for (what, names) in [("added", added), ("changed", changed), ("removed", removed)] {
+            if !names.is_empty() {
+                let names: Vec<&str> = names.iter().map(ServerName::as_str).collect();
+                parts.push(format!("servers {what}: {}", names.join(", ")));
+            }
+        }
+        if parts.is_empty() {
+            parts.push("no server starts or ends".to_owned());
+        }
+        if !self.needs_restart.is_empty() {
+            let keys = self.needs_restart.join(", ");
+            parts.push(format!("changed, but needs a restart: {keys}"));
+        }
+        parts.join("; ")
+    }
+}

@@ -1,0 +1,207 @@
+//! Sees when the files of the config change, and hears SIGHUP.
+//!
+//! What counts is what the files hold, looked at once in a while under the names that the operator
+//! gave: so it does not matter whether an editor writes a file in place or puts another in its
+//! place, whether a directory behind a symbolic link is swapped, or what kind of file system it is.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use sha2::{Digest, Sha256};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use super::reload::{Refused, Reloader};
+use crate::{
+    config::{Loaded, Mistakes},
+    task::Tasks,
+};
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a file that changed must stay as it is before it is read: whoever writes it may not be
+/// done.
+const QUIET: Duration = Duration::from_millis(200);
+/// How often a file that goes on changing is looked at before it is read all the same.
+const QUIET_ROUNDS_MAX: usize = 10;
+/// A file that changed more recently may change again without looking different from outside.
+const RECENT: Duration = Duration::from_secs(3);
+
+/// Where the config of a running gateway comes from.
+pub struct ConfigSource {
+    files: Vec<PathBuf>,
+    load: Box<Load>,
+    /// The files as they were before the config was first read.
+    first: Sight,
+}
+
+type Load = dyn Fn() -> Result<Loaded, Mistakes> + Send + Sync;
+
+impl std::fmt::Debug for ConfigSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ConfigSource({:?})", self.files)
+    }
+}
+
+impl ConfigSource {
+    /// A config that `load` reads from `files`; to be made before it is read for the first time, so
+    /// that no change is missed.
+    pub fn new(
+        files: Vec<PathBuf>,
+        load: impl Fn() -> Result<Loaded, Mistakes> + Send + Sync + 'static,
+    ) -> Self {
+        let first = look(&files, &Sight::new());
+        Self {
+            files,
+            load: Box::new(load),
+            first,
+        }
+    }
+}
+
+/// What was seen of each file.
+type Sight = BTreeMap<PathBuf, Seen>;
+
+/// What a file looks like from outside, and what it holds; nothing when it cannot be read.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    stamp: Option<(SystemTime, u64, u64)>,
+    content: Option<[u8; 32]>,
+}
+
+/// Looks at `files`; those that look from outside as they did when they were `known` are not read.
+fn look(files: &[PathBuf], known: &Sight) -> Sight {
+    let look_at = |file: &PathBuf| {
+        let stamp = fs::metadata(file).ok().and_then(|meta| {
+            use std::os::unix::fs::MetadataExt;
+            Some((meta.modified().ok()?, meta.len(), meta.ino()))
+        });
+        let is_old = stamp
+            .is_some_and(|(modified, ..)| modified.elapsed().is_ok_and(|elapsed| elapsed > RECENT));
+        if let Some(known) = known
+            .get(file)
+            .filter(|known| is_old && known.stamp == stamp)
+        {
+            return known.clone();
+        }
+        let content = fs::read(file).ok();
+        Seen {
+            stamp,
+            content: content.map(|content| Sha256::digest(content).into()),
+        }
+    };
+    files
+        .iter()
+        .map(|file| (file.clone(), look_at(file)))
+        .collect()
+}
+
+/// Whether any file holds something else.
+fn differ(one: &Sight, other: &Sight) -> bool {
+    let contents = |sight: &Sight| -> BTreeMap<PathBuf, Option<[u8; 32]>> {
+        let all = sight.iter();
+        all.map(|(file, seen)| (file.clone(), seen.content))
+            .collect()
+    };
+    contents(one) != contents(other)
+}
+
+/// Follows `source` until the gateway stops.
+pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Tasks) {
+    let files = source.files.iter().map(|file| file.display().to_string());
+    reloader.status().note_files(files.collect());
+    // From here on the signal no longer ends the process.
+    let asked = signal(SignalKind::hangup());
+    let asked = asked.inspect_err(|error| tracing::warn!(%error, "SIGHUP is not handled"));
+    let (reloader, stop) = (Arc::clone(reloader), tasks.stop_token().clone());
+    tasks.spawn("watch of the config", async move {
+        tokio::select! {
+            () = follow(Arc::new(source), reloader, asked.ok()) => {}
+            () = stop.cancelled() => {}
+        }
+    });
+}
+
+async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: Option<Signal>) {
+    // The files that the config names are followed from now on.
+    let mut known = see(&source, &reloader, &source.first).await;
+    known.extend(source.first.clone());
+    let mut tick = interval(LOOK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let is_asked = tokio::select! {
+            _ = tick.tick() => false,
+            () = hangup(&mut asked) => true,
+        };
+        let mut seen = see(&source, &reloader, &known).await;
+        if !is_asked && !differ(&seen, &known) {
+            known = seen;
+            continue;
+        }
+        seen = settled(&source, &reloader, seen).await;
+        if is_asked || differ(&seen, &known) {
+            read(&source, &reloader).await;
+        }
+        known = seen;
+    }
+}
+
+/// Completes at the next SIGHUP.
+async fn hangup(asked: &mut Option<Signal>) {
+    let heard = match asked {
+        Some(signal) => signal.recv().await,
+        None => None,
+    };
+    if heard.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The files once they no longer change.
+async fn settled(source: &Arc<ConfigSource>, reloader: &Arc<Reloader>, first: Sight) -> Sight {
+    let mut before = first;
+    for _ in 0..QUIET_ROUNDS_MAX {
+        sleep(QUIET).await;
+        let now = see(source, reloader, &before).await;
+        if !differ(&now, &before) {
+            return now;
+        }
+        before = now;
+    }
+    before
+}
+
+/// Looks at the files of the config, and at those that the running one names.
+async fn see(source: &ConfigSource, reloader: &Reloader, known: &Sight) -> Sight {
+    let mut files = source.files.clone();
+    if let Some(tls) = reloader.running().tls {
+        files.extend([tls.cert, tls.key]);
+    }
+    let known = known.clone();
+    let looked = spawn_blocking(move || look(&files, &known)).await;
+    looked.unwrap_or_default()
+}
+
+async fn read(source: &Arc<ConfigSource>, reloader: &Arc<Reloader>) {
+    let (source, reloader) = (Arc::clone(source), Arc::clone(reloader));
+    let read = spawn_blocking(move || match (source.load)() {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            drop(reloader.take(&loaded.config));
+        }
+        Err(mistakes) => reloader.refuse(&Refused::Mistakes(mistakes)),
+    });
+    if let Err(error) = read.await {
+        tracing::error!(%error, "the changed config cannot be read");
+    }
+}

@@ -1,0 +1,186 @@
+//! What one config says of calls: prices, terms, the form of refusals. A config that changes brings
+//! another [`Law`], which takes the place of this one as a whole.
+//!
+//! The rules of an agent on a route are compiled when they are first needed, and again when the
+//! agent changes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use dashmap::DashMap;
+use indexmap::IndexMap;
+
+use super::{
+    InvalidTerms,
+    budget::Applied,
+    rate::Limiters,
+    refusal::Style,
+    rules::{Layers, Rules},
+    screen::{self, Scanners},
+};
+use crate::{
+    auth::Agent,
+    catalog::Tool,
+    config::{self, Budget, Config, Rate, Terms},
+    money::Micros,
+    names::{AgentId, ProfileName, ServerName},
+    scan::{InvalidScan, Scanner},
+    store::Subject,
+};
+
+/// What a config says of calls.
+#[derive(Debug)]
+pub struct Law {
+    pub(super) style: Style,
+    /// Price of a call that has no other.
+    price: Micros,
+    pub(super) charge_errors: bool,
+    default: Terms,
+    teams: IndexMap<String, Vec<Budget>>,
+    profiles: HashMap<ProfileName, Terms>,
+    servers: HashMap<ServerName, Toll>,
+    rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
+    scanners: Scanners,
+    /// What takes personal data out of recorded arguments, where any are recorded.
+    pub(super) masker: Option<Scanner>,
+}
+
+/// What one server asks of its callers.
+#[derive(Debug)]
+pub(super) struct Toll {
+    price: Option<Micros>,
+    /// By the tool's original name.
+    tools: HashMap<String, Micros>,
+    pub(super) rate: Option<Rate>,
+    pub(super) scan: Option<Arc<Scanner>>,
+    pub(super) budgets: Vec<Applied>,
+}
+
+impl Law {
+    /// Takes what the config says, and compiles all of it once, so that a mistake stops the start
+    /// or the change and not a call.
+    ///
+    /// # Errors
+    /// Terms of the config that cannot be used.
+    pub fn new(config: &Config) -> Result<Self, InvalidTerms> {
+        let written = &config.governance;
+        let scanners = Scanners::default();
+        let toll = |(name, server): (&ServerName, &config::Server)| {
+            Ok((name.clone(), Toll::new(name, server, &scanners)?))
+        };
+        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
+        let profile = |(name, profile): (&ProfileName, &config::Profile)| {
+            (name.clone(), profile.terms.clone())
+        };
+        let law = Self {
+            style: Style {
+                form: written.errors,
+                codes: written.error_codes,
+            },
+            price: written.price,
+            charge_errors: written.charge_errors,
+            default: written.terms.clone(),
+            teams: written.teams.clone(),
+            profiles: config.profiles.iter().map(profile).collect(),
+            servers: servers?,
+            rules: DashMap::new(),
+            masker: if config.audit.enabled && config.audit.arguments {
+                Some(screen::masker()?)
+            } else {
+                None
+            },
+            scanners,
+        };
+        law.check(config)?;
+        Ok(law)
+    }
+
+    fn check(&self, config: &Config) -> Result<(), InvalidTerms> {
+        let limiters = Limiters::default();
+        let written = config.agents.values().map(Agent::written);
+        for agent in written.chain([Agent::anonymous()]).map(Arc::new) {
+            for profile in std::iter::once(None).chain(self.profiles.keys().map(Some)) {
+                self.compile(&agent, profile, &limiters)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn toll(&self, server: &ServerName) -> Option<&Toll> {
+        self.servers.get(server)
+    }
+
+    pub(super) fn price_of(&self, tool: Option<&Tool>, toll: Option<&Toll>) -> Micros {
+        let of_tool = toll
+            .zip(tool)
+            .and_then(|(toll, tool)| toll.tools.get(&*tool.original));
+        let of_server = || toll.and_then(|toll| toll.price);
+        of_tool.copied().or_else(of_server).unwrap_or(self.price)
+    }
+
+    /// The compiled rules of an agent on a route; compiled when it is new or has changed.
+    pub(super) fn rules_of(
+        &self,
+        agent: &Arc<Agent>,
+        profile: Option<&ProfileName>,
+        limiters: &Limiters,
+    ) -> Result<Arc<Rules>, String> {
+        let key = (agent.id, profile.cloned());
+        if let Some(known) = self
+            .rules
+            .get(&key)
+            .filter(|known| Arc::ptr_eq(&known.agent, agent))
+        {
+            return Ok(Arc::clone(&known));
+        }
+        let rules = self.compile(agent, profile, limiters).map_err(|error| {
+            tracing::error!(agent = agent.name, %error, "an agent's terms cannot be used");
+            format!("the agent's terms cannot be used: {error}")
+        })?;
+        let rules = Arc::new(rules);
+        self.rules.insert(key, Arc::clone(&rules));
+        Ok(rules)
+    }
+
+    pub(super) fn compile(
+        &self,
+        agent: &Arc<Agent>,
+        profile: Option<&ProfileName>,
+        limiters: &Limiters,
+    ) -> Result<Rules, InvalidTerms> {
+        let layers = Layers {
+            agent: &agent.terms,
+            profile: profile.and_then(|name| self.profiles.get(name)),
+            default: &self.default,
+        };
+        let team = agent.team.as_ref().and_then(|team| self.teams.get(team));
+        Rules::new(
+            Arc::clone(agent),
+            layers,
+            team.map(Vec::as_slice),
+            (limiters, &self.scanners),
+        )
+    }
+}
+
+impl Toll {
+    fn new(
+        name: &ServerName,
+        server: &config::Server,
+        scanners: &Scanners,
+    ) -> Result<Self, InvalidScan> {
+        let budget = |budget: &Budget| Applied::new(Subject::server(name), *budget);
+        let scan = server.scan.as_ref();
+        Ok(Self {
+            price: server.price,
+            tools: server
+                .tools
+                .price
+                .iter()
+                .map(|(tool, price)| (tool.clone(), *price))
+                .collect(),
+            rate: server.rate,
+            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
+            budgets: server.budget.iter().map(budget).collect(),
+        })
+    }
+}

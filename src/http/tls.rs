@@ -1,0 +1,101 @@
+//! The certificate that the listener shows; it can be replaced while connections are open.
+
+use std::{fmt::Display, path::Path, sync::Arc};
+
+use arc_swap::ArcSwap;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::Tls;
+
+/// The certificate that the listener shows.
+#[derive(Debug)]
+pub struct Certificates {
+    shown: Arc<Shown>,
+    config: Arc<ServerConfig>,
+}
+
+/// A certificate with its key, read and found to fit.
+#[derive(Clone, Debug)]
+pub struct Certificate(Arc<CertifiedKey>);
+
+/// The TLS files cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("tls: {file}: {reason}")]
+pub struct InvalidTls {
+    /// Which file.
+    pub file: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl InvalidTls {
+    fn new(path: &Path, reason: &dyn Display) -> Self {
+        Self {
+            file: path.display().to_string(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shown(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+impl Certificate {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used, or they do not fit each other.
+    pub fn read(tls: &Tls) -> Result<Self, InvalidTls> {
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
+            .and_then(Iterator::collect)
+            .map_err(|error| InvalidTls::new(&tls.cert, &error))?;
+        let key = PrivateKeyDer::from_pem_file(&tls.key)
+            .map_err(|error| InvalidTls::new(&tls.key, &error))?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())
+            .map_err(|error| InvalidTls::new(&tls.cert, &error))?;
+        Ok(Self(Arc::new(certified)))
+    }
+}
+
+impl Certificates {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// As [`Certificate::read`].
+    pub(super) fn open(tls: &Tls) -> Result<Self, InvalidTls> {
+        let Certificate(first) = Certificate::read(tls)?;
+        let shown = Arc::new(Shown(ArcSwap::new(first)));
+        let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| InvalidTls::new(&tls.cert, &error))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self {
+            shown,
+            config: Arc::new(config),
+        })
+    }
+
+    /// Shows another certificate to every connection from now on.
+    pub fn show(&self, certificate: Certificate) {
+        self.shown.0.store(certificate.0);
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config))
+    }
+}

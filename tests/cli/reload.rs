@@ -1,0 +1,118 @@
+//! `serve` and `stdio` take a changed config while they run, when they are told with SIGHUP.
+
+use std::{fs, process::Stdio};
+
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use crate::support::{Place, TOOLBOX, bounded, send, until};
+
+const MORE: &str = r#"
+    [servers.more]
+    transport = "builtin"
+    tags = ["more"]
+"#;
+
+/// Open descriptors of a process.
+fn descriptors(pid: u32) -> usize {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
+    open.map_or(0, Iterator::count)
+}
+
+#[tokio::test]
+async fn a_hangup_reads_the_config_again() {
+    let place = Place::new(TOOLBOX);
+    let serving = place.serve().await;
+    let pid = serving.child.id().expect("it runs");
+    let tools = async || {
+        let listed = place
+            .run(&["list", "--url", &serving.mcp(), "--json"])
+            .await;
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        listed.stdout
+    };
+    assert!(!tools().await.contains("mcp_more_"));
+    let mut before = 0;
+    for round in 0..5 {
+        let more = format!("{TOOLBOX}{MORE}    priority = {round}\n");
+        fs::write(place.file("tollbridge.toml"), more).expect("written");
+        send(&serving.child, Signal::HUP);
+        bounded(async { while !tools().await.contains("mcp_more_") {} }).await;
+        fs::write(place.file("tollbridge.toml"), TOOLBOX).expect("written");
+        send(&serving.child, Signal::HUP);
+        bounded(async { while tools().await.contains("mcp_more_") {} }).await;
+        if round == 0 {
+            before = descriptors(pid);
+        }
+    }
+    // Connections of clients come and go.
+    until(|| (descriptors(pid) <= before + 2).then_some(())).await;
+    let ended = serving.end(Signal::INT).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let said = "the config was read again: servers added: more";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_mistake_is_reported_and_changes_nothing() {
+    let place = Place::new(TOOLBOX);
+    let mut serving = place.serve().await;
+    let stderr = serving.child.stderr.take().expect("it is piped");
+    let mut stderr = BufReader::new(stderr).lines();
+    let mut said = async |what: &str| {
+        while let Some(line) = stderr.next_line().await.expect("it is text") {
+            if line.contains(what) {
+                return;
+            }
+        }
+        panic!("it ended without a word of {what}");
+    };
+    let mistake = "[servers.more]\ncomand = \"x\"\n";
+    fs::write(place.file("tollbridge.toml"), mistake).expect("written");
+    send(&serving.child, Signal::HUP);
+    bounded(said("the changed config is refused, the old one holds")).await;
+    bounded(said("comand")).await;
+    let listed = place.run(&["list", "--url", &serving.mcp()]).await;
+    assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
+    let mended = format!("{TOOLBOX}{MORE}");
+    fs::write(place.file("tollbridge.toml"), mended).expect("written");
+    send(&serving.child, Signal::HUP);
+    bounded(said("the config was read again: servers added: more")).await;
+    send(&serving.child, Signal::TERM);
+    let status = bounded(serving.child.wait()).await.expect("it ends");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn stdio_reads_the_config_again() {
+    let place = Place::new(TOOLBOX);
+    let mut command = place.command(&["stdio"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut lines = BufReader::new(stdout).lines();
+    let mut heard = async |what: &str| {
+        while let Some(line) = lines.next_line().await.expect("it is text") {
+            if line.contains(what) {
+                return;
+            }
+        }
+        panic!("it ended without {what}");
+    };
+    let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/list"}
+"#;
+    input.write_all(hello.as_bytes()).await.expect("it reads");
+    bounded(heard("mcp_toolbox_")).await;
+    let more = format!("{TOOLBOX}{MORE}");
+    fs::write(place.file("tollbridge.toml"), more).expect("written");
+    send(&child, Signal::HUP);
+    bounded(heard("notifications/tools/list_changed")).await;
+    let list = "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n";
+    input.write_all(list.as_bytes()).await.expect("it reads");
+    bounded(heard("mcp_more_")).await;
+    drop(input);
+    let status = bounded(child.wait()).await.expect("it ends");
+    assert_eq!(status.code(), Some(0));
+}

@@ -283,10 +283,11 @@ async fn cost_of_only_call(stage: &Stage, what: &str) -> u64 {
     record.price.get()
 }
 
-/// A client that gives up pays once its call may have reached the server.
+/// A client that gives up pays once its call may have reached the server, which is no error of a tool.
 #[tokio::test]
 async fn a_cancelled_call_costs_what_was_delivered() {
-    for (terms, price) in [("", 10_000), ("charge_errors = false", 0)] {
+    let price = 10_000;
+    for terms in ["", "charge_errors = false"] {
         for front in Front::ALL {
             let settings = format!(
                 "[governance]\nprice = \"0.01\"\nbudget = {{ limit = \"1.00\" }}\n{terms}\n"

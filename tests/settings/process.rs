@@ -29,8 +29,9 @@ pub(crate) async fn workers() {
     // The audit has threads of its own, which come and go.
     let no_audit = "audit = { enabled = false }";
     let two = threads(&format!("workers = 2\n{no_audit}"), 2).await;
-    let six = threads(&format!("workers = 6\n{no_audit}"), 6).await;
-    assert_eq!(six - two, 4);
+    let twelve = threads(&format!("workers = 12\n{no_audit}"), 12).await;
+    // Threads for what blocks have the same name, and come and go.
+    assert!((8..=12).contains(&(twelve - two)), "{two} and {twelve}");
 }
 
 /// Threads of a gateway's runtime, as soon as there are `least`; the store has others.

@@ -250,7 +250,7 @@ mod tests {
             .filter(|(_, count)| *count > 0)
             .collect();
         assert_eq!(count, 5);
-        let expect = [(128e-6, 2), (256e-6, 1), (1.048576, 1), (f64::INFINITY, 1)];
+        let expect = [(128e-6, 2), (256e-6, 1), (1.048_576, 1), (f64::INFINITY, 1)];
         assert_eq!(filled, expect, "an edge belongs to the bucket above it");
     }
 

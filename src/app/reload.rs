@@ -78,8 +78,8 @@ impl Refused {
     fn file(&self) -> Option<String> {
         match self {
             Self::Mistakes(mistakes) => {
-                let files = mistakes.notices.iter();
-                files.filter_map(|notice| notice.file.clone()).next()
+                let mut notices = mistakes.notices.iter();
+                notices.find_map(|notice| notice.file.clone())
             }
             Self::Tls(invalid) => Some(invalid.file.clone()),
             Self::OpenToStrangers | Self::Store | Self::Terms(_) => None,

@@ -86,18 +86,16 @@ impl Backends {
         let mut set = Set::with_capacity(config.servers.len());
         for (name, server) in &config.servers {
             let known = old.get(name);
-            let backend = match known.filter(|known| run_alike(&known.config, server)) {
-                Some(known) => {
+            let backend =
+                if let Some(known) = known.filter(|known| run_alike(&known.config, server)) {
                     known.rewrite(server);
                     Arc::clone(known)
-                }
-                None => {
+                } else {
                     let new = Backend::new(name, server, &self.guard, &self.updates, &self.tasks);
                     let new = Arc::new(new);
                     replaced.fresh.push(Arc::clone(&new));
                     new
-                }
-            };
+                };
             set.insert(name.clone(), backend);
         }
         let is_kept = |old: &Arc<Backend>| {

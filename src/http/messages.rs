@@ -91,7 +91,7 @@ pub(super) async fn post(
     };
     match Message::parse(&bytes) {
         Ok(message) => take(edge, &session, message, named),
-        Err(Malformed::Batch) => take_batch(edge, &session, &bytes, named),
+        Err(Malformed::Batch) => take_batch(edge, &session, &bytes, &named),
         Err(malformed) => {
             let error = malformed.to_error();
             super::rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &error)
@@ -104,7 +104,7 @@ fn take_batch(
     edge: &Arc<Edge>,
     session: &Arc<Session>,
     bytes: &Bytes,
-    named: Named,
+    named: &Named,
 ) -> Response<Body> {
     let batches = session
         .opening()

@@ -143,7 +143,9 @@ impl Proxy {
                 Ok(())
             };
             if let Err(error) = written.await {
-                changed.iter().for_each(|id| changes.note(id));
+                for id in &changed {
+                    changes.note(id);
+                }
                 return Err(error);
             }
             changes.forget(&ended);

@@ -329,43 +329,42 @@ impl Pass<'_, '_> {
                 b'P' | b'p' | b'K' | b'k' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h'
                 | b'H' | b'm' | b'M' | b'c' | b'C',
                 ..,
-            ] if bytes.len() <= 11 => {
-                const NAMES: [&str; 20] = [
-                    "passphrase",
-                    "passcode",
-                    "passe",
-                    "psw",
-                    "pswd",
-                    "mdp",
-                    "clave",
-                    "contrasena",
-                    "password",
-                    "passwort",
-                    "passwd",
-                    "pwd",
-                    "kennwort",
-                    "wachtwoord",
-                    "by",
-                    "senha",
-                    "pw",
-                    "pass",
-                    "requirepass",
-                    "haslo",
-                ];
-                let named = NAMES
-                    .iter()
-                    .any(|name| name.as_bytes().eq_ignore_ascii_case(bytes));
-                // `IDENTIFIED BY 'x'`
-                let by = bytes.len() == 2 && bytes[0] | 0x20 == b'b';
-                let before = word.start.saturating_sub("identified ".len())..word.start;
-                let identified =
-                    by && self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
-                let named = named && (!by || identified);
-                named.then(|| self.password(word, ends)).flatten()
-            }
+            ] if bytes.len() <= 11 && self.names_password(word) => self.password(word, ends),
             _ => None,
         };
         self.secret(found);
+    }
+
+    /// Whether `word` is a name of a password: by itself, or as in `IDENTIFIED BY 'x'`.
+    fn names_password(&self, word: &Range<usize>) -> bool {
+        const NAMES: [&str; 19] = [
+            "passphrase",
+            "passcode",
+            "passe",
+            "psw",
+            "pswd",
+            "mdp",
+            "clave",
+            "contrasena",
+            "password",
+            "passwort",
+            "passwd",
+            "pwd",
+            "kennwort",
+            "wachtwoord",
+            "senha",
+            "pw",
+            "pass",
+            "requirepass",
+            "haslo",
+        ];
+        let bytes = &self.text.bytes()[word.clone()];
+        if bytes.eq_ignore_ascii_case(b"by") {
+            let before = word.start.saturating_sub("identified ".len())..word.start;
+            return self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
+        }
+        let mut names = NAMES.iter();
+        names.any(|name| name.as_bytes().eq_ignore_ascii_case(bytes))
     }
 
     /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent.

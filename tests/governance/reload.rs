@@ -115,7 +115,7 @@ async fn a_rate_that_stays_goes_on_counting() {
         burst: NonZeroU32::new(calls).unwrap(),
     };
     reload(&gateway, |config| {
-        config.governance.terms.rate = Some(rate(1))
+        config.governance.terms.rate = Some(rate(1));
     });
     assert_eq!(calls(&client).await, 0);
     assert_eq!(calls(&client).await, -32004);
@@ -125,11 +125,14 @@ async fn a_rate_that_stays_goes_on_counting() {
     });
     assert_eq!(calls(&client).await, -32004, "nothing is forgotten");
     reload(&gateway, |config| {
-        config.governance.terms.rate = Some(rate(2))
+        config.governance.terms.rate = Some(rate(2));
     });
     assert_eq!(calls(&client).await, 0, "another rate begins anew");
     gateway.stop().await;
 }
+
+/// What happens to an agent, the change that does it, and the status its client sees.
+type Change = (&'static str, fn(&mut Config), u16);
 
 /// Who is no longer in the config, is disabled there, or lost a key, is shown out as after a
 /// revocation; who is not anonymous any more as well.
@@ -139,7 +142,7 @@ async fn who_is_taken_from_the_config_is_shown_out() {
     let disabled = |config: &mut Config| config.agents["eve"].enabled = false;
     let rekeyed =
         |config: &mut Config| config.agents["eve"].keys = vec![Secret::new("k".repeat(40))];
-    let changes: [(&str, fn(&mut Config), u16); 3] = [
+    let changes: [Change; 3] = [
         ("removed", removed, 401),
         ("disabled", disabled, 404),
         ("rekeyed", rekeyed, 401),
@@ -214,7 +217,7 @@ async fn the_audit_has_changes_of_the_config() {
     });
     let expect = "servers removed: x; changed, but needs a restart: workers";
     let changed = ("config_changed".to_owned(), Some(expect.to_owned()));
-    assert_eq!(events(), [changed.clone()]);
+    assert_eq!(events(), std::slice::from_ref(&changed));
     let mut open = gateway.config.clone();
     open.governance.terms.args = vec![tollbridge::config::ArgumentRule {
         name: "bad".to_owned(),

@@ -502,16 +502,7 @@ async fn many_changes_under_load_fail_no_call_and_leave_nothing() {
         let (done, answered) = (Arc::clone(&done), Arc::clone(&answered));
         clients.push(spawn(async move {
             while !done.load(Ordering::SeqCst) {
-                client
-                    .ask("7", "tools/call", r#""name":"mcp_x_echo""#)
-                    .await;
-                loop {
-                    let next = client.next().await;
-                    if next.is_response() {
-                        assert!(next.error.is_none(), "{next:?}");
-                        break;
-                    }
-                }
+                must_succeed(&client).await;
                 answered.fetch_add(1, Ordering::SeqCst);
             }
         }));
@@ -549,6 +540,18 @@ async fn many_changes_under_load_fail_no_call_and_leave_nothing() {
     assert_eq!(x.greeted(), 1, "x was never connected again");
     assert_eq!(config_of(&gateway).await["reloads"], 501);
     Arc::into_inner(gateway).unwrap().stop().await;
+}
+
+/// One call, whose answer is no error.
+async fn must_succeed(client: &Client) {
+    let call = r#""name":"mcp_x_echo""#;
+    client.ask("7", "tools/call", call).await;
+    loop {
+        let next = client.next().await;
+        if next.is_response() {
+            return assert!(next.error.is_none(), "{next:?}");
+        }
+    }
 }
 
 /// Tasks that come and go by themselves, such as those of HTTP connections.

@@ -6,6 +6,7 @@
 
 mod activity;
 mod aftermath;
+mod breaker;
 mod choice;
 mod client;
 mod clients;
@@ -15,6 +16,7 @@ pub mod guard;
 mod handshake;
 mod http;
 mod instance;
+mod life;
 mod link;
 mod mux;
 mod pipe;
@@ -29,7 +31,7 @@ mod websocket;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -46,15 +48,19 @@ use crate::{
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
+pub use breaker::BreakerReport;
+use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use guard::Guard;
 pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
+use life::Event;
+pub use life::{HISTORY_MAX, State, Transition};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
-pub use report::{Report, State};
+pub use report::Report;
 use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
@@ -185,6 +191,8 @@ pub struct Unanswered {
     pub failure: Failure,
     /// Whether the call may have reached the server.
     pub delivered: bool,
+    /// Whether there was no connection for it.
+    away: bool,
 }
 
 impl Unanswered {
@@ -193,6 +201,7 @@ impl Unanswered {
         Self {
             failure,
             delivered: false,
+            away: true,
         }
     }
 
@@ -201,7 +210,13 @@ impl Unanswered {
         Self {
             delivered: failure.may_have_arrived(),
             failure,
+            away: false,
         }
+    }
+
+    /// What it says of the server.
+    fn sign(&self) -> Sign {
+        Sign::of(&self.failure, self.away)
     }
 }
 
@@ -214,19 +229,11 @@ pub struct Backend {
     pub config: Arc<Server>,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
-    listed: Mutex<Listed>,
+    listed_at: Mutex<Option<jiff::Timestamp>>,
+    breaker: Breaker,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Calls that ended, and how.
     pub stats: Stats,
-}
-
-/// The last listing of a server.
-#[derive(Clone, Debug, Default)]
-struct Listed {
-    at: Option<jiff::Timestamp>,
-    failure: Option<Failure>,
-    /// The credential was refused when a call was last answered.
-    refusal: Option<Failure>,
 }
 
 impl Backend {
@@ -253,13 +260,15 @@ impl Backend {
             catalog.set(Phase::Down {
                 failure: Failure::Disabled,
             });
+            maker.shared.life.take(Event::SwitchedOff, None);
         }
         Self {
             name: name.clone(),
+            breaker: Breaker::new(config.breaker),
             config,
             maker,
             catalog,
-            listed: Mutex::default(),
+            listed_at: Mutex::default(),
             instances: Mutex::default(),
             stats: Stats::default(),
         }
@@ -273,18 +282,35 @@ impl Backend {
         );
     }
 
-    /// Notes that the server was listed.
-    pub fn note_listed(&self) {
-        *self.listed() = Listed {
-            at: Some(crate::clock::now()),
-            failure: None,
-            refusal: None,
-        };
+    /// Notes that the server was listed on the connection of `control`.
+    pub fn note_listed(&self, control: &Control) {
+        *lock(&self.listed_at) = Some(crate::clock::now());
+        let is_current = || self.is_current(control);
+        self.maker
+            .shared
+            .life
+            .take_if(Event::Listed, None, is_current);
+        self.breaker.is_back();
     }
 
-    /// Notes that the server is connected but cannot be listed.
-    pub fn note_unlisted(&self, failure: Failure) {
-        self.listed().failure = Some(failure);
+    /// Notes that the server cannot be listed on the connection of `control`.
+    pub fn note_unlisted(&self, control: &Control, failure: &Failure) {
+        let event = Event::Unlisted.or_refused(failure);
+        let is_current = || self.is_current(control);
+        let reason = Some(failure.to_string());
+        self.maker.shared.life.take_if(event, reason, is_current);
+    }
+
+    /// Notes that the server stayed away for so long that its items are not listed any more.
+    pub fn note_withdrawn(&self) {
+        let is_away = || !matches!(self.catalog.phase(), Phase::Ready(_));
+        let life = &self.maker.shared.life;
+        life.take_if(Event::Withdrawn, None, is_away);
+    }
+
+    /// Where the server stands.
+    pub fn state(&self) -> State {
+        self.maker.shared.life.state()
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
@@ -298,8 +324,17 @@ impl Backend {
         }
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listed> {
-        lock(&self.listed)
+    /// What a call that ended with `outcome` says of our credential.
+    fn note_credential(&self, outcome: &Result<Answer, Unanswered>) {
+        let shared = &self.maker.shared;
+        match outcome {
+            Ok(_) if shared.life.state() == State::NeedsReauth => shared.ask_for_lists(),
+            Err(Unanswered {
+                failure: refusal @ Failure::Unauthorized { .. },
+                ..
+            }) => shared.life.take(Event::Refused, Some(refusal.to_string())),
+            Ok(_) | Err(_) => {}
+        }
     }
 
     async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
@@ -308,16 +343,21 @@ impl Backend {
             return self.attempt(admitted).await;
         }
         let running = Running::start(&self.stats);
-        let outcome = self.attempt(admitted).await;
-        match &outcome {
-            Ok(_) => self.listed().refusal = None,
-            Err(Unanswered {
-                failure: refusal @ Failure::Unauthorized { .. },
-                ..
-            }) => self.listed().refusal = Some(refusal.clone()),
-            Err(_) => {}
-        }
+        let outcome = self.guarded(admitted).await;
+        self.note_credential(&outcome);
         running.finish(outcome.is_ok());
+        outcome
+    }
+
+    /// Attempts a call where the breaker lets it.
+    async fn guarded(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+        let passage = self.breaker.enter().map_err(Unanswered::before)?;
+        let outcome = self.attempt(admitted).await;
+        passage.end(
+            outcome
+                .as_ref()
+                .map_or_else(Unanswered::sign, |_| Sign::Well),
+        );
         outcome
     }
 

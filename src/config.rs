@@ -229,6 +229,8 @@ pub struct Server {
     pub max_total_timeout: Duration,
     /// Delays between attempts to reconnect.
     pub retry: Retry,
+    /// When calls are answered at once because it keeps failing.
+    pub breaker: Breaker,
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
     /// Price of a call for which its tool has none; `None`: that of [`Governance`].
@@ -408,6 +410,15 @@ pub struct Retry {
     pub max: Duration,
     /// Random part of each delay, 0.0 to 1.0.
     pub jitter: f64,
+}
+
+/// When calls are answered at once because the server keeps failing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Breaker {
+    /// Failures in a row that open it; 0 never does.
+    pub failures: u32,
+    /// How long it stays open.
+    pub open_for: Duration,
 }
 
 /// Limits on messages to and from a server.

@@ -279,6 +279,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
                 board.withdraw(&backend.name);
+                backend.note_withdrawn();
                 listed = false;
             }
             () = tasks.stop_token().cancelled() => return,
@@ -290,14 +291,14 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
 async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Option<Duration> {
     match list(backend, control).await {
         Ok(offer) => {
-            backend.note_listed();
+            backend.note_listed(control);
             board.publish(offer);
             backend.follow_lists(control);
             None
         }
         Err(failure) => {
-            tracing::warn!(server = %backend.name, %failure, "its lists cannot be read");
-            backend.note_unlisted(failure);
+            tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");
+            backend.note_unlisted(control, &failure);
             board.settle(&backend.name);
             Some(RELIST_AFTER)
         }

@@ -45,6 +45,10 @@ impl Control {
         self.0.era() == Era::Legacy
     }
 
+    fn is_over(&self) -> bool {
+        self.0.closed().is_cancelled()
+    }
+
     /// Ends a connection of [`Backend::connect_as_able`].
     pub async fn end(&self) {
         self.0.end("its lists were read").await;
@@ -161,6 +165,13 @@ impl Backend {
         };
         let (connection, _) = self.maker.connect(&wanted).await?;
         Ok(Control(connection))
+    }
+
+    /// Whether `control` is the catalog's connection as it is now.
+    pub(super) fn is_current(&self, control: &Control) -> bool {
+        let phase = self.catalog.phase();
+        let is_same = matches!(&phase, Phase::Ready(now) if Arc::ptr_eq(now, &control.0));
+        is_same && !control.is_over()
     }
 
     /// The list of `kind`; `None` when the server has none.

@@ -4,6 +4,7 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
 
+use super::breaker::millis;
 use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
@@ -18,6 +19,12 @@ const ODD_WORDS: &str = "; on stdout, no message: ";
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
+    /// It failed too often in a row; nothing was sent. The operator looks at `/status`.
+    #[error("it keeps failing; the next call is let through in {} ms", millis(*retry_after))]
+    BreakerOpen {
+        /// How long the caller should wait.
+        retry_after: Duration,
+    },
     /// The client no longer wants the answer.
     #[error("the client cancelled the request")]
     Cancelled,
@@ -177,17 +184,50 @@ impl Failure {
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let kind = self.kind();
+        let mut data = serde_json::json!({ "server": server.as_str(), "reason": self.kind() });
+        if let Some(wait) = self.retry_after() {
+            data["retryAfterMs"] = millis(wait).into();
+        }
         RpcError::new(
             error::INTERNAL,
             format!("server `{server}`: {}", self.for_client()),
         )
-        .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+        .with(data)
+    }
+
+    /// How long the caller should wait before the next attempt, where that is known.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::BreakerOpen { retry_after } => Some(*retry_after),
+            Self::Cancelled
+            | Self::Connect { .. }
+            | Self::Directory { .. }
+            | Self::Disabled
+            | Self::Echo
+            | Self::Era { .. }
+            | Self::Garbled { .. }
+            | Self::Header { .. }
+            | Self::Http { .. }
+            | Self::InstancesBusy { .. }
+            | Self::Lost { .. }
+            | Self::Refused { .. }
+            | Self::RequestTooLarge { .. }
+            | Self::ResponseTooLarge { .. }
+            | Self::Revision { .. }
+            | Self::SessionGone
+            | Self::Spawn { .. }
+            | Self::Startup { .. }
+            | Self::Timeout { .. }
+            | Self::Tls { .. }
+            | Self::Unauthorized { .. }
+            | Self::Unknown => None,
+        }
     }
 
     /// The kind of failure, for programs and for the audit.
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::BreakerOpen { .. } => "breaker_open",
             Self::Cancelled => "cancelled",
             Self::Connect { .. }
             | Self::Directory { .. }
@@ -217,7 +257,8 @@ impl Failure {
             | Self::Lost { .. }
             | Self::ResponseTooLarge { .. }
             | Self::Timeout { .. } => true,
-            Self::Connect { .. }
+            Self::BreakerOpen { .. }
+            | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
             | Self::Echo
@@ -251,7 +292,8 @@ impl Failure {
             Self::Revision { .. } => "it speaks none of our revisions".into(),
             Self::Directory { .. } | Self::Spawn { .. } => "its program cannot be started".into(),
             Self::Startup { after, .. } => format!("it did not start within {after:?}").into(),
-            Self::Cancelled
+            Self::BreakerOpen { .. }
+            | Self::Cancelled
             | Self::Connect { .. }
             | Self::Disabled
             | Self::Echo
@@ -275,7 +317,8 @@ impl Failure {
             Self::Http { status, .. } => {
                 status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Cancelled
+            Self::BreakerOpen { .. }
+            | Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled

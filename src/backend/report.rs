@@ -4,27 +4,11 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Backend, Failure, control::transport_name, failure::display_odd, instance::Phase};
-
-/// The state of a server, as people see it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Initialised and listed.
-    Connected,
-    /// A connection is being made.
-    Connecting,
-    /// Connected, but its lists cannot be read.
-    Degraded,
-    /// Switched off in the config.
-    Disabled,
-    /// Was connected; being connected again.
-    Disconnected,
-    /// Could not be connected; being tried again.
-    Failed,
-    /// Refuses our credential.
-    NeedsReauth,
-}
+use super::{
+    Backend, BreakerReport, State, Transition, control::transport_name, failure::display_odd,
+    instance::Phase,
+};
+use crate::lock::lock;
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
@@ -33,10 +17,17 @@ pub struct Report {
     pub name: String,
     /// See [`State`].
     pub state: State,
+    /// Since when it is in that state, RFC 3339.
+    pub since: String,
     /// Why it is in that state, when it is not connected; while it is being started again, why the
     /// last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The states it was in and is in, the current one last, [`HISTORY_MAX`](super::HISTORY_MAX) at
+    /// most.
+    pub history: Vec<Transition>,
+    /// Whether calls are let through to it.
+    pub breaker: BreakerReport,
     /// How it is reached.
     pub transport: &'static str,
     /// The revision spoken on the catalog's connection.
@@ -87,6 +78,9 @@ impl Report {
     #[must_use]
     pub fn without_details(mut self) -> Self {
         self.reason = None;
+        for transition in &mut self.history {
+            transition.reason = None;
+        }
         self.server_info = None;
         self.pid = None;
         self.last_odd_line = None;
@@ -99,7 +93,11 @@ impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {
         let phase = self.catalog.phase();
-        let (state, reason) = self.state(&phase);
+        let (reason, history) = self.maker.shared.life.history();
+        // One lock for both: the last transition is the current state.
+        let now = history.last();
+        let state = now.map_or(State::Connecting, |now| now.state);
+        let since = now.map(|now| now.at.clone()).unwrap_or_default();
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
             Phase::Connecting | Phase::Down { .. } => None,
@@ -115,7 +113,10 @@ impl Backend {
         Report {
             name: self.name.to_string(),
             state,
-            reason,
+            since,
+            reason: reason.or_else(|| self.being_started(state)),
+            history,
+            breaker: self.breaker.report(),
             transport: transport_name(&self.config.transport),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
@@ -124,7 +125,7 @@ impl Backend {
             restarts: self.maker.shared.restarts.load(Ordering::Relaxed),
             failed_starts: self.maker.shared.failed_starts.load(Ordering::Relaxed),
             instances: self.live_instances(),
-            last_listed: self.listed().at.map(|at| at.to_string()),
+            last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.stats.in_flight.load(Ordering::Relaxed),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
@@ -136,41 +137,10 @@ impl Backend {
         }
     }
 
-    fn state(&self, phase: &Phase) -> (State, Option<String>) {
-        let listed = self.listed().clone();
-        match phase {
-            Phase::Connecting => (State::Connecting, self.being_started()),
-            Phase::Down {
-                failure: Failure::Disabled,
-            } => (State::Disabled, None),
-            Phase::Down {
-                failure: failure @ Failure::Unauthorized { .. },
-            } => (State::NeedsReauth, Some(failure.to_string())),
-            Phase::Down { failure } if listed.at.is_some() => {
-                (State::Disconnected, Some(failure.to_string()))
-            }
-            Phase::Down { failure } => (State::Failed, Some(failure.to_string())),
-            Phase::Ready(_) => match (listed.refusal.or(listed.failure), listed.at) {
-                (Some(refusal @ Failure::Unauthorized { .. }), _) => {
-                    (State::NeedsReauth, Some(refusal.to_string()))
-                }
-                (Some(failure), _) => (State::Degraded, Some(failure.to_string())),
-                (None, Some(_)) => (State::Connected, None),
-                (None, None) => (
-                    State::Connecting,
-                    Some("its lists are being read".to_owned()),
-                ),
-            },
-        }
-    }
-
-    /// What is known of a start that is under way: why it is not the first, else what came so far.
-    fn being_started(&self) -> Option<String> {
-        if let Some(failure) = &*self.maker.shared.trouble() {
-            return Some(format!("it is being started again: {failure}"));
-        }
+    /// What is known of the first start while it is under way.
+    fn being_started(&self, state: State) -> Option<String> {
         let odd = self.maker.odd();
-        (odd.count > 0).then(|| {
+        (state == State::Connecting && odd.count > 0).then(|| {
             let lines = odd.since(0);
             format!("it has not answered yet{}", display_odd(&lines))
         })

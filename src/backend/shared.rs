@@ -1,13 +1,10 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, watch};
 
-use super::{Failure, Update, mux::Signal};
+use super::{Update, life::Life, mux::Signal};
 use crate::{
     mcp::{Era, Raw},
     names::ServerName,
@@ -21,8 +18,8 @@ pub(crate) struct Shared {
     /// Starts after the first.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
-    /// Why the last connection ended or the last start failed, until one succeeds.
-    trouble: Mutex<Option<Failure>>,
+    /// Where it stands.
+    pub(super) life: Life,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
@@ -40,7 +37,7 @@ impl Shared {
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
-            trouble: Mutex::default(),
+            life: Life::new(server),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
             updates: updates.clone(),
@@ -77,27 +74,21 @@ impl Shared {
         self.failed_starts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that it is being started again because of `failure`.
-    pub(crate) fn note_restart(&self, failure: Failure) {
+    /// Notes that it is being started again.
+    pub(crate) fn note_restart(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        *self.trouble() = Some(failure);
     }
 
-    /// Notes that it was started.
-    pub(crate) fn note_start(&self) {
-        *self.trouble() = None;
-    }
-
-    /// Why it is being started again.
-    pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Failure>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets the server be listed again.
+    pub(super) fn ask_for_lists(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn signal(&self, signal: Signal, instance: u64) {
         match signal {
             Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
-            Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
+            Signal::ListChanged => self.ask_for_lists(),
             Signal::ResourceUpdated(params) => {
                 let Some(params) = params else { return };
                 let uri = params.get("uri");

@@ -20,6 +20,7 @@ use super::{
     guard::Guard,
     handshake, http,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
+    life::Event,
     link::Link,
     mux::{Mux, Settings, Signal},
     pipe, sse,
@@ -298,7 +299,8 @@ impl Maker {
                 Ok((connection, signals)) => {
                     self.shared.unlearn();
                     self.shared.learn(connection.era());
-                    self.shared.note_start();
+                    let reason = "its lists are being read".to_owned();
+                    self.shared.life.take(Event::Greeted, Some(reason));
                     let up = Instant::now();
                     let mux = Arc::clone(&connection.link.mux);
                     self.renew_subscriptions(&instance, &connection);
@@ -316,6 +318,9 @@ impl Maker {
                             failure: failure.clone(),
                         }
                     });
+                    self.shared
+                        .life
+                        .take(Event::Lost, Some(failure.to_string()));
                     failure
                 }
                 Err(_) if instance.stop.is_cancelled() => return,
@@ -324,17 +329,19 @@ impl Maker {
                     instance.set(Phase::Down {
                         failure: failure.clone(),
                     });
+                    let event = Event::Unreachable.or_refused(&failure);
+                    self.shared.life.take(event, Some(failure.to_string()));
                     failure
                 }
             };
             let delay = backoff.next_delay();
             let retry_in = for_people(delay);
-            tracing::warn!(server = %self.server, %failure, ?retry_in, "server is down");
+            tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
                 () = sleep(delay) => {}
                 () = instance.stop.cancelled() => return,
             }
-            self.shared.note_restart(failure);
+            self.shared.note_restart();
         }
     }
 

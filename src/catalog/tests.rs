@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits, Terms,
-    Transport,
+    Breaker, Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits,
+    Terms, Transport,
 };
 
 #[test]
@@ -1508,6 +1508,10 @@ fn server_config() -> Server {
             base: Duration::ZERO,
             max: Duration::ZERO,
             jitter: 0.0,
+        },
+        breaker: Breaker {
+            failures: 0,
+            open_for: Duration::ZERO,
         },
         limits: ServerLimits {
             request: 0,

@@ -131,6 +131,10 @@ fn server(server: &Server) -> file::Server {
             max: Time(server.retry.max),
             jitter: server.retry.jitter,
         },
+        breaker: file::Breaker {
+            failures: server.breaker.failures,
+            open_for: Time(server.breaker.open_for),
+        },
         limits: file::ServerLimits {
             request: size(server.limits.request),
             response: size(server.limits.response),

@@ -270,6 +270,8 @@ pub(super) struct Server {
     pub(super) max_total_timeout: Option<Time>,
     /// Delays between attempts to reconnect.
     pub(super) retry: Retry,
+    /// When calls are answered at once because the server keeps failing.
+    pub(super) breaker: Breaker,
     /// Limits on messages to and from the server.
     pub(super) limits: ServerLimits,
     /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
@@ -316,6 +318,7 @@ impl Default for Server {
             timeout: Time::secs(60),
             max_total_timeout: None,
             retry: Retry::default(),
+            breaker: Breaker::default(),
             limits: ServerLimits::default(),
             price: None,
             budget: None,
@@ -458,6 +461,26 @@ impl Default for Retry {
             base: Time::millis(500),
             max: Time::secs(30),
             jitter: 0.2,
+        }
+    }
+}
+
+/// When calls are answered at once because the server keeps failing.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Breaker {
+    /// Failures in a row (no connection, a lost one, no answer in time, HTTP 5xx) after which calls
+    /// are answered at once; 0 never does.
+    pub(super) failures: u32,
+    /// For how long; then one call tries.
+    pub(super) open_for: Time,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            open_for: Time::secs(10),
         }
     }
 }

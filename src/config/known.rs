@@ -10,7 +10,6 @@ const LATER: [(&str, &[&str]); 5] = [
         "Server",
         &[
             "balance",
-            "breaker",
             "grace",
             "health",
             "pool_size",

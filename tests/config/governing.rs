@@ -540,6 +540,10 @@ fn what_governs_is_shown_and_loads_again() {
     max = "30s"
     jitter = 0.2
 
+    [servers.toolbox.breaker]
+    failures = 5
+    open_for = "10s"
+
     [servers.toolbox.limits]
     request = "4MiB"
     response = "16MiB"

@@ -111,6 +111,10 @@ fn for_people() {
     max = "30s"
     jitter = 0.2
 
+    [servers.github.breaker]
+    failures = 5
+    open_for = "10s"
+
     [servers.github.limits]
     request = "4MiB"
     response = "16MiB"
@@ -143,6 +147,10 @@ fn for_people() {
     max = "30s"
     jitter = 0.2
 
+    [servers.docs.breaker]
+    failures = 5
+    open_for = "10s"
+
     [servers.docs.limits]
     request = "4MiB"
     response = "16MiB"
@@ -169,6 +177,10 @@ fn for_people() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+
+    [servers.toolbox.breaker]
+    failures = 5
+    open_for = "10s"
 
     [servers.toolbox.limits]
     request = "4MiB"

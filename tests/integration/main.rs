@@ -16,5 +16,6 @@ mod order;
 mod params;
 mod parties;
 mod profiles;
+mod recovery;
 mod sessions;
 mod upstream;

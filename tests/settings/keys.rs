@@ -7,7 +7,7 @@ use tollbridge::config::schema;
 
 use crate::{
     connections, governing::GOVERNING, harness::parse, items, limits, listener, lists, naming,
-    process, reach, times,
+    process, reach, recovery, times,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -42,6 +42,8 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.auth.token", reach::auth_bearer),
     ("servers.*.auth.type", reach::auth_header),
     ("servers.*.auth.value", reach::auth_header),
+    ("servers.*.breaker.failures", recovery::breaker_failures),
+    ("servers.*.breaker.open_for", recovery::breaker_open_for),
     ("servers.*.command", reach::command),
     ("servers.*.connect_timeout", times::connect_timeout),
     ("servers.*.cwd", reach::cwd),

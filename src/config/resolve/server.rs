@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Expose, Retry, Root, Server, ServerLimits,
+        Breaker, Expose, Retry, Root, Server, ServerLimits,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
@@ -77,6 +77,10 @@ impl Resolver<'_> {
             timeout,
             max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
             retry: self.retry(server.retry, &at.key("retry")),
+            breaker: Breaker {
+                failures: server.breaker.failures,
+                open_for: self.timeout(server.breaker.open_for, &at.key("breaker").key("open_for")),
+            },
             limits: ServerLimits {
                 request: self.size(server.limits.request, &at.key("limits").key("request")),
                 response: self.size(server.limits.response, &at.key("limits").key("response")),

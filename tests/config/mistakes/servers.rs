@@ -486,6 +486,19 @@ fn delays_that_shrink() {
 }
 
 #[test]
+fn a_breaker_that_never_stays_open() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        breaker = { failures = -1, open_for = "0s", half_open = 3 }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    "#);
+}
+
+#[test]
 fn a_total_below_the_timeout() {
     let report = toml(
         r#"

@@ -15,6 +15,7 @@ mod control;
 mod failure;
 pub mod guard;
 mod handshake;
+mod health;
 mod http;
 mod instance;
 mod life;
@@ -37,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     catalog::HeaderParam,
@@ -159,7 +160,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let config = Arc::new(config.clone());
-        let shared = Arc::new(Shared::new(name, updates));
+        let shared = Arc::new(Shared::new(name, config.retry, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
             config: Arc::clone(&config),
@@ -288,6 +289,7 @@ impl Backend {
             self.deadlines(admitted)
         };
         let patience = self.patience(admitted);
+        let start = Instant::now();
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.at_hand(&call.client) {
             served
@@ -300,13 +302,17 @@ impl Backend {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
-        if outcome == Err(Failure::SessionGone) {
-            // The server had forgotten the session, or the connection was gone before anything
-            // was sent: it cannot have begun the request.
-            let again = self.reconnected(&served.connection, &call.client);
-            let again = Box::pin(in_time(call, patience, again)).await;
-            served = again.map_err(Unanswered::before)?;
-            outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
+        if let Err(failure) = &outcome
+            && may_repeat(admitted, failure)
+        {
+            let failure = failure.clone();
+            let left = limits.after(start.elapsed());
+            (served, outcome) = match Box::pin(self.once_more(admitted, served, left)).await {
+                Ok(again) => again,
+                Err(why) if failure == Failure::SessionGone => return Err(Unanswered::before(why)),
+                // What was sent may have had its effect: the caller is told of that.
+                Err(_) => return Err(Unanswered::during(failure)),
+            };
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
@@ -314,6 +320,26 @@ impl Backend {
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
         Ok(Answer { outcome, revision })
+    }
+
+    /// Sends a call once more within what is `left` of its time, on a connection that stands.
+    async fn once_more(
+        &self,
+        admitted: &Admitted,
+        old: Served,
+        left: Deadlines,
+    ) -> Result<(Served, Result<Outcome, Failure>), Failure> {
+        let call = &admitted.routed().call;
+        let start = Instant::now();
+        let served = if old.connection.closed().is_cancelled() {
+            let fresh = self.reconnected(&old.connection, &call.client);
+            in_time(call, left.idle, fresh).await?
+        } else {
+            old
+        };
+        let left = left.after(start.elapsed());
+        let outcome = self.exchange(admitted, &served.connection, left).await;
+        Ok((served, outcome))
     }
 
     /// Asks a legacy server for log messages from `level` on. What others did not ask for is
@@ -389,6 +415,37 @@ impl Backend {
             idle,
             total: self.config.max_total_timeout.max(idle),
         }
+    }
+}
+
+/// Whether a call that failed is sent once more: where the server cannot have begun it, since it
+/// no longer knew the session or nothing was sent; or where doing it twice is like doing it once.
+fn may_repeat(admitted: &Admitted, failure: &Failure) -> bool {
+    let is_lost = matches!(failure, Failure::Lost { .. });
+    *failure == Failure::SessionGone || is_lost && is_repeatable(admitted)
+}
+
+/// Whether a call may be made twice, as its method or its tool says.
+fn is_repeatable(admitted: &Admitted) -> bool {
+    let routed = admitted.routed();
+    match &routed.call.method {
+        Method::ToolsCall => routed
+            .tool
+            .as_ref()
+            .is_some_and(|tool| tool.hints.read_only || tool.hints.idempotent),
+        Method::Complete
+        | Method::Discover
+        | Method::Ping
+        | Method::PromptsGet
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourcesRead
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsList => true,
+        Method::Initialize | Method::Listen | Method::Other(_) => false,
     }
 }
 

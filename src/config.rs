@@ -231,6 +231,10 @@ pub struct Server {
     pub retry: Retry,
     /// When calls are answered at once because it keeps failing.
     pub breaker: Breaker,
+    /// How it is found out that it no longer answers.
+    pub health: Health,
+    /// How long its items stay listed when it went away.
+    pub grace: Duration,
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
     /// Price of a call for which its tool has none; `None`: that of [`Governance`].
@@ -410,6 +414,10 @@ pub struct Retry {
     pub max: Duration,
     /// Random part of each delay, 0.0 to 1.0.
     pub jitter: f64,
+    /// A connection that held for longer lets delays begin at `base` again.
+    pub stable_after: Duration,
+    /// Starts within a minute that may fail or end before `stable_after`; further ones wait.
+    pub starts_per_minute: usize,
 }
 
 /// When calls are answered at once because the server keeps failing.
@@ -419,6 +427,31 @@ pub struct Breaker {
     pub failures: u32,
     /// How long it stays open.
     pub open_for: Duration,
+}
+
+/// How it is found out that a server no longer answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Health {
+    /// Silence after which it is asked, and pause between further checks.
+    pub interval: Duration,
+    /// How long it may take to answer.
+    pub timeout: Duration,
+    /// Checks missed in a row after which the connection is made anew.
+    pub failures: u32,
+    /// What it is asked.
+    pub probe: Probe,
+}
+
+/// What a server is asked to find out whether it answers.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Probe {
+    /// One of its lists; a server without lists is sent a `ping`.
+    List,
+    /// Nothing.
+    Off,
+    /// `ping`, or `server/discover` in the modern era.
+    Ping,
 }
 
 /// Limits on messages to and from a server.

@@ -32,8 +32,6 @@ use crate::{
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// How long the items of a server that went down stay listed.
-const GRACE: Duration = Duration::from_secs(30);
 /// Pause before a failed listing is tried again on the same connection.
 const RELIST_AFTER: Duration = Duration::from_secs(5);
 
@@ -339,7 +337,8 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let withdraw = gone.map(|since| since + GRACE).filter(|_| listed);
+        let grace = backend.config.grace;
+        let withdraw = gone.map(|since| since + grace).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}

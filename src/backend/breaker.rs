@@ -57,6 +57,7 @@ impl Sign {
             | Failure::ResponseTooLarge { .. }
             | Failure::Revision { .. }
             | Failure::SessionGone
+            | Failure::StartsLimited { .. }
             | Failure::Unauthorized { .. }
             | Failure::Unknown => Self::None,
         }

@@ -14,7 +14,7 @@ use super::{
     Backend, Failure,
     instance::{Connection, Instance, Phase},
     shared::{REFUSED, SPOKEN},
-    supervisor::Wanted,
+    supervisor::{ATTEMPTS_AWAITED, Wanted},
 };
 use crate::{
     config::{EraPin, Isolation},
@@ -80,12 +80,29 @@ impl Backend {
     }
 
     async fn served(&self, client: &Client, era: Era) -> Result<Served, Failure> {
-        let instance = self.instance(client, era)?;
+        let mut instance = self.instance(client, era)?;
+        if self.is_awaited(&instance) {
+            instance.retry_time().await;
+            instance = self.instance(client, era)?;
+        }
         let connection = instance.connection().await?;
         Ok(Served {
             connection,
             instance,
         })
+    }
+
+    /// Whether a server that failed just now may be back when it is tried again, so that callers
+    /// wait until then.
+    fn is_awaited(&self, instance: &Instance) -> bool {
+        let may_pass = match instance.phase() {
+            Phase::Down { failure } => failure.may_pass(),
+            Phase::Connecting | Phase::Ready(_) => false,
+        };
+        may_pass
+            && !self.config.grace.is_zero()
+            && instance.must_wait()
+            && instance.failures() <= ATTEMPTS_AWAITED
     }
 
     /// A connection other than `old`, which has ended.

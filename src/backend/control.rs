@@ -45,6 +45,11 @@ impl Control {
         self.0.era() == Era::Legacy
     }
 
+    /// Whether both are the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn is_over(&self) -> bool {
         self.0.closed().is_cancelled()
     }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
 
-use super::breaker::millis;
+use super::breaker::{Sign, millis};
 use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
@@ -123,6 +123,12 @@ pub enum Failure {
         /// The limit.
         limit: usize,
     },
+    /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
+    #[error("it was started too often within a minute; the next start is in {} ms", millis(*retry_after))]
+    StartsLimited {
+        /// How long the caller should wait.
+        retry_after: Duration,
+    },
     /// The start took too long.
     #[error("it did not start within {after:?}{}", display_odd(odd))]
     Startup {
@@ -198,7 +204,9 @@ impl Failure {
     /// How long the caller should wait before the next attempt, where that is known.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::BreakerOpen { retry_after } => Some(*retry_after),
+            Self::BreakerOpen { retry_after } | Self::StartsLimited { retry_after } => {
+                Some(*retry_after)
+            }
             Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
@@ -232,6 +240,7 @@ impl Failure {
             Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Spawn { .. }
+            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Tls { .. } => "unavailable",
             Self::Disabled => "disabled",
@@ -270,6 +279,7 @@ impl Failure {
             | Self::Revision { .. }
             | Self::SessionGone
             | Self::Spawn { .. }
+            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
@@ -278,7 +288,7 @@ impl Failure {
     }
 
     /// The cause without any words of the server.
-    fn for_client(&self) -> Cow<'static, str> {
+    pub(super) fn for_client(&self) -> Cow<'static, str> {
         match self {
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
@@ -303,11 +313,17 @@ impl Failure {
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
+            | Self::StartsLimited { .. }
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown => self.to_string().into(),
         }
+    }
+
+    /// Whether it may pass by itself while a server is started again.
+    pub(super) fn may_pass(&self) -> bool {
+        Sign::of(self, true) != Sign::None
     }
 
     /// Whether the server refuses the era itself, rather than being out of order.
@@ -331,6 +347,7 @@ impl Failure {
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
             | Self::Spawn { .. }
+            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Timeout { .. }
             | Self::Tls { .. }

@@ -26,6 +26,9 @@ pub(super) async fn until_dead(
     shown: Option<&Shared>,
 ) -> String {
     let health = &config.health;
+    if health.probe == Probe::Off {
+        return std::future::pending().await;
+    }
     let mux = &connection.link.mux;
     let mut misses = Misses::default();
     loop {
@@ -150,5 +153,159 @@ fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
         Err(Failure::Http { status, .. }) if status.is_client_error() => Finding::Well,
         Err(refusal @ Failure::Unauthorized { .. }) => Finding::Refused(refusal),
         Err(failure) => Finding::Missed(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, Ordering},
+        },
+        time::Duration,
+    };
+
+    use bytes::Bytes;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        backend::{
+            handshake::Hello,
+            link::Link,
+            mux::{Mux, Settings},
+        },
+        config::{self, Environment, Format, Source},
+        mcp::{Message, Revision},
+        names::ServerName,
+        task::Tasks,
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Asked after 30 s, given 10 s, dead after 3 checks.
+    fn server() -> Server {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
+            directory: ".".into(),
+        };
+        let loaded = config::parse([source], &Environment::default()).unwrap();
+        let (_, server) = loaded.config.servers.into_iter().next().unwrap();
+        server
+    }
+
+    /// A connection, and what is sent on it.
+    fn connection() -> (Arc<Connection>, mpsc::Receiver<Bytes>) {
+        let settings = Settings {
+            server: ServerName::parse("x").unwrap(),
+            request_bytes_max: 1024,
+            response_bytes_max: 1024,
+            ask_timeout: SECOND,
+            roots: None,
+        };
+        let (signals, _) = mpsc::channel(1);
+        let (writer, sent) = mpsc::channel(16);
+        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let connection = Connection {
+            link: Arc::new(Link::pipe(mux, writer)),
+            hello: Hello {
+                revision: Revision::LEGACY,
+                capabilities: Raw::from_static("{}"),
+                info: None,
+                instructions: None,
+            },
+            pid: None,
+            level: Mutex::default(),
+            followed: AtomicBool::new(false),
+        };
+        (Arc::new(connection), sent)
+    }
+
+    fn shared() -> Shared {
+        let (updates, _) = mpsc::channel(1);
+        Shared::new(&ServerName::parse("x").unwrap(), server().retry, &updates)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_noticed_in_time() {
+        let (connection, _sent) = connection();
+        let shared = shared();
+        shared.life.take(Event::Listed, None);
+        let start = Instant::now();
+        let reason = until_dead(&connection, &server(), Some(&shared)).await;
+        assert_eq!(
+            reason,
+            "it missed 3 health checks in a row (no answer within 10s)"
+        );
+        // Three times 30 s of silence and 10 s of waiting.
+        assert_eq!(start.elapsed(), SECOND * 120);
+        assert_eq!(shared.life.state(), State::Degraded);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_while_the_server_speaks() {
+        let (connection, mut sent) = connection();
+        let (speaker, speaks) = (Arc::clone(&connection), Arc::new(AtomicBool::new(true)));
+        let flag = Arc::clone(&speaks);
+        Tasks::new().spawn("speaker", async move {
+            while flag.load(Ordering::Relaxed) {
+                sleep(SECOND * 20).await;
+                speaker.link.mux.hear();
+            }
+        });
+        let (config, shared) = (server(), shared());
+        let mut watch = std::pin::pin!(until_dead(&connection, &config, Some(&shared)));
+        assert!(timeout(SECOND * 600, &mut watch).await.is_err());
+        assert!(sent.try_recv().is_err(), "nothing was asked");
+        speaks.store(false, Ordering::Relaxed);
+        assert!(timeout(SECOND * 60, &mut watch).await.is_err());
+        let ping = String::from_utf8(sent.try_recv().unwrap().to_vec()).unwrap();
+        assert!(ping.contains(r#""method":"ping""#), "{ping}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_in_between_begins_the_count_anew() {
+        let (connection, mut sent) = connection();
+        let answering = Arc::clone(&connection);
+        // Every third check is answered.
+        Tasks::new().spawn("server", async move {
+            let mut count = 0;
+            while let Some(request) = sent.recv().await {
+                count += 1;
+                let Ok(Message::Request(request)) = Message::parse(&request) else {
+                    continue;
+                };
+                if count % 3 == 0 {
+                    let answer = crate::mcp::envelope::response(
+                        Some(&request.id),
+                        &Ok(Raw::from_static("{}")),
+                    );
+                    let answer = Message::parse(&answer).unwrap();
+                    answering.link.incoming(answer, None);
+                }
+            }
+        });
+        let (config, shared) = (server(), shared());
+        shared.life.take(Event::Listed, None);
+        let watch = until_dead(&connection, &config, Some(&shared));
+        assert!(timeout(SECOND * 3600, watch).await.is_err());
+        assert_eq!(
+            shared.life.state(),
+            State::Degraded,
+            "a listing would end it"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn suspicion_hurries() {
+        let (connection, _sent) = connection();
+        connection.link.mux.suspect();
+        let (config, start) = (server(), Instant::now());
+        until_dead(&connection, &config, None).await;
+        // The first check is at once.
+        assert_eq!(start.elapsed(), SECOND * 90);
     }
 }

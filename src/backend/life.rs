@@ -212,6 +212,9 @@ impl Life {
             return;
         }
         let (old, new) = (self.state(), self.state().after(event));
+        // That it stayed away is no cause of its own.
+        let kept = || inner.reason.clone().filter(|_| event == Event::Withdrawn);
+        let reason = reason.or_else(kept);
         if old == new {
             // Why a server cannot be reached may be another thing now.
             if reason.is_some() && !matches!(new, State::Connected | State::Disabled) {

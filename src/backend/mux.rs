@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -75,6 +78,11 @@ pub(crate) struct Mux {
     screens: Mutex<Option<Screens>>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
+    born: Instant,
+    /// Milliseconds from `born` to the last sign of life.
+    heard_ms: AtomicU64,
+    /// A call failed in a way that the server may be gone.
+    suspicion: Notify,
     unattributed: AtomicU64,
     late: AtomicU64,
 }
@@ -212,6 +220,9 @@ impl Mux {
             reason: Mutex::default(),
             screens: Mutex::default(),
             forgotten: AtomicBool::new(false),
+            born: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            suspicion: Notify::new(),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })
@@ -278,6 +289,28 @@ impl Mux {
         Failure::Lost {
             reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()),
         }
+    }
+
+    /// Notes that the server said something.
+    pub(super) fn hear(&self) {
+        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// How long the server has said nothing.
+    pub(super) fn silence(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        self.born.elapsed().saturating_sub(heard)
+    }
+
+    /// Notes that a call failed as if the server were gone.
+    pub(super) fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
+    /// Completes when a call failed as if the server were gone.
+    pub(super) async fn suspected(&self) {
+        self.suspicion.notified().await;
     }
 
     /// Exchanges of clients under way.

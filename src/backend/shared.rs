@@ -1,11 +1,22 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
-use super::{Update, life::Life, mux::Signal};
+use super::{Update, instance::Starts, life::Life, mux::Signal};
 use crate::{
+    config::Retry,
+    lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
 };
@@ -20,6 +31,7 @@ pub(crate) struct Shared {
     pub(super) failed_starts: AtomicU64,
     /// Where it stands.
     pub(super) life: Life,
+    starts: Mutex<Starts>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
@@ -31,13 +43,14 @@ pub(super) const SPOKEN: u8 = 1;
 pub(super) const REFUSED: u8 = 2;
 
 impl Shared {
-    pub(super) fn new(server: &ServerName, updates: &mpsc::Sender<Update>) -> Self {
+    pub(super) fn new(server: &ServerName, retry: Retry, updates: &mpsc::Sender<Update>) -> Self {
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
             life: Life::new(server),
+            starts: Mutex::new(Starts::new(retry.starts_per_minute)),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
             updates: updates.clone(),
@@ -77,6 +90,16 @@ impl Shared {
     /// Notes that it is being started again.
     pub(crate) fn note_restart(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes a start that failed, or a connection that did not hold.
+    pub(super) fn note_futile_start(&self) {
+        lock(&self.starts).note(Instant::now());
+    }
+
+    /// How long the next start has to wait, since too many came to nothing.
+    pub(super) fn start_wait(&self) -> Duration {
+        lock(&self.starts).wait(Instant::now())
     }
 
     /// Lets the server be listed again.

@@ -5,6 +5,7 @@
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure, Shared,
     guard::Guard,
-    handshake, http,
+    handshake, health, http,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
     link::Link,
@@ -45,6 +46,8 @@ const STANDING_PATIENCE: Duration = Duration::from_secs(1);
 const ODD_LINES_MAX: usize = 3;
 /// A start that takes longer is reported.
 const SLOW_START: Duration = Duration::from_secs(10);
+/// Failed attempts to reconnect that callers wait through, where their deadline lets them.
+pub(super) const ATTEMPTS_AWAITED: u32 = 3;
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -284,6 +287,8 @@ impl Maker {
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let _down = DownAtTheEnd(&instance);
         let mut backoff = Backoff::new(self.config.retry);
+        // Failed attempts that callers still wait through.
+        let mut hope = 0;
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
             let wanted = Wanted {
@@ -295,46 +300,37 @@ impl Maker {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
-            let failure = match attempt {
+            let (failure, event) = match attempt {
                 Ok((connection, signals)) => {
-                    self.shared.unlearn();
-                    self.shared.learn(connection.era());
-                    let reason = "its lists are being read".to_owned();
-                    self.shared.life.take(Event::Greeted, Some(reason));
                     let up = Instant::now();
-                    let mux = Arc::clone(&connection.link.mux);
-                    self.renew_subscriptions(&instance, &connection);
-                    self.serve(&instance, connection, signals).await;
-                    if instance.stop.is_cancelled() {
-                        return;
-                    }
+                    let failure = self.serve_catalog(&instance, connection, signals).await;
+                    self.note_uptime(up.elapsed());
                     backoff.after_uptime(up.elapsed());
-                    let failure = mux.lost();
-                    // A server that has only forgotten us is there: callers wait for the greeting.
-                    instance.set(if mux.is_forgotten() {
-                        Phase::Connecting
-                    } else {
-                        Phase::Down {
-                            failure: failure.clone(),
-                        }
-                    });
-                    self.shared
-                        .life
-                        .take(Event::Lost, Some(failure.to_string()));
-                    failure
+                    hope = self.hope(backoff.failures());
+                    (failure, Event::Lost)
                 }
-                Err(_) if instance.stop.is_cancelled() => return,
                 Err(failure) => {
                     self.shared.count_failed_start();
-                    instance.set(Phase::Down {
-                        failure: failure.clone(),
-                    });
+                    self.shared.note_futile_start();
+                    hope = hope.saturating_sub(1);
                     let event = Event::Unreachable.or_refused(&failure);
-                    self.shared.life.take(event, Some(failure.to_string()));
-                    failure
+                    (failure, event)
                 }
             };
-            let delay = backoff.next_delay();
+            if instance.stop.is_cancelled() {
+                return;
+            }
+            let held_back = self.shared.start_wait();
+            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_zero();
+            // A server that has only forgotten us is there: callers wait for the greeting.
+            instance.set(if is_hopeful || failure == Failure::SessionGone {
+                Phase::Connecting
+            } else {
+                let failure = failure.clone();
+                Phase::Down { failure }
+            });
+            self.shared.life.take(event, Some(failure.to_string()));
+            let delay = backoff.next_delay().max(held_back);
             let retry_in = for_people(delay);
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
@@ -345,10 +341,49 @@ impl Maker {
         }
     }
 
+    /// Serves the catalog's connection until it ends; says why it did.
+    async fn serve_catalog(
+        &self,
+        instance: &Instance,
+        connection: Arc<Connection>,
+        signals: mpsc::Receiver<Signal>,
+    ) -> Failure {
+        self.shared.unlearn();
+        self.shared.learn(connection.era());
+        let reason = "its lists are being read".to_owned();
+        self.shared.life.take(Event::Greeted, Some(reason));
+        let mux = Arc::clone(&connection.link.mux);
+        self.renew_subscriptions(instance, &connection);
+        let shown = Some(&*self.shared);
+        self.serve(instance, connection, signals, shown).await;
+        mux.lost()
+    }
+
+    /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
+    /// whoever calls while a server is started again does not notice.
+    fn hope(&self, delays: u32) -> u32 {
+        if self.config.grace.is_zero() {
+            return 0;
+        }
+        ATTEMPTS_AWAITED.saturating_sub(delays)
+    }
+
+    /// Notes how long a connection held.
+    fn note_uptime(&self, up: Duration) {
+        if up < self.config.retry.stable_after {
+            self.shared.note_futile_start();
+        }
+    }
+
     /// Keeps an instance beside the catalog's until it fails, ends, or is idle for long enough.
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
         let _down = DownAtTheEnd(&instance);
         let home_ended = wanted.home.as_ref().map(|session| session.ended.clone());
+        let retry_after = self.shared.start_wait();
+        if !retry_after.is_zero() {
+            let failure = Failure::StartsLimited { retry_after };
+            return instance.set(Phase::Down { failure });
+        }
         loop {
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
@@ -357,6 +392,7 @@ impl Maker {
             let (connection, signals) = match attempt {
                 Ok(connected) => connected,
                 Err(failure) => {
+                    self.shared.note_futile_start();
                     instance.note_failure(self.config.retry, Duration::ZERO);
                     return instance.set(Phase::Down { failure });
                 }
@@ -366,7 +402,7 @@ impl Maker {
             let up = Instant::now();
             let idle = idle_watch(&instance, self.config.idle_timeout, home_ended.clone());
             tokio::select! {
-                () = self.serve(&instance, Arc::clone(&connection), signals) => {}
+                () = self.serve(&instance, Arc::clone(&connection), signals, None) => {}
                 () = idle => {
                     // New callers find another connection while this one says goodbye.
                     instance.set(Phase::Down { failure: Failure::SessionGone });
@@ -375,7 +411,8 @@ impl Maker {
             }
             let failure = connection.link.mux.lost();
             let forgotten = connection.link.mux.is_forgotten();
-            if !forgotten {
+            if !forgotten && !instance.stop.is_cancelled() {
+                self.note_uptime(up.elapsed());
                 instance.note_failure(self.config.retry, up.elapsed());
             }
             if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
@@ -390,6 +427,10 @@ impl Maker {
             });
             tokio::select! {
                 () = instance.retry_time() => {}
+                () = instance.stop.cancelled() => return,
+            }
+            tokio::select! {
+                () = sleep(self.shared.start_wait()) => {}
                 () = instance.stop.cancelled() => return,
             }
         }
@@ -417,9 +458,11 @@ impl Maker {
         instance: &Instance,
         connection: Arc<Connection>,
         mut signals: mpsc::Receiver<Signal>,
+        shown: Option<&Shared>,
     ) {
         instance.set(Phase::Ready(Arc::clone(&connection)));
         let id = instance.id;
+        let mut death = pin!(health::until_dead(&connection, &self.config, shown));
         loop {
             tokio::select! {
                 biased;
@@ -428,6 +471,10 @@ impl Maker {
                     break;
                 }
                 () = connection.closed().cancelled() => break,
+                reason = &mut death => {
+                    connection.end(&reason).await;
+                    break;
+                }
                 Some(signal) = signals.recv() => self.shared.signal(signal, id),
             }
         }

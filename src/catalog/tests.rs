@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Breaker, Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits,
-    Terms, Transport,
+    Breaker, Charset, Conflict, EraPin, Expose, Health, Isolation, Probe, Profile, Retry, Server,
+    ServerLimits, Terms, Transport,
 };
 
 #[test]
@@ -1508,11 +1508,20 @@ fn server_config() -> Server {
             base: Duration::ZERO,
             max: Duration::ZERO,
             jitter: 0.0,
+            stable_after: Duration::ZERO,
+            starts_per_minute: 1,
         },
         breaker: Breaker {
             failures: 0,
             open_for: Duration::ZERO,
         },
+        health: Health {
+            interval: Duration::ZERO,
+            timeout: Duration::ZERO,
+            failures: 1,
+            probe: Probe::Off,
+        },
+        grace: Duration::ZERO,
         limits: ServerLimits {
             request: 0,
             response: 0,

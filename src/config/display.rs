@@ -130,11 +130,20 @@ fn server(server: &Server) -> file::Server {
             base: Time(server.retry.base),
             max: Time(server.retry.max),
             jitter: server.retry.jitter,
+            stable_after: Time(server.retry.stable_after),
+            starts_per_minute: server.retry.starts_per_minute,
         },
         breaker: file::Breaker {
             failures: server.breaker.failures,
             open_for: Time(server.breaker.open_for),
         },
+        health: file::Health {
+            interval: Time(server.health.interval),
+            timeout: Time(server.health.timeout),
+            failures: server.health.failures,
+            probe: server.health.probe,
+        },
+        grace: Time(server.grace),
         limits: file::ServerLimits {
             request: size(server.limits.request),
             response: size(server.limits.response),

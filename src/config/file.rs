@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Charset, Conflict, EraPin, Isolation, LogFormat, Secret,
+    Charset, Conflict, EraPin, Isolation, LogFormat, Probe, Secret,
     units::{Amount, Size, Time},
 };
 pub(super) use governing::{
@@ -272,6 +272,10 @@ pub(super) struct Server {
     pub(super) retry: Retry,
     /// When calls are answered at once because the server keeps failing.
     pub(super) breaker: Breaker,
+    /// How it is found out that the server no longer answers.
+    pub(super) health: Health,
+    /// How long the items of a server that went away stay listed; 0 lists them no longer.
+    pub(super) grace: Time,
     /// Limits on messages to and from the server.
     pub(super) limits: ServerLimits,
     /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
@@ -319,6 +323,8 @@ impl Default for Server {
             max_total_timeout: None,
             retry: Retry::default(),
             breaker: Breaker::default(),
+            health: Health::default(),
+            grace: Time::secs(30),
             limits: ServerLimits::default(),
             price: None,
             budget: None,
@@ -453,6 +459,11 @@ pub(super) struct Retry {
     pub(super) max: Time,
     /// Random part of each delay, 0.0 to 1.0.
     pub(super) jitter: f64,
+    /// A connection that held for longer lets delays begin at `base` again.
+    pub(super) stable_after: Time,
+    /// Starts within a minute that may come to nothing: fail, or end before `stable_after`. Further
+    /// ones wait, those of connections beside the catalog's included.
+    pub(super) starts_per_minute: usize,
 }
 
 impl Default for Retry {
@@ -461,6 +472,8 @@ impl Default for Retry {
             base: Time::millis(500),
             max: Time::secs(30),
             jitter: 0.2,
+            stable_after: Time::secs(30),
+            starts_per_minute: 30,
         }
     }
 }
@@ -481,6 +494,31 @@ impl Default for Breaker {
         Self {
             failures: 5,
             open_for: Time::secs(10),
+        }
+    }
+}
+
+/// How it is found out that a server no longer answers.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Health {
+    /// Silence after which a server is asked, and pause between further checks.
+    pub(super) interval: Time,
+    /// How long it may take to answer.
+    pub(super) timeout: Time,
+    /// Checks missed in a row after which the connection is made anew; one shows `degraded`.
+    pub(super) failures: u32,
+    /// What it is asked.
+    pub(super) probe: Probe,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            interval: Time::secs(30),
+            timeout: Time::secs(10),
+            failures: 3,
+            probe: Probe::Ping,
         }
     }
 }

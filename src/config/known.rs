@@ -2,21 +2,12 @@
 
 /// Keys and sections that the design names and this version does not have, by the type of `file`
 /// they will belong to (the empty name is the top level).
-const LATER: [(&str, &[&str]); 5] = [
+const LATER: [(&str, &[&str]); 4] = [
     ("", &["public_url", "store"]),
     ("Limits", &["in_flight_per_agent"]),
-    ("Retry", &["stable_after"]),
     (
         "Server",
-        &[
-            "balance",
-            "grace",
-            "health",
-            "pool_size",
-            "replicas",
-            "route",
-            "validate",
-        ],
+        &["balance", "pool_size", "replicas", "route", "validate"],
     ),
     ("ServerLimits", &["in_flight", "memory", "queue"]),
 ];

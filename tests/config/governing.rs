@@ -527,6 +527,7 @@ fn what_governs_is_shown_and_loads_again() {
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
     price = "0.02"
 
     [servers.toolbox.tools.price]
@@ -539,10 +540,18 @@ fn what_governs_is_shown_and_loads_again() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
 
     [servers.toolbox.breaker]
     failures = 5
     open_for = "10s"
+
+    [servers.toolbox.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.toolbox.limits]
     request = "4MiB"

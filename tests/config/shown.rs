@@ -96,6 +96,7 @@ fn for_people() {
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
 
     [servers.github.env]
     TOKEN = "***"
@@ -110,10 +111,18 @@ fn for_people() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
 
     [servers.github.breaker]
     failures = 5
     open_for = "10s"
+
+    [servers.github.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.github.limits]
     request = "4MiB"
@@ -137,6 +146,7 @@ fn for_people() {
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
 
     [servers.docs.auth]
     type = "bearer"
@@ -146,10 +156,18 @@ fn for_people() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
 
     [servers.docs.breaker]
     failures = 5
     open_for = "10s"
+
+    [servers.docs.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.docs.limits]
     request = "4MiB"
@@ -172,15 +190,24 @@ fn for_people() {
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
 
     [servers.toolbox.retry]
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
 
     [servers.toolbox.breaker]
     failures = 5
     open_for = "10s"
+
+    [servers.toolbox.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.toolbox.limits]
     request = "4MiB"

@@ -170,3 +170,298 @@ async fn errors_of_tools_open_no_breaker() {
     assert_eq!(status["breaker"]["state"], "closed", "{status}");
     gateway.stop().await;
 }
+
+/// Two tools that may be called twice, and one that may not.
+const TOOLS: &str = r#"[{"name":"reads","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},{"name":"sets","inputSchema":{"type":"object"},"annotations":{"idempotentHint":true}},{"name":"adds","inputSchema":{"type":"object"}}]"#;
+
+/// A server of [`TOOLS`] that counts what it executes, and dies before it answers for so many
+/// times each time [`Counted::dying`] was called.
+struct Counted {
+    backend: Backend,
+    executed: Arc<AtomicUsize>,
+    deaths: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    async fn start(transport: Transport, era: Era) -> Self {
+        let backend = Backend::start(transport, era).await;
+        backend.set_list("tools/list", TOOLS);
+        let executed = Arc::new(AtomicUsize::new(0));
+        let deaths = Arc::new(AtomicUsize::new(0));
+        let (counted, dying) = (Arc::clone(&executed), Arc::clone(&deaths));
+        backend.on_request(move |request| {
+            let result = match request.method() {
+                "tools/call" => r#"{"content":[]}"#,
+                "resources/read" => r#"{"contents":[]}"#,
+                "prompts/get" => r#"{"messages":[]}"#,
+                _ => return None,
+            };
+            counted.fetch_add(1, Ordering::SeqCst);
+            let less = |left: usize| left.checked_sub(1);
+            let dies = dying
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_ok();
+            Some(if dies {
+                Auto::Die
+            } else {
+                Auto::Result(result.to_owned())
+            })
+        });
+        Self {
+            backend,
+            executed,
+            deaths,
+        }
+    }
+
+    /// Makes a request during which the server dies so many times; whether it was answered, and
+    /// how often it was executed.
+    async fn dying(
+        &self,
+        times: usize,
+        client: &Client,
+        method: &str,
+        name: &str,
+    ) -> (bool, usize) {
+        self.executed.store(0, Ordering::SeqCst);
+        self.deaths.store(times, Ordering::SeqCst);
+        let id = format!("\"{method} {name} {times}\"");
+        client.ask(&id, method, name).await;
+        let answer = client.answer(&id).await;
+        let answered = answer.result.is_some();
+        if !answered {
+            assert_eq!(answer.failure()["data"]["reason"], "lost", "{answer:?}");
+        }
+        (answered, self.executed.load(Ordering::SeqCst))
+    }
+}
+
+/// What may be done twice is done again after a crash, once; what may not is never done twice.
+#[tokio::test]
+async fn after_a_crash_only_safe_calls_are_made_again() {
+    for (transport, era) in [
+        (Transport::Stdio, Era::Legacy),
+        (Transport::WebSocket, Era::Modern),
+        (Transport::Http, Era::Legacy),
+        (Transport::HttpEvents, Era::Modern),
+    ] {
+        for capabilities in ["{}", r#"{"sampling":{}}"#] {
+            let server = Counted::start(transport, era).await;
+            let keys = "breaker = { failures = 0 }";
+            let gateway = TestGateway::new().server_with("x", &server.backend, keys);
+            let gateway = gateway.start().await;
+            let client = gateway
+                .client(Front::Streamable, "/mcp", capabilities)
+                .await;
+            for (method, name, safe) in [
+                ("tools/call", r#""name":"mcp_x_reads""#, true),
+                ("tools/call", r#""name":"mcp_x_sets""#, true),
+                ("resources/read", r#""uri":"x+file:///a.txt""#, true),
+                ("prompts/get", r#""name":"mcp_x_greet""#, true),
+                ("tools/call", r#""name":"mcp_x_adds""#, false),
+            ] {
+                let what = format!("{transport:?} {era:?} {capabilities} {method} {name}");
+                let expect = if safe { (true, 2) } else { (false, 1) };
+                let found = server.dying(1, &client, method, name).await;
+                assert_eq!(found, expect, "{what}");
+                if safe {
+                    let found = server.dying(2, &client, method, name).await;
+                    assert_eq!(found, (false, 2), "{what}: once more, not for ever");
+                }
+                // The next one begins with a connection.
+                let found = async { while !server.dying(0, &client, method, name).await.0 {} };
+                soon(&format!("{what}: it is served again"), found).await;
+            }
+            gateway.stop().await;
+        }
+    }
+}
+
+/// Who calls while a server is started again waits for it; without grace, or when it does not come
+/// back, the answer is an error, soon.
+#[tokio::test]
+async fn calls_wait_for_a_server_that_is_started_again() {
+    for (grace, waits) in [("30s", true), ("0s", false)] {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let keys =
+            format!("grace = \"{grace}\"\nretry = {{ base = \"1s\", max = \"1s\", jitter = 0.0 }}");
+        let gateway = TestGateway::new()
+            .server_with("x", &backend, &keys)
+            .start()
+            .await;
+        let client = gateway
+            .client(Front::Streamable, "/mcp/servers/x", "{}")
+            .await;
+        counting(&backend, Auto::Result("{}".to_owned()));
+        backend.die();
+        let is_away = |s: &Value| s["state"] == "disconnected" || s["state"] == "failed";
+        gateway.status_until("x", is_away).await;
+        client
+            .ask("1", "resources/read", r#""uri":"file:///a.txt""#)
+            .await;
+        if waits {
+            let asked = backend.asked("resources/read").await;
+            asked.answer(r#"{"contents":[]}"#).await;
+        }
+        assert_eq!(client.answer("1").await.result.is_some(), waits, "{grace}");
+        gateway.stop().await;
+    }
+}
+
+/// The items of a server that is away for long disappear and come back, and clients are told.
+#[tokio::test]
+async fn items_go_after_the_grace_period_and_come_back() {
+    const CHANGED: &str = "notifications/tools/list_changed";
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let keys = "grace = \"300ms\"";
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, keys)
+        .start()
+        .await;
+    let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+    let filter = r#""notifications":{"toolsListChanged":true}"#;
+    client.ask("1", "subscriptions/listen", filter).await;
+    client
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    backend.on_request(|_| Some(Auto::Die));
+    backend.die();
+    client.must(CHANGED).await;
+    assert_eq!(client.list("tools").await.len(), 0);
+    let failed = |s: &Value| s["state"] == "failed";
+    let status = gateway.status_until("x", failed).await;
+    let tail = ["connected", "disconnected", "failed"];
+    assert_eq!(states(&status)[1..], tail, "{status}");
+    assert!(status["reason"].is_string(), "{status}");
+    backend.on_request(|_| None);
+    client.must(CHANGED).await;
+    assert_eq!(client.list("tools").await.len(), 2);
+    gateway.stop().await;
+}
+
+/// A server that is back within the grace period was never gone from the lists.
+#[tokio::test]
+async fn items_of_a_server_that_is_back_soon_stay() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = streamable(&gateway).await;
+    client.listen().await;
+    backend.die();
+    let back = |s: &Value| s["state"] == "connected" && s["restarts"] == 1;
+    gateway.status_until("x", back).await;
+    assert_eq!(client.list("tools").await.len(), 2);
+    client.is_quiet().await;
+    gateway.stop().await;
+}
+
+const HASTY: &str = "health = { interval = \"50ms\", timeout = \"50ms\", failures = 3 }";
+
+/// A server that hangs is degraded, then connected anew.
+#[tokio::test]
+async fn a_server_that_hangs_is_connected_anew() {
+    for (transport, era, method) in [
+        (Transport::Stdio, Era::Legacy, "ping"),
+        (Transport::Http, Era::Legacy, "ping"),
+        (Transport::WebSocket, Era::Modern, "server/discover"),
+    ] {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new()
+            .server_with("x", &backend, HASTY)
+            .start()
+            .await;
+        let asked = AtomicUsize::new(0);
+        backend.on_request(move |request| {
+            let hangs = request.method() == method && asked.fetch_add(1, Ordering::SeqCst) < 3;
+            hangs.then_some(Auto::Nothing)
+        });
+        let back = |s: &Value| s["state"] == "connected" && s["restarts"] == 1;
+        let status = gateway.status_until("x", back).await;
+        let tail = [
+            "connected",
+            "degraded",
+            "disconnected",
+            "connecting",
+            "connected",
+        ];
+        assert_eq!(states(&status)[1..], tail, "{status}");
+        let reason = status["history"][2]["reason"].as_str().unwrap();
+        assert!(reason.contains("health check"), "{reason}");
+        let reason = status["history"][3]["reason"].as_str().unwrap();
+        assert!(reason.contains("missed 3 health checks"), "{reason}");
+        gateway.stop().await;
+    }
+}
+
+/// One missed check ends nothing; the way back is a listing.
+#[tokio::test]
+async fn one_missed_check_is_degraded_only() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, HASTY)
+        .start()
+        .await;
+    let asked = AtomicUsize::new(0);
+    backend.on_request(move |request| {
+        let hangs = request.method() == "ping" && asked.fetch_add(1, Ordering::SeqCst) == 0;
+        hangs.then_some(Auto::Nothing)
+    });
+    let back = |s: &Value| states(s)[1..] == ["connected", "degraded", "connected"];
+    let status = gateway.status_until("x", back).await;
+    assert_eq!(status["restarts"], 0, "{status}");
+    gateway.stop().await;
+}
+
+/// A server that does one thing at a time answers no check meanwhile, and is left alone.
+#[tokio::test]
+async fn a_busy_server_is_left_alone() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, HASTY)
+        .start()
+        .await;
+    let client = streamable(&gateway).await;
+    client.ask("1", "tools/call", ECHO).await;
+    let call = backend.asked("tools/call").await;
+    backend.on_request(|request| (request.method() == "ping").then_some(Auto::Nothing));
+    let missed = |s: &Value| {
+        s["reason"]
+            .as_str()
+            .is_some_and(|r| r.contains("missed 6 health"))
+    };
+    let status = gateway.status_until("x", missed).await;
+    assert_eq!(status["state"], "degraded", "{status}");
+    backend.on_request(|_| None);
+    call.answer("{}").await;
+    assert!(client.answer("1").await.result.is_some());
+    let well = |s: &Value| s["state"] == "connected";
+    let status = gateway.status_until("x", well).await;
+    assert_eq!(status["restarts"], 0, "{status}");
+    gateway.stop().await;
+}
+
+/// A server that crashes on each call is not started for each call, whoever calls.
+#[tokio::test]
+async fn a_crash_loop_costs_few_starts() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let keys = "breaker = { failures = 0 }\n\
+                retry = { base = \"1ms\", max = \"1ms\", jitter = 0.0, starts_per_minute = 3 }";
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, keys)
+        .start()
+        .await;
+    let client = gateway
+        .client(Front::Streamable, "/mcp", r#"{"sampling":{}}"#)
+        .await;
+    let count = counting(&backend, Auto::Die);
+    let mut last = Value::Null;
+    for id in 0..20 {
+        last = call(&client, id).await.unwrap_err();
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+    assert_eq!(last["data"]["reason"], "unavailable", "{last}");
+    let wait = last["data"]["retryAfterMs"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&wait), "{last}");
+    // One for the catalog, one for what is listed for clients that can be asked, three in vain.
+    assert!(backend.greeted() <= 5, "{} starts", backend.greeted());
+    gateway.stop().await;
+}

@@ -103,6 +103,14 @@ async fn a_credential_may_be_refused_later() {
         gateway
             .status_until("x", |s| s["state"] == "needs_reauth")
             .await;
+        // Once a call is accepted again, the server is listed again.
+        backend.on_http(|_, _| None);
+        client.ask("2", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("2").await;
+        gateway
+            .status_until("x", |s| s["state"] == "connected")
+            .await;
         gateway.stop().await;
     }
 }

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Breaker, Expose, Retry, Root, Server, ServerLimits,
+        Breaker, Expose, Health, Retry, Root, Server, ServerLimits,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
@@ -18,6 +18,9 @@ use crate::{
 
 /// The least time that a timeout of a server may be.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// The most that `retry.starts_per_minute` may be: when each was made is remembered.
+const STARTS_PER_MINUTE_MAX: usize = 1000;
 
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -81,6 +84,8 @@ impl Resolver<'_> {
                 failures: server.breaker.failures,
                 open_for: self.timeout(server.breaker.open_for, &at.key("breaker").key("open_for")),
             },
+            health: self.health(server.health, &at.key("health")),
+            grace: self.time(server.grace, Duration::ZERO, &at.key("grace")),
             limits: ServerLimits {
                 request: self.size(server.limits.request, &at.key("limits").key("request")),
                 response: self.size(server.limits.response, &at.key("limits").key("response")),
@@ -146,6 +151,22 @@ impl Resolver<'_> {
             base: self.timeout(retry.base, &at.key("base")),
             max: self.timeout(retry.max, &at.key("max")),
             jitter: self.within(retry.jitter, 0.0, 1.0, &jitter),
+            stable_after: self.timeout(retry.stable_after, &at.key("stable_after")),
+            starts_per_minute: self.within(
+                retry.starts_per_minute,
+                1,
+                STARTS_PER_MINUTE_MAX,
+                &at.key("starts_per_minute"),
+            ),
+        }
+    }
+
+    fn health(&mut self, health: file::Health, at: &Place<'_>) -> Health {
+        Health {
+            interval: self.timeout(health.interval, &at.key("interval")),
+            timeout: self.timeout(health.timeout, &at.key("timeout")),
+            failures: self.within(health.failures, 1, u32::MAX, &at.key("failures")),
+            probe: health.probe,
         }
     }
 

@@ -52,17 +52,17 @@ fn a_key_of_a_later_version_in_a_document_of_others() {
     let report = mcp_json(
         r#"
         {
-          "mcpServers": { "a": { "command": "a", "breaker": { "failures": 1 } } },
+          "mcpServers": { "a": { "command": "a", "route": { "name": 1 } } },
           "store": "sqlite"
         }
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: unknown key `servers.a.breaker`
+    error: unknown key `servers.a.route`
      --> mcp.json:2:42
       |
-    2 |   "mcpServers": { "a": { "command": "a", "breaker": { "failures": *** } } },
-      |                                          ^^^^^^^^^ not supported by this version
+    2 |   "mcpServers": { "a": { "command": "a", "route": { "name": *** } } },
+      |                                          ^^^^^^^ not supported by this version
       |
       = help: remove it
 

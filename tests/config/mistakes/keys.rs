@@ -92,15 +92,15 @@ fn a_server_key_of_a_later_version() {
         r#"
         [servers.a]
         command = "a"
-        breaker = { failures = 3 }
+        route = [{ name = "x" }]
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: unknown key `servers.a.breaker`
+    error: unknown key `servers.a.route`
      --> tollbridge.toml:3:1
       |
-    3 | breaker = { failures = *** }
-      | ^^^^^^^ not supported by this version
+    3 | route = [{ name = "***" }]
+      | ^^^^^ not supported by this version
       |
       = help: remove it
 

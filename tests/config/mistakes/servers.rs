@@ -486,15 +486,71 @@ fn delays_that_shrink() {
 }
 
 #[test]
-fn a_breaker_that_never_stays_open() {
+fn impossible_recovery() {
     let report = toml(
         r#"
         [servers.a]
         command = "a"
         breaker = { failures = -1, open_for = "0s", half_open = 3 }
+        health = { failures = 0, probe = "pong", interval = "0s" }
+        grace = "2d"
+        retry = { starts_per_minute = 0 }
     "#,
     );
     assert_snapshot!(report, @r#"
+    error: `servers.a.breaker.failures` is out of range
+     --> tollbridge.toml:3:24
+      |
+    3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
+      |                        ^^ must be at least 0
+
+    error: `servers.a.breaker.open_for` is out of range
+     --> tollbridge.toml:3:39
+      |
+    3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
+      |                                       ^^^^ must be between 1ms and 1day
+
+    error: unknown key `servers.a.breaker.half_open`
+     --> tollbridge.toml:3:45
+      |
+    3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
+      |                                             ^^^^^^^^^ no such key
+      |
+      = help: the keys here are `failures` and `open_for`
+
+    error: `servers.a.health.failures` is out of range
+     --> tollbridge.toml:4:23
+      |
+    4 | health = { failures = 0, probe = "pong", interval = "0s" }
+      |                       ^ must be at least 1
+
+    error: `pong` is not a legal value of `servers.a.health.probe`
+     --> tollbridge.toml:4:34
+      |
+    4 | health = { failures = 0, probe = "pong", interval = "0s" }
+      |                                  ^^^^^^ did you mean "ping"?
+      |
+      = help: the legal values are "list", "off" and "ping"
+
+    error: `servers.a.health.interval` is out of range
+     --> tollbridge.toml:4:53
+      |
+    4 | health = { failures = 0, probe = "pong", interval = "0s" }
+      |                                                     ^^^^ must be between 1ms and 1day
+
+    error: `servers.a.grace` is out of range
+     --> tollbridge.toml:5:9
+      |
+    5 | grace = "2d"
+      |         ^^^^ must be between 0s and 1day
+
+    error: `servers.a.retry.starts_per_minute` is out of range
+     --> tollbridge.toml:6:31
+      |
+    6 | retry = { starts_per_minute = 0 }
+      |                               ^ must be at least 1
+
+    8 mistakes
     "#);
 }
 

@@ -373,6 +373,7 @@ impl Backend {
             }
             Some(_) | None => Vec::new(),
         };
+        self.stats.note_sent(params.as_ref());
         let caller = Caller {
             client: Arc::clone(&call.client),
             events: call.events.clone(),
@@ -390,7 +391,11 @@ impl Backend {
             limits,
             cancel: call.cancel.clone(),
         };
-        connection.link.request(exchange).await
+        let outcome = connection.link.request(exchange).await;
+        if let Ok(outcome) = &outcome {
+            self.stats.note_received(outcome);
+        }
+        outcome
     }
 
     fn roots_changed(&self, session: &Session) {

@@ -1,5 +1,7 @@
 //! `/status`: how the gateway and every server do, for people and for monitors.
 
+mod metrics;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use serde::Serialize;
@@ -13,6 +15,7 @@ use crate::{
     names::Scope,
     proxy::Proxy,
 };
+pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 
 /// Gathers the status.
 #[derive(Debug)]
@@ -236,6 +239,11 @@ impl Status {
             });
         });
         reports
+    }
+
+    /// The figures for Prometheus; `streams` are the event streams that clients read.
+    pub fn metrics(&self, insight: Insight, streams: u64) -> String {
+        metrics::render(self, insight, streams)
     }
 
     /// The page for a browser.

@@ -180,6 +180,8 @@ struct Counted {
     backend: Backend,
     executed: Arc<AtomicUsize>,
     deaths: Arc<AtomicUsize>,
+    /// The id of the next request.
+    next: AtomicUsize,
 }
 
 impl Counted {
@@ -211,6 +213,7 @@ impl Counted {
             backend,
             executed,
             deaths,
+            next: AtomicUsize::new(1),
         }
     }
 
@@ -225,7 +228,7 @@ impl Counted {
     ) -> (bool, usize) {
         self.executed.store(0, Ordering::SeqCst);
         self.deaths.store(times, Ordering::SeqCst);
-        let id = format!("\"{method} {name} {times}\"");
+        let id = self.next.fetch_add(1, Ordering::SeqCst).to_string();
         client.ask(&id, method, name).await;
         let answer = client.answer(&id).await;
         let answered = answer.result.is_some();
@@ -354,7 +357,7 @@ async fn items_of_a_server_that_is_back_soon_stay() {
     gateway.stop().await;
 }
 
-const HASTY: &str = "health = { interval = \"50ms\", timeout = \"50ms\", failures = 3 }";
+const HASTY: &str = "health = { interval = \"50ms\", timeout = \"500ms\", failures = 3 }";
 
 /// A server that hangs is degraded, then connected anew.
 #[tokio::test]

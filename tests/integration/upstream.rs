@@ -105,9 +105,18 @@ async fn a_credential_may_be_refused_later() {
             .await;
         // Once a call is accepted again, the server is listed again.
         backend.on_http(|_, _| None);
-        client.ask("2", "tools/call", ECHO).await;
-        backend.asked("tools/call").await.answer("{}").await;
-        client.answer("2").await;
+        backend.on_request(|request| {
+            (request.method() == "tools/call").then(|| Auto::Result("{}".to_owned()))
+        });
+        let accepted = async {
+            loop {
+                client.ask("2", "tools/call", ECHO).await;
+                if client.answer("2").await.result.is_some() {
+                    return;
+                }
+            }
+        };
+        soon("a call is accepted", accepted).await;
         gateway
             .status_until("x", |s| s["state"] == "connected")
             .await;

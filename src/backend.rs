@@ -22,6 +22,7 @@ mod life;
 mod link;
 mod mux;
 mod pipe;
+mod pool;
 mod report;
 mod retire;
 mod set;
@@ -52,7 +53,7 @@ use crate::{
 };
 pub use breaker::BreakerReport;
 use breaker::{Breaker, Sign};
-use choice::{Key, Owner, Served};
+use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use guard::Guard;
@@ -62,6 +63,7 @@ use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
+use pool::Pool;
 pub use report::Report;
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
@@ -147,6 +149,8 @@ pub struct Backend {
     listed_at: Mutex<Option<jiff::Timestamp>>,
     breaker: Breaker,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    /// Where each call has a connection to itself.
+    pool: Option<Pool>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -170,6 +174,7 @@ impl Backend {
             odd_output: Arc::default(),
             shared,
         });
+        let pool = Pool::of(&config);
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
@@ -186,6 +191,7 @@ impl Backend {
             catalog,
             listed_at: Mutex::default(),
             instances: Mutex::default(),
+            pool,
             stats: Stats::default(),
         }
     }
@@ -290,17 +296,23 @@ impl Backend {
         };
         let patience = self.patience(admitted);
         let start = Instant::now();
+        let wish = Wish {
+            client: &call.client,
+            method: &call.method,
+            until: start + patience,
+        };
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.at_hand(&call.client) {
             served
         } else {
-            let connection = self.connection(&call.client);
+            let connection = self.connection(wish);
             let connection = Box::pin(in_time(call, patience, connection)).await;
             connection.map_err(Unanswered::before)?
         };
         if let Some(level) = news_of_level(&served.connection, &call.client) {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
+        served.note_call();
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if let Err(failure) = &outcome
             && may_repeat(admitted, failure)
@@ -316,6 +328,7 @@ impl Backend {
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
+        served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
@@ -331,12 +344,18 @@ impl Backend {
     ) -> Result<(Served, Result<Outcome, Failure>), Failure> {
         let call = &admitted.routed().call;
         let start = Instant::now();
-        let served = if old.connection.closed().is_cancelled() {
-            let fresh = self.reconnected(&old.connection, &call.client);
-            in_time(call, left.idle, fresh).await?
+        let patience = left.idle.min(self.patience(admitted));
+        let mut served = if old.connection.closed().is_cancelled() {
+            let wish = Wish {
+                client: &call.client,
+                method: &call.method,
+                until: start + patience,
+            };
+            in_time(call, patience, self.reconnected(old, wish)).await?
         } else {
             old
         };
+        served.note_call();
         let left = left.after(start.elapsed());
         let outcome = self.exchange(admitted, &served.connection, left).await;
         Ok((served, outcome))
@@ -400,7 +419,13 @@ impl Backend {
 
     fn roots_changed(&self, session: &Session) {
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
-        for (_, instance) in self.lock().iter().filter(|(key, _)| own(key)) {
+        let instances = self.lock();
+        let owned = instances.iter().filter(|(key, _)| own(key));
+        let mut owned: Vec<_> = owned.map(|(_, instance)| Arc::clone(instance)).collect();
+        drop(instances);
+        let pooled = self.pool.as_ref().map(|pool| pool.of_session(&session.id));
+        owned.extend(pooled.into_iter().flatten());
+        for instance in owned {
             if let Phase::Ready(connection) = instance.phase() {
                 connection.link.try_notify(notice::ROOTS_CHANGED, None);
             }

@@ -117,11 +117,13 @@ pub enum Failure {
         /// What the system said.
         error: String,
     },
-    /// All connections that `max_instances` allows are in use.
-    #[error("all {limit} connections to it are in use (max_instances)")]
+    /// All connections that `max_instances` or `pool_size` allows are in use.
+    #[error("all {limit} connections to it are in use ({key})")]
     InstancesBusy {
         /// The limit.
         limit: usize,
+        /// The key that sets it.
+        key: &'static str,
     },
     /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
     #[error("it was started too often within a minute; the next start is in {} ms", millis(*retry_after))]

@@ -165,6 +165,7 @@ impl Backend {
         let live = |instance: &&std::sync::Arc<super::Instance>| {
             matches!(instance.phase(), Phase::Ready(_) | Phase::Connecting)
         };
-        self.lock().values().filter(live).count()
+        let pooled = self.pool.as_ref().map_or(0, super::Pool::live);
+        self.lock().values().filter(live).count() + pooled
     }
 }

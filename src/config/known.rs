@@ -5,18 +5,12 @@
 const LATER: [(&str, &[&str]); 4] = [
     ("", &["public_url", "store"]),
     ("Limits", &["in_flight_per_agent"]),
-    (
-        "Server",
-        &["balance", "pool_size", "replicas", "route", "validate"],
-    ),
+    ("Server", &["balance", "replicas", "route", "validate"]),
     ("ServerLimits", &["in_flight", "memory", "queue"]),
 ];
 
 /// Words that later versions understand, by the last part of their path.
-const LATER_WORDS: [(&str, &[&str]); 2] = [
-    ("isolation", &["call", "pool"]),
-    ("transport", &["openapi"]),
-];
+const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
 const IN_PLACE_OF: [(&str, &str, &str); 19] = [

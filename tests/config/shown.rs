@@ -91,6 +91,7 @@ fn for_people() {
     ]
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
@@ -141,6 +142,7 @@ fn for_people() {
     priority = 0
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
@@ -185,6 +187,7 @@ fn for_people() {
     priority = 0
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"

@@ -15,6 +15,7 @@ mod fidelity;
 mod order;
 mod params;
 mod parties;
+mod pools;
 mod profiles;
 mod recovery;
 mod sessions;

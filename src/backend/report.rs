@@ -10,21 +10,6 @@ use super::{
 };
 use crate::lock::lock;
 
-impl State {
-    /// The state as `/status` writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Connecting => "connecting",
-            Self::Degraded => "degraded",
-            Self::Disabled => "disabled",
-            Self::Disconnected => "disconnected",
-            Self::Failed => "failed",
-            Self::NeedsReauth => "needs_reauth",
-        }
-    }
-}
-
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {

@@ -26,12 +26,12 @@ use crate::{
     auth::{Agent, Directory},
     catalog::Tool,
     clock,
-    config::{self, Budget, Config, Rate, Rule, Scan, Terms},
-    mcp::{Method, Outcome, Raw, RpcError},
+    config::{self, Budget, Config, Rate, Rule, Terms},
+    mcp::{Method, Outcome, RpcError},
     money::Micros,
-    names::{AgentId, ProfileName, Scope, ServerName},
+    names::{AgentId, InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
-    scan::OutputSchema,
+    scan::{InvalidScan, OutputSchema, Scanner},
     session::Call,
     store::Subject,
 };
@@ -40,7 +40,7 @@ use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use refusal::Style;
 use rules::{Layers, Rules};
-use screen::Seen;
+use screen::{Leg, Scanners, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
 
@@ -87,6 +87,9 @@ pub struct Governance {
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
     limiters: Limiters,
+    scanners: Scanners,
+    /// What arguments pass before they are recorded; nothing where they are not.
+    masker: Option<Scanner>,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
 }
@@ -98,7 +101,7 @@ struct Toll {
     /// By the tool's original name.
     tools: HashMap<String, Micros>,
     rate: Option<Rate>,
-    scan: Option<Scan>,
+    scan: Option<Arc<Scanner>>,
     budgets: Vec<Applied>,
 }
 
@@ -106,17 +109,23 @@ struct Toll {
 #[derive(Debug)]
 struct Schema {
     of: Weak<Tool>,
-    compiled: Option<Arc<OutputSchema>>,
+    compiled: Option<OutputSchema>,
 }
 
 /// A call that may reach its server.
 #[derive(Debug)]
 pub struct Admitted {
+    invocation: InvocationId,
     routed: Routed,
     screens: Option<Screens>,
 }
 
 impl Admitted {
+    /// Names the call in errors, logs and the audit.
+    pub fn invocation(&self) -> InvocationId {
+        self.invocation
+    }
+
     /// The call and its target.
     pub fn routed(&self) -> &Routed {
         &self.routed
@@ -160,9 +169,11 @@ impl Governance {
     /// Terms of the config that cannot be used.
     pub fn new(config: &Config, books: Books) -> Result<Self, InvalidTerms> {
         let written = &config.governance;
+        let scanners = Scanners::default();
         let toll = |(name, server): (&ServerName, &config::Server)| {
-            (name.clone(), Toll::new(name, server))
+            Ok((name.clone(), Toll::new(name, server, &scanners)?))
         };
+        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
         let profile = |(name, profile): (&ProfileName, &config::Profile)| {
             (name.clone(), profile.terms.clone())
         };
@@ -176,9 +187,14 @@ impl Governance {
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
-            servers: config.servers.iter().map(toll).collect(),
+            servers: servers?,
             rules: DashMap::new(),
             limiters: Limiters::default(),
+            scanners,
+            masker: match books.audit.wants_arguments() {
+                true => Some(screen::masker()?),
+                false => None,
+            },
             schemas: DashMap::new(),
             tally: Tally::default(),
             books,
@@ -201,9 +217,6 @@ impl Governance {
             for profile in profiles() {
                 self.compile(&anonymous, profile)?;
             }
-        }
-        for toll in self.servers.values() {
-            Screens::new(None, toll.scan.as_ref(), false)?;
         }
         Ok(())
     }
@@ -263,14 +276,18 @@ impl Governance {
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
-        ticket.screens = rules.screens(&routed.server, toll.and_then(|toll| toll.scan.as_ref()));
+        ticket.screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
             self.reserve(&routed, toll, &rules, ticket).await?;
             self.open_record(ticket).await?;
         }
         let screens = ticket.screens.clone();
-        Ok(Admitted { routed, screens })
+        Ok(Admitted {
+            invocation: ticket.id,
+            routed,
+            screens,
+        })
     }
 
     /// Step 2: the agent as it is at present, on a route that it may use.
@@ -299,11 +316,10 @@ impl Governance {
         else {
             return Ok(());
         };
-        let ruling = rules.policy.decide(&item);
-        if ruling.allowed {
+        if rules.policy.allows(&item) {
             return Ok(());
         }
-        let because = ruling.because.to_string();
+        let because = rules.policy.decide(&item).because.to_string();
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
@@ -369,10 +385,10 @@ impl Governance {
                 continue;
             };
             let data = params.slice(span.clone());
-            let seen = screens.look(part.direction(), &data, None).await;
+            let seen = screens.look(part.direction(), &data, || None).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
-                return Err(screen::refuse(seen.blocked, true));
+                return Err(screen::refuse(seen.blocked, Leg::Request));
             }
             if let Some(masked) = seen.redacted {
                 routed.params = Some(screen::with_part(params, span, &masked));
@@ -435,7 +451,10 @@ impl Governance {
     }
 
     /// Step 3: opens the call in the audit; it may leave once that is kept.
-    async fn open_record(&self, ticket: &mut Ticket) -> Result<(), Refusal> {
+    async fn open_record(&self, ticket: &Ticket) -> Result<(), Refusal> {
+        if self.books.audit.chain().is_none() {
+            return Ok(());
+        }
         let opened = self.books.audit.opened(&ticket.opening());
         let kept = match opened {
             Ok(kept) => kept.kept().await,
@@ -452,7 +471,7 @@ impl Governance {
         let mut charge = false;
         let (outcome, ended) = match ending {
             Ending::Answered { outcome, revision } => {
-                charge = self.charge_errors || !is_error(&outcome);
+                charge = self.charge_errors || !is_error_result(&outcome);
                 self.scan_answer(outcome, revision, &mut ticket).await
             }
             Ending::Failed {
@@ -460,7 +479,7 @@ impl Governance {
                 delivered,
                 reason,
             } => {
-                charge = delivered && self.charge_errors;
+                charge = delivered;
                 let outcome = Err(error.to_raw());
                 (outcome, Ended::failed(reason))
             }
@@ -483,12 +502,12 @@ impl Governance {
         let mut outcome = outcome;
         if let Some(screens) = ticket.screens.clone() {
             let (Ok(body) | Err(body)) = &outcome;
-            let schema = ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let direction = screen::of_answer(&ticket.method);
+            let schema = || ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let seen = screens.look(direction, body, schema).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
-                let mut refused = self.refuse(&screen::refuse(seen.blocked, false), ticket);
+                let mut refused = self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
                 refused.1.server_revision = revision;
                 return refused;
             }
@@ -521,15 +540,20 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
+        ticket.log(&ended);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
+        if self.books.audit.chain().is_none() {
+            settle_hold(hold, charge);
+            return outcome;
+        }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
         let arguments = self.arguments_for_record(&ticket);
         let record = ticket.record(ended, arguments.as_deref());
         let kept = self.books.audit.record(&record);
         settle_hold(hold, charge);
-        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
-            self.tally.spent(&target.server, ticket.price);
-        }
         match kept.kept().await {
             Ok(()) => outcome,
             Err(error) => {
@@ -540,17 +564,14 @@ impl Governance {
     }
 
     fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        if !self.books.audit.wants_arguments() {
-            return None;
-        }
-        let masked = screen::masked(&ticket.arguments()?)?;
+        let masker = self.masker.as_ref()?;
+        let masked = screen::masked(masker, &ticket.arguments()?)?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
     /// A refusal as the client gets it and as the record has it.
     fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended<'static>) {
         self.tally.refused(refusal);
-        tracing::debug!(invocation = %ticket.id, rule = refusal.rule(), "a call is refused");
         let outcome = refusal.answer(self.style, &ticket.method, ticket.about());
         (outcome, Ended::refused(refusal))
     }
@@ -644,11 +665,11 @@ impl Governance {
             Arc::clone(agent),
             layers,
             team.map(Vec::as_slice),
-            &self.limiters,
+            (&self.limiters, &self.scanners),
         )
     }
 
-    fn schema_of(&self, tool: &Arc<Tool>) -> Option<Arc<OutputSchema>> {
+    fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
         let key = (tool.server.clone(), Arc::clone(&tool.original));
         let this = Arc::downgrade(tool);
         if let Some(known) = self
@@ -659,9 +680,7 @@ impl Governance {
             return known.compiled.clone();
         }
         let schema = tool.source.get("outputSchema");
-        let compiled = schema
-            .and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok())
-            .map(Arc::new);
+        let compiled = schema.and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok());
         let known = Schema {
             of: this,
             compiled: compiled.clone(),
@@ -672,9 +691,14 @@ impl Governance {
 }
 
 impl Toll {
-    fn new(name: &ServerName, server: &config::Server) -> Self {
+    fn new(
+        name: &ServerName,
+        server: &config::Server,
+        scanners: &Scanners,
+    ) -> Result<Self, InvalidScan> {
         let budget = |budget: &Budget| Applied::new(Subject::server(name), *budget);
-        Self {
+        let scan = server.scan.as_ref();
+        Ok(Self {
             price: server.price,
             tools: server
                 .tools
@@ -683,9 +707,9 @@ impl Toll {
                 .map(|(tool, price)| (tool.clone(), *price))
                 .collect(),
             rate: server.rate,
-            scan: server.scan.clone(),
+            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
-        }
+        })
     }
 }
 
@@ -710,15 +734,10 @@ fn settle_hold(hold: Option<Hold>, charge: bool) {
     }
 }
 
-/// Whether an answer says that the tool failed.
-fn is_error(outcome: &Outcome) -> bool {
-    let says_so = |result: &Raw| {
-        result
-            .get("isError")
-            .is_some_and(|flag| flag.as_str() == "true")
-    };
-    match outcome {
-        Ok(result) => says_so(result),
-        Err(_) => true,
-    }
+/// Whether an answer is a result that says that its tool failed.
+fn is_error_result(outcome: &Outcome) -> bool {
+    let Ok(result) = outcome else { return false };
+    result
+        .get("isError")
+        .is_some_and(|flag| flag.as_str() == "true")
 }

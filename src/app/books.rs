@@ -1,5 +1,5 @@
-//! Opens what governance keeps in the data directory, sets it in order after a crash, and looks
-//! after it in the background.
+//! Opens what is kept in the data directory, sets it in order after a crash, and looks after it in
+//! the background.
 //!
 //! Order at start: the store, our own chain of the audit, the chains of processes that died, what
 //! these had leased of budgets, the agents. Order at stop, once no call is left: budgets, audit,
@@ -7,7 +7,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::{
     audit::{self, AuditError, ChainId, Indexer, Log},
@@ -43,27 +43,37 @@ pub enum Unusable {
     /// The audit.
     #[error("the audit cannot be kept: {0}; set `data_dir`, or `audit.enabled = false`")]
     Audit(#[from] AuditError),
+    /// The thread that reads the chains of dead processes ended before it had read them.
+    #[error("the audit of processes that died cannot be read: {0}")]
+    Broken(JoinError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Keeper {
-    /// Opens the data directory, where the config needs one.
-    pub(super) async fn open(config: &Config) -> Result<Self, Unusable> {
+    /// Opens the data directory, where the config needs one. For sessions and listings alone, which a
+    /// gateway that `remembers` keeps there, it is used if it can be.
+    pub(super) async fn open(config: &Config, remembers: bool) -> Result<Self, Unusable> {
         let agents = config.agents.values().cloned();
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
-        let needs_store = config.audit.enabled
+        let governs = config.audit.enabled
             || config.governance.auth == Authentication::Keys
             || has_budgets(config);
-        let store = if needs_store {
+        let store = if governs {
             Some(Store::open(&config.data_dir).await?)
+        } else if remembers {
+            let opened = Store::open(&config.data_dir).await;
+            let forgets = |error: &StoreError| {
+                tracing::warn!(%error, "sessions and lists of servers do not outlive the process");
+            };
+            opened.inspect_err(forgets).ok()
         } else {
             None
         };
         let log_dir = config.data_dir.join("audit");
         let audit = Arc::new(Log::open(&log_dir, config.audit)?);
-        let budgets = match &store {
+        let budgets = match store.as_ref().filter(|_| governs) {
             Some(store) => {
                 // Without an audit nobody can tell what a process that died had spent of its
                 // leases: they count as spent.
@@ -85,6 +95,11 @@ impl Keeper {
         };
         keeper.reread().await?;
         Ok(keeper)
+    }
+
+    /// What outlives the process.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
     }
 
     /// Reads agents and keys of the store.
@@ -239,8 +254,7 @@ async fn reconcile(
     own: ChainId,
 ) -> Result<(), Unusable> {
     let directory = log_dir.clone();
-    let recovered = spawn_blocking(move || audit::recover(&directory)).await;
-    for chain in recovered.unwrap_or_else(|_| Ok(Vec::new()))? {
+    for chain in aside(move || audit::recover(&directory)).await?? {
         match chain {
             Ok(chain) => {
                 tracing::info!(
@@ -269,14 +283,23 @@ async fn reconcile(
             continue;
         }
         let directory = log_dir.clone();
-        let total = spawn_blocking(move || audit::total(&directory, id)).await;
-        if let Ok(Ok(Some(total))) = total
-            && total.ended
-        {
-            budgets.reconcile(&chain, &total.charged).await?;
+        match aside(move || audit::total(&directory, id)).await? {
+            Ok(Some(total)) if total.ended => {
+                budgets.reconcile(&chain, &total.charged).await?;
+            }
+            // Somebody still writes it, or it was removed: what it leased counts as spent.
+            Ok(_) => {}
+            Err(error) => tracing::error!(%chain, %error, "a chain of the audit cannot be read"),
         }
     }
     Ok(())
+}
+
+/// What `work`, which blocks, makes of it on a thread of its own.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Unusable> {
+    spawn_blocking(work).await.map_err(Unusable::Broken)
 }
 
 async fn follow_log(indexer: &mut Option<Indexer>) {
@@ -292,5 +315,18 @@ async fn follow_log(indexer: &mut Option<Indexer>) {
 fn warn<E: std::fmt::Display>(what: &str, result: Result<(), E>) {
     if let Err(error) = result {
         tracing::warn!(%error, "{what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a thread that panicked would have found is not taken for nothing.
+    #[tokio::test]
+    async fn a_recovery_that_breaks_off_stops_the_start() {
+        assert_eq!(aside(|| 1).await.unwrap(), 1);
+        let broken = aside(|| -> u32 { panic!("a fault of the test") }).await;
+        assert!(matches!(broken, Err(Unusable::Broken(_))), "{broken:?}");
     }
 }

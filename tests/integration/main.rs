@@ -18,5 +18,6 @@ mod parties;
 mod pools;
 mod profiles;
 mod recovery;
+mod restart;
 mod sessions;
 mod upstream;

@@ -3,13 +3,15 @@
 //! Parsing borrows: the parts are slices of the received bytes. Writing emits only the four members
 //! that every peer accepts, in a fixed order.
 
+mod wire;
+
 use std::{borrow::Cow, hash::Hash};
 
 use bytes::Bytes;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{error, error::RpcError, json::Raw, method::Method};
+use wire::Wire;
 
 /// One JSON-RPC message.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,33 +127,21 @@ impl Malformed {
     }
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<Cow<'a, str>>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-}
-
-/// Keeps an explicit `null`, which `Option` alone reads as absent.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
-}
-
 impl Message {
     /// Reads one message from `bytes`.
     ///
     /// # Errors
     /// See [`Malformed`].
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        let text = std::str::from_utf8(bytes).ok();
+        match text.and_then(|text| Wire::skim(text, bytes)) {
+            Some(wire) => Self::from_wire(wire),
+            None => Self::parse_any(text, bytes),
+        }
+    }
+
+    /// Reads a message, however unusual it is, or says why it is none.
+    fn parse_any(text: Option<&str>, bytes: &Bytes) -> Result<Self, Malformed> {
         match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             Some(b'{') => {}
             Some(b'[') => return Err(Malformed::Batch),
@@ -167,12 +157,7 @@ impl Message {
                 });
             }
         }
-        // Text that was checked as a whole is read faster.
-        let wire = match std::str::from_utf8(bytes) {
-            Ok(text) => serde_json::from_str(text),
-            Err(_) => serde_json::from_slice(bytes),
-        };
-        let wire: Wire<'_> = wire.map_err(|error: serde_json::Error| {
+        let wire = Wire::read(text, bytes).map_err(|error| {
             if error.is_data() {
                 let id = json_id(bytes);
                 Malformed::Envelope {
@@ -185,45 +170,42 @@ impl Message {
                 }
             }
         })?;
-        Self::from_wire(&wire, bytes)
+        Self::from_wire(wire)
     }
 
-    fn from_wire(wire: &Wire<'_>, bytes: &Bytes) -> Result<Self, Malformed> {
-        let raw = |value: &RawValue| Raw::borrow(value, bytes);
-        let id = wire.id.map(raw).and_then(Id::from_raw);
-        let malformed = |reason| Malformed::Envelope {
-            reason,
-            id: id.clone(),
-        };
+    fn from_wire(wire: Wire<'_>) -> Result<Self, Malformed> {
+        let has_id = wire.id.is_some();
+        let id = wire.id.and_then(Id::from_raw);
+        let malformed = |reason, id| Err(Malformed::Envelope { reason, id });
         if wire.jsonrpc.as_deref() != Some("2.0") {
-            return Err(malformed("`jsonrpc` is not \"2.0\""));
+            return malformed("`jsonrpc` is not \"2.0\"", id);
         }
-        if let Some(method) = &wire.method {
-            let params = wire.params.map(raw);
+        if let Some(method) = wire.method {
+            let params = wire.params;
             if params.as_ref().is_some_and(|params| !params.is_object()) {
-                return Err(malformed("`params` is not an object"));
+                return malformed("`params` is not an object", id);
             }
-            return match (wire.id, id.clone()) {
-                (None, _) => {
-                    let method = Cow::Owned(method.clone().into_owned());
-                    Ok(Self::Notification(Notification { method, params }))
-                }
-                (Some(_), Some(id)) => Ok(Self::Request(Request {
+            return match id {
+                Some(id) => Ok(Self::Request(Request {
                     id,
-                    method: Method::parse(method),
+                    method: Method::parse(&method),
                     params,
                 })),
-                (Some(_), None) => Err(malformed("`id` is neither a string nor an integer")),
+                None if has_id => malformed("`id` is neither a string nor an integer", None),
+                None => {
+                    let method = Cow::Owned(method.into_owned());
+                    Ok(Self::Notification(Notification { method, params }))
+                }
             };
         }
         // Old servers send `"error":null` beside a result.
         let outcome = match (wire.error, wire.result) {
-            (Some(error), _) => Err(raw(error)),
-            (None, Some(result)) => Ok(raw(result)),
-            (None, None) => return Err(malformed("it has no method, result or error")),
+            (Some(error), _) => Err(error),
+            (None, Some(result)) => Ok(result),
+            (None, None) => return malformed("it has no method, result or error", id),
         };
-        if wire.id.is_none() && outcome.is_ok() {
-            return Err(malformed("a result without an id"));
+        if !has_id && outcome.is_ok() {
+            return malformed("a result without an id", None);
         }
         Ok(Self::Response(Response { id, outcome }))
     }

@@ -4,10 +4,14 @@
 //! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, and
 //! [`Patch`] splices replacements into them.
 
+pub(in crate::mcp) mod check;
+
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+
+use check::{skip_plain, skip_space};
 
 /// One JSON value, exactly as it was written; always valid JSON and valid UTF-8.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -23,6 +27,11 @@ impl Raw {
         let value: &RawValue = serde_json::from_slice(&text)?;
         let span = text.slice_ref(value.get().as_bytes());
         Ok(Self(span))
+    }
+
+    /// The part of `whole` at `span`, which must hold one valid value.
+    pub(super) fn part(whole: &Bytes, span: Range<usize>) -> Self {
+        Self(whole.slice(span))
     }
 
     /// Takes `part`, which must have been borrowed from `whole`, without copying.
@@ -352,13 +361,6 @@ fn key_is(quoted: &[u8], key: &str) -> bool {
             && text(quoted).is_some_and(|decoded| decoded == key))
 }
 
-fn skip_space(json: &[u8], mut at: usize) -> usize {
-    while matches!(json.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-        at += 1;
-    }
-    at
-}
-
 fn skip_separators(json: &[u8], mut at: usize) -> usize {
     while matches!(json.get(at), Some(b' ' | b'\t' | b'\n' | b'\r' | b',')) {
         at += 1;
@@ -369,16 +371,15 @@ fn skip_separators(json: &[u8], mut at: usize) -> usize {
 /// The offset after the string that starts at `at`.
 fn skip_string(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
-    while let Some(found) = json
-        .get(at..)
-        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
-    {
-        if json[at + found] == b'"' {
-            return at + found + 1;
+    loop {
+        at = skip_plain(json, at);
+        match json.get(at) {
+            None => return json.len(),
+            Some(b'"') => return at + 1,
+            Some(b'\\') => at += 2,
+            Some(_) => at += 1,
         }
-        at += found + 2;
     }
-    json.len()
 }
 
 /// The offset after the value that starts at `at`; iterative, so that depth costs no stack.

@@ -1,0 +1,215 @@
+//! The members of a JSON-RPC message, found in one pass where they are as usual.
+//!
+//! Called by [`Message::parse`](super::Message::parse), which knows what they mean together. What
+//! [`Wire::skim`] finds is what [`Wire::read`] finds.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::mcp::json::{Raw, check};
+
+/// The members of a message.
+#[derive(Default)]
+pub(super) struct Wire<'a> {
+    pub(super) jsonrpc: Option<Cow<'a, str>>,
+    pub(super) id: Option<Raw>,
+    pub(super) method: Option<Cow<'a, str>>,
+    pub(super) params: Option<Raw>,
+    pub(super) result: Option<Raw>,
+    pub(super) error: Option<Raw>,
+}
+
+impl<'a> Wire<'a> {
+    /// The members of the object that is `bytes`, whose text is `text`; `None` where anything about
+    /// them is unusual. All other messages take this one pass.
+    pub(super) fn skim(text: &'a str, bytes: &Bytes) -> Option<Self> {
+        let json = text.as_bytes();
+        let mut wire = Self::default();
+        let mut at = check::skip_space(json, 0);
+        if json.get(at) != Some(&b'{') {
+            return None;
+        }
+        while json.get(at) != Some(&b'}') {
+            // Past the brace, or past the comma.
+            let key = check::skip_space(json, at + 1);
+            let key_end = check::string_end(json, key)?;
+            let value = check::value_of(json, key_end)?;
+            let end = check::value_end(json, value)?;
+            let raw = || Raw::part(bytes, value..end);
+            let is_new = match &text[key + 1..key_end - 1] {
+                "jsonrpc" => wire.jsonrpc.replace(plain(&text[value..end])?).is_none(),
+                "id" => wire.id.replace(raw()).is_none(),
+                "method" => wire.method.replace(plain(&text[value..end])?).is_none(),
+                "params" if json[value] == b'{' => wire.params.replace(raw()).is_none(),
+                "result" => wire.result.replace(raw()).is_none(),
+                "error" if json[value] == b'{' => wire.error.replace(raw()).is_none(),
+                "params" | "error" => false,
+                key => !key.contains('\\'),
+            };
+            at = check::skip_space(json, end);
+            if !is_new || !matches!(json.get(at)?, b',' | b'}') {
+                return None;
+            }
+        }
+        (check::skip_space(json, at + 1) == json.len()).then_some(wire)
+    }
+
+    /// The same for any message.
+    pub(super) fn read(text: Option<&'a str>, bytes: &'a Bytes) -> Result<Self, serde_json::Error> {
+        // Text that was checked as a whole is read faster.
+        let members: Members<'_> = match text {
+            Some(text) => serde_json::from_str(text),
+            None => serde_json::from_slice(bytes),
+        }?;
+        let raw = |value: &RawValue| Raw::borrow(value, bytes);
+        Ok(Self {
+            jsonrpc: members.jsonrpc,
+            id: members.id.map(raw),
+            method: members.method,
+            params: members.params.map(raw),
+            result: members.result.map(raw),
+            error: members.error.map(raw),
+        })
+    }
+}
+
+/// The text of a JSON string without escapes.
+fn plain(json: &str) -> Option<Cow<'_, str>> {
+    let text = json.strip_prefix('"')?.strip_suffix('"')?;
+    (!text.contains('\\')).then_some(Cow::Borrowed(text))
+}
+
+#[derive(Deserialize)]
+struct Members<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Keeps an explicit `null`, which `Option` alone reads as absent.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mcp::Message;
+
+    /// One pass and the careful way say the same.
+    fn agree(bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
+        let careful = Message::parse_any(std::str::from_utf8(&bytes).ok(), &bytes);
+        assert_eq!(
+            Message::parse(&bytes),
+            careful,
+            "{}",
+            String::from_utf8_lossy(&bytes)
+        );
+    }
+
+    /// Members as they are and as they should not be, in any order and number.
+    fn message() -> impl Strategy<Value = String> {
+        let key = prop::sample::select(vec![
+            "jsonrpc", "id", "method", "params", "result", "error", "i\\u0064", "x", "\u{e9}",
+        ]);
+        let value = prop::sample::select(vec![
+            "\"2.0\"",
+            "\"2.\\u0030\"",
+            "2.0",
+            "1",
+            "-7",
+            "1.5",
+            "\"a\"",
+            "\"\\ud800\"",
+            "null",
+            "{}",
+            "[1]",
+            "\"tools/call\"",
+            "\"tools\\/call\"",
+            "{\"a\":[1e400,{}], \"a\":\"\u{e9}\"}",
+            "true",
+        ]);
+        let usual = prop::sample::select(vec![
+            ("jsonrpc", "\"2.0\""),
+            ("id", "1"),
+            ("method", "\"tools/call\""),
+            ("params", "{}"),
+            ("result", "[]"),
+        ]);
+        let member = prop_oneof![3 => usual, 2 => (key, value)];
+        let space = prop::sample::select(vec!["", " ", "\n\t", "\u{c}"]);
+        (prop::collection::vec(member, 0..7), space).prop_map(|(members, space)| {
+            let member = |(key, value)| format!("{space}\"{key}\":{space}{value}");
+            let members: Vec<String> = members.into_iter().map(member).collect();
+            format!("{space}{{{}{space}}}{space}", members.join(","))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn one_pass_says_what_the_careful_way_says(text in message()) {
+            agree(text);
+        }
+
+        #[test]
+        fn nor_do_they_differ_on_what_was_spoilt(
+            text in message(),
+            at in any::<prop::sample::Index>(),
+            byte in prop_oneof![prop::sample::select(br#" {}[],:"\0-.e"#.to_vec()), any::<u8>()],
+            kept in any::<bool>(),
+        ) {
+            let mut bytes = text.into_bytes();
+            let at = at.index(bytes.len());
+            bytes.splice(at..at + usize::from(!kept), [byte]);
+            agree(bytes);
+        }
+    }
+
+    #[test]
+    fn usual_messages_take_one_pass() {
+        let check = |text: &'static str, expect: bool| {
+            let bytes = Bytes::from_static(text.as_bytes());
+            assert_eq!(Wire::skim(text, &bytes).is_some(), expect, "{text}");
+            agree(bytes);
+        };
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,"\n"]}}"#,
+            true,
+        );
+        check(
+            "{ \"jsonrpc\" : \"2.0\" ,\r\n \"method\":\"m\" , \"x\":[] } ",
+            true,
+        );
+        check(r#"{"result":{"k":null},"id":"a","jsonrpc":"2.0"}"#, true);
+        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1}}"#, true);
+        check(r#"{"jsonrpc":"2.0","id":1,"id":1,"method":"m"}"#, false);
+        check(r#"{"jsonrpc":"2.0","i\u0064":1,"method":"m"}"#, false);
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"a\/b"}"#, false);
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":null}"#,
+            false,
+        );
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"m"},"#, false);
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"m",}"#, false);
+        check(r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#, false);
+        check("{}", false);
+        check("", false);
+    }
+}

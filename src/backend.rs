@@ -60,6 +60,7 @@ use pool::Pool;
 pub use report::{Report, State};
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
+pub use shared::Reading;
 use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
@@ -219,8 +220,14 @@ impl Backend {
                 connection.hello.capabilities.clone(),
                 connection.hello.revision,
             )),
+            Phase::Asleep(hello) => Some((hello.capabilities.clone(), hello.revision)),
             Phase::Connecting | Phase::Down { .. } => None,
         }
+    }
+
+    /// Says that its lists are being read until this is dropped: it does not fall asleep meanwhile.
+    pub fn reading(&self) -> Reading {
+        self.maker.shared.reading()
     }
 
     fn listed(&self) -> MutexGuard<'_, Listed> {

@@ -221,6 +221,9 @@ pub struct Server {
     pub pool_size: usize,
     /// How long an unused connection beside the catalog's own is kept.
     pub idle_timeout: Duration,
+    /// Whether the catalog's own program ends as well when nobody uses it for `idle_timeout`; the
+    /// next call starts it again.
+    pub sleeps: bool,
     /// How long a start may take before it is given up.
     pub startup_timeout: Duration,
     /// How long a network connection may take to open.

@@ -304,6 +304,7 @@ impl Backend {
     pub(super) fn is_catalogs(&self, key: &Key) -> bool {
         let anonymous = Owner::Agent(AgentId::ANONYMOUS);
         let era = match self.catalog.phase() {
+            Phase::Asleep(hello) => Some(hello.revision.era()),
             Phase::Ready(connection) => Some(connection.era()),
             Phase::Connecting | Phase::Down { .. } => None,
         };

@@ -64,6 +64,8 @@ impl Control {
 /// Whether a server can be listed.
 #[derive(Clone, Debug)]
 pub enum Standing {
+    /// Not now, since nobody uses it; its lists are those it had.
+    Asleep,
     /// Not yet.
     Connecting,
     /// No.
@@ -80,6 +82,7 @@ impl Following {
     /// How it stands now.
     pub fn now(&mut self) -> Standing {
         match &*self.0.borrow_and_update() {
+            Phase::Asleep(_) => Standing::Asleep,
             Phase::Connecting => Standing::Connecting,
             Phase::Down { .. } => Standing::Down,
             Phase::Ready(connection) => Standing::Up(Control(Arc::clone(connection))),

@@ -41,6 +41,9 @@ impl State {
     }
 }
 
+/// The reason of a server that sleeps.
+const ASLEEP: &str = "idle, the next call wakes it";
+
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -66,7 +69,8 @@ pub struct Report {
     /// Labels from the config.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Attempts to make the catalog's connection after the first, whether they succeeded or not.
+    /// Attempts to make the catalog's connection after the first, whether they succeeded or not;
+    /// without those that woke it.
     pub restarts: u64,
     /// Attempts to make it that failed, the first included.
     pub failed_starts: u64,
@@ -117,7 +121,7 @@ impl Backend {
         let (state, reason) = self.state(&phase);
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
-            Phase::Connecting | Phase::Down { .. } => None,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
         };
         let odd = self.maker.odd().clone();
         let millis = |part| {
@@ -154,6 +158,7 @@ impl Backend {
     fn state(&self, phase: &Phase) -> (State, Option<String>) {
         let listed = self.listed().clone();
         match phase {
+            Phase::Asleep(_) => (State::Disconnected, Some(ASLEEP.to_owned())),
             Phase::Connecting => (State::Connecting, self.being_started()),
             Phase::Down {
                 failure: Failure::Disabled,

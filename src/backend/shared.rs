@@ -1,8 +1,8 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::{mpsc, watch};
@@ -26,7 +26,27 @@ pub(crate) struct Shared {
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
+    reads: Arc<Reads>,
     updates: mpsc::Sender<Update>,
+}
+
+/// Readings of its lists.
+#[derive(Debug, Default)]
+struct Reads {
+    under_way: AtomicUsize,
+    /// Those that ended since it was connected.
+    done: AtomicUsize,
+}
+
+/// Its lists are being read until this is dropped.
+#[derive(Debug)]
+pub struct Reading(Arc<Reads>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::SeqCst);
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 const UNKNOWN: u8 = 0;
@@ -43,6 +63,7 @@ impl Shared {
             trouble: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
+            reads: Arc::default(),
             updates: updates.clone(),
         }
     }
@@ -83,8 +104,20 @@ impl Shared {
         *self.trouble() = Some(failure);
     }
 
+    pub(super) fn reading(&self) -> Reading {
+        self.reads.under_way.fetch_add(1, Ordering::SeqCst);
+        Reading(Arc::clone(&self.reads))
+    }
+
+    /// Whether its lists were read since it was connected, and are not being read now.
+    pub(super) fn is_read(&self) -> bool {
+        self.reads.under_way.load(Ordering::SeqCst) == 0
+            && self.reads.done.load(Ordering::SeqCst) > 0
+    }
+
     /// Notes that it was started.
     pub(crate) fn note_start(&self) {
+        self.reads.done.store(0, Ordering::SeqCst);
         *self.trouble() = None;
     }
 

@@ -1,7 +1,8 @@
 //! Keeps connections to one server alive: connects, greets, waits, backs off, connects again.
 //!
 //! An [`Instance`] is one connection as its users know it: a phase they can wait on. The catalog's
-//! instance is kept up for ever; others start on the first call and end when idle.
+//! instance is kept up for ever, asleep while nobody uses it where that is wanted; others start on
+//! the first call and end when idle.
 
 use std::{
     collections::VecDeque,
@@ -44,6 +45,8 @@ const STANDING_PATIENCE: Duration = Duration::from_secs(1);
 const ODD_LINES_MAX: usize = 3;
 /// A start that takes longer is reported.
 const SLOW_START: Duration = Duration::from_secs(10);
+/// Pause between looks whether an idle connection can end.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -302,9 +305,12 @@ impl Maker {
                     let up = Instant::now();
                     let mux = Arc::clone(&connection.link.mux);
                     self.renew_subscriptions(&instance, &connection);
-                    self.serve(&instance, connection, signals).await;
+                    let slept = self.serve_or_sleep(&instance, connection, signals).await;
                     if instance.stop.is_cancelled() {
                         return;
+                    }
+                    if slept {
+                        continue;
                     }
                     backoff.after_uptime(up.elapsed());
                     let failure = mux.lost();
@@ -335,6 +341,44 @@ impl Maker {
                 () = instance.stop.cancelled() => return,
             }
             self.shared.note_restart(failure);
+        }
+    }
+
+    /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
+    /// it, until a call wakes it; whether that happened.
+    async fn serve_or_sleep(
+        &self,
+        instance: &Instance,
+        connection: Arc<Connection>,
+        signals: mpsc::Receiver<Signal>,
+    ) -> bool {
+        let mux = Arc::clone(&connection.link.mux);
+        let hello = Arc::new(connection.hello.clone());
+        tokio::select! {
+            () = self.serve(instance, connection, signals) => return false,
+            () = self.unused(instance, &mux) => {}
+        }
+        tracing::debug!(server = %self.server, "it sleeps until it is used");
+        tokio::select! {
+            () = instance.sleep(hello) => {}
+            () = instance.stop.cancelled() => {}
+        }
+        true
+    }
+
+    /// Ends the link once no client has used it for as long as it is kept; completes then. What we
+    /// ask ourselves is no use of it, but is waited for.
+    async fn unused(&self, instance: &Instance, mux: &Mux) {
+        if !self.config.sleeps {
+            return std::future::pending().await;
+        }
+        instance.touch();
+        loop {
+            idle_watch(instance, self.config.idle_timeout, None).await;
+            if self.shared.is_read() && mux.close_if_unused("it was idle") {
+                return;
+            }
+            sleep(IDLE_LOOK).await;
         }
     }
 

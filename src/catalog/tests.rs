@@ -1501,6 +1501,7 @@ fn server_config() -> Server {
         max_instances: 1,
         pool_size: 1,
         idle_timeout: Duration::ZERO,
+        sleeps: false,
         startup_timeout: Duration::ZERO,
         connect_timeout: Duration::ZERO,
         timeout: Duration::ZERO,

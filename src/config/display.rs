@@ -9,6 +9,7 @@ use super::{
     Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
     file::{self, File, ItemKind, TransportKind},
     mask,
+    resolve::IDLE_TIMEOUT,
     units::{Amount, Size, Time},
 };
 
@@ -122,7 +123,8 @@ fn server(server: &Server) -> file::Server {
         isolation: server.isolation,
         max_instances: server.max_instances,
         pool_size: server.pool_size,
-        idle_timeout: Time(server.idle_timeout),
+        idle_timeout: (server.sleeps || server.idle_timeout != IDLE_TIMEOUT)
+            .then_some(Time(server.idle_timeout)),
         startup_timeout: Time(server.startup_timeout),
         connect_timeout: Time(server.connect_timeout),
         timeout: Time(server.timeout),

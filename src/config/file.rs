@@ -259,8 +259,11 @@ pub(super) struct Server {
     /// Most connections under `isolation = "pool"`, each of which serves one call at a time; further
     /// calls wait for one, first come first served.
     pub(super) pool_size: usize,
-    /// How long an unused connection beside the catalog's own is kept.
-    pub(super) idle_timeout: Time,
+    /// How long an unused connection beside the catalog's own is kept; by default 10m. Where it is
+    /// written for a program, the catalog's own one is stopped as well, and started again by the
+    /// next call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) idle_timeout: Option<Time>,
     /// How long a start may take; package runners download on the first one.
     pub(super) startup_timeout: Time,
     /// How long a network connection may take to open.
@@ -314,7 +317,7 @@ impl Default for Server {
             isolation: Isolation::Auto,
             max_instances: 32,
             pool_size: 4,
-            idle_timeout: Time::secs(10 * 60),
+            idle_timeout: None,
             startup_timeout: Time::secs(120),
             connect_timeout: Time::secs(30),
             timeout: Time::secs(60),

@@ -24,6 +24,8 @@ mod prefix;
 mod reach;
 mod server;
 
+pub(super) use server::IDLE_TIMEOUT;
+
 /// The longest time a key may name: what is longer is a slip of the unit.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 

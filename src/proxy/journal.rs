@@ -64,7 +64,7 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
         let is_over = backend.over().is_cancelled();
         let now = match standing.now() {
             _ if is_over => false,
-            Standing::Connecting => is_up,
+            Standing::Asleep | Standing::Connecting => is_up,
             Standing::Down => false,
             Standing::Up(_) => true,
         };

@@ -12,6 +12,7 @@ mod command;
 mod ends;
 mod eras;
 mod fidelity;
+mod idle;
 mod order;
 mod params;
 mod parties;

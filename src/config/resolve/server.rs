@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Expose, Retry, Root, Server, ServerLimits,
+        Expose, Retry, Root, Server, ServerLimits, Transport,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
@@ -18,6 +18,9 @@ use crate::{
 
 /// The least time that a timeout of a server may be.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// How long an unused connection beside the catalog's own is kept, unless it is written.
+pub(in crate::config) const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -72,7 +75,10 @@ impl Resolver<'_> {
                 &at.key("max_instances"),
             ),
             pool_size: self.within(server.pool_size, 1, usize::MAX, &at.key("pool_size")),
-            idle_timeout: self.timeout(server.idle_timeout, &at.key("idle_timeout")),
+            idle_timeout: server.idle_timeout.map_or(IDLE_TIMEOUT, |idle| {
+                self.timeout(idle, &at.key("idle_timeout"))
+            }),
+            sleeps: server.idle_timeout.is_some() && matches!(transport, Some(Transport::Stdio(_))),
             startup_timeout: self.timeout(server.startup_timeout, &at.key("startup_timeout")),
             connect_timeout: self.timeout(server.connect_timeout, &at.key("connect_timeout")),
             timeout,

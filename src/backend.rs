@@ -20,6 +20,7 @@ mod link;
 mod mux;
 mod pipe;
 mod pool;
+mod replicas;
 mod report;
 mod retire;
 mod set;
@@ -57,6 +58,8 @@ use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
+pub use replicas::ReplicaReport;
+use replicas::Replicas;
 pub use report::{Report, State};
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
@@ -135,6 +138,8 @@ pub struct Backend {
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
+    /// Where the server runs more than once; then it has no connections of its own.
+    replicas: Option<Replicas>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -168,6 +173,11 @@ impl Backend {
             shared,
         });
         let pool = Pool::of(&config);
+        let replicas = Replicas::of(&config, |replica| {
+            let replica = Self::new(name, replica, guard, updates, tasks);
+            replica.maker.shared.join(&maker.shared);
+            replica
+        });
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
@@ -183,6 +193,7 @@ impl Backend {
             listed: Mutex::default(),
             instances: Mutex::default(),
             pool,
+            replicas,
             stats: Stats::default(),
         }
     }
@@ -191,6 +202,9 @@ impl Backend {
     pub fn start(&self) {
         if !self.config.enabled {
             return;
+        }
+        if let Some(replicas) = &self.replicas {
+            return replicas.backends().for_each(|replica| replica.start());
         }
         let instance = Arc::clone(&self.catalog);
         self.maker.tasks.spawn(
@@ -215,7 +229,7 @@ impl Backend {
 
     /// What the server declared on the catalog's connection, and in which revision.
     pub fn capabilities(&self) -> Option<(Raw, Revision)> {
-        match self.catalog.phase() {
+        match self.lead().catalog.phase() {
             Phase::Ready(connection) => Some((
                 connection.hello.capabilities.clone(),
                 connection.hello.revision,
@@ -227,7 +241,7 @@ impl Backend {
 
     /// Says that its lists are being read until this is dropped: it does not fall asleep meanwhile.
     pub fn reading(&self) -> Reading {
-        self.maker.shared.reading()
+        self.lead().maker.shared.reading()
     }
 
     fn listed(&self) -> MutexGuard<'_, Listed> {
@@ -254,6 +268,9 @@ impl Backend {
     }
 
     async fn attempt(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+        if let Some(replicas) = &self.replicas {
+            return Box::pin(replicas.call(admitted)).await;
+        }
         let call = &admitted.routed().call;
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
@@ -353,7 +370,17 @@ impl Backend {
         outcome
     }
 
+    /// What is listed: the server itself, or one of its replicas.
+    fn lead(&self) -> &Self {
+        self.replicas.as_ref().map_or(self, Replicas::lead)
+    }
+
     fn roots_changed(&self, session: &Session) {
+        if let Some(replicas) = &self.replicas {
+            return replicas
+                .backends()
+                .for_each(|replica| replica.roots_changed(session));
+        }
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
         let instances = self.lock();
         let owned = instances.iter().filter(|(key, _)| own(key));

@@ -4,7 +4,10 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Backend, Failure, control::transport_name, failure::display_odd, instance::Phase};
+use super::{
+    Backend, Failure, ReplicaReport, Replicas, control::transport_name, failure::display_odd,
+    instance::Phase,
+};
 
 /// The state of a server, as people see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -79,6 +82,10 @@ pub struct Report {
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
+    /// Its replicas, in the order of preference; what is said here of a connection, a process and
+    /// an output is that of the one that is listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaReport>,
     /// Calls under way.
     pub in_flight: u64,
     /// Calls that were answered.
@@ -110,6 +117,8 @@ impl Report {
         self.pid = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
+        let replicas = self.replicas.into_iter();
+        self.replicas = replicas.map(ReplicaReport::without_details).collect();
         self
     }
 }
@@ -117,13 +126,14 @@ impl Report {
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {
-        let phase = self.catalog.phase();
+        let lead = self.lead();
+        let phase = lead.catalog.phase();
         let (state, reason) = self.state(&phase);
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
             Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
         };
-        let odd = self.maker.odd().clone();
+        let odd = lead.maker.odd().clone();
         let millis = |part| {
             self.stats
                 .latency()
@@ -135,14 +145,19 @@ impl Backend {
             name: self.name.to_string(),
             state,
             reason,
-            transport: transport_name(&self.config.transport),
+            transport: transport_name(&lead.config.transport),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
             tags: self.written().tags.clone(),
-            restarts: self.maker.shared.restarts.load(Ordering::Relaxed),
-            failed_starts: self.maker.shared.failed_starts.load(Ordering::Relaxed),
-            instances: self.live_instances(),
+            restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
+            failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
+            instances: self.all_live_instances(),
+            replicas: self
+                .replicas
+                .as_ref()
+                .map(Replicas::reports)
+                .unwrap_or_default(),
             last_listed: self.listed().at.map(|at| at.to_string()),
             in_flight: self.stats.in_flight.load(Ordering::Relaxed),
             answered: self.stats.answered.load(Ordering::Relaxed),
@@ -151,7 +166,7 @@ impl Backend {
             latency_ms_p99: millis(0.99),
             odd_lines: odd.count,
             last_odd_line: odd.last().cloned(),
-            stderr: self.maker.stderr.lines(),
+            stderr: lead.maker.stderr.lines(),
         }
     }
 
@@ -159,7 +174,7 @@ impl Backend {
         let listed = self.listed().clone();
         match phase {
             Phase::Asleep(_) => (State::Disconnected, Some(ASLEEP.to_owned())),
-            Phase::Connecting => (State::Connecting, self.being_started()),
+            Phase::Connecting => (State::Connecting, self.lead().being_started()),
             Phase::Down {
                 failure: Failure::Disabled,
             } => (State::Disabled, None),
@@ -194,6 +209,16 @@ impl Backend {
             let lines = odd.since(0);
             format!("it has not answered yet{}", display_odd(&lines))
         })
+    }
+
+    fn all_live_instances(&self) -> usize {
+        match &self.replicas {
+            None => self.live_instances(),
+            Some(replicas) => replicas
+                .backends()
+                .map(|replica| replica.live_instances())
+                .sum(),
+        }
     }
 
     fn live_instances(&self) -> usize {

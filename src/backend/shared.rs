@@ -1,7 +1,7 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
+    /// That of the server it is a replica of.
+    joined: OnceLock<watch::Sender<u64>>,
     reads: Arc<Reads>,
     updates: mpsc::Sender<Update>,
 }
@@ -63,6 +65,7 @@ impl Shared {
             trouble: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
+            joined: OnceLock::new(),
             reads: Arc::default(),
             updates: updates.clone(),
         }
@@ -104,6 +107,12 @@ impl Shared {
         *self.trouble() = Some(failure);
     }
 
+    /// Says to `server` from now on that its lists changed.
+    pub(super) fn join(&self, server: &Self) {
+        // A replica is of one server only.
+        self.joined.set(server.changes.clone()).ok();
+    }
+
     pub(super) fn reading(&self) -> Reading {
         self.reads.under_way.fetch_add(1, Ordering::SeqCst);
         Reading(Arc::clone(&self.reads))
@@ -130,7 +139,10 @@ impl Shared {
     pub(crate) fn signal(&self, signal: Signal, instance: u64) {
         match signal {
             Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
-            Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
+            Signal::ListChanged => {
+                let changes = self.joined.get().unwrap_or(&self.changes);
+                changes.send_modify(|count| *count += 1);
+            }
             Signal::ResourceUpdated(params) => {
                 let Some(params) = params else { return };
                 let uri = params.get("uri");

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits, Terms,
-    Transport,
+    Balance, Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits,
+    Terms, Transport,
 };
 
 #[test]
@@ -1515,6 +1515,9 @@ fn server_config() -> Server {
             request: 0,
             response: 0,
         },
+        replicas: Vec::new(),
+        balance: Balance::Failover,
+        route: Vec::new(),
         price: None,
         budget: Vec::new(),
         rate: None,

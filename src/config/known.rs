@@ -6,12 +6,7 @@ const LATER: [(&str, &[&str]); 5] = [
     ("", &["public_url", "store"]),
     ("Limits", &["in_flight_per_agent"]),
     ("Retry", &["stable_after"]),
-    (
-        "Server",
-        &[
-            "balance", "breaker", "grace", "health", "replicas", "route", "validate",
-        ],
-    ),
+    ("Server", &["breaker", "grace", "health", "validate"]),
     ("ServerLimits", &["in_flight", "memory", "queue"]),
 ];
 

@@ -22,6 +22,7 @@ mod governing;
 mod items;
 mod prefix;
 mod reach;
+mod replicas;
 mod server;
 
 pub(super) use server::IDLE_TIMEOUT;
@@ -83,6 +84,7 @@ pub(super) fn config(
         log: resolver.log(file.log, &root.key("log")),
         tls: file.tls.map(|tls| resolver.tls(&tls, &root.key("tls"))),
         limits: resolver.limits(&file.limits, &root.key("limits")),
+        locality: file.locality.clone(),
         keep_alive: resolver.time(
             file.keep_alive,
             Duration::from_secs(1),
@@ -105,7 +107,7 @@ pub(super) fn config(
         audit: resolver.audit(file.audit, &root.key("audit")),
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
-        servers: resolver.servers(file.servers, &root.key("servers")),
+        servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
     };
     prefix::check(&config, &root, resolver.findings);
     config

@@ -18,5 +18,6 @@ mod params;
 mod parties;
 mod pools;
 mod profiles;
+mod replicas;
 mod sessions;
 mod upstream;

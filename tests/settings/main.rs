@@ -30,6 +30,7 @@ mod lists;
 mod naming;
 mod process;
 mod reach;
+mod replicas;
 mod times;
 
 use integration::support;

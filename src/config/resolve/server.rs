@@ -29,6 +29,7 @@ impl Resolver<'_> {
     pub(super) fn servers(
         &mut self,
         servers: IndexMap<String, file::Server>,
+        locality: Option<&str>,
         at: &Place<'_>,
     ) -> IndexMap<ServerName, Server> {
         let mut resolved = IndexMap::new();
@@ -36,7 +37,7 @@ impl Resolver<'_> {
             let at = at.key(&name);
             match ServerName::parse(&name) {
                 Ok(name) => {
-                    if let Some(server) = self.server(server, &at) {
+                    if let Some(server) = self.server(server, locality, &at) {
                         resolved.insert(name, server);
                     }
                 }
@@ -51,8 +52,18 @@ impl Resolver<'_> {
     }
 
     /// `None` when it is not said how the server is reached.
-    fn server(&mut self, server: file::Server, at: &Place<'_>) -> Option<Server> {
-        let transport = self.transport(&server, at);
+    fn server(
+        &mut self,
+        server: file::Server,
+        locality: Option<&str>,
+        at: &Place<'_>,
+    ) -> Option<Server> {
+        let replicas = self.replicas(&server, locality, at);
+        let transport = match replicas.first() {
+            Some(first) => Some(first.transport.clone()),
+            None if at.key("replicas").has_content() => None,
+            None => self.transport(&server, at),
+        };
         let timeout = self.timeout(server.timeout, &at.key("timeout"));
         let resolved = Server {
             era: server.era,
@@ -88,6 +99,9 @@ impl Resolver<'_> {
                 request: self.size(server.limits.request, &at.key("limits").key("request")),
                 response: self.size(server.limits.response, &at.key("limits").key("response")),
             },
+            balance: server.balance,
+            route: self.routes(server.route, &replicas, &at.key("route")),
+            replicas,
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
             rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),

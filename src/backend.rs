@@ -347,6 +347,7 @@ impl Backend {
         };
         self.stats.note_sent(params.as_ref());
         let caller = Caller {
+            invocation: admitted.invocation(),
             client: Arc::clone(&call.client),
             events: call.events.clone(),
             logs: call.logs,

@@ -2,13 +2,15 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session, [`registry`] the living ones.
+//! of the two eras, [`state`] one legacy session, [`registry`] the living ones, [`saved`] what of
+//! them outlives the process.
 
 pub mod bridge;
 pub mod legacy;
 pub mod modern;
 pub mod registry;
 pub mod replay;
+pub mod saved;
 pub mod state;
 
 use std::{borrow::Cow, sync::Arc};
@@ -104,8 +106,17 @@ pub struct Call {
     pub events: mpsc::Sender<Event>,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
-    /// The trace it belongs to, where its transport says so; what `_meta` says comes first.
+    /// How others name it, where its transport says so.
+    pub correlation: Option<Box<Correlation>>,
+}
+
+/// How others name a call: what joins our log and audit with theirs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Correlation {
+    /// The trace that it belongs to (W3C Trace Context); what `_meta` says comes first.
     pub traceparent: Option<Box<str>>,
+    /// The id that a client or a balancer gave the HTTP request in `X-Request-Id`.
+    pub request_id: Option<Box<str>>,
 }
 
 /// What a client wants to hear of a call while it runs.
@@ -151,7 +162,7 @@ impl Call {
             progress_token: wants.progress_token,
             events,
             cancel: CancellationToken::new(),
-            traceparent: None,
+            correlation: None,
         };
         (call, receiver)
     }
@@ -171,7 +182,7 @@ impl Call {
             progress_token: None,
             events,
             cancel: self.cancel.clone(),
-            traceparent: self.traceparent.clone(),
+            correlation: self.correlation.clone(),
         }
     }
 }

@@ -19,5 +19,6 @@ mod parties;
 mod pools;
 mod profiles;
 mod replicas;
+mod restart;
 mod sessions;
 mod upstream;

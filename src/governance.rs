@@ -26,12 +26,12 @@ use crate::{
     auth::{Agent, Directory},
     catalog::Tool,
     clock,
-    config::{self, Budget, Config, Rate, Rule, Scan, Terms},
-    mcp::{Method, Outcome, Raw, RpcError},
+    config::{self, Budget, Config, Rate, Rule, Terms},
+    mcp::{Method, Outcome, RpcError},
     money::Micros,
     names::{AgentId, InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
-    scan::OutputSchema,
+    scan::{InvalidScan, OutputSchema, Scanner},
     session::Call,
     store::Subject,
 };
@@ -40,7 +40,7 @@ use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use refusal::Style;
 use rules::{Layers, Rules};
-use screen::Seen;
+use screen::{Leg, Scanners, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
 
@@ -88,6 +88,9 @@ pub struct Governance {
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
     limiters: Limiters,
+    scanners: Scanners,
+    /// What arguments pass before they are recorded; nothing where they are not.
+    masker: Option<Scanner>,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
 }
@@ -99,7 +102,7 @@ struct Toll {
     /// By the tool's original name.
     tools: HashMap<String, Micros>,
     rate: Option<Rate>,
-    scan: Option<Scan>,
+    scan: Option<Arc<Scanner>>,
     budgets: Vec<Applied>,
 }
 
@@ -107,7 +110,7 @@ struct Toll {
 #[derive(Debug)]
 struct Schema {
     of: Weak<Tool>,
-    compiled: Option<Arc<OutputSchema>>,
+    compiled: Option<OutputSchema>,
 }
 
 /// A call that may reach its server.
@@ -167,9 +170,11 @@ impl Governance {
     /// Terms of the config that cannot be used.
     pub fn new(config: &Config, books: Books) -> Result<Self, InvalidTerms> {
         let written = &config.governance;
+        let scanners = Scanners::default();
         let toll = |(name, server): (&ServerName, &config::Server)| {
-            (name.clone(), Toll::new(name, server))
+            Ok((name.clone(), Toll::new(name, server, &scanners)?))
         };
+        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
         let profile = |(name, profile): (&ProfileName, &config::Profile)| {
             (name.clone(), profile.terms.clone())
         };
@@ -183,9 +188,14 @@ impl Governance {
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
-            servers: config.servers.iter().map(toll).collect(),
+            servers: servers?,
             rules: DashMap::new(),
             limiters: Limiters::default(),
+            scanners,
+            masker: match books.audit.wants_arguments() {
+                true => Some(screen::masker()?),
+                false => None,
+            },
             schemas: DashMap::new(),
             tally: Tally::default(),
             books,
@@ -208,9 +218,6 @@ impl Governance {
             for profile in profiles() {
                 self.compile(&anonymous, profile)?;
             }
-        }
-        for toll in self.servers.values() {
-            Screens::new(None, toll.scan.as_ref(), false)?;
         }
         Ok(())
     }
@@ -270,7 +277,7 @@ impl Governance {
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
-        ticket.screens = rules.screens(&routed.server, toll.and_then(|toll| toll.scan.as_ref()));
+        ticket.screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
             self.reserve(&routed, toll, &rules, ticket).await?;
@@ -310,11 +317,10 @@ impl Governance {
         else {
             return Ok(());
         };
-        let ruling = rules.policy.decide(&item);
-        if ruling.allowed {
+        if rules.policy.allows(&item) {
             return Ok(());
         }
-        let because = ruling.because.to_string();
+        let because = rules.policy.decide(&item).because.to_string();
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
@@ -380,10 +386,10 @@ impl Governance {
                 continue;
             };
             let data = params.slice(span.clone());
-            let seen = screens.look(part.direction(), &data, None).await;
+            let seen = screens.look(part.direction(), &data, || None).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
-                return Err(screen::refuse(seen.blocked, true));
+                return Err(screen::refuse(seen.blocked, Leg::Request));
             }
             if let Some(masked) = seen.redacted {
                 routed.params = Some(screen::with_part(params, span, &masked));
@@ -446,7 +452,10 @@ impl Governance {
     }
 
     /// Step 3: opens the call in the audit; it may leave once that is kept.
-    async fn open_record(&self, ticket: &mut Ticket) -> Result<(), Refusal> {
+    async fn open_record(&self, ticket: &Ticket) -> Result<(), Refusal> {
+        if self.books.audit.chain().is_none() {
+            return Ok(());
+        }
         let opened = self.books.audit.opened(&ticket.opening());
         let kept = match opened {
             Ok(kept) => kept.kept().await,
@@ -463,7 +472,7 @@ impl Governance {
         let mut charge = false;
         let (outcome, ended) = match ending {
             Ending::Answered { outcome, revision } => {
-                charge = self.charge_errors || !is_error(&outcome);
+                charge = self.charge_errors || !is_error_result(&outcome);
                 self.scan_answer(outcome, revision, &mut ticket).await
             }
             Ending::Failed {
@@ -471,7 +480,7 @@ impl Governance {
                 delivered,
                 reason,
             } => {
-                charge = delivered && self.charge_errors;
+                charge = delivered;
                 let outcome = Err(error.to_raw());
                 (outcome, Ended::failed(reason))
             }
@@ -494,12 +503,12 @@ impl Governance {
         let mut outcome = outcome;
         if let Some(screens) = ticket.screens.clone() {
             let (Ok(body) | Err(body)) = &outcome;
-            let schema = ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let direction = screen::of_answer(&ticket.method);
+            let schema = || ticket.tool.as_ref().and_then(|tool| self.schema_of(tool));
             let seen = screens.look(direction, body, schema).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
-                let mut refused = self.refuse(&screen::refuse(seen.blocked, false), ticket);
+                let mut refused = self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
                 refused.1.server_revision = revision;
                 return refused;
             }
@@ -532,16 +541,20 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
+        ticket.log(&ended);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
+        if self.books.audit.chain().is_none() {
+            settle_hold(hold, charge);
+            return outcome;
+        }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
-        ticket.log(&ended);
         let arguments = self.arguments_for_record(&ticket);
         let record = ticket.record(ended, arguments.as_deref());
         let kept = self.books.audit.record(&record);
         settle_hold(hold, charge);
-        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
-            self.tally.spent(&target.server, ticket.price);
-        }
         match kept.kept().await {
             Ok(()) => outcome,
             Err(error) => {
@@ -552,10 +565,8 @@ impl Governance {
     }
 
     fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        if !self.books.audit.wants_arguments() {
-            return None;
-        }
-        let masked = screen::masked(&ticket.arguments()?)?;
+        let masker = self.masker.as_ref()?;
+        let masked = screen::masked(masker, &ticket.arguments()?)?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
@@ -655,11 +666,11 @@ impl Governance {
             Arc::clone(agent),
             layers,
             team.map(Vec::as_slice),
-            &self.limiters,
+            (&self.limiters, &self.scanners),
         )
     }
 
-    fn schema_of(&self, tool: &Arc<Tool>) -> Option<Arc<OutputSchema>> {
+    fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
         let key = (tool.server.clone(), Arc::clone(&tool.original));
         let this = Arc::downgrade(tool);
         if let Some(known) = self
@@ -670,9 +681,7 @@ impl Governance {
             return known.compiled.clone();
         }
         let schema = tool.source.get("outputSchema");
-        let compiled = schema
-            .and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok())
-            .map(Arc::new);
+        let compiled = schema.and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok());
         let known = Schema {
             of: this,
             compiled: compiled.clone(),
@@ -683,9 +692,14 @@ impl Governance {
 }
 
 impl Toll {
-    fn new(name: &ServerName, server: &config::Server) -> Self {
+    fn new(
+        name: &ServerName,
+        server: &config::Server,
+        scanners: &Scanners,
+    ) -> Result<Self, InvalidScan> {
         let budget = |budget: &Budget| Applied::new(Subject::server(name), *budget);
-        Self {
+        let scan = server.scan.as_ref();
+        Ok(Self {
             price: server.price,
             tools: server
                 .tools
@@ -694,9 +708,9 @@ impl Toll {
                 .map(|(tool, price)| (tool.clone(), *price))
                 .collect(),
             rate: server.rate,
-            scan: server.scan.clone(),
+            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
-        }
+        })
     }
 }
 
@@ -721,15 +735,10 @@ fn settle_hold(hold: Option<Hold>, charge: bool) {
     }
 }
 
-/// Whether an answer says that the tool failed.
-fn is_error(outcome: &Outcome) -> bool {
-    let says_so = |result: &Raw| {
-        result
-            .get("isError")
-            .is_some_and(|flag| flag.as_str() == "true")
-    };
-    match outcome {
-        Ok(result) => says_so(result),
-        Err(_) => true,
-    }
+/// Whether an answer is a result that says that its tool failed.
+fn is_error_result(outcome: &Outcome) -> bool {
+    let Ok(result) = outcome else { return false };
+    result
+        .get("isError")
+        .is_some_and(|flag| flag.as_str() == "true")
 }

@@ -250,12 +250,13 @@ impl Scanner {
         rules.wanted.classes.is_empty() && rules.custom.is_empty()
     }
 
-    /// Looks through `message`. `schema` is that of the tool whose result it is.
+    /// Looks through `message`. `schema` is that of the tool whose result it is; it is asked for only
+    /// where structured content is to change.
     pub fn scan(
         &self,
         direction: Direction,
         message: &Raw,
-        schema: Option<&OutputSchema>,
+        schema: impl FnOnce() -> Option<OutputSchema>,
     ) -> Verdict {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
@@ -294,9 +295,9 @@ impl Scanner {
                 text,
             };
             let mended = structured
-                .zip(schema)
+                .and_then(|span| Some((span, schema()?)))
                 .map_or(Mended::AsIs, |(span, schema)| {
-                    scan.mended(schema, &span, &changes)
+                    scan.mended(&schema, &span, &changes)
                 });
             match mended {
                 Mended::AsIs => verdict.redacted = Some(patched(text, &changes)),

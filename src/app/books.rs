@@ -7,7 +7,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::{
     audit::{self, AuditError, ChainId, Indexer, Log},
@@ -43,6 +43,9 @@ pub enum Unusable {
     /// The audit.
     #[error("the audit cannot be kept: {0}; set `data_dir`, or `audit.enabled = false`")]
     Audit(#[from] AuditError),
+    /// The thread that reads the chains of dead processes ended before it had read them.
+    #[error("the audit of processes that died cannot be read: {0}")]
+    Broken(JoinError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -251,8 +254,7 @@ async fn reconcile(
     own: ChainId,
 ) -> Result<(), Unusable> {
     let directory = log_dir.clone();
-    let recovered = spawn_blocking(move || audit::recover(&directory)).await;
-    for chain in recovered.unwrap_or_else(|_| Ok(Vec::new()))? {
+    for chain in aside(move || audit::recover(&directory)).await?? {
         match chain {
             Ok(chain) => {
                 tracing::info!(
@@ -281,14 +283,23 @@ async fn reconcile(
             continue;
         }
         let directory = log_dir.clone();
-        let total = spawn_blocking(move || audit::total(&directory, id)).await;
-        if let Ok(Ok(Some(total))) = total
-            && total.ended
-        {
-            budgets.reconcile(&chain, &total.charged).await?;
+        match aside(move || audit::total(&directory, id)).await? {
+            Ok(Some(total)) if total.ended => {
+                budgets.reconcile(&chain, &total.charged).await?;
+            }
+            // Somebody still writes it, or it was removed: what it leased counts as spent.
+            Ok(_) => {}
+            Err(error) => tracing::error!(%chain, %error, "a chain of the audit cannot be read"),
         }
     }
     Ok(())
+}
+
+/// What `work`, which blocks, makes of it on a thread of its own.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Unusable> {
+    spawn_blocking(work).await.map_err(Unusable::Broken)
 }
 
 async fn follow_log(indexer: &mut Option<Indexer>) {
@@ -304,5 +315,18 @@ async fn follow_log(indexer: &mut Option<Indexer>) {
 fn warn<E: std::fmt::Display>(what: &str, result: Result<(), E>) {
     if let Err(error) = result {
         tracing::warn!(%error, "{what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a thread that panicked would have found is not taken for nothing.
+    #[tokio::test]
+    async fn a_recovery_that_breaks_off_stops_the_start() {
+        assert_eq!(aside(|| 1).await.unwrap(), 1);
+        let broken = aside(|| -> u32 { panic!("a fault of the test") }).await;
+        assert!(matches!(broken, Err(Unusable::Broken(_))), "{broken:?}");
     }
 }

@@ -7,10 +7,18 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
+use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::{AuditError, ChainId, ChainReader, Entry, Kind, Position, files};
-use crate::store::{AuditIndex, IndexEntry, SegmentMark, StoreError};
+use super::{
+    AuditError, ChainId, ChainReader, Decision, Kind, Position, files,
+    line::{invocation, time},
+};
+use crate::{
+    names::{AgentId, InvocationId},
+    store::{AuditIndex, IndexEntry, SegmentMark, StoreError},
+};
 
 /// Lines that are read and written to the index at once.
 const BATCH_MAX: usize = 2_000;
@@ -146,11 +154,12 @@ impl Place {
             return Ok(());
         };
         while batch.lines < BATCH_MAX {
-            let Some(entry) = reader.read()? else {
+            let Some(position) = reader.advance()? else {
                 return Ok(());
             };
-            batch.add(&entry);
-            if entry.kind() == Some(Kind::End) {
+            let kind = Kind::of(reader.line());
+            batch.add(position, kind, reader.line());
+            if kind == Some(Kind::End) {
                 self.readers.remove(&chain);
                 self.ended.insert(chain);
                 return Ok(());
@@ -161,20 +170,22 @@ impl Place {
 }
 
 impl Batch {
-    fn add(&mut self, entry: &Entry) {
-        let place = entry.position;
+    fn add(&mut self, place: Position, kind: Option<Kind>, line: &[u8]) {
         self.lines += 1;
         self.marks.insert((place.chain, place.segment), place.end());
+        if kind != Some(Kind::Call) {
+            return;
+        }
         // A record that only a newer version understands is found by reading the log.
-        let Ok(Some(record)) = entry.record() else {
+        let Ok(record) = serde_json::from_slice::<Indexed>(line) else {
             return;
         };
         self.entries.push(IndexEntry {
             invocation: record.id,
             ts: record.ts,
             agent: record.agent_id,
-            server: record.server.map(Into::into),
-            tool: record.tool.map(Into::into),
+            server: record.server,
+            tool: record.tool,
             decision: record.decision.to_string(),
             chain: place.chain.to_string(),
             segment: u64::from(place.segment),
@@ -182,6 +193,19 @@ impl Batch {
             length: u32::try_from(place.length).unwrap_or(u32::MAX),
         });
     }
+}
+
+/// What of a [`super::Record`] is in the index.
+#[derive(Deserialize)]
+struct Indexed {
+    #[serde(deserialize_with = "invocation")]
+    id: InvocationId,
+    #[serde(deserialize_with = "time")]
+    ts: Timestamp,
+    agent_id: AgentId,
+    server: Option<String>,
+    tool: Option<String>,
+    decision: Decision,
 }
 
 fn mark(((chain, segment), indexed): ((ChainId, u32), u64)) -> SegmentMark {

@@ -560,7 +560,7 @@ pub(super) fn invocation_id(text: &str) -> Option<InvocationId> {
     Uuid::try_parse(uuid).ok().map(InvocationId)
 }
 
-fn invocation<'de, D: Deserializer<'de>>(from: D) -> Result<InvocationId, D::Error> {
+pub(super) fn invocation<'de, D: Deserializer<'de>>(from: D) -> Result<InvocationId, D::Error> {
     let text = Cow::<'_, str>::deserialize(from)?;
     let id = invocation_id(&text);
     id.ok_or_else(|| de::Error::custom("an invocation is `inv_` and a UUID"))

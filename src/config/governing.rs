@@ -30,7 +30,8 @@ pub struct Governance {
     pub error_codes: ErrorCodes,
     /// Price of a call for which neither its server nor its tool has one.
     pub price: Micros,
-    /// Whether a call costs its price although the tool's result says `isError`.
+    /// Whether a call costs its price although the tool's result says `isError`. Errors of the
+    /// protocol and calls without an answer cost it anyway, once they reached their server.
     pub charge_errors: bool,
     /// Budgets of teams.
     pub teams: IndexMap<String, Vec<Budget>>,

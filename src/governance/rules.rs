@@ -3,19 +3,16 @@
 
 use std::sync::Arc;
 
-use dashmap::DashMap;
-
 use super::{
     arguments::{ArgumentRules, InvalidRule},
     budget::Applied,
     policy::{self, TooLarge},
     rate::{Limiters, Limits},
-    screen::Screens,
+    screen::{Scanners, Screens},
 };
 use crate::{
     auth::Agent,
-    config::{Budget, Rule, Scan, Terms},
-    names::ServerName,
+    config::{Budget, Rule, Terms},
     scan::{InvalidScan, Scanner},
     store::Subject,
 };
@@ -30,9 +27,7 @@ pub(super) struct Rules {
     pub(super) limits: Limits,
     pub(super) budgets: Vec<Applied>,
     observe: Vec<Rule>,
-    scan: Option<Scan>,
-    /// Scanners for servers that have rules of their own beside these.
-    screens: DashMap<ServerName, Option<Screens>>,
+    scan: Option<Arc<Scanner>>,
 }
 
 /// Why terms cannot be used; the operator mends them.
@@ -75,7 +70,7 @@ impl Rules {
         agent: Arc<Agent>,
         layers: Layers<'_>,
         team: Option<&[Budget]>,
-        limiters: &Limiters,
+        (limiters, scanners): (&Limiters, &Scanners),
     ) -> Result<Self, InvalidTerms> {
         let policy = |terms: &'_ Terms| terms.policy.clone();
         let (own, profile) = (policy(layers.agent), layers.profile.and_then(policy));
@@ -89,10 +84,7 @@ impl Rules {
             layers.first(|terms| terms.rate),
             layers.first(|terms| terms.tool_rate),
         );
-        let scan = layers.first(|terms| terms.scan.as_ref()).cloned();
-        if let Some(scan) = &scan {
-            Scanner::new(scan)?;
-        }
+        let scan = layers.first(|terms| terms.scan.as_ref());
         Ok(Self {
             budgets: budgets(&agent, layers, team),
             agent,
@@ -103,8 +95,7 @@ impl Rules {
                 .all()
                 .flat_map(|terms| terms.observe.clone())
                 .collect(),
-            scan,
-            screens: DashMap::new(),
+            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
         })
     }
 
@@ -113,20 +104,11 @@ impl Rules {
         self.observe.contains(&rule)
     }
 
-    /// What data to and from `server` is looked at with; `None` when nothing is looked for.
-    pub(super) fn screens(&self, server: &ServerName, of_server: Option<&Scan>) -> Option<Screens> {
-        if self.scan.is_none() && of_server.is_none() {
-            return None;
-        }
-        if let Some(known) = self.screens.get(server) {
-            return known.clone();
-        }
-        let made = Screens::new(self.scan.as_ref(), of_server, self.observes(Rule::Scan));
-        let made = made
-            .inspect_err(|error| tracing::error!(%server, %error, "a scan cannot be used"))
-            .ok();
-        self.screens.insert(server.clone(), made.clone());
-        made
+    /// What data to and from a server, which asks for `of_server`, is looked at with; `None` when
+    /// nothing is looked for.
+    pub(super) fn screens(&self, of_server: Option<&Arc<Scanner>>) -> Option<Screens> {
+        let terms = self.scan.as_ref();
+        Screens::new(terms, of_server, self.observes(Rule::Scan))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use tokio::{sync::Semaphore, task::spawn_blocking};
@@ -21,10 +21,32 @@ pub const LARGE_BYTES: usize = 256 << 10;
 /// How many such threads work at once; the rest wait for their turn.
 static LARGE: Semaphore = Semaphore::const_new(4);
 
+/// Every scanner in use, once for each `scan` section that says the same.
+#[derive(Debug, Default)]
+pub(super) struct Scanners(Mutex<Vec<(Scan, Weak<Scanner>)>>);
+
+impl Scanners {
+    /// The scanner for `scan`, compiled where nobody has it.
+    pub(super) fn of(&self, scan: &Scan) -> Result<Arc<Scanner>, InvalidScan> {
+        // Compiling takes milliseconds and happens at the start and when an agent changes: whoever
+        // wants the same meanwhile waits for it.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, scanner)| scanner.strong_count() > 0);
+        let same = known.iter().find(|(of, _)| of == scan);
+        if let Some(scanner) = same.and_then(|(_, scanner)| scanner.upgrade()) {
+            return Ok(scanner);
+        }
+        let scanner = Arc::new(Scanner::new(scan)?);
+        known.push((scan.clone(), Arc::downgrade(&scanner)));
+        Ok(scanner)
+    }
+}
+
 /// The scanners that apply to a call: that of the agent's terms, and that of the server.
 #[derive(Clone, Debug)]
 pub struct Screens {
-    scanners: Arc<[Scanner]>,
+    first: Arc<Scanner>,
+    second: Option<Arc<Scanner>>,
     /// Whether what would be blocked or redacted is only reported.
     observe: bool,
 }
@@ -43,44 +65,45 @@ pub(super) struct Seen {
 }
 
 impl Screens {
+    /// The scanner of the terms comes first; nothing where there is none at all.
     pub(super) fn new(
-        terms: Option<&Scan>,
-        server: Option<&Scan>,
+        terms: Option<&Arc<Scanner>>,
+        server: Option<&Arc<Scanner>>,
         observe: bool,
-    ) -> Result<Self, InvalidScan> {
-        let scanners: Result<Vec<_>, _> = [terms, server]
-            .into_iter()
-            .flatten()
-            .map(Scanner::new)
-            .collect();
-        Ok(Self {
-            scanners: scanners?.into(),
+    ) -> Option<Self> {
+        let mut all = [terms, server].into_iter().flatten();
+        Some(Self {
+            first: Arc::clone(all.next()?),
+            second: all.next().map(Arc::clone),
             observe,
         })
     }
 
-    fn is_idle(&self, direction: Direction) -> bool {
-        self.scanners
-            .iter()
-            .all(|scanner| scanner.is_idle(direction))
+    fn scanners(&self) -> impl Iterator<Item = &Scanner> {
+        std::iter::once(&*self.first).chain(self.second.as_deref())
     }
 
-    /// Looks at `data`; large data on a thread of its own.
+    fn is_idle(&self, direction: Direction) -> bool {
+        self.scanners().all(|scanner| scanner.is_idle(direction))
+    }
+
+    /// Looks at `data`; large data on a thread of its own. `schema` is asked for only where something
+    /// is redacted.
     pub(super) async fn look(
         &self,
         direction: Direction,
         data: &Raw,
-        schema: Option<Arc<OutputSchema>>,
+        schema: impl Fn() -> Option<OutputSchema>,
     ) -> Seen {
         if self.is_idle(direction) {
             return Seen::default();
         }
         if data.as_bytes().len() <= LARGE_BYTES {
-            return self.look_now(direction, data, schema.as_deref());
+            return self.look_now(direction, data, schema);
         }
-        let (screens, data) = (self.clone(), data.clone());
+        let (screens, data, schema) = (self.clone(), data.clone(), schema());
         let turn = LARGE.acquire().await;
-        let work = spawn_blocking(move || screens.look_now(direction, &data, schema.as_deref()));
+        let work = spawn_blocking(move || screens.look_now(direction, &data, || schema.clone()));
         let seen = work.await.unwrap_or_else(|error| {
             // Fail closed: what could not be looked at does not pass.
             tracing::error!(%error, "a scan broke off");
@@ -93,11 +116,16 @@ impl Screens {
         seen
     }
 
-    fn look_now(&self, direction: Direction, data: &Raw, schema: Option<&OutputSchema>) -> Seen {
+    fn look_now(
+        &self,
+        direction: Direction,
+        data: &Raw,
+        schema: impl Fn() -> Option<OutputSchema>,
+    ) -> Seen {
         let mut seen = Seen::default();
-        for scanner in self.scanners.iter() {
+        for scanner in self.scanners() {
             let current = seen.redacted.as_ref().unwrap_or(data);
-            let verdict = scanner.scan(direction, current, schema);
+            let verdict = scanner.scan(direction, current, &schema);
             self.take(verdict, &mut seen);
         }
         seen
@@ -140,7 +168,7 @@ impl Screens {
             );
             return None;
         }
-        let seen = self.look_now(Direction::Notifications, &params, None);
+        let seen = self.look_now(Direction::Notifications, &params, || None);
         if !seen.blocked.is_empty() {
             return None;
         }
@@ -253,31 +281,87 @@ pub(super) fn with_body(outcome: &Outcome, body: Raw) -> Outcome {
     }
 }
 
-/// The refusal for what must not pass.
-pub(super) fn refuse(classes: Vec<Arc<str>>, is_request: bool) -> Refusal {
-    if is_request {
-        Refusal::PiiInParams { classes }
-    } else {
-        Refusal::PiiInResult { classes }
+/// Where on its way something must not pass.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Leg {
+    /// From the server to the client.
+    Answer,
+    /// From the client to the server.
+    Request,
+}
+
+/// The refusal for what must not pass on `leg`.
+pub(super) fn refuse(classes: Vec<Arc<str>>, leg: Leg) -> Refusal {
+    match leg {
+        Leg::Answer => Refusal::PiiInResult { classes },
+        Leg::Request => Refusal::PiiInParams { classes },
     }
 }
 
-/// Arguments as a record may hold them: everything that any detector finds is masked. `None` when
-/// that cannot be done.
-pub(super) fn masked(arguments: &Raw) -> Option<Raw> {
-    static ALL: OnceLock<Option<Scanner>> = OnceLock::new();
-    let scanner = ALL.get_or_init(|| {
-        let all = Scan {
-            arguments: std::iter::once(("*".to_owned(), ScanAction::Redact)).collect(),
-            ..Scan::default()
-        };
-        Scanner::new(&all).ok()
-    });
-    let verdict = scanner
-        .as_ref()?
-        .scan(Direction::Arguments, arguments, None);
+/// What arguments pass on their way into a record: everything that any detector finds is masked.
+pub(super) fn masker() -> Result<Scanner, InvalidScan> {
+    Scanner::new(&Scan {
+        arguments: std::iter::once(("*".to_owned(), ScanAction::Redact)).collect(),
+        ..Scan::default()
+    })
+}
+
+/// Arguments as a record may hold them; `None` when that cannot be done.
+pub(super) fn masked(masker: &Scanner, arguments: &Raw) -> Option<Raw> {
+    let verdict = masker.scan(Direction::Arguments, arguments, || None);
     if verdict.blocked.is_some() {
         return None;
     }
     Some(verdict.redacted.unwrap_or_else(|| arguments.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(class: &str) -> Scan {
+        Scan {
+            results: std::iter::once((class.to_owned(), ScanAction::Redact)).collect(),
+            ..Scan::default()
+        }
+    }
+
+    #[test]
+    fn what_scans_for_the_same_is_compiled_once() {
+        let scanners = Scanners::default();
+        let email = scanners.of(&scan("email")).unwrap();
+        let again = scanners.of(&scan("email")).unwrap();
+        let phone = scanners.of(&scan("phone")).unwrap();
+        assert!(Arc::ptr_eq(&email, &again));
+        assert!(!Arc::ptr_eq(&email, &phone));
+        assert!(scanners.of(&scan("weather")).is_err());
+    }
+
+    #[test]
+    fn a_scanner_that_nobody_uses_is_forgotten() {
+        let scanners = Scanners::default();
+        for _ in 0..3 {
+            drop(scanners.of(&scan("email")).unwrap());
+        }
+        assert_eq!(scanners.0.lock().unwrap().len(), 1, "the last one");
+    }
+
+    #[test]
+    fn both_scanners_look() {
+        let scanners = Scanners::default();
+        let compiled = |class| scanners.of(&scan(class)).unwrap();
+        let (email, card) = (compiled("email"), compiled("credit_card"));
+        let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
+        let check = |terms, server, expect: &str| {
+            let Some(screens) = Screens::new(terms, server, false) else {
+                return assert_eq!(expect, "", "nothing looks");
+            };
+            let seen = screens.look_now(Direction::Results, &data, || None);
+            assert_eq!(seen.redacted.unwrap().as_str(), expect);
+        };
+        check(None, None, "");
+        check(Some(&email), None, r#"["[EMAIL]","4111 1111 1111 1111"]"#);
+        check(None, Some(&email), r#"["[EMAIL]","4111 1111 1111 1111"]"#);
+        check(Some(&email), Some(&card), r#"["[EMAIL]","[CREDIT_CARD]"]"#);
+    }
 }

@@ -1,7 +1,10 @@
 //! What is known of one call between its opening and its settlement, and the lines it leaves in the
 //! audit.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -17,7 +20,10 @@ use crate::{
     auth::Agent,
     catalog::Tool,
     clock,
-    mcp::{Era, Method, Raw, Trace},
+    mcp::{
+        Era, Method, Raw, Trace,
+        json::{self, members},
+    },
     money::Micros,
     names::{InvocationId, Scope, ServerName},
     session::{Call, Client, Correlation},
@@ -47,6 +53,15 @@ pub struct Ticket {
     pub(super) observed: Vec<String>,
     /// What scans found.
     pub(super) found: Vec<String>,
+    said: OnceLock<Said>,
+}
+
+/// What the lines of a call say of its request: found out once, and only where there is an audit.
+#[derive(Debug, Default)]
+struct Said {
+    /// The name or URI as the client wrote it.
+    exposed: Option<Box<str>>,
+    digest: Option<ArgumentsDigest>,
 }
 
 /// Where a call goes.
@@ -118,6 +133,7 @@ impl Ticket {
             screens: None,
             observed: Vec::new(),
             found: Vec::new(),
+            said: OnceLock::new(),
         }
     }
 
@@ -152,8 +168,8 @@ impl Ticket {
             server: self.server().unwrap_or_default().into(),
             method: self.method.as_str().into(),
             tool: self.tool().map(Cow::from),
-            exposed: self.exposed(),
-            arguments_digest: self.digest(),
+            exposed: self.said().exposed.as_deref().map(Cow::from),
+            arguments_digest: self.said().digest,
             price: self.price,
             accounts: Cow::from(&self.accounts),
         }
@@ -180,8 +196,8 @@ impl Ticket {
             server_revision: ended.server_revision.map(Cow::from),
             method: self.method.as_str().into(),
             tool: self.tool().map(Cow::from),
-            exposed: self.exposed(),
-            arguments_digest: self.digest(),
+            exposed: self.said().exposed.as_deref().map(Cow::from),
+            arguments_digest: self.said().digest,
             arguments: arguments.map(Cow::Borrowed),
             decision: if ended.decision == Decision::Allowed && !self.observed.is_empty() {
                 Decision::Observed
@@ -255,10 +271,13 @@ impl Ticket {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    fn digest(&self) -> Option<ArgumentsDigest> {
-        let params = self.params.as_ref()?;
-        let span = params.member("arguments")?;
-        Some(ArgumentsDigest::of(&params.as_bytes()[span]))
+    fn said(&self) -> &Said {
+        self.said.get_or_init(|| {
+            let Some(params) = &self.params else {
+                return Said::default();
+            };
+            Said::of(params.as_bytes(), self.naming_member())
+        })
     }
 
     fn server(&self) -> Option<&str> {
@@ -271,14 +290,13 @@ impl Ticket {
             .and_then(|target| target.original.as_deref())
     }
 
-    /// The name or URI as the client wrote it.
-    fn exposed(&self) -> Option<Cow<'_, str>> {
-        let params = self.params.as_ref()?;
-        let member = match &self.method {
+    /// The member of the params that names what is called.
+    fn naming_member(&self) -> Option<&'static str> {
+        match &self.method {
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-                "uri"
+                Some("uri")
             }
-            Method::PromptsGet | Method::ToolsCall => "name",
+            Method::PromptsGet | Method::ToolsCall => Some("name"),
             Method::Complete
             | Method::Discover
             | Method::Initialize
@@ -289,23 +307,34 @@ impl Ticket {
             | Method::ResourcesList
             | Method::SetLevel
             | Method::TemplatesList
-            | Method::ToolsList => return None,
-        };
-        let name = params.get(member)?;
-        name.as_text().map(|name| name.into_owned().into())
+            | Method::ToolsList => None,
+        }
     }
 
     fn client_name(&self) -> Option<Cow<'_, str>> {
-        let info = self.client.info.as_ref()?;
-        let part = |key| {
-            info.get(key)
-                .and_then(|part| part.as_text().map(Cow::into_owned))
-        };
+        let info = self.client.info.as_ref()?.as_bytes();
+        let part = |key| json::text(&info[json::find(info, 0, key)?]);
         let name = part("name")?;
         Some(match part("version") {
             Some(version) => format!("{name}/{version}").into(),
-            None => name.into(),
+            None => name,
         })
+    }
+}
+
+impl Said {
+    /// Of several members of one name the last one counts, as everywhere.
+    fn of(params: &[u8], naming: Option<&str>) -> Self {
+        let mut said = Self::default();
+        for member in members(params, 0) {
+            let value = &params[member.value.clone()];
+            if member.is(params, "arguments") {
+                said.digest = Some(ArgumentsDigest::of(value));
+            } else if naming.is_some_and(|naming| member.is(params, naming)) {
+                said.exposed = json::text(value).map(|text| text.into());
+            }
+        }
+        said
     }
 }
 

@@ -307,14 +307,9 @@ pub(super) fn ending(name: &str) -> Hints {
     }
     let mut words = Words::default();
     words.fold(name);
-    let numeric = |word: usize| {
-        words
-            .phrase(word, word + 1)
-            .bytes()
-            .all(|b| b.is_ascii_digit())
+    let turns_nothing = |word: usize| {
+        words.is_numeric(word) || word > 0 && lexicon::is_owner(words.phrase(word, word + 1))
     };
-    let turns_nothing =
-        |word: usize| numeric(word) || word > 0 && lexicon::is_owner(words.phrase(word, word + 1));
     let end = (0..words.count)
         .rev()
         .find(|word| !turns_nothing(*word))
@@ -467,59 +462,72 @@ impl Words {
 
     fn fold(&mut self, text: &str) {
         let mut last = Last::None;
-        let mut rest = text;
-        while let Some(c) = rest.chars().next() {
-            rest = &rest[c.len_utf8()..];
-            let next = rest.chars().next();
-            if c == '['
-                && let Some(len) = mask_len(rest)
-            {
-                (rest, last) = (&rest[len..], Last::None);
+        let mut at = 0;
+        while let Some(byte) = text.as_bytes().get(at) {
+            if !byte.is_ascii() {
+                let c = text[at..].chars().next().expect("a character begins here");
+                at += c.len_utf8();
+                last = self.unusual(c, last);
                 continue;
             }
-            match c {
-                'a'..='z' => {
-                    self.letter(c as u8, last == Last::None || last == Last::Digit);
-                    last = Last::Lower;
+            at += 1;
+            last = match byte {
+                b'a'..=b'z' => {
+                    self.letter(*byte, matches!(last, Last::None | Last::Digit));
+                    Last::Lower
                 }
-                'A'..='Z' => {
+                b'A'..=b'Z' => {
                     // `IPAddress` is two words, and so is `phoneNumber`.
-                    let next_is_lower = next.is_some_and(|next| next.is_ascii_lowercase());
+                    let next = text.as_bytes().get(at);
+                    let next_is_lower = next.is_some_and(u8::is_ascii_lowercase);
                     let starts = last != Last::Upper || next_is_lower && self.last_len() > 0;
-                    self.letter(c.to_ascii_lowercase() as u8, starts);
-                    last = Last::Upper;
+                    self.letter(byte.to_ascii_lowercase(), starts);
+                    Last::Upper
                 }
-                '0'..='9' => {
-                    self.letter(c as u8, last != Last::Digit);
-                    last = Last::Digit;
+                b'0'..=b'9' => {
+                    self.letter(*byte, last != Last::Digit);
+                    Last::Digit
                 }
-                _ if c.is_alphabetic() => {
-                    let starts = last == Last::None || last == Last::Digit;
-                    for (at, letter) in unaccented(c).bytes().enumerate() {
-                        self.letter(letter, starts && at == 0);
-                    }
-                    last = if c.is_uppercase() {
-                        Last::Upper
-                    } else {
-                        Last::Lower
-                    };
+                b'[' => {
+                    at += mask_len(&text[at..]).unwrap_or(0);
+                    Last::None
                 }
                 _ => {
-                    if self.ends_clause(c, next) {
+                    if self.ends_clause(*byte, &text[at..]) {
                         self.clause = self.count;
                     }
-                    last = Last::None;
+                    Last::None
                 }
-            }
+            };
         }
     }
 
-    /// Whether `c`, followed by `next`, parts what is said of one thing from what is said of another.
-    fn ends_clause(&self, c: char, next: Option<char>) -> bool {
+    /// Folds a character beyond ASCII.
+    fn unusual(&mut self, c: char, last: Last) -> Last {
+        if !c.is_alphabetic() {
+            return Last::None;
+        }
+        let starts = matches!(last, Last::None | Last::Digit);
+        for (at, letter) in unaccented(c).bytes().enumerate() {
+            self.letter(letter, starts && at == 0);
+        }
+        if c.is_uppercase() {
+            Last::Upper
+        } else {
+            Last::Lower
+        }
+    }
+
+    /// Whether `sign`, followed by `rest`, parts what is said of one thing from what is said of
+    /// another.
+    fn ends_clause(&self, sign: u8, rest: &str) -> bool {
         const ABBREVIATION_BYTES_MAX: usize = 4;
-        match c {
-            ',' | ';' | '\n' | '|' | '<' | '&' | '?' | '!' | '\t' | '{' | '}' => true,
-            '.' => next.is_none_or(char::is_whitespace) && self.last_len() > ABBREVIATION_BYTES_MAX,
+        match sign {
+            b',' | b';' | b'\n' | b'|' | b'<' | b'&' | b'?' | b'!' | b'\t' | b'{' | b'}' => true,
+            b'.' => {
+                let next = rest.chars().next();
+                next.is_none_or(char::is_whitespace) && self.last_len() > ABBREVIATION_BYTES_MAX
+            }
             _ => false,
         }
     }
@@ -563,24 +571,29 @@ impl Words {
     }
 
     /// The words from `first` up to `end`, parted by spaces.
-    fn phrase(&self, first: usize, end: usize) -> &str {
+    fn phrase(&self, first: usize, end: usize) -> &[u8] {
         let start = usize::from(self.starts[first]);
         let stop = if end < self.count {
             usize::from(self.starts[end]) - 1
         } else {
             self.len
         };
-        std::str::from_utf8(&self.text[start..stop]).expect("only ASCII is folded")
+        &self.text[start..stop]
+    }
+
+    /// Whether a word is a number: words are of digits or of letters.
+    fn is_numeric(&self, word: usize) -> bool {
+        self.text[usize::from(self.starts[word])].is_ascii_digit()
     }
 
     /// What the words from `first` on say.
     fn hints(&self, first: usize) -> Hints {
         let mut found = Hints::NONE;
         for start in first..self.count {
-            let word = self.phrase(start, start + 1);
-            if word.as_bytes().first().is_none_or(u8::is_ascii_digit) {
+            if self.is_numeric(start) {
                 continue;
             }
+            let word = self.phrase(start, start + 1);
             let entry = lexicon::entry(word);
             found = found.and(entry.hints);
             if entry.hints.is_none() {
@@ -601,14 +614,9 @@ impl Words {
 
     /// What the words right before a value say: a label, unless another number lies between.
     fn tight(&self) -> Hints {
-        let numeric = |word: usize| {
-            self.phrase(word, word + 1)
-                .bytes()
-                .all(|b| b.is_ascii_digit())
-        };
         let after_number = (0..self.count)
             .rev()
-            .find(|word| numeric(*word))
+            .find(|word| self.is_numeric(*word))
             .map_or(0, |n| n + 1);
         let first = self
             .clause
@@ -627,12 +635,7 @@ impl Words {
     fn tail(&self, first: usize, turning: Hints) -> Hints {
         let found = self.hints(first);
         let mut last = self.count;
-        while last > first
-            && self
-                .phrase(last - 1, last)
-                .bytes()
-                .all(|b| b.is_ascii_digit())
-        {
+        while last > first && self.is_numeric(last - 1) {
             last -= 1;
         }
         let word = if last > first {

@@ -102,7 +102,7 @@ fn after_owner(text: &Text<'_>, at: usize) -> usize {
         .take_while(|b| b.is_ascii_alphabetic())
         .count();
     let owner = text.text[at..].get(1..1 + len).unwrap_or_default();
-    if lexicon::is_owner(owner) {
+    if lexicon::is_owner(owner.as_bytes()) {
         at + 1 + len
     } else {
         at
@@ -233,6 +233,9 @@ pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
         "value" | "default" | "content" => text.names.sibling,
         own => own,
     };
+    if !lexicon::may_name_secret(name) {
+        return None;
+    }
     let secret = secret(ending(name))?;
     let start = text.text.len() - text.text.trim_start().len();
     let value = Value {
@@ -533,7 +536,7 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         Secret::Password => bytes.len() >= 4,
         Secret::Token => bytes.len() >= 8,
     };
-    if !long_enough || kinds.space || is_stand_in(bytes) || is_code(bytes, value.quoted) {
+    if !long_enough || kinds.space {
         return None;
     }
     let plausible = match secret {
@@ -550,7 +553,8 @@ fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Optio
         Secret::Password => kinds.digit || kinds.strong,
         Secret::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
     };
-    plausible.then(|| Found {
+    let accepted = plausible && !is_stand_in(bytes) && !is_code(bytes, value.quoted);
+    accepted.then(|| Found {
         class: if is_vendors(text, &value.span) {
             Class::ApiKey
         } else {

@@ -11,6 +11,9 @@ use std::{
 
 use super::class::Country;
 
+/// Shorter words that begin like one of the compounds that name secrets are words of the lists.
+const SECRET_COMPOUND_BYTES_MIN: usize = 9;
+
 /// Words of a phrase at most.
 pub(super) const PHRASE_WORDS_MAX: usize = 4;
 
@@ -65,24 +68,23 @@ impl Hints {
 }
 
 /// What `phrase` says, if anything.
-pub(super) fn phrase(phrase: &str) -> Hints {
+pub(super) fn phrase(phrase: &[u8]) -> Hints {
     entry(phrase).hints
 }
 
 /// What is known of `phrase`.
-pub(super) fn entry(phrase: &str) -> Entry {
+pub(super) fn entry(phrase: &[u8]) -> Entry {
     WORDS.get(phrase).copied().unwrap_or_default()
 }
 
 /// Whether `word` says whose a password is, in languages that put that last: `pwd_utente`.
-pub(super) fn is_owner(word: &str) -> bool {
-    OWNERS.contains(&word)
+pub(super) fn is_owner(word: &[u8]) -> bool {
+    OWNERS.iter().any(|owner| owner.as_bytes() == word)
 }
 
 /// Whether a name that ends in the word `last` may be one of a secret: a quick look that spares
 /// most names the slow one.
 pub(super) fn may_end_secret(last: &str) -> bool {
-    const COMPOUND_BYTES_MIN: usize = 9;
     let bytes = last.as_bytes();
     let end = bytes
         .iter()
@@ -95,8 +97,15 @@ pub(super) fn may_end_secret(last: &str) -> bool {
         return true;
     }
     let compound =
-        bytes.len() >= COMPOUND_BYTES_MIN && matches!(bytes[0] | 0x20, b'k' | b'p' | b'w');
+        bytes.len() >= SECRET_COMPOUND_BYTES_MIN && matches!(bytes[0] | 0x20, b'k' | b'p' | b'w');
     compound || ENDINGS[usize::from(a - b'a')] & (1 << (b - b'a')) != 0
+}
+
+/// The same for a name of several words, however they are joined.
+pub(super) fn may_name_secret(name: &str) -> bool {
+    let begins_compound = |b: u8| matches!(b | 0x20, b'k' | b'p' | b'w');
+    may_end_secret(name)
+        || name.len() >= SECRET_COMPOUND_BYTES_MIN && name.bytes().any(begins_compound)
 }
 
 /// The last two letters of all words that name secrets, or say whose they are.
@@ -176,28 +185,34 @@ impl Hasher for Fnv {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
+
+    /// The length of a key says nothing that its bytes do not.
+    fn write_usize(&mut self, _: usize) {}
 }
 
 /// What a long word says by how it begins: languages that write compounds as one word.
-pub(super) fn compound(word: &str) -> Hints {
+pub(super) fn compound(word: &[u8]) -> Hints {
     const COMPOUND_BYTES_MIN: usize = 8;
     if word.len() < COMPOUND_BYTES_MIN {
         return Hints::NONE;
     }
-    let found = COMPOUNDS.iter().find(|(start, _)| word.starts_with(start));
+    let found = COMPOUNDS.iter().find(|(start, _)| {
+        let start = start.as_bytes();
+        start[0] == word[0] && word.starts_with(start)
+    });
     found.map_or(Hints::NONE, |(_, hints)| *hints)
 }
 
-type Words = HashMap<&'static str, Entry, BuildHasherDefault<Fnv>>;
+type Words = HashMap<&'static [u8], Entry, BuildHasherDefault<Fnv>>;
 
 static WORDS: LazyLock<Words> = LazyLock::new(|| {
     let mut words = Words::default();
     for (hints, list) in LISTS {
         for phrase in list.split('|').map(str::trim) {
-            let entry = words.entry(phrase).or_default();
+            let entry = words.entry(phrase.as_bytes()).or_default();
             entry.hints = entry.hints.and(*hints);
             if let Some((first, _)) = phrase.split_once(' ') {
-                words.entry(first).or_default().begins_phrase = true;
+                words.entry(first.as_bytes()).or_default().begins_phrase = true;
             }
         }
     }

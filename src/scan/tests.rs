@@ -23,7 +23,7 @@ fn redacted(scan: &Scan, message: &str) -> String {
     let message = Raw::parse(message.to_owned()).unwrap();
     let verdict = Scanner::new(scan)
         .unwrap()
-        .scan(Direction::Results, &message, None);
+        .scan(Direction::Results, &message, || None);
     assert_eq!(verdict.blocked, None);
     verdict.redacted.unwrap_or(message).as_str().to_owned()
 }
@@ -276,7 +276,7 @@ fn actions_are_by_class_and_direction() {
     scan.arguments.insert("us_ssn".into(), ScanAction::Off);
     let scanner = Scanner::new(&scan).unwrap();
     assert!(scanner.is_idle(Direction::Arguments) && !scanner.is_idle(Direction::Results));
-    let run = |text: &str| scanner.scan(Direction::Results, &Raw::string(text), None);
+    let run = |text: &str| scanner.scan(Direction::Results, &Raw::string(text), || None);
     let verdict = run("a@b.de and 536-22-8145 and c@d.de");
     assert_eq!(
         verdict.redacted.unwrap().as_str(),
@@ -347,11 +347,9 @@ fn redacted_results_satisfy_their_schema() {
         let structured = json!({"v": value});
         let message = json!({"content": [{"type": "text", "text": structured.to_string()}], "structuredContent": structured});
         let scanner = Scanner::new(&all()).unwrap();
-        let verdict = scanner.scan(
-            Direction::Results,
-            &Raw::from_value(&message),
-            Some(&schema),
-        );
+        let verdict = scanner.scan(Direction::Results, &Raw::from_value(&message), || {
+            Some(schema.clone())
+        });
         let redacted = verdict.redacted.map(|raw| raw.read::<Value>().unwrap());
         assert_eq!(
             redacted
@@ -456,12 +454,12 @@ proptest! {
     fn redaction_keeps_the_document_and_is_complete(document in document()) {
         let scanner = Scanner::new(&all()).unwrap();
         let message = Raw::from_value(&document);
-        let verdict = scanner.scan(Direction::Results, &message, None);
+        let verdict = scanner.scan(Direction::Results, &message, || None);
         prop_assert_eq!(verdict.redacted.is_some(), !verdict.hits.is_empty());
         let Some(redacted) = verdict.redacted else { return Ok(()) };
         let after: Value = serde_json::from_str(redacted.as_str()).unwrap();
         prop_assert!(same_shape(&document, &after), "{message:?} {redacted:?}");
-        let again = scanner.scan(Direction::Results, &redacted, None);
+        let again = scanner.scan(Direction::Results, &redacted, || None);
         prop_assert!(again.hits.is_empty(), "{message:?} -> {redacted:?}: {:?}", again.hits);
     }
 
@@ -474,7 +472,7 @@ proptest! {
             expect.replace_range(span, &format!("[{}]", class.to_uppercase()));
         }
         prop_assume!(!text.trim_start().starts_with(['{', '[']) && !text.contains("\\u"));
-        let verdict = scanner.scan(Direction::Results, &Raw::string(&text), None);
+        let verdict = scanner.scan(Direction::Results, &Raw::string(&text), || None);
         let after = verdict.redacted.map_or(text, |raw| raw.as_text().unwrap().into_owned());
         prop_assert_eq!(after, expect);
     }
@@ -491,7 +489,7 @@ fn the_cost_is_linear() {
         let message = Raw::string(&part.repeat(bytes / part.len()));
         let fastest = (0..3).map(|_| {
             let start = std::time::Instant::now();
-            let verdict = scanner.scan(Direction::Results, &message, None);
+            let verdict = scanner.scan(Direction::Results, &message, || None);
             assert!(verdict.blocked.is_none());
             start.elapsed()
         });

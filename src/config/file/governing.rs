@@ -27,7 +27,8 @@ pub(in crate::config) struct Governance {
     pub(in crate::config) error_codes: ErrorCodes,
     /// Price of a call in US dollars, where neither the tool nor its server has one.
     pub(in crate::config) price: Amount,
-    /// Whether a call costs its price although the tool's result says `isError`.
+    /// Whether a call costs its price although the tool's result says `isError`. Errors of the
+    /// protocol and calls without an answer cost it anyway, once they reached their server.
     pub(in crate::config) charge_errors: bool,
     /// What holds for teams as a whole, by the name of the team.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]

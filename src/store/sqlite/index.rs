@@ -9,6 +9,10 @@ use crate::{
     store::{AuditIndex, IndexEntry, IndexFilter, IndexOrder, SegmentMark, StoreError},
 };
 
+/// Entries that one statement inserts: each statement costs the way to the thread of the connection
+/// and back, which is far more than the insertion of a row.
+const ROWS_MAX: usize = 200;
+
 impl AuditIndex for Sqlite {
     fn insert<'a>(
         &'a self,
@@ -18,25 +22,13 @@ impl AuditIndex for Sqlite {
         Box::pin(async move {
             let failed = |error| self.failed("indexing the audit", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
-            for entry in entries {
-                sqlx::query(
-                    "INSERT OR IGNORE INTO audit_index (chain, segment, position, length, \
-                     invocation, ts_ms, agent, server, tool, decision) \
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                )
-                .bind(&entry.chain)
-                .bind(entry.segment.cast_signed())
-                .bind(entry.offset.cast_signed())
-                .bind(entry.length)
-                .bind(entry.invocation.0.as_bytes().as_slice())
-                .bind(from_time(entry.ts))
-                .bind(entry.agent.0.as_bytes().as_slice())
-                .bind(&entry.server)
-                .bind(&entry.tool)
-                .bind(&entry.decision)
-                .execute(&mut *tx)
-                .await
-                .map_err(failed)?;
+            for entries in entries.chunks(ROWS_MAX) {
+                insertion(entries)
+                    .build()
+                    .persistent(entries.len() == ROWS_MAX)
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(failed)?;
             }
             for mark in marks {
                 sqlx::query(
@@ -113,6 +105,27 @@ impl AuditIndex for Sqlite {
             tx.commit().await.map_err(failed)
         })
     }
+}
+
+/// The statement that inserts `entries`; it reads the same for as many entries.
+fn insertion(entries: &[IndexEntry]) -> QueryBuilder<Db> {
+    let mut query = QueryBuilder::new(
+        "INSERT OR IGNORE INTO audit_index (chain, segment, position, length, invocation, ts_ms, \
+         agent, server, tool, decision) ",
+    );
+    query.push_values(entries, |mut row, entry| {
+        row.push_bind(entry.chain.clone())
+            .push_bind(entry.segment.cast_signed())
+            .push_bind(entry.offset.cast_signed())
+            .push_bind(entry.length)
+            .push_bind(entry.invocation.0.as_bytes().to_vec())
+            .push_bind(from_time(entry.ts))
+            .push_bind(entry.agent.0.as_bytes().to_vec())
+            .push_bind(entry.server.clone())
+            .push_bind(entry.tool.clone())
+            .push_bind(entry.decision.clone());
+    });
+    query
 }
 
 fn query(filter: &IndexFilter, order: IndexOrder, limit: u32) -> QueryBuilder<Db> {

@@ -1,0 +1,207 @@
+//! What governance alone costs a call: `open`, `admit` and `settle` in this process, without a wire.
+//!
+//! `cargo bench --bench governance [-- PART CALLS]`; without arguments every part in turn. A run of
+//! one part is for tools that count instructions (`perf stat`, `valgrind --tool=callgrind`): divide
+//! what a long run has more than a short one by the calls that it has more. `overhead` measures the
+//! same rules on the whole way.
+#![allow(clippy::print_stdout, reason = "a benchmark prints what it measured")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark measures the real time"
+)]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use mimalloc::MiMalloc;
+use tollbridge::{
+    audit::{Indexer, Log},
+    auth::{Agent, Directory},
+    catalog::{Catalog, Listing, Offer},
+    config::{self, Config, Environment, Source},
+    governance::{Books, Ending, Governance, budget::Budgets},
+    mcp::{Id, Logs, Method, Raw, Request, Revision},
+    names::Scope,
+    router,
+    session::{Call, Client, Wants},
+    store::Store,
+};
+
+/// The gateway's own allocator.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+const RULES: &str = r#"
+[governance]
+price = "0.015"
+policy = { mode = "allowlist", tools = ["echo*/*"], deny = ["delete_*"] }
+rate = { calls = 1000000000, per = "1s" }
+args = [{ name = "no-root", at = "/path", equals = "/" }]
+scan = { arguments = { "*" = "redact" }, results = { "*" = "redact" } }
+"#;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Part {
+    /// Policy, rate, argument rules and scans.
+    Governed,
+    /// The same, a budget, and the lines of the audit.
+    Audited,
+    /// The same, and what the index of the audit takes in later.
+    Indexed,
+    /// Nothing refuses, records or looks.
+    Open,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Open, Self::Governed, Self::Audited, Self::Indexed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Audited => "audited",
+            Self::Governed => "governed",
+            Self::Indexed => "indexed",
+            Self::Open => "open",
+        }
+    }
+
+    fn is_audited(self) -> bool {
+        matches!(self, Self::Audited | Self::Indexed)
+    }
+
+    fn config(self) -> Config {
+        let (rules, more) = match self {
+            Self::Open => ("", "[audit]\nenabled = false\n"),
+            Self::Governed => (RULES, "budget = \"off\"\n[audit]\nenabled = false\n"),
+            Self::Audited | Self::Indexed => (RULES, "budget = { limit = \"1000000.00\" }\n"),
+        };
+        let server = "[servers.echo]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+        let source = Source {
+            name: "bench.toml".to_owned(),
+            format: config::Format::Toml,
+            text: format!("{rules}{more}{server}"),
+            directory: PathBuf::new(),
+        };
+        let loaded = config::parse([source], &Environment::default());
+        loaded.expect("the config is right").config
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let named = |part: &Part| arguments.iter().any(|argument| argument == part.name());
+    let calls = arguments.iter().find_map(|argument| argument.parse().ok());
+    let chosen: Vec<Part> = Part::ALL.into_iter().filter(named).collect();
+    let parts = if chosen.is_empty() {
+        Part::ALL.to_vec()
+    } else {
+        chosen
+    };
+    for part in parts {
+        let directory = tempfile::tempdir().expect("there is room for a directory");
+        run(part, calls.unwrap_or(20_000), directory.path()).await;
+    }
+}
+
+async fn run(part: Part, calls: u64, directory: &Path) {
+    let config = part.config();
+    let store = if part.is_audited() {
+        Some(Store::open(directory).await.expect("a store opens"))
+    } else {
+        None
+    };
+    let log_dir = directory.join("audit");
+    let audit = Arc::new(Log::open(&log_dir, config.audit).expect("a log opens"));
+    let budgets = store
+        .as_ref()
+        .map(|store| Arc::new(Budgets::new(Arc::clone(&store.leases), "bench")));
+    let agents = config.agents.values().cloned();
+    let directory = Arc::new(Directory::new(config.governance.auth, agents));
+    let books = Books {
+        directory,
+        audit: Arc::clone(&audit),
+        budgets,
+    };
+    let governance = Governance::new(&config, books).expect("the terms can be used");
+    let stage = Stage::new(&config);
+    // The first calls fill what later ones find.
+    for _ in 0..100 {
+        stage.call(&governance).await;
+    }
+    let start = Instant::now();
+    for _ in 0..calls {
+        stage.call(&governance).await;
+    }
+    if let (Part::Indexed, Some(store)) = (part, &store) {
+        let mut indexer = Indexer::new(&log_dir, Arc::clone(&store.audit));
+        indexer.catch_up().await.expect("the index follows");
+    }
+    let each = start.elapsed().as_nanos() / u128::from(calls);
+    println!("{:10} {each:8} ns a call", part.name());
+    audit.close().expect("the log ends");
+}
+
+/// What every call has in common.
+struct Stage {
+    catalog: Catalog,
+    client: Arc<Client>,
+    params: Raw,
+    result: Raw,
+}
+
+impl Stage {
+    fn new(config: &Config) -> Self {
+        let (server, of_config) = config.servers.first().expect("there is one server");
+        let tool =
+            r#"{"name":"echo","description":"Says it again.","inputSchema":{"type":"object"}}"#;
+        let listing = Listing {
+            tools: vec![Raw::from_static(tool)],
+            ..Listing::default()
+        };
+        let offer = Offer {
+            server: server.clone(),
+            config: Arc::new(of_config.clone()),
+            listing: Arc::new(listing),
+            modern_http: false,
+        };
+        let mut client = Client::stateless(Arc::new(Agent::anonymous()), Revision::LEGACY);
+        client.info = Some(Raw::from_static(r#"{"name":"bench","version":"1.0.0"}"#));
+        Self {
+            catalog: Catalog::build(&config.naming, &[offer]),
+            client: Arc::new(client),
+            params: Raw::from_static(
+                r#"{"name":"mcp_echo_echo","arguments":{"text":"connection 0004 makes call 00001234, and this is all it says"}}"#,
+            ),
+            result: Raw::from_static(
+                r#"{"content":[{"type":"text","text":"connection 0004 makes call 00001234, and this is all it says"}],"isError":false}"#,
+            ),
+        }
+    }
+
+    async fn call(&self, governance: &Governance) {
+        let request = Request {
+            id: Id::number(1),
+            method: Method::ToolsCall,
+            params: Some(self.params.clone()),
+        };
+        let wants = Wants {
+            logs: Logs::None,
+            progress_token: None,
+        };
+        let (call, events) = Call::new(request, Arc::clone(&self.client), Scope::All, wants);
+        let mut ticket = governance.open(&call);
+        let routed = router::route(call, &self.catalog).expect("the tool is there");
+        let admitted = governance.admit(routed, &mut ticket).await;
+        drop(admitted.expect("every rule lets it pass"));
+        let ending = Ending::Answered {
+            outcome: Ok(self.result.clone()),
+            revision: Some("2025-11-25"),
+        };
+        let outcome = governance.settle(ticket, ending).await;
+        drop((outcome.expect("it is what the server said"), events));
+    }
+}

@@ -23,6 +23,7 @@ mod link;
 mod mux;
 mod pipe;
 mod pool;
+mod replicas;
 mod report;
 mod retire;
 mod set;
@@ -64,9 +65,12 @@ pub use life::{HISTORY_MAX, State, Transition};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
+pub use replicas::ReplicaReport;
+use replicas::Replicas;
 pub use report::Report;
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
+pub use shared::Reading;
 use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
@@ -151,6 +155,8 @@ pub struct Backend {
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
+    /// Where the server runs more than once; then it has no connections of its own.
+    replicas: Option<Replicas>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -175,6 +181,11 @@ impl Backend {
             shared,
         });
         let pool = Pool::of(&config);
+        let replicas = Replicas::of(&config, |replica| {
+            let replica = Self::new(name, replica, guard, updates, tasks);
+            replica.maker.shared.join(&maker.shared);
+            replica
+        });
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
@@ -192,6 +203,7 @@ impl Backend {
             listed_at: Mutex::default(),
             instances: Mutex::default(),
             pool,
+            replicas,
             stats: Stats::default(),
         }
     }
@@ -200,6 +212,9 @@ impl Backend {
     pub fn start(&self) {
         if !self.config.enabled {
             return;
+        }
+        if let Some(replicas) = &self.replicas {
+            return replicas.backends().for_each(|replica| replica.start());
         }
         let instance = Arc::clone(&self.catalog);
         self.maker.tasks.spawn(
@@ -211,50 +226,71 @@ impl Backend {
     /// Notes that the server was listed on the connection of `control`.
     pub fn note_listed(&self, control: &Control) {
         *lock(&self.listed_at) = Some(crate::clock::now());
-        let is_current = || self.is_current(control);
-        self.maker
-            .shared
-            .life
-            .take_if(Event::Listed, None, is_current);
-        self.breaker.is_back();
+        let Some(owner) = self.owner(control) else {
+            return;
+        };
+        let is_current = || owner.is_current(control);
+        let life = &owner.maker.shared.life;
+        life.take_if(Event::Listed, None, is_current);
+        owner.breaker.is_back();
     }
 
     /// Notes that the server cannot be listed on the connection of `control`.
     pub fn note_unlisted(&self, control: &Control, failure: &Failure) {
         let event = Event::Unlisted.or_refused(failure);
-        let is_current = || self.is_current(control);
+        let Some(owner) = self.owner(control) else {
+            return;
+        };
+        let is_current = || owner.is_current(control);
         let reason = Some(failure.to_string());
-        self.maker.shared.life.take_if(event, reason, is_current);
+        owner.maker.shared.life.take_if(event, reason, is_current);
     }
 
     /// Notes that the server stayed away for so long that its items are not listed any more.
     pub fn note_withdrawn(&self) {
-        let is_away = || !matches!(self.catalog.phase(), Phase::Ready(_));
+        if let Some(replicas) = &self.replicas {
+            return replicas
+                .backends()
+                .for_each(|replica| replica.note_withdrawn());
+        }
+        let is_away = || match self.catalog.phase() {
+            Phase::Connecting | Phase::Down { .. } => true,
+            Phase::Asleep(_) | Phase::Ready(_) => false,
+        };
         let life = &self.maker.shared.life;
         life.take_if(Event::Withdrawn, None, is_away);
     }
 
     /// Where the server stands.
     pub fn state(&self) -> State {
-        self.maker.shared.life.state()
+        self.lead().maker.shared.life.state()
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
     pub fn capabilities(&self) -> Option<(Raw, Revision)> {
-        match self.catalog.phase() {
+        match self.lead().catalog.phase() {
             Phase::Ready(connection) => Some((
                 connection.hello.capabilities.clone(),
                 connection.hello.revision,
             )),
+            Phase::Asleep(hello) => Some((hello.capabilities.clone(), hello.revision)),
             Phase::Connecting | Phase::Down { .. } => None,
         }
     }
 
-    /// What a call that ended with `outcome` says of our credential.
+    /// Says that its lists are being read until this is dropped: it does not fall asleep meanwhile.
+    pub fn reading(&self) -> Reading {
+        self.lead().maker.shared.reading()
+    }
+
+    /// What a call that ended with `outcome` says of our credential; of replicas, each has its own.
     fn note_credential(&self, outcome: &Result<Answer, Unanswered>) {
+        if self.replicas.is_some() {
+            return;
+        }
         let shared = &self.maker.shared;
         match outcome {
-            Ok(_) if shared.life.state() == State::NeedsReauth => shared.ask_for_lists(),
+            Ok(_) if shared.life.state() == State::NeedsReauth => shared.is_well_again(),
             Err(Unanswered {
                 failure: refusal @ Failure::Unauthorized { .. },
                 ..
@@ -266,7 +302,7 @@ impl Backend {
     async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
         // A listen stream is no call that a stop should wait for.
         if admitted.routed().call.method == Method::Listen {
-            return self.attempt(admitted).await;
+            return self.unguarded(admitted).await;
         }
         let running = Running::start(&self.stats);
         let outcome = self.guarded(admitted).await;
@@ -277,6 +313,10 @@ impl Backend {
 
     /// Attempts a call where the breaker lets it.
     async fn guarded(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+        if let Some(replicas) = &self.replicas {
+            // Each of them has a breaker of its own.
+            return Box::pin(replicas.call(admitted)).await;
+        }
         let passage = self.breaker.enter().map_err(Unanswered::before)?;
         let outcome = self.attempt(admitted).await;
         passage.end(
@@ -285,6 +325,14 @@ impl Backend {
                 .map_or_else(Unanswered::sign, |_| Sign::Well),
         );
         outcome
+    }
+
+    /// Attempts what no breaker stops.
+    async fn unguarded(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+        match &self.replicas {
+            None => self.attempt(admitted).await,
+            Some(replicas) => Box::pin(replicas.call(admitted)).await,
+        }
     }
 
     async fn attempt(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
@@ -418,7 +466,27 @@ impl Backend {
         outcome
     }
 
+    /// What is listed: the server itself, or one of its replicas.
+    fn lead(&self) -> &Self {
+        self.replicas.as_ref().map_or(self, Replicas::lead)
+    }
+
+    /// The server itself, or the one of its replicas whose connection `control` is now.
+    fn owner(&self, control: &Control) -> Option<&Self> {
+        let Some(replicas) = &self.replicas else {
+            return Some(self);
+        };
+        let mut replicas = replicas.backends();
+        let owner = replicas.find(|replica| replica.is_current(control));
+        owner.map(|replica| &**replica)
+    }
+
     fn roots_changed(&self, session: &Session) {
+        if let Some(replicas) = &self.replicas {
+            return replicas
+                .backends()
+                .for_each(|replica| replica.roots_changed(session));
+        }
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
         let instances = self.lock();
         let owned = instances.iter().filter(|(key, _)| own(key));

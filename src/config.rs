@@ -74,6 +74,8 @@ pub struct Config {
     pub log: Log,
     /// Certificate and key, when the listener speaks TLS itself.
     pub tls: Option<Tls>,
+    /// Where this gateway runs: replicas with the same locality are preferred.
+    pub locality: Option<String>,
     /// Limits on what clients send and hold.
     pub limits: Limits,
     /// Silence on an open stream after which a comment is sent.
@@ -221,6 +223,9 @@ pub struct Server {
     pub pool_size: usize,
     /// How long an unused connection beside the catalog's own is kept.
     pub idle_timeout: Duration,
+    /// Whether the catalog's own program ends as well when nobody uses it for `idle_timeout`; the
+    /// next call starts it again.
+    pub sleeps: bool,
     /// How long a start may take before it is given up.
     pub startup_timeout: Duration,
     /// How long a network connection may take to open.
@@ -239,6 +244,12 @@ pub struct Server {
     pub grace: Duration,
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
+    /// Where it runs more than once, in the order of preference; empty: only as `transport` says.
+    pub replicas: Vec<Replica>,
+    /// How calls are spread over the replicas.
+    pub balance: Balance,
+    /// Which calls go to certain replicas only; the first that holds decides.
+    pub route: Vec<Route>,
     /// Price of a call for which its tool has none; `None`: that of [`Governance`].
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
@@ -247,6 +258,43 @@ pub struct Server {
     pub rate: Option<Rate>,
     /// What is looked for in data to and from it.
     pub scan: Option<Scan>,
+}
+
+/// One of several instances of a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replica {
+    /// Its name, unique among them.
+    pub name: String,
+    /// Where it runs.
+    pub locality: Option<String>,
+    /// Whether that is where this gateway runs.
+    pub is_near: bool,
+    /// How it is reached.
+    pub transport: Transport,
+}
+
+/// How calls are spread over the replicas of a server. Those of the gateway's locality come first,
+/// sessions stay where they are.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// To the first that is not out.
+    Failover,
+    /// To the one with the fewest calls under way.
+    LeastLoaded,
+}
+
+/// Calls that go to certain replicas only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Tools it is about; globs on the server's own names.
+    pub tools: Vec<globset::Glob>,
+    /// JSON pointer (RFC 6901) into the arguments; empty: all of them.
+    pub at: String,
+    /// What the value is compared with; all that are given must hold.
+    pub condition: Condition,
+    /// Name or locality of replicas.
+    pub to: String,
 }
 
 /// How a server is reached.

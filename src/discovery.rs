@@ -344,6 +344,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                     relist = refresh(&backend, control, &board) => relist,
                 };
             }
+            Standing::Asleep => gone = None,
             Standing::Down => {
                 board.settle(&backend.name);
                 gone.get_or_insert_with(Instant::now);
@@ -373,6 +374,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
 
 /// Lists a server and publishes what it offers; when that fails, says how soon to try again.
 async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Option<Duration> {
+    let _reading = backend.reading();
     match list(backend, control).await {
         Ok(offer) => {
             backend.note_listed(control);

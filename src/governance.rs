@@ -55,6 +55,7 @@ mod sight;
 mod tally;
 mod ticket;
 
+pub use arguments::ArgumentTest;
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;

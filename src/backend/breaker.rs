@@ -166,6 +166,15 @@ impl Core {
         }
     }
 
+    /// Whether a call would be refused.
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
+        match self.phase {
+            Phase::Closed { .. } => false,
+            Phase::HalfOpen { on_trial } => on_trial,
+            Phase::Open { until, .. } => now < until,
+        }
+    }
+
     pub(crate) fn report(&self, now: Instant) -> BreakerReport {
         let (state, failures, wait) = match self.phase {
             Phase::Closed { failures } => ("closed", failures, None),
@@ -225,6 +234,11 @@ impl Breaker {
     /// The server was connected anew.
     pub(crate) fn is_back(&self) {
         self.lock().is_back();
+    }
+
+    /// Whether a call would be refused now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().is_open(Instant::now())
     }
 
     pub(crate) fn report(&self) -> BreakerReport {
@@ -382,11 +396,14 @@ mod tests {
             failures: 1,
             open_for: OPEN_FOR,
         });
+        assert!(!breaker.is_open());
         breaker.enter().unwrap().end(Sign::Ill);
+        assert!(breaker.is_open());
         let retry_after = OPEN_FOR;
         let refused = breaker.enter().map(drop);
         assert_eq!(refused, Err(Failure::BreakerOpen { retry_after }));
         tokio::time::advance(OPEN_FOR).await;
+        assert!(!breaker.is_open());
         let given_up = breaker.enter().unwrap();
         assert!(breaker.enter().is_err(), "one tries");
         drop(given_up);

@@ -172,7 +172,7 @@ impl Backend {
     fn is_awaited(&self, instance: &Instance) -> bool {
         let may_pass = match instance.phase() {
             Phase::Down { failure } => failure.may_pass(),
-            Phase::Connecting | Phase::Ready(_) => false,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => false,
         };
         may_pass
             && !self.config.grace.is_zero()
@@ -326,6 +326,7 @@ impl Backend {
     pub(super) fn is_catalogs(&self, key: &Key) -> bool {
         let anonymous = Owner::Agent(AgentId::ANONYMOUS);
         let era = match self.catalog.phase() {
+            Phase::Asleep(hello) => Some(hello.revision.era()),
             Phase::Ready(connection) => Some(connection.era()),
             Phase::Connecting | Phase::Down { .. } => None,
         };

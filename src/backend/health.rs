@@ -99,7 +99,7 @@ fn tell(shown: Option<&Shared>, event: Event, reason: String) {
 /// The way back to `connected` is a listing.
 fn list_again(shown: Option<&Shared>) {
     if let Some(shared) = shown {
-        shared.ask_for_lists();
+        shared.is_well_again();
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Failure, handshake::Hello, link::Link};
@@ -74,6 +77,9 @@ impl Connection {
 /// Where an instance is in its life.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
+    /// Nobody used it for long, so that it was ended; the next call wakes it. With what its server
+    /// said of itself.
+    Asleep(Arc<Hello>),
     /// A connection is being made.
     Connecting,
     /// There is none; why, and whether credentials are the cause.
@@ -86,6 +92,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Instance {
     phase: watch::Sender<Phase>,
+    /// Tells whoever keeps it that a call needs it.
+    wake: Notify,
     used_ms: AtomicU64,
     born: Instant,
     /// Unique in this process.
@@ -104,6 +112,7 @@ impl Instance {
         let stop = tasks.stop_token().child_token();
         Arc::new(Self {
             phase,
+            wake: Notify::new(),
             used_ms: AtomicU64::new(0),
             born: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
@@ -128,8 +137,17 @@ impl Instance {
             Phase::Ready(connection) if !connection.closed().is_cancelled() => {
                 Some(Arc::clone(connection))
             }
-            Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => None,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => None,
         }
+    }
+
+    /// Sleeps until somebody wants a connection.
+    pub(super) async fn sleep(&self, hello: Arc<Hello>) {
+        let mut woken = std::pin::pin!(self.wake.notified());
+        // Before anyone can see that it sleeps.
+        woken.as_mut().enable();
+        self.set(Phase::Asleep(hello));
+        woken.await;
     }
 
     /// The connection, as soon as there is one; the failure, when there will be none for now.
@@ -143,6 +161,7 @@ impl Instance {
                 Phase::Ready(connection) if !connection.closed().is_cancelled() => {
                     return Ok(Arc::clone(connection));
                 }
+                Phase::Asleep(_) => self.wake.notify_waiters(),
                 Phase::Down { failure } => return Err(failure.clone()),
                 Phase::Connecting | Phase::Ready(_) => {}
             }

@@ -34,7 +34,7 @@ pub enum State {
     Degraded,
     /// Switched off in the config.
     Disabled,
-    /// Was connected; being connected again.
+    /// Was connected; being connected again, or asleep until somebody uses it.
     Disconnected,
     /// Could not be connected, or stayed away for longer than `grace`; being tried again.
     Failed,
@@ -73,6 +73,7 @@ impl State {
             (Self::Disabled, _) | (_, Event::SwitchedOff) => Self::Disabled,
             (_, Event::Refused) => Self::NeedsReauth,
             (_, Event::Greeted) => Self::Connecting,
+            (_, Event::FellAsleep) => Self::Disconnected,
             (
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 Event::Listed,
@@ -112,6 +113,8 @@ impl State {
 /// Something was learnt of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Event {
+    /// Nobody used it, and the connection was ended until somebody does.
+    FellAsleep,
     /// It was greeted on a new connection.
     Greeted,
     /// Its lists were read.
@@ -222,7 +225,12 @@ impl Life {
             }
             return;
         }
-        self.log(old, new, reason.as_deref());
+        if event == Event::FellAsleep {
+            let server = &self.server;
+            tracing::debug!(%server, from = old.as_str(), reason, "server is asleep");
+        } else {
+            self.log(old, new, reason.as_deref());
+        }
         if inner.history.len() == HISTORY_MAX {
             inner.history.pop_front();
         }
@@ -265,7 +273,7 @@ impl Life {
 mod tests {
     use super::*;
 
-    const EVENTS: [(char, Event); 9] = [
+    const EVENTS: [(char, Event); 10] = [
         ('g', Event::Greeted),
         ('l', Event::Listed),
         ('o', Event::Lost),
@@ -275,6 +283,7 @@ mod tests {
         ('u', Event::Unlisted),
         ('x', Event::Unreachable),
         ('w', Event::Withdrawn),
+        ('z', Event::FellAsleep),
     ];
 
     /// Each row says where every event leads from one state.
@@ -285,14 +294,14 @@ mod tests {
             Failed as F, NeedsReauth as R,
         };
         let table = [
-            //    g    l    o    m    r    s    u    x    w
-            (C, [N, C, Dis, D, R, Off, D, Dis, C]),
-            (N, [N, C, F, D, R, Off, D, F, N]),
-            (D, [N, C, Dis, D, R, Off, D, Dis, D]),
-            (Off, [Off; 9]),
-            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F]),
-            (F, [N, F, F, F, R, Off, F, F, F]),
-            (R, [N, C, Dis, R, R, Off, R, F, R]),
+            //    g    l    o    m    r    s    u    x    w    z
+            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis]),
+            (N, [N, C, F, D, R, Off, D, F, N, Dis]),
+            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis]),
+            (Off, [Off; 10]),
+            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis]),
+            (F, [N, F, F, F, R, Off, F, F, F, Dis]),
+            (R, [N, C, Dis, R, R, Off, R, F, R, Dis]),
         ];
         for (index, (state, row)) in table.into_iter().enumerate() {
             assert_eq!(State::ALL[index], state, "the table has every state");

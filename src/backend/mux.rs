@@ -234,10 +234,6 @@ impl Mux {
         if let Some(caller) = caller {
             lock(&self.screens).clone_from(&caller.screens);
         }
-        if self.closed.is_cancelled() {
-            // Nothing was sent: whoever asked may ask again.
-            return Err(Failure::SessionGone);
-        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
         let activity = Arc::new(Activity::new());
@@ -246,7 +242,13 @@ impl Mux {
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
         };
-        lock(&self.pending).insert(id, entry);
+        let mut pending = lock(&self.pending);
+        if self.closed.is_cancelled() {
+            // Nothing was sent: whoever asked may ask again.
+            return Err(Failure::SessionGone);
+        }
+        pending.insert(id, entry);
+        drop(pending);
         let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
         let party = caller.map_or(Party::Ourselves, |caller| {
             Party::Client(caller.client.session.clone())
@@ -267,6 +269,20 @@ impl Mux {
         self.closed.cancel();
         lock(&self.pending).clear();
         lock(&self.asked).clear();
+    }
+
+    /// Ends the link unless a client waits for an answer; whether it did. Who comes later is told
+    /// that nothing was sent.
+    pub(crate) fn close_if_unused(&self, reason: &str) -> bool {
+        let pending = lock(&self.pending);
+        if pending.values().any(|entry| entry.caller.is_some()) {
+            return false;
+        }
+        lock(&self.reason).get_or_insert_with(|| reason.to_owned());
+        self.closed.cancel();
+        drop(pending);
+        self.close(reason);
+        true
     }
 
     /// Ends the link because the server no longer knows its session. What is under way is left to

@@ -172,7 +172,9 @@ impl Books {
         };
         match failed.phase() {
             Phase::Down { failure } if failed.must_wait() => Err(failure),
-            Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => Ok(failed.failures()),
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => {
+                Ok(failed.failures())
+            }
         }
     }
 }
@@ -245,7 +247,7 @@ impl Drop for Lease {
 fn is_usable(instance: &Instance) -> bool {
     match instance.phase() {
         Phase::Connecting => !instance.stop.is_cancelled(),
-        Phase::Down { .. } => false,
+        Phase::Asleep(_) | Phase::Down { .. } => false,
         Phase::Ready(connection) => !connection.closed().is_cancelled(),
     }
 }

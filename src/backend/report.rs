@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use super::{
-    Backend, BreakerReport, State, Transition, control::transport_name, failure::display_odd,
-    instance::Phase,
+    Backend, BreakerReport, ReplicaReport, Replicas, State, Transition, control::transport_name,
+    failure::display_odd, instance::Phase,
 };
 use crate::lock::lock;
 
@@ -42,7 +42,8 @@ pub struct Report {
     /// Labels from the config.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Attempts to make the catalog's connection after the first, whether they succeeded or not.
+    /// Attempts to make the catalog's connection after the first, whether they succeeded or not;
+    /// without those that woke it.
     pub restarts: u64,
     /// Attempts to make it that failed, the first included.
     pub failed_starts: u64,
@@ -51,6 +52,10 @@ pub struct Report {
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
+    /// Its replicas, in the order of preference; what is said here of a state, a breaker, a
+    /// connection, a process and an output is that of the one that is listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaReport>,
     /// Calls under way.
     pub in_flight: u64,
     /// Calls that were answered.
@@ -85,6 +90,8 @@ impl Report {
         self.pid = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
+        let replicas = self.replicas.into_iter();
+        self.replicas = replicas.map(ReplicaReport::without_details).collect();
         self
     }
 }
@@ -92,17 +99,18 @@ impl Report {
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {
-        let phase = self.catalog.phase();
-        let (reason, history) = self.maker.shared.life.history();
+        let lead = self.lead();
+        let phase = lead.catalog.phase();
+        let (reason, history) = lead.maker.shared.life.history();
         // One lock for both: the last transition is the current state.
         let now = history.last();
         let state = now.map_or(State::Connecting, |now| now.state);
         let since = now.map(|now| now.at.clone()).unwrap_or_default();
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
-            Phase::Connecting | Phase::Down { .. } => None,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
         };
-        let odd = self.maker.odd().clone();
+        let odd = lead.maker.odd().clone();
         let millis = |part| {
             self.stats
                 .latency()
@@ -114,17 +122,22 @@ impl Backend {
             name: self.name.to_string(),
             state,
             since,
-            reason: reason.or_else(|| self.being_started(state)),
+            reason: reason.or_else(|| lead.being_started(state)),
             history,
-            breaker: self.breaker.report(),
-            transport: transport_name(&self.config.transport),
+            breaker: lead.breaker.report(),
+            transport: transport_name(&lead.config.transport),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
             tags: self.written().tags.clone(),
-            restarts: self.maker.shared.restarts.load(Ordering::Relaxed),
-            failed_starts: self.maker.shared.failed_starts.load(Ordering::Relaxed),
-            instances: self.live_instances(),
+            restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
+            failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
+            instances: self.all_live_instances(),
+            replicas: self
+                .replicas
+                .as_ref()
+                .map(Replicas::reports)
+                .unwrap_or_default(),
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.stats.in_flight.load(Ordering::Relaxed),
             answered: self.stats.answered.load(Ordering::Relaxed),
@@ -133,7 +146,7 @@ impl Backend {
             latency_ms_p99: millis(0.99),
             odd_lines: odd.count,
             last_odd_line: odd.last().cloned(),
-            stderr: self.maker.stderr.lines(),
+            stderr: lead.maker.stderr.lines(),
         }
     }
 
@@ -144,6 +157,16 @@ impl Backend {
             let lines = odd.since(0);
             format!("it has not answered yet{}", display_odd(&lines))
         })
+    }
+
+    fn all_live_instances(&self) -> usize {
+        match &self.replicas {
+            None => self.live_instances(),
+            Some(replicas) => replicas
+                .backends()
+                .map(|replica| replica.live_instances())
+                .sum(),
+        }
     }
 
     fn live_instances(&self) -> usize {

@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -13,7 +13,12 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Update, instance::Starts, life::Life, mux::Signal};
+use super::{
+    Update,
+    instance::Starts,
+    life::{Event, Life},
+    mux::Signal,
+};
 use crate::{
     config::Retry,
     lock::lock,
@@ -29,13 +34,37 @@ pub(crate) struct Shared {
     /// Starts after the first.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
+    /// Times that the catalog's connection was made.
+    greetings: AtomicU64,
     /// Where it stands.
     pub(super) life: Life,
     starts: Mutex<Starts>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
+    /// That of the server it is a replica of.
+    joined: OnceLock<watch::Sender<u64>>,
+    reads: Arc<Reads>,
     updates: mpsc::Sender<Update>,
+}
+
+/// Readings of its lists.
+#[derive(Debug, Default)]
+struct Reads {
+    under_way: AtomicUsize,
+    /// Those that ended since it was connected.
+    done: AtomicUsize,
+}
+
+/// Its lists are being read until this is dropped.
+#[derive(Debug)]
+pub struct Reading(Arc<Reads>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::SeqCst);
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 const UNKNOWN: u8 = 0;
@@ -49,10 +78,13 @@ impl Shared {
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
+            greetings: AtomicU64::new(0),
             life: Life::new(server),
             starts: Mutex::new(Starts::new(retry.starts_per_minute)),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
+            joined: OnceLock::new(),
+            reads: Arc::default(),
             updates: updates.clone(),
         }
     }
@@ -97,6 +129,34 @@ impl Shared {
         lock(&self.starts).note(Instant::now());
     }
 
+    /// Says to `server` from now on that its lists changed.
+    pub(super) fn join(&self, server: &Self) {
+        // A replica is of one server only.
+        self.joined.set(server.changes.clone()).ok();
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        self.reads.under_way.fetch_add(1, Ordering::SeqCst);
+        Reading(Arc::clone(&self.reads))
+    }
+
+    /// Whether its lists were read since it was connected, and are not being read now.
+    pub(super) fn is_read(&self) -> bool {
+        self.reads.under_way.load(Ordering::SeqCst) == 0
+            && self.reads.done.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that the catalog's connection was made.
+    pub(super) fn note_start(&self) {
+        self.reads.done.store(0, Ordering::SeqCst);
+        self.greetings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the catalog's connection was made.
+    pub(super) fn greetings(&self) -> u64 {
+        self.greetings.load(Ordering::Relaxed)
+    }
+
     /// How long the next start has to wait, since too many came to nothing.
     pub(super) fn start_wait(&self) -> Duration {
         lock(&self.starts).wait(Instant::now())
@@ -104,7 +164,17 @@ impl Shared {
 
     /// Lets the server be listed again.
     pub(super) fn ask_for_lists(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        let changes = self.joined.get().unwrap_or(&self.changes);
+        changes.send_modify(|count| *count += 1);
+    }
+
+    /// It answers as it did not for a while: it is to be listed again.
+    pub(super) fn is_well_again(&self) {
+        if self.joined.get().is_some() {
+            // Of replicas one is listed, and it may be another.
+            self.life.take(Event::Greeted, None);
+        }
+        self.ask_for_lists();
     }
 
     /// Passes on what a server said on the connection of `instance`.

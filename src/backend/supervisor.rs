@@ -1,7 +1,8 @@
 //! Keeps connections to one server alive: connects, greets, waits, backs off, connects again.
 //!
 //! An [`Instance`] is one connection as its users know it: a phase they can wait on. The catalog's
-//! instance is kept up for ever; others start on the first call and end when idle.
+//! instance is kept up for ever, asleep while nobody uses it where that is wanted; others start on
+//! the first call and end when idle.
 
 use std::{
     collections::VecDeque,
@@ -48,6 +49,10 @@ const ODD_LINES_MAX: usize = 3;
 const SLOW_START: Duration = Duration::from_secs(10);
 /// Failed attempts to reconnect that callers wait through, where their deadline lets them.
 pub(super) const ATTEMPTS_AWAITED: u32 = 3;
+/// The reason of a server that sleeps.
+const ASLEEP: &str = "idle, the next call wakes it";
+/// Pause between looks whether an idle connection can end.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -303,7 +308,10 @@ impl Maker {
             let (failure, event) = match attempt {
                 Ok((connection, signals)) => {
                     let up = Instant::now();
-                    let failure = self.serve_catalog(&instance, connection, signals).await;
+                    let Some(failure) = self.serve_catalog(&instance, connection, signals).await
+                    else {
+                        continue;
+                    };
                     self.note_uptime(up.elapsed());
                     backoff.after_uptime(up.elapsed());
                     hope = self.hope(backoff.failures());
@@ -341,22 +349,23 @@ impl Maker {
         }
     }
 
-    /// Serves the catalog's connection until it ends; says why it did.
+    /// Serves the catalog's connection until it ends; says why it did, unless it slept since then
+    /// and was woken, or is being stopped.
     async fn serve_catalog(
         &self,
         instance: &Instance,
         connection: Arc<Connection>,
         signals: mpsc::Receiver<Signal>,
-    ) -> Failure {
+    ) -> Option<Failure> {
+        self.shared.note_start();
         self.shared.unlearn();
         self.shared.learn(connection.era());
         let reason = "its lists are being read".to_owned();
         self.shared.life.take(Event::Greeted, Some(reason));
         let mux = Arc::clone(&connection.link.mux);
         self.renew_subscriptions(instance, &connection);
-        let shown = Some(&*self.shared);
-        self.serve(instance, connection, signals, shown).await;
-        mux.lost()
+        let slept = self.serve_or_sleep(instance, connection, signals).await;
+        (!slept).then(|| mux.lost())
     }
 
     /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
@@ -372,6 +381,45 @@ impl Maker {
     fn note_uptime(&self, up: Duration) {
         if up < self.config.retry.stable_after {
             self.shared.note_futile_start();
+        }
+    }
+
+    /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
+    /// it, until a call wakes it; whether that happened.
+    async fn serve_or_sleep(
+        &self,
+        instance: &Instance,
+        connection: Arc<Connection>,
+        signals: mpsc::Receiver<Signal>,
+    ) -> bool {
+        let mux = Arc::clone(&connection.link.mux);
+        let hello = Arc::new(connection.hello.clone());
+        tokio::select! {
+            () = self.serve(instance, connection, signals, Some(&*self.shared)) => return false,
+            () = self.unused(instance, &mux) => {}
+        }
+        let reason = ASLEEP.to_owned();
+        self.shared.life.take(Event::FellAsleep, Some(reason));
+        tokio::select! {
+            () = instance.sleep(hello) => {}
+            () = instance.stop.cancelled() => {}
+        }
+        true
+    }
+
+    /// Ends the link once no client has used it for as long as it is kept; completes then. What we
+    /// ask ourselves is no use of it, but is waited for.
+    async fn unused(&self, instance: &Instance, mux: &Mux) {
+        if !self.config.sleeps {
+            return std::future::pending().await;
+        }
+        instance.touch();
+        loop {
+            idle_watch(instance, self.config.idle_timeout, None).await;
+            if self.shared.is_read() && mux.close_if_unused("it was idle") {
+                return;
+            }
+            sleep(IDLE_LOOK).await;
         }
     }
 

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Breaker, Charset, Conflict, EraPin, Expose, Health, Isolation, Probe, Profile, Retry, Server,
-    ServerLimits, Terms, Transport,
+    Balance, Breaker, Charset, Conflict, EraPin, Expose, Health, Isolation, Probe, Profile, Retry,
+    Server, ServerLimits, Terms, Transport,
 };
 
 #[test]
@@ -1501,6 +1501,7 @@ fn server_config() -> Server {
         max_instances: 1,
         pool_size: 1,
         idle_timeout: Duration::ZERO,
+        sleeps: false,
         startup_timeout: Duration::ZERO,
         connect_timeout: Duration::ZERO,
         timeout: Duration::ZERO,
@@ -1527,6 +1528,9 @@ fn server_config() -> Server {
             request: 0,
             response: 0,
         },
+        replicas: Vec::new(),
+        balance: Balance::Failover,
+        route: Vec::new(),
         price: None,
         budget: Vec::new(),
         rate: None,

@@ -9,6 +9,7 @@ use super::{
     Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
     file::{self, File, ItemKind, TransportKind},
     mask,
+    resolve::IDLE_TIMEOUT,
     units::{Amount, Size, Time},
 };
 
@@ -61,6 +62,7 @@ fn file(config: &Config) -> File {
         list_page_size: config.list_page_size.unwrap_or(0),
         log: log(&config.log),
         tls: config.tls.as_ref().map(tls),
+        locality: config.locality.clone(),
         limits: limits(&config.limits),
         naming: naming(&config.naming),
         governance: governing::governance(&config.governance),
@@ -122,7 +124,8 @@ fn server(server: &Server) -> file::Server {
         isolation: server.isolation,
         max_instances: server.max_instances,
         pool_size: server.pool_size,
-        idle_timeout: Time(server.idle_timeout),
+        idle_timeout: (server.sleeps || server.idle_timeout != IDLE_TIMEOUT)
+            .then_some(Time(server.idle_timeout)),
         startup_timeout: Time(server.startup_timeout),
         connect_timeout: Time(server.connect_timeout),
         timeout: Time(server.timeout),
@@ -149,14 +152,50 @@ fn server(server: &Server) -> file::Server {
             request: size(server.limits.request),
             response: size(server.limits.response),
         },
+        balance: server.balance,
+        route: server.route.iter().map(route).collect(),
         price: server.price.map(Amount),
         budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
         rate: server.rate.map(governing::rate),
         scan: server.scan.as_ref().map(governing::scan),
         ..file::Server::default()
     };
-    reach(&server.transport, &mut shown);
+    if server.replicas.is_empty() {
+        reach(&server.transport, &mut shown);
+    }
+    shown.replicas = server.replicas.iter().map(replica).collect();
     shown
+}
+
+fn replica(replica: &super::Replica) -> file::Replica {
+    let mut reached = file::Server::default();
+    reach(&replica.transport, &mut reached);
+    file::Replica {
+        name: Some(replica.name.clone()),
+        locality: replica.locality.clone(),
+        command: reached.command,
+        args: reached.args,
+        env: reached.env,
+        cwd: reached.cwd,
+        url: reached.url,
+        headers: reached.headers,
+        auth: reached.auth,
+        transport: reached.transport,
+    }
+}
+
+fn route(route: &super::Route) -> file::Route {
+    let condition = &route.condition;
+    file::Route {
+        tools: Some(globs(&route.tools)),
+        at: (!route.at.is_empty()).then(|| route.at.clone()),
+        equals: condition.equals.clone(),
+        one_of: condition.one_of.clone(),
+        matches: condition.matches.clone(),
+        min: condition.min,
+        max: condition.max,
+        to: route.to.clone(),
+    }
 }
 
 fn reach(transport: &Transport, shown: &mut file::Server) {

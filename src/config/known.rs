@@ -5,7 +5,7 @@
 const LATER: [(&str, &[&str]); 4] = [
     ("", &["public_url", "store"]),
     ("Limits", &["in_flight_per_agent"]),
-    ("Server", &["balance", "replicas", "route", "validate"]),
+    ("Server", &["validate"]),
     ("ServerLimits", &["in_flight", "memory", "queue"]),
 ];
 

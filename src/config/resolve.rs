@@ -22,7 +22,10 @@ mod governing;
 mod items;
 mod prefix;
 mod reach;
+mod replicas;
 mod server;
+
+pub(super) use server::IDLE_TIMEOUT;
 
 /// The longest time a key may name: what is longer is a slip of the unit.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -81,6 +84,7 @@ pub(super) fn config(
         log: resolver.log(file.log, &root.key("log")),
         tls: file.tls.map(|tls| resolver.tls(&tls, &root.key("tls"))),
         limits: resolver.limits(&file.limits, &root.key("limits")),
+        locality: file.locality.clone(),
         keep_alive: resolver.time(
             file.keep_alive,
             Duration::from_secs(1),
@@ -103,7 +107,7 @@ pub(super) fn config(
         audit: resolver.audit(file.audit, &root.key("audit")),
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
-        servers: resolver.servers(file.servers, &root.key("servers")),
+        servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
     };
     prefix::check(&config, &root, resolver.findings);
     config

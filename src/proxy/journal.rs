@@ -59,15 +59,29 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
 async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
     let mut standing = backend.standing();
     let mut up: Option<Control> = None;
+    let mut slept = false;
     loop {
         // Why a server is down is left to logs and `/status`: it may be in the server's own words.
         let is_over = backend.over().is_cancelled();
         let now = match standing.now() {
             _ if is_over => None,
+            Standing::Asleep => {
+                slept = true;
+                up.clone()
+            }
             // Not yet again: a short interruption shows in the next connection.
             Standing::Connecting => up.clone(),
-            Standing::Down => None,
-            Standing::Up(control) => Some(control),
+            Standing::Down => {
+                slept = false;
+                None
+            }
+            Standing::Up(control) => {
+                if std::mem::take(&mut slept) && up.is_some() {
+                    // A server that slept was not gone.
+                    up = Some(control.clone());
+                }
+                Some(control)
+            }
         };
         let is_same = match (&up, &now) {
             (Some(old), Some(new)) => old.is(new),

@@ -92,7 +92,6 @@ fn for_people() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"
@@ -143,7 +142,6 @@ fn for_people() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"
@@ -188,7 +186,6 @@ fn for_people() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"

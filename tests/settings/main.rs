@@ -31,6 +31,7 @@ mod naming;
 mod process;
 mod reach;
 mod recovery;
+mod replicas;
 mod times;
 
 use integration::support;

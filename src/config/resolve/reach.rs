@@ -105,7 +105,7 @@ impl Resolver<'_> {
     }
 
     /// Warns of keys that are written and that `what` does not read.
-    fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
+    pub(super) fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
         for at in keys
             .iter()
             .map(|key| at.key(key))

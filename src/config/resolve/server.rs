@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Breaker, Expose, Health, Retry, Root, Server, ServerLimits,
+        Breaker, Expose, Health, Retry, Root, Server, ServerLimits, Transport,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
@@ -22,6 +22,9 @@ pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 /// The most that `retry.starts_per_minute` may be: when each was made is remembered.
 const STARTS_PER_MINUTE_MAX: usize = 1000;
 
+/// How long an unused connection beside the catalog's own is kept, unless it is written.
+pub(in crate::config) const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
@@ -29,6 +32,7 @@ impl Resolver<'_> {
     pub(super) fn servers(
         &mut self,
         servers: IndexMap<String, file::Server>,
+        locality: Option<&str>,
         at: &Place<'_>,
     ) -> IndexMap<ServerName, Server> {
         let mut resolved = IndexMap::new();
@@ -36,7 +40,7 @@ impl Resolver<'_> {
             let at = at.key(&name);
             match ServerName::parse(&name) {
                 Ok(name) => {
-                    if let Some(server) = self.server(server, &at) {
+                    if let Some(server) = self.server(server, locality, &at) {
                         resolved.insert(name, server);
                     }
                 }
@@ -51,8 +55,18 @@ impl Resolver<'_> {
     }
 
     /// `None` when it is not said how the server is reached.
-    fn server(&mut self, server: file::Server, at: &Place<'_>) -> Option<Server> {
-        let transport = self.transport(&server, at);
+    fn server(
+        &mut self,
+        server: file::Server,
+        locality: Option<&str>,
+        at: &Place<'_>,
+    ) -> Option<Server> {
+        let replicas = self.replicas(&server, locality, at);
+        let transport = match replicas.first() {
+            Some(first) => Some(first.transport.clone()),
+            None if at.key("replicas").has_content() => None,
+            None => self.transport(&server, at),
+        };
         let timeout = self.timeout(server.timeout, &at.key("timeout"));
         let resolved = Server {
             era: server.era,
@@ -75,7 +89,10 @@ impl Resolver<'_> {
                 &at.key("max_instances"),
             ),
             pool_size: self.within(server.pool_size, 1, usize::MAX, &at.key("pool_size")),
-            idle_timeout: self.timeout(server.idle_timeout, &at.key("idle_timeout")),
+            idle_timeout: server.idle_timeout.map_or(IDLE_TIMEOUT, |idle| {
+                self.timeout(idle, &at.key("idle_timeout"))
+            }),
+            sleeps: server.idle_timeout.is_some() && matches!(transport, Some(Transport::Stdio(_))),
             startup_timeout: self.timeout(server.startup_timeout, &at.key("startup_timeout")),
             connect_timeout: self.timeout(server.connect_timeout, &at.key("connect_timeout")),
             timeout,
@@ -91,6 +108,9 @@ impl Resolver<'_> {
                 request: self.size(server.limits.request, &at.key("limits").key("request")),
                 response: self.size(server.limits.response, &at.key("limits").key("response")),
             },
+            balance: server.balance,
+            route: self.routes(server.route, &replicas, &at.key("route")),
+            replicas,
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
             rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),

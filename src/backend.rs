@@ -11,6 +11,7 @@ mod client;
 mod clients;
 mod control;
 mod failure;
+mod gate;
 pub mod guard;
 mod handshake;
 mod http;
@@ -34,7 +35,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     catalog::HeaderParam,
@@ -49,6 +50,7 @@ use crate::{
 use choice::{Key, Owner, Served};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
+use gate::{Gate, Seat};
 use guard::Guard;
 pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
@@ -216,6 +218,7 @@ pub struct Backend {
     catalog: Arc<Instance>,
     listed: Mutex<Listed>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    gate: Arc<Gate>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -256,6 +259,7 @@ impl Backend {
         }
         Self {
             name: name.clone(),
+            gate: Gate::new(config.limits.in_flight, config.limits.queue),
             config,
             maker,
             catalog,
@@ -305,10 +309,14 @@ impl Backend {
     async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
         // A listen stream is no call that a stop should wait for.
         if admitted.routed().call.method == Method::Listen {
-            return self.attempt(admitted).await;
+            return self.attempt(admitted, Duration::ZERO).await;
         }
+        let (_seat, waited) = match self.gate.at_hand() {
+            Some(seat) => (seat, Duration::ZERO),
+            None => Box::pin(self.seat(admitted)).await?,
+        };
         let running = Running::start(&self.stats);
-        let outcome = self.attempt(admitted).await;
+        let outcome = self.attempt(admitted, waited).await;
         match &outcome {
             Ok(_) => self.listed().refusal = None,
             Err(Unanswered {
@@ -321,12 +329,31 @@ impl Backend {
         outcome
     }
 
-    async fn attempt(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+    /// A seat at the gate, and how long the call waited for it.
+    async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
+        let call = &admitted.routed().call;
+        let start = Instant::now();
+        let patience = self.patience(admitted);
+        let latency = self.stats.latency();
+        let entry = self
+            .gate
+            .enter(call.client.agent.id, patience, &call.cancel, latency);
+        let seat = entry.await.map_err(Unanswered::before)?;
+        Ok((seat, start.elapsed()))
+    }
+
+    /// Calls that wait at the gate.
+    pub fn queued(&self) -> usize {
+        self.gate.queued()
+    }
+
+    /// `waited` is how much of the call's time is gone.
+    async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
         } else {
-            self.deadlines(admitted)
+            self.deadlines(admitted, waited)
         };
         let patience = self.patience(admitted);
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
@@ -424,11 +451,15 @@ impl Backend {
         of_tool.copied().unwrap_or(self.config.timeout)
     }
 
-    fn deadlines(&self, admitted: &Admitted) -> Deadlines {
+    fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
         let idle = self.patience(admitted);
         Deadlines {
             idle,
-            total: self.config.max_total_timeout.max(idle),
+            total: self
+                .config
+                .max_total_timeout
+                .max(idle)
+                .saturating_sub(waited),
         }
     }
 }

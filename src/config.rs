@@ -11,7 +11,7 @@
 //! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
 //! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -147,6 +147,8 @@ pub struct Limits {
     pub depth: usize,
     /// Legacy sessions one agent may hold; the least recently used idle one ends beyond it.
     pub sessions_per_agent: usize,
+    /// Calls that one agent may have under way at once; any number when `None`.
+    pub in_flight_per_agent: Option<NonZeroUsize>,
 }
 
 /// How names and URIs of servers become exposed ones (`product.md` 4 of the project's design).
@@ -417,4 +419,8 @@ pub struct ServerLimits {
     pub request: usize,
     /// Largest message accepted, bytes.
     pub response: usize,
+    /// Calls that may be under way at once; any number when `None`.
+    pub in_flight: Option<NonZeroUsize>,
+    /// Calls beyond them that may wait.
+    pub queue: usize,
 }

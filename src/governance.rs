@@ -36,6 +36,7 @@ use crate::{
     store::Subject,
 };
 use budget::{Applied, Budgets, Hold};
+use concurrency::Concurrency;
 use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use refusal::Style;
@@ -46,6 +47,7 @@ use ticket::{Ended, Target};
 
 pub mod arguments;
 pub mod budget;
+pub mod concurrency;
 pub mod policy;
 pub mod rate;
 pub mod refusal;
@@ -87,6 +89,7 @@ pub struct Governance {
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
     limiters: Limiters,
+    concurrency: Concurrency,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
 }
@@ -179,6 +182,7 @@ impl Governance {
             servers: config.servers.iter().map(toll).collect(),
             rules: DashMap::new(),
             limiters: Limiters::default(),
+            concurrency: Concurrency::new(config.limits.in_flight_per_agent),
             schemas: DashMap::new(),
             tally: Tally::default(),
             books,
@@ -302,7 +306,7 @@ impl Governance {
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
-    /// Step 2: the rates.
+    /// Step 2: how much at once, and how often.
     fn limit(
         &self,
         routed: &Routed,
@@ -313,6 +317,10 @@ impl Governance {
         if routed.call.method == Method::Listen {
             return Ok(());
         }
+        ticket.seat = self
+            .concurrency
+            .enter(ticket.agent().id)
+            .map_err(Refusal::Concurrency)?;
         let checked = rules.limits.check(&Metered {
             server: &routed.server,
             server_rate: toll.and_then(|toll| toll.rate),

@@ -91,10 +91,9 @@ impl Proxy {
     /// Calls that have not been answered yet.
     pub fn in_flight(&self) -> u64 {
         let running = |backend: &Arc<crate::backend::Backend>| {
-            backend
-                .stats
-                .in_flight
-                .load(std::sync::atomic::Ordering::Relaxed)
+            let running = &backend.stats.in_flight;
+            let queued = u64::try_from(backend.queued()).unwrap_or(u64::MAX);
+            queued.saturating_add(running.load(std::sync::atomic::Ordering::Relaxed))
         };
         self.backends.all().map(running).sum()
     }

@@ -116,6 +116,20 @@ pub enum Failure {
         /// The limit.
         limit: usize,
     },
+    /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
+    /// waited for too long.
+    #[error(
+        "it is busy: {in_flight} calls are under way (limits.in_flight), and {queue} may wait \
+         (limits.queue)"
+    )]
+    Overloaded {
+        /// The calls that may be under way.
+        in_flight: usize,
+        /// The calls that may wait.
+        queue: usize,
+        /// When there may be room.
+        retry_after: Duration,
+    },
     /// The start took too long.
     #[error("it did not start within {after:?}{}", display_odd(odd))]
     Startup {
@@ -155,6 +169,12 @@ fn display_body(body: &str) -> String {
     }
 }
 
+/// Whole milliseconds, rounded up: who waits that long does not come too early.
+fn json_millis(time: Duration) -> serde_json::Value {
+    let millis = time.as_nanos().div_ceil(1_000_000);
+    u64::try_from(millis).unwrap_or(u64::MAX).into()
+}
+
 /// Lines of a server in place of messages, as the end of a reason.
 pub(super) fn display_odd(lines: &[String]) -> String {
     let quoted: Vec<_> = lines.iter().map(|line| format!("`{line}`")).collect();
@@ -177,12 +197,16 @@ impl Failure {
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let kind = self.kind();
+        let mut data = serde_json::json!({ "server": server.as_str(), "reason": self.kind() });
+        if let Self::Overloaded { retry_after, .. } = self {
+            data["retryable"] = true.into();
+            data["retryAfterMs"] = json_millis(*retry_after);
+        }
         RpcError::new(
             error::INTERNAL,
             format!("server `{server}`: {}", self.for_client()),
         )
-        .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+        .with(data)
     }
 
     /// The kind of failure, for programs and for the audit.
@@ -195,7 +219,7 @@ impl Failure {
             | Self::Startup { .. }
             | Self::Tls { .. } => "unavailable",
             Self::Disabled => "disabled",
-            Self::InstancesBusy { .. } => "busy",
+            Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
             Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
                 "incompatible"
             }
@@ -224,6 +248,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Overloaded { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::Revision { .. }
@@ -258,6 +283,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
@@ -284,6 +310,7 @@ impl Failure {
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::Lost { .. }
+            | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone

@@ -62,6 +62,10 @@ pub struct Report {
     pub last_listed: Option<String>,
     /// Calls under way.
     pub in_flight: u64,
+    /// Calls that wait, since as many are under way as `limits.in_flight` allows.
+    pub queued: usize,
+    /// Calls that were refused for that, or waited for too long.
+    pub refused: u64,
     /// Calls that were answered.
     pub answered: u64,
     /// Calls that got no answer.
@@ -126,6 +130,8 @@ impl Backend {
             instances: self.live_instances(),
             last_listed: self.listed().at.map(|at| at.to_string()),
             in_flight: self.stats.in_flight.load(Ordering::Relaxed),
+            queued: self.gate.queued(),
+            refused: self.gate.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
             latency_ms_p50: millis(0.5),

@@ -1512,6 +1512,8 @@ fn server_config() -> Server {
         limits: ServerLimits {
             request: 0,
             response: 0,
+            in_flight: None,
+            queue: 0,
         },
         price: None,
         budget: Vec::new(),

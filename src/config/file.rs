@@ -154,6 +154,10 @@ pub(super) struct Limits {
     pub(super) depth: usize,
     /// Legacy sessions one agent may hold; beyond it the least recently used idle one ends.
     pub(super) sessions_per_agent: usize,
+    /// Calls that one agent may have under way at once, those that wait for a server included; more
+    /// are refused at once. Without this key any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) in_flight_per_agent: Option<usize>,
 }
 
 impl Default for Limits {
@@ -163,6 +167,7 @@ impl Default for Limits {
             headers: Size(64 * Size::KIB),
             depth: 128,
             sessions_per_agent: 10_000,
+            in_flight_per_agent: None,
         }
     }
 }
@@ -462,7 +467,7 @@ impl Default for Retry {
     }
 }
 
-/// Limits on messages to and from a server.
+/// Limits on a server: on messages to and from it, and on calls.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServerLimits {
@@ -470,6 +475,12 @@ pub(super) struct ServerLimits {
     pub(super) request: Size,
     /// Largest message accepted from it.
     pub(super) response: Size,
+    /// Calls that may be under way at once; without this key any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) in_flight: Option<usize>,
+    /// Calls beyond `in_flight` that may wait, for their `timeout` at most; the agents that wait
+    /// are served in turn. What comes on top of that is refused at once.
+    pub(super) queue: usize,
 }
 
 impl Default for ServerLimits {
@@ -477,6 +488,8 @@ impl Default for ServerLimits {
         Self {
             request: Size(4 * Size::MIB),
             response: Size(16 * Size::MIB),
+            in_flight: None,
+            queue: 128,
         }
     }
 }

@@ -2,9 +2,8 @@
 
 /// Keys and sections that the design names and this version does not have, by the type of `file`
 /// they will belong to (the empty name is the top level).
-const LATER: [(&str, &[&str]); 5] = [
+const LATER: [(&str, &[&str]); 4] = [
     ("", &["public_url", "store"]),
-    ("Limits", &["in_flight_per_agent"]),
     ("Retry", &["stable_after"]),
     (
         "Server",
@@ -19,7 +18,7 @@ const LATER: [(&str, &[&str]); 5] = [
             "validate",
         ],
     ),
-    ("ServerLimits", &["in_flight", "memory", "queue"]),
+    ("ServerLimits", &["memory"]),
 ];
 
 /// Words that later versions understand, by the last part of their path.

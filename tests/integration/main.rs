@@ -13,6 +13,7 @@ mod ends;
 mod eras;
 mod fidelity;
 mod order;
+mod overload;
 mod params;
 mod parties;
 mod profiles;

@@ -183,3 +183,68 @@ async fn answered(gateway: &Gateway, backend: &Backend, bytes: usize) -> bool {
     }
     answer.result.is_some()
 }
+
+/// Makes `before` calls that stay under way, and `waiting` more; what one more is told, if anything.
+async fn one_more(top: &str, keys: &str, before: usize, waiting: usize) -> Option<Value> {
+    let backend = http_backend().await;
+    let gateway = with_one(&backend, top, keys).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let call = async |id: usize| {
+        let id = id.to_string();
+        client
+            .ask(&id, "tools/call", r#""name":"mcp_one_echo""#)
+            .await;
+    };
+    let mut running = Vec::new();
+    for id in 0..before {
+        call(id).await;
+        running.push(backend.asked("tools/call").await);
+    }
+    for id in 0..waiting {
+        call(before + id).await;
+        let reached = |status: &Value| status["queued"] == id + 1;
+        gateway.status_until("one", reached).await;
+    }
+    let last = (before + waiting).to_string();
+    call(before + waiting).await;
+    let come = |status: &Value| status["queued"] == waiting + 1;
+    tokio::select! {
+        _ = backend.asked("tools/call") => None,
+        _ = gateway.status_until("one", come) => None,
+        answer = client.answer(&last) => Some(answer.failure()),
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn in_flight_per_agent() {
+    let more = async |limit, before| {
+        let top = format!("limits.in_flight_per_agent = {limit}");
+        one_more(&top, "", before, 0).await
+    };
+    assert_eq!(more(2, 1).await, None, "at the limit");
+    let refused = more(2, 2).await.expect("past it");
+    assert_eq!(refused["data"]["code"], "RATE_LIMITED");
+    assert_eq!(more(3, 2).await, None, "a limit of three");
+}
+
+#[tokio::test]
+pub(crate) async fn server_in_flight() {
+    let more = async |limit, before| {
+        let keys = format!("limits = {{ in_flight = {limit}, queue = 0 }}");
+        one_more("", &keys, before, 0).await
+    };
+    assert_eq!(more(2, 1).await, None, "at the limit");
+    assert_eq!(reason(&more(2, 2).await.expect("past it")), "busy");
+    assert_eq!(more(3, 2).await, None, "a limit of three");
+}
+
+#[tokio::test]
+pub(crate) async fn server_queue() {
+    let more = async |limit, waiting| {
+        let keys = format!("limits = {{ in_flight = 1, queue = {limit} }}");
+        one_more("", &keys, 1, waiting).await
+    };
+    assert_eq!(more(2, 1).await, None, "at the limit");
+    assert_eq!(reason(&more(2, 2).await.expect("past it")), "busy");
+    assert_eq!(more(3, 2).await, None, "a limit of three");
+}

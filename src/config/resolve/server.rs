@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::{Resolver, governing::budgets, quote};
+use super::{CALLS_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
         Expose, Retry, Root, Server, ServerLimits,
@@ -77,10 +77,7 @@ impl Resolver<'_> {
             timeout,
             max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
             retry: self.retry(server.retry, &at.key("retry")),
-            limits: ServerLimits {
-                request: self.size(server.limits.request, &at.key("limits").key("request")),
-                response: self.size(server.limits.response, &at.key("limits").key("response")),
-            },
+            limits: self.server_limits(server.limits, &at.key("limits")),
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
             rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),
@@ -88,6 +85,15 @@ impl Resolver<'_> {
             transport: transport?,
         };
         Some(resolved)
+    }
+
+    fn server_limits(&mut self, limits: file::ServerLimits, at: &Place<'_>) -> ServerLimits {
+        ServerLimits {
+            request: self.size(limits.request, &at.key("request")),
+            response: self.size(limits.response, &at.key("response")),
+            in_flight: self.calls(limits.in_flight, &at.key("in_flight")),
+            queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
+        }
     }
 
     fn timeout(&mut self, time: Time, at: &Place<'_>) -> Duration {

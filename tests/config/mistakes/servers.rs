@@ -529,3 +529,16 @@ fn an_empty_tag() {
     1 mistake
     "#);
 }
+
+#[test]
+fn calls_that_cannot_be_counted() {
+    let report = toml(
+        r#"
+        limits.in_flight_per_agent = 0
+        [servers.a]
+        command = "a"
+        limits = { in_flight = 0, queue = 2000000 }
+    "#,
+    );
+    assert_snapshot!(report, @"");
+}

@@ -182,8 +182,8 @@ impl Status {
                 problems: problems.map(ToString::to_string).collect(),
             }
         });
-        let profiles = self.proxy.board().profiles().names();
-        let profiles = profiles.map(|name| ProfileReport {
+        let profiles = self.proxy.board().profiles();
+        let profiles = profiles.iter().map(|name| ProfileReport {
             name: name.to_string(),
             listed: counts(&catalog, &Scope::Profile(name.clone())),
         });

@@ -124,7 +124,7 @@ impl Backend {
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
-            tags: self.config.tags.clone(),
+            tags: self.written().tags.clone(),
             restarts: self.maker.shared.restarts.load(Ordering::Relaxed),
             failed_starts: self.maker.shared.failed_starts.load(Ordering::Relaxed),
             instances: self.live_instances(),

@@ -205,7 +205,7 @@ async fn one_agents_burst_does_not_delay_another() {
 /// Waits until so many calls wait; strangers do not see that.
 async fn queued_as(gateway: &Gateway, client: &Client, count: usize) {
     let name = tollbridge::names::ServerName::parse("x").unwrap();
-    let backend = gateway.running.core().proxy.backends().get(&name).cloned();
+    let backend = gateway.running.core().proxy.backends().get(&name);
     let backend = backend.unwrap();
     let waiting = async {
         while backend.queued() != count {

@@ -233,6 +233,8 @@ pub struct Server {
     pub retry: Retry,
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
+    /// Whether arguments are checked against the input schemas of tools.
+    pub validate: Validate,
     /// Price of a call for which its tool has none; `None`: that of [`Governance`].
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
@@ -399,6 +401,18 @@ pub enum Isolation {
     Session,
     /// One for all.
     Shared,
+}
+
+/// Whether arguments are checked against the input schemas of tools.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Validate {
+    /// They are not.
+    Off,
+    /// A call whose arguments do not match is refused.
+    Refuse,
+    /// It is logged and counted, and passes.
+    Report,
 }
 
 /// Delays between attempts to reconnect: exponential from `base` to `max`.

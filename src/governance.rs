@@ -44,6 +44,7 @@ use rules::{Layers, Rules};
 use screen::Seen;
 use tally::Tally;
 use ticket::{Ended, Target};
+use validate::{Inputs, Validation, Verdict};
 
 pub mod arguments;
 pub mod budget;
@@ -56,6 +57,7 @@ pub mod screen;
 mod sight;
 mod tally;
 mod ticket;
+pub mod validate;
 
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
@@ -103,6 +105,8 @@ struct Toll {
     rate: Option<Rate>,
     scan: Option<Scan>,
     budgets: Vec<Applied>,
+    /// What checks arguments, where anything does.
+    inputs: Option<Inputs>,
 }
 
 /// The compiled output schema of a tool, as long as the catalog has that tool.
@@ -239,6 +243,12 @@ impl Governance {
         self.tally.counts()
     }
 
+    /// What the check of arguments of `server` did; `None` where nothing checks them.
+    pub fn validation(&self, server: &ServerName) -> Option<Validation> {
+        let inputs = self.servers.get(server)?.inputs.as_ref()?;
+        Some(inputs.validation())
+    }
+
     /// Step 1: names a call.
     pub fn open(&self, call: &Call) -> Ticket {
         Ticket::open(call)
@@ -262,6 +272,9 @@ impl Governance {
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
+        if let Some(inputs) = toll.and_then(|toll| toll.inputs.as_ref()) {
+            Box::pin(validated(inputs, &routed, ticket)).await?;
+        }
         ticket.screens = rules.screens(&routed.server, toll.and_then(|toll| toll.scan.as_ref()));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
@@ -685,6 +698,7 @@ impl Toll {
             rate: server.rate,
             scan: server.scan.clone(),
             budgets: server.budget.iter().map(budget).collect(),
+            inputs: Inputs::new(server.validate),
         }
     }
 }
@@ -699,6 +713,18 @@ fn profile_of(scope: &Scope) -> Option<&ProfileName> {
 fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
     let limited = agent.profiles.as_ref().zip(profile);
     limited.is_none_or(|(allowed, profile)| allowed.contains(profile))
+}
+
+/// Step 2: the arguments against the input schema of their tool.
+async fn validated(inputs: &Inputs, routed: &Routed, ticket: &mut Ticket) -> Result<(), Refusal> {
+    match inputs.check(routed).await {
+        Verdict::Fits => Ok(()),
+        Verdict::Refused(faults) => Err(Refusal::Invalid { faults }),
+        Verdict::Reported(faults) => {
+            ticket.observed.push(Refusal::Invalid { faults }.rule());
+            Ok(())
+        }
+    }
 }
 
 /// Step 6.

@@ -77,6 +77,10 @@ pub struct ServerReport {
     pub report: Report,
     /// What it offers on its own route.
     pub offers: Counts,
+    /// What the check of arguments against input schemas did, where `validate` is on; for those who
+    /// may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<governance::validate::Validation>,
     /// What is odd about its items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -172,6 +176,10 @@ impl Status {
                 report: match insight {
                     Insight::States => backend.report().without_details(),
                     Insight::Whole => backend.report(),
+                },
+                validation: match insight {
+                    Insight::States => None,
+                    Insight::Whole => self.proxy.governance().validation(&backend.name),
                 },
                 offers: Counts {
                     tools: offers.tools,
@@ -309,6 +317,12 @@ fn row(server: &ServerReport) -> String {
     );
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(server.problems.iter().cloned());
+    let unusable = server.validation.iter().flat_map(|it| &it.unusable);
+    notes.extend(
+        unusable.map(|(tool, problem)| {
+            format!("the input schema of `{tool}` cannot be used: {problem}")
+        }),
+    );
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(
             "{} odd lines on stdout, the last: {line}",

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::{
     Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits, Terms,
-    Transport,
+    Transport, Validate,
 };
 
 #[test]
@@ -1515,6 +1515,7 @@ fn server_config() -> Server {
             in_flight: None,
             queue: 0,
         },
+        validate: Validate::Off,
         price: None,
         budget: Vec::new(),
         rate: None,

@@ -138,6 +138,7 @@ fn server(server: &Server) -> file::Server {
             in_flight: server.limits.in_flight.map(NonZeroUsize::get),
             queue: server.limits.queue,
         },
+        validate: server.validate,
         price: server.price.map(Amount),
         budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
         rate: server.rate.map(governing::rate),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Charset, Conflict, EraPin, Isolation, LogFormat, Secret,
+    Charset, Conflict, EraPin, Isolation, LogFormat, Secret, Validate,
     units::{Amount, Size, Time},
 };
 pub(super) use governing::{
@@ -277,6 +277,8 @@ pub(super) struct Server {
     pub(super) retry: Retry,
     /// Limits on messages to and from the server.
     pub(super) limits: ServerLimits,
+    /// Whether arguments are checked against the `inputSchema` of their tool before they are sent.
+    pub(super) validate: Validate,
     /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) price: Option<Amount>,
@@ -322,6 +324,7 @@ impl Default for Server {
             max_total_timeout: None,
             retry: Retry::default(),
             limits: ServerLimits::default(),
+            validate: Validate::Off,
             price: None,
             budget: None,
             rate: None,

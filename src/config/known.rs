@@ -15,7 +15,6 @@ const LATER: [(&str, &[&str]); 4] = [
             "pool_size",
             "replicas",
             "route",
-            "validate",
         ],
     ),
     ("ServerLimits", &["memory"]),

@@ -11,6 +11,7 @@ use super::{
     budget::Exceeded,
     concurrency::{self, Crowded},
     rate::Limited,
+    validate::Fault,
 };
 use crate::{
     config::{ErrorCodes, ErrorForm, Rule},
@@ -36,6 +37,11 @@ pub enum Refusal {
     BudgetUnavailable,
     /// Too many calls at once.
     Concurrency(Crowded),
+    /// The arguments do not match the input schema of their tool.
+    Invalid {
+        /// Where and why, the first of them.
+        faults: Vec<Fault>,
+    },
     /// PII or a secret in the arguments.
     PiiInParams {
         /// The classes found.
@@ -113,6 +119,13 @@ impl Refusal {
             },
             // Not a rule of governance, which could be observed, but a bound of the gateway.
             Self::Concurrency(_) => Row { rule: None, ..RATE },
+            Self::Invalid { .. } => Row {
+                code: error::INVALID_PARAMS,
+                portable: error::INVALID_PARAMS,
+                name: "INVALID_ARGUMENTS",
+                message: "Arguments do not match the input schema",
+                rule: None,
+            },
             Self::PiiInParams { .. } => Row {
                 message: "PII in tool params",
                 ..PII
@@ -139,6 +152,7 @@ impl Refusal {
             Self::Budget(exceeded) => exceeded.retryable() || exceeded.ends.is_some(),
             Self::AgentDisabled
             | Self::Argument { .. }
+            | Self::Invalid { .. }
             | Self::PiiInParams { .. }
             | Self::PiiInResult { .. }
             | Self::Policy { .. }
@@ -156,6 +170,10 @@ impl Refusal {
             Self::Budget(exceeded) => format!("budget of {}", exceeded.account),
             Self::BudgetUnavailable => "budget".to_owned(),
             Self::Concurrency(_) => "calls at once of the agent".to_owned(),
+            Self::Invalid { faults } => {
+                let keywords: Vec<_> = faults.iter().map(|fault| &*fault.keyword).collect();
+                format!("validate: {}", keywords.join(", "))
+            }
             Self::PiiInParams { classes } | Self::PiiInResult { classes } => {
                 format!("scan: {}", classes.join(", "))
             }
@@ -176,14 +194,35 @@ impl Refusal {
             ErrorCodes::Contract => row.code,
             ErrorCodes::Portable => row.portable,
         };
-        let message = if let Self::UnknownTool { name } = self {
-            format!("{}: {name}", row.message)
-        } else {
-            row.message.to_owned()
+        let message = match self.detail() {
+            Some(detail) => format!("{}: {detail}", row.message),
+            None => row.message.to_owned(),
         };
         Err(RpcError::new(code, message)
             .with(Value::Object(self.data(about)))
             .to_raw())
+    }
+
+    /// What the message says beside that of its row.
+    fn detail(&self) -> Option<String> {
+        match self {
+            Self::Invalid { faults } => {
+                let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+                Some(faults.join("; "))
+            }
+            Self::UnknownTool { name } => Some(name.clone()),
+            Self::AgentDisabled
+            | Self::Argument { .. }
+            | Self::AuditUnavailable
+            | Self::Budget(_)
+            | Self::BudgetUnavailable
+            | Self::Concurrency(_)
+            | Self::PiiInParams { .. }
+            | Self::PiiInResult { .. }
+            | Self::Policy { .. }
+            | Self::Profile
+            | Self::Rate(_) => None,
+        }
     }
 
     /// When the same call may succeed, where that is known.
@@ -196,6 +235,7 @@ impl Refusal {
             | Self::AuditUnavailable
             | Self::Budget(_)
             | Self::BudgetUnavailable
+            | Self::Invalid { .. }
             | Self::PiiInParams { .. }
             | Self::PiiInResult { .. }
             | Self::Policy { .. }
@@ -208,8 +248,8 @@ impl Refusal {
         let row = self.row();
         let detail = if let Some(wait) = self.retry_after() {
             format!("; try again in {} ms", millis(wait))
-        } else if let Self::UnknownTool { name } = self {
-            format!(": {name}")
+        } else if let Some(detail) = self.detail() {
+            format!(": {detail}")
         } else {
             String::new()
         };
@@ -251,6 +291,7 @@ impl Refusal {
                     json!(classes.iter().map(|class| &**class).collect::<Vec<_>>()),
                 );
             }
+            Self::Invalid { faults } => put("faults", json!(faults)),
             Self::Concurrency(crowded) => {
                 put("limited", json!("in_flight"));
                 put("limit", json!(crowded.limit));

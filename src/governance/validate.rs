@@ -338,7 +338,11 @@ mod tests {
             ],
         );
         check(schema(), "{}", &[("", r#""n" is a required property"#)]);
-        check(schema(), "null", &[("", r#"value is not of type "object""#)]);
+        check(
+            schema(),
+            "null",
+            &[("", r#"value is not of type "object""#)],
+        );
     }
 
     #[test]
@@ -382,13 +386,18 @@ mod tests {
             assert!(!problem.is_empty() && problem.len() < 400, "{problem}");
         }
         let inner = json!({ "$defs": { "n": { "type": "null" } }, "properties": { "x": { "$ref": "#/$defs/n" } } });
-        check(inner, r#"{"x":1}"#, &[("/x", r#"value is not of type "null""#)]);
+        check(
+            inner,
+            r#"{"x":1}"#,
+            &[("/x", r#"value is not of type "null""#)],
+        );
     }
 
     #[test]
     fn faults_and_their_words_are_bounded() {
         let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
-        let schema = json!({ "required": names, "properties": { "e": { "enum": names.repeat(9) } } });
+        let schema =
+            json!({ "required": names, "properties": { "e": { "enum": names.repeat(9) } } });
         let validator = compile(&Raw::from_value(&schema)).unwrap();
         let found = faults(&validator, &json!({ "e": "x" }));
         assert_eq!(found.len(), FAULTS_MAX);

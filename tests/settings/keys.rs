@@ -85,6 +85,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.tools.timeout.*", times::tool_timeout),
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
+    ("servers.*.validate", items::validate),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
     ("workers", process::workers),

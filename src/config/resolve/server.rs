@@ -78,6 +78,7 @@ impl Resolver<'_> {
             max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
             retry: self.retry(server.retry, &at.key("retry")),
             limits: self.server_limits(server.limits, &at.key("limits")),
+            validate: server.validate,
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
             rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),

@@ -11,13 +11,14 @@ mod media;
 mod messages;
 mod origin;
 mod pages;
+mod patient;
 mod streamable;
 
 use std::{sync::Arc, time::Duration};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use hyper::body::Incoming;
 
@@ -27,6 +28,7 @@ use crate::{
     mcp::{RpcError, envelope},
     names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
+    session::registry::Unopened,
     status::Status,
     task::Tasks,
 };
@@ -226,6 +228,28 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, plain);
     response
 }
+
+/// An answer to what may succeed `later`.
+fn not_now(status: StatusCode, message: &str, later: Duration) -> Response<Body> {
+    let mut response = text(status, message);
+    let seconds = HeaderValue::from(later.as_secs().max(1));
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
+}
+
+/// The answer to a client for whom no session opens.
+fn unopened(why: Unopened) -> Response<Body> {
+    let (status, later) = match why {
+        Unopened::Closed => (StatusCode::SERVICE_UNAVAILABLE, RETRY_STOPPED),
+        Unopened::Full { .. } => (StatusCode::TOO_MANY_REQUESTS, RETRY_SOON),
+    };
+    not_now(status, &why.to_string(), later)
+}
+
+/// When a gateway that stops may be there again, or another one in its place.
+const RETRY_STOPPED: Duration = Duration::from_secs(5);
+/// When what is short-lived may be over.
+const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// The answer to a request without an agent.
 fn challenge(stranger: Unidentified) -> Response<Body> {

@@ -12,7 +12,7 @@ use super::{
     body::{self, Body, Writing},
     exchange,
     streamable::{BATCH_MAX, asked_in},
-    text,
+    text, unopened,
 };
 use crate::{
     auth::Agent,
@@ -35,7 +35,7 @@ const SESSION: &str = "session_id";
 pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Response<Body> {
     let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
         Ok(session) => session,
-        Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+        Err(why) => return unopened(why),
     };
     let stream = session.open_standing();
     let place = stream.take_over();

@@ -11,7 +11,7 @@ use super::{
     Edge, Visitor, accepted,
     body::{self, Body, Writing},
     exchange::{self, Asked},
-    is, json, media, not_allowed, rpc_error, text,
+    is, json, media, not_allowed, rpc_error, text, unopened,
 };
 use crate::{
     mcp::{
@@ -213,7 +213,7 @@ impl Post<'_> {
         let sessions = self.edge.proxy.sessions();
         let session = match sessions.open(Kind::Streamable, agent, self.visitor.scope.clone()) {
             Ok(session) => session,
-            Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+            Err(why) => return unopened(why),
         };
         session.open(opening);
         self.edge.proxy.greet(&session);

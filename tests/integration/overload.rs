@@ -2,10 +2,15 @@
 //! whoever is refused is told.
 
 use serde_json::{Value, json};
-use tollbridge::audit::{Decision, Filter, Query, Record};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tollbridge::{
+    audit::{Decision, Filter, Query, Record},
+    session::replay::UNREAD_BYTES_MAX,
+};
 
 use crate::support::{
-    ALL, Backend, Client, Era, Front, Gateway, TestGateway, Transport, client::Who,
+    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, client::Who,
+    http::Answer, soon, wire::request,
 };
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
@@ -213,7 +218,7 @@ async fn queued_as(gateway: &Gateway, client: &Client, count: usize) {
             client.is_quiet().await;
         }
     };
-    crate::support::soon("the calls wait", waiting).await;
+    soon("the calls wait", waiting).await;
 }
 
 /// What an agent has under way, those that wait for a server included, is counted for itself.
@@ -262,3 +267,116 @@ async fn an_agent_has_so_many_calls_under_way() {
     }
     gateway.stop().await;
 }
+
+/// What a client is told that may succeed later says when; what never will does not.
+#[tokio::test]
+async fn retry_after_is_told_where_it_makes_sense() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let limits = "limits = { sessions_per_agent = 1, body = \"1KiB\" }";
+    let gateway = TestGateway::new().setting(limits).server("x", &backend);
+    let gateway = gateway.start().await;
+    let http = gateway.http();
+    let initialize = || request("1", "initialize", r#"{"protocolVersion":"2025-11-25"}"#);
+    let told = |answer: &Answer| {
+        let after = answer.header("retry-after").map(str::to_owned);
+        (answer.status().as_u16(), after)
+    };
+    let large = http.post("/mcp", " ".repeat(1025)).await;
+    assert_eq!(told(&large), (413, None));
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    ask(&client, "1").await;
+    let first = backend.asked("tools/call").await;
+    let after = |seconds: &str| Some(seconds.to_owned());
+    let busy = http.post("/mcp", initialize()).await;
+    assert_eq!(told(&busy), (429, after("1")));
+    let accept = [("accept", "text/event-stream")];
+    assert_eq!(told(&http.get("/sse", &accept).await), (429, after("1")));
+    first.answer(DONE).await;
+    assert!(client.answer("1").await.result.is_some());
+    let idle = async {
+        // The session is free once its answer is out.
+        while told(&http.post("/mcp", initialize()).await).0 != 200 {}
+    };
+    soon("a session ends for another", idle).await;
+    gateway.running.core().proxy.sessions().close_all();
+    let stopping = http.post("/mcp", initialize()).await;
+    assert_eq!(told(&stopping), (503, after("5")));
+    assert_eq!(told(&http.get("/sse", &accept).await), (503, after("5")));
+    gateway.stop().await;
+}
+
+/// Before its servers are known the gateway is not ready, and says when to look again.
+#[tokio::test]
+async fn a_gateway_that_starts_says_when_to_come_back() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    backend.on_request(|_| Some(Auto::Nothing));
+    let gateway = TestGateway::new().server("x", &backend).launch().await;
+    let answer = gateway.http().get("/readyz", &[]).await;
+    let told = (answer.status().as_u16(), answer.header("retry-after"));
+    assert_eq!(told, (503, Some("1")));
+    gateway.stop().await;
+}
+
+/// Bytes of one answer to a client that does not read.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// A client that asks and asks and does not read the answers loses its session once so many bytes
+/// wait for it; others are served meanwhile.
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let gateway = TestGateway::new().start().await;
+    let mut stream = tokio::net::TcpStream::connect(gateway.addr())
+        .await
+        .unwrap();
+    let head = "GET /sse HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut read = String::new();
+    let endpoint = async {
+        loop {
+            let mut part = [0; 1024];
+            let count = stream.read(&mut part).await.unwrap();
+            read.push_str(std::str::from_utf8(&part[..count]).unwrap());
+            let path = read
+                .split("data: ")
+                .nth(1)
+                .and_then(|rest| rest.split_once('\n'));
+            if let Some((path, _)) = path {
+                return path.to_owned();
+            }
+        }
+    };
+    let endpoint = soon("the endpoint", endpoint).await;
+    let id = format!("\"{}\"", "x".repeat(ANSWER_BYTES));
+    let http = gateway.http();
+    let mut taken = 0;
+    let cut_off = async {
+        while http
+            .post(&endpoint, request(&id, "ping", "{}"))
+            .await
+            .status()
+            == 202
+        {
+            taken += 1;
+            assert!(
+                taken * ANSWER_BYTES < UNREAD_BYTES_MAX + SLACK,
+                "{taken} answers"
+            );
+        }
+    };
+    soon("the session ends", cut_off).await;
+    assert!(
+        taken * ANSWER_BYTES > UNREAD_BYTES_MAX - SLACK,
+        "{taken} answers"
+    );
+    gateway
+        .client(Front::Sse, "/mcp", "{}")
+        .await
+        .is_quiet()
+        .await;
+    let rest = async { while let Ok(1..) = stream.read(&mut vec![0; 1 << 20]).await {} };
+    soon("its stream ends", rest).await;
+    gateway.stop().await;
+}
+
+/// What the system and the edge hold of a stream beside what waits in it.
+const SLACK: usize = 16 << 20;

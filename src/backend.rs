@@ -18,6 +18,7 @@ mod handshake;
 mod http;
 mod instance;
 mod link;
+mod memory;
 mod mux;
 mod pipe;
 mod report;

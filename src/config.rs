@@ -426,7 +426,17 @@ pub struct Retry {
     pub jitter: f64,
 }
 
-/// Limits on messages to and from a server.
+/// An amount of memory in bytes, shown as it is written: `512MiB`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Memory(pub u64);
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        units::Size(self.0).fmt(f)
+    }
+}
+
+/// Limits on a server: on messages to and from it, on calls, and on what a child uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServerLimits {
     /// Largest message sent, bytes.
@@ -437,4 +447,6 @@ pub struct ServerLimits {
     pub in_flight: Option<NonZeroUsize>,
     /// Calls beyond them that may wait.
     pub queue: usize,
+    /// Memory that a child and all that it starts may use together; any amount when `None`.
+    pub memory: Option<Memory>,
 }

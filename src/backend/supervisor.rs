@@ -268,6 +268,7 @@ impl Maker {
             server: self.server.clone(),
             request_bytes_max: self.config.limits.request,
             response_bytes_max: self.config.limits.response,
+            memory_max: self.config.limits.memory,
             ask_timeout: self.config.max_total_timeout,
             roots: self.config.roots.clone(),
         };

@@ -1514,6 +1514,7 @@ fn server_config() -> Server {
             response: 0,
             in_flight: None,
             queue: 0,
+            memory: None,
         },
         validate: Validate::Off,
         price: None,

@@ -137,6 +137,7 @@ fn server(server: &Server) -> file::Server {
             response: size(server.limits.response),
             in_flight: server.limits.in_flight.map(NonZeroUsize::get),
             queue: server.limits.queue,
+            memory: server.limits.memory.map(|memory| Size(memory.0)),
         },
         validate: server.validate,
         price: server.price.map(Amount),

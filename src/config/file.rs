@@ -484,6 +484,10 @@ pub(super) struct ServerLimits {
     /// Calls beyond `in_flight` that may wait, for their `timeout` at most; the agents that wait
     /// are served in turn. What comes on top of that is refused at once.
     pub(super) queue: usize,
+    /// Memory that the program and all that it starts may use together; beyond it they are ended,
+    /// and the program is started again. Without this key any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<Size>,
 }
 
 impl Default for ServerLimits {
@@ -493,6 +497,7 @@ impl Default for ServerLimits {
             response: Size(16 * Size::MIB),
             in_flight: None,
             queue: 128,
+            memory: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 /// Keys and sections that the design names and this version does not have, by the type of `file`
 /// they will belong to (the empty name is the top level).
-const LATER: [(&str, &[&str]); 4] = [
+const LATER: [(&str, &[&str]); 3] = [
     ("", &["public_url", "store"]),
     ("Retry", &["stable_after"]),
     (
@@ -17,7 +17,6 @@ const LATER: [(&str, &[&str]); 4] = [
             "route",
         ],
     ),
-    ("ServerLimits", &["memory"]),
 ];
 
 /// Words that later versions understand, by the last part of their path.

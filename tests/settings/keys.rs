@@ -54,6 +54,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.idle_timeout", connections::idle_timeout),
     ("servers.*.isolation", connections::isolation),
     ("servers.*.limits.in_flight", limits::server_in_flight),
+    ("servers.*.limits.memory", limits::server_memory),
     ("servers.*.limits.queue", limits::server_queue),
     ("servers.*.limits.request", limits::server_request),
     ("servers.*.limits.response", limits::server_response),

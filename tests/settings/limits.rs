@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{Raw, ask, http_backend, launch, try_launch, with_one},
-    support::{Backend, Client, Front, Gateway, soon, wire},
+    support::{Backend, Client, Front, Gateway, TestGateway, soon, wire},
 };
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -247,4 +247,43 @@ pub(crate) async fn server_queue() {
     assert_eq!(more(2, 1).await, None, "at the limit");
     assert_eq!(reason(&more(2, 2).await.expect("past it")), "busy");
     assert_eq!(more(3, 2).await, None, "a limit of three");
+}
+
+/// A program that never speaks and holds so many bytes; or one that has another one hold them.
+fn glutton(bytes: usize, is_grandchild: bool) -> String {
+    let hold =
+        format!("x=$(head -c {bytes} /dev/zero | tr '\\\\0' x); echo full >&2; sleep 100; echo $x");
+    let script = if is_grandchild {
+        format!("(: ; {hold}) & wait")
+    } else {
+        hold
+    };
+    format!("command = \"sh\"\nargs = [\"-c\", \"\"\"{script}\"\"\"]\n")
+}
+
+/// Who uses more than it may is ended for a reason that is told, also where it is what the program
+/// has started that uses it; who uses less goes on.
+#[tokio::test]
+pub(crate) async fn server_memory() {
+    for is_grandchild in [false, true] {
+        let program = glutton(64 << 20, is_grandchild);
+        let start = async |limit: &str| {
+            let keys = format!("{program}limits = {{ memory = \"{limit}\" }}");
+            TestGateway::new().section("one", &keys).launch().await
+        };
+        let (roomy, tight) = (start("1GiB").await, start("32MiB").await);
+        let reason = |status: &Value| status["reason"].as_str().unwrap_or_default().to_owned();
+        let over = |status: &Value| reason(status).contains("limits.memory");
+        let told = reason(&tight.status_until("one", over).await);
+        assert!(
+            told.contains("it used more than limits.memory = 32MiB: "),
+            "{told}"
+        );
+        let full = |status: &Value| status["stderr"].to_string().contains("full");
+        let status = roomy.status_until("one", full).await;
+        assert_eq!(status["state"], "connecting", "{status}");
+        assert_eq!(status["failed_starts"], 0);
+        tight.stop().await;
+        roomy.stop().await;
+    }
 }

@@ -7,17 +7,21 @@ use indexmap::IndexMap;
 use super::{CALLS_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Expose, Retry, Root, Server, ServerLimits,
+        Expose, Memory, Retry, Root, Server, ServerLimits,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
-        units::Time,
+        units::{Size, Time},
     },
     names::ServerName,
 };
 
 /// The least time that a timeout of a server may be.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// Less than the smallest program uses; more than a machine has.
+const MEMORY_MIN: Size = Size(Size::MIB);
+const MEMORY_MAX: Size = Size(1 << 50);
 
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -94,7 +98,13 @@ impl Resolver<'_> {
             response: self.size(limits.response, &at.key("response")),
             in_flight: self.calls(limits.in_flight, &at.key("in_flight")),
             queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
+            memory: self.memory(limits.memory, &at.key("memory")),
         }
+    }
+
+    fn memory(&mut self, written: Option<Size>, at: &Place<'_>) -> Option<Memory> {
+        let size = self.within(written?, MEMORY_MIN, MEMORY_MAX, at);
+        Some(Memory(size.0))
     }
 
     fn timeout(&mut self, time: Time, at: &Place<'_>) -> Duration {

@@ -26,15 +26,15 @@ pub(super) async fn exceeded(leader: u32, limit: Option<u64>) -> u64 {
     let (Some(limit), Some(group)) = (limit, group) else {
         return std::future::pending().await;
     };
-    watch(limit, async || {
+    let look = move || async move {
         let look = spawn_blocking(move || resident(group));
         look.await.ok().flatten()
-    })
-    .await
+    };
+    watch(limit, look).await
 }
 
 /// Looks until more than `limit` bytes are in use.
-async fn watch(limit: u64, look: impl AsyncFn() -> Option<u64>) -> u64 {
+async fn watch<F: Future<Output = Option<u64>>>(limit: u64, look: impl Fn() -> F) -> u64 {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failures = 0;
@@ -112,7 +112,7 @@ fn in_listing(listing: &str, group: Pid) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, os::unix::process::CommandExt, process::Stdio};
+    use std::{cell::RefCell, future::ready, os::unix::process::CommandExt, process::Stdio};
 
     use tokio::time::Instant;
 
@@ -122,14 +122,14 @@ mod tests {
     async fn a_limit_is_reached_only_past_it() {
         let seen = RefCell::new([99, 100, 101].into_iter());
         let start = Instant::now();
-        let used = watch(100, async || seen.borrow_mut().next()).await;
+        let used = watch(100, || ready(seen.borrow_mut().next())).await;
         assert_eq!(used, 101);
         assert_eq!(start.elapsed(), 2 * LOOK);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_seen_ends_nothing() {
-        let ended = tokio::time::timeout(100 * LOOK, watch(0, async || None)).await;
+        let ended = tokio::time::timeout(100 * LOOK, watch(0, || ready(None))).await;
         assert!(ended.is_err());
     }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     catalog::{UriMap, rewrite},
-    config::Root,
+    config::{Memory, Root},
     governance::Screens,
     lock::lock,
     mcp::{

@@ -4,7 +4,10 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Backend, Failure, control::transport_name, failure::display_odd, instance::Phase};
+use super::{
+    Backend, Failure, control::transport_name, failure::display_odd, instance::Phase,
+    supervisor::SLOW_START,
+};
 
 /// The state of a server, as people see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -176,9 +179,13 @@ impl Backend {
             return Some(format!("it is being started again: {failure}"));
         }
         let odd = self.maker.odd();
-        (odd.count > 0).then(|| {
-            let lines = odd.since(0);
-            format!("it has not answered yet{}", display_odd(&lines))
+        let is_slow = self.maker.shared.is_slow();
+        (odd.count > 0 || is_slow).then(|| {
+            let lines = display_odd(&odd.since(0));
+            if is_slow {
+                return format!("it has not started within {SLOW_START:?}{lines}");
+            }
+            format!("it has not answered yet{lines}")
         })
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     /// Starts after the first.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
+    /// Whether the start that is under way takes long.
+    slow: AtomicBool,
     /// Why the last connection ended or the last start failed, until one succeeds.
     trouble: Mutex<Option<Failure>>,
     /// Whether it was seen to ask for the roots of a client.
@@ -40,6 +42,7 @@ impl Shared {
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
+            slow: AtomicBool::new(false),
             trouble: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
@@ -71,6 +74,14 @@ impl Shared {
 
     pub(super) fn knows(&self, era: Era) -> u8 {
         self.era(era).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slow(&self, is_slow: bool) {
+        self.slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_failed_start(&self) {

@@ -8,7 +8,7 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use rustix::process::{Pid, getpgid};
+use rustix::process::Pid;
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
@@ -69,7 +69,8 @@ fn from_proc(group: Pid) -> Option<u64> {
         }) else {
             continue;
         };
-        if getpgid(Some(pid)) == Ok(group) {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        if group_in(&stat.unwrap_or_default()) == Some(group) {
             // Whoever has ended meanwhile uses nothing.
             let path = format!("/proc/{}/status", pid.as_raw_nonzero());
             let status = fs::read_to_string(path).unwrap_or_default();
@@ -77,6 +78,14 @@ fn from_proc(group: Pid) -> Option<u64> {
         }
     }
     Some(kib * 1024)
+}
+
+/// The group of a process, by its `stat`: the third word after the name, which may have any
+/// characters. Some threads of the kernel have no group.
+fn group_in(stat: &str) -> Option<Pid> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let group = rest.split_ascii_whitespace().nth(2)?;
+    group.parse().ok().and_then(Pid::from_raw)
 }
 
 /// KiB that a process uses, by its `status`.
@@ -138,6 +147,9 @@ mod tests {
         let status = "Name:\tsh\nVmHWM:\t 9000 kB\nVmRSS:\t    1500 kB\nVmSwap:\t       8 kB\n";
         assert_eq!(in_status(status), 1508);
         assert_eq!(in_status("Name:\tkthreadd\n"), 0);
+        let of = |stat| group_in(stat).map(|group| group.as_raw_nonzero().get());
+        assert_eq!(of("81 (a) (b) S 1 77 77 0 -1"), Some(77));
+        assert_eq!(of("2 (kthreadd) S 0 0 0 0 -1"), None);
         let listing = "    1   400\n   77  1000\n  177     5\n   77    24\nnothing\n";
         let group = Pid::from_raw(77).expect("it is not zero");
         assert_eq!(in_listing(listing, group), 1024);

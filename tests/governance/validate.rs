@@ -5,7 +5,7 @@ use tollbridge::audit::Decision;
 
 use crate::{
     harness::{Server, Stage, call_over, code_of},
-    support::{ALL, Front},
+    support::{Era, Front, Transport},
 };
 
 /// What the tool `echo` takes.
@@ -29,8 +29,9 @@ async fn validation(stage: &Stage) -> Value {
 /// nothing; what matches arrives as it was written.
 #[tokio::test]
 async fn a_call_that_does_not_match_is_refused() {
-    for (transport, era) in ALL {
-        let stage = stage(Server::over(transport, era).await, SCHEMA, "refuse").await;
+    for era in [Era::Legacy, Era::Modern] {
+        let server = Server::over(Transport::Http, era).await;
+        let stage = stage(server, SCHEMA, "refuse").await;
         let mut refused = 0;
         for front in Front::ALL {
             let client = stage.client(front).await;

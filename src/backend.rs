@@ -21,6 +21,7 @@ mod link;
 mod memory;
 mod mux;
 mod pipe;
+mod pool;
 mod report;
 mod retire;
 mod set;
@@ -49,7 +50,7 @@ use crate::{
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
-use choice::{Key, Owner, Served};
+use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use gate::{Gate, Seat};
@@ -58,6 +59,7 @@ pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
+use pool::Pool;
 pub use report::{Report, State};
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
@@ -133,6 +135,8 @@ pub struct Backend {
     catalog: Arc<Instance>,
     listed: Mutex<Listed>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    /// Where each call has a connection to itself.
+    pool: Option<Pool>,
     gate: Arc<Gate>,
     /// Calls that ended, and how.
     pub stats: Stats,
@@ -166,6 +170,7 @@ impl Backend {
             odd_output: Arc::default(),
             shared,
         });
+        let pool = Pool::of(&config);
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
@@ -181,6 +186,7 @@ impl Backend {
             catalog,
             listed: Mutex::default(),
             instances: Mutex::default(),
+            pool,
             stats: Stats::default(),
         }
     }
@@ -276,28 +282,36 @@ impl Backend {
             self.deadlines(admitted, waited)
         };
         let patience = self.patience(admitted);
+        let wish = || Wish {
+            client: &call.client,
+            method: &call.method,
+            until: Instant::now() + patience,
+        };
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.at_hand(&call.client) {
             served
         } else {
-            let connection = self.connection(&call.client);
+            let connection = self.connection(wish());
             let connection = Box::pin(in_time(call, patience, connection)).await;
             connection.map_err(Unanswered::before)?
         };
         if let Some(level) = news_of_level(&served.connection, &call.client) {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
+        served.note_call();
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
         if outcome == Err(Failure::SessionGone) {
             // The server had forgotten the session, or the connection was gone before anything
             // was sent: it cannot have begun the request.
-            let again = self.reconnected(&served.connection, &call.client);
+            let again = self.reconnected(served, wish());
             let again = Box::pin(in_time(call, patience, again)).await;
             served = again.map_err(Unanswered::before)?;
+            served.note_call();
             outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
+        served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
@@ -335,7 +349,9 @@ impl Backend {
             }
             Some(_) | None => Vec::new(),
         };
+        self.stats.note_sent(params.as_ref());
         let caller = Caller {
+            invocation: admitted.invocation(),
             client: Arc::clone(&call.client),
             events: call.events.clone(),
             logs: call.logs,
@@ -352,12 +368,22 @@ impl Backend {
             limits,
             cancel: call.cancel.clone(),
         };
-        connection.link.request(exchange).await
+        let outcome = connection.link.request(exchange).await;
+        if let Ok(outcome) = &outcome {
+            self.stats.note_received(outcome);
+        }
+        outcome
     }
 
     fn roots_changed(&self, session: &Session) {
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
-        for (_, instance) in self.lock().iter().filter(|(key, _)| own(key)) {
+        let instances = self.lock();
+        let owned = instances.iter().filter(|(key, _)| own(key));
+        let mut owned: Vec<_> = owned.map(|(_, instance)| Arc::clone(instance)).collect();
+        drop(instances);
+        let pooled = self.pool.as_ref().map(|pool| pool.of_session(&session.id));
+        owned.extend(pooled.into_iter().flatten());
+        for instance in owned {
             if let Phase::Ready(connection) = instance.phase() {
                 connection.link.try_notify(notice::ROOTS_CHANGED, None);
             }

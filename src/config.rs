@@ -219,6 +219,8 @@ pub struct Server {
     pub isolation: Isolation,
     /// Most connections kept to it beside the catalog's own.
     pub max_instances: usize,
+    /// Most connections that serve one call each, under [`Isolation::Pool`].
+    pub pool_size: usize,
     /// How long an unused connection beside the catalog's own is kept.
     pub idle_timeout: Duration,
     /// How long a start may take before it is given up.
@@ -397,6 +399,10 @@ pub enum Isolation {
     Agent,
     /// `shared` for modern servers, `agent` for legacy ones.
     Auto,
+    /// A fresh one for each call, ended after it; at most `max_instances` at a time.
+    Call,
+    /// `pool_size` of them, each with one call at a time.
+    Pool,
     /// One for each client session.
     Session,
     /// One for all.

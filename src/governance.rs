@@ -29,7 +29,7 @@ use crate::{
     config::{self, Budget, Config, Rate, Rule, Scan, Terms},
     mcp::{Method, Outcome, Raw, RpcError},
     money::Micros,
-    names::{AgentId, ProfileName, Scope, ServerName},
+    names::{AgentId, InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
     scan::OutputSchema,
     session::Call,
@@ -119,11 +119,17 @@ struct Schema {
 /// A call that may reach its server.
 #[derive(Debug)]
 pub struct Admitted {
+    invocation: InvocationId,
     routed: Routed,
     screens: Option<Screens>,
 }
 
 impl Admitted {
+    /// Names the call in errors, logs and the audit.
+    pub fn invocation(&self) -> InvocationId {
+        self.invocation
+    }
+
     /// The call and its target.
     pub fn routed(&self) -> &Routed {
         &self.routed
@@ -249,6 +255,11 @@ impl Governance {
         Some(inputs.validation())
     }
 
+    /// What calls to `server` were charged since the start, micro-dollars.
+    pub fn spent_on(&self, server: &ServerName) -> u64 {
+        self.tally.spent_on(server)
+    }
+
     /// Step 1: names a call.
     pub fn open(&self, call: &Call) -> Ticket {
         Ticket::open(call)
@@ -282,7 +293,11 @@ impl Governance {
             self.open_record(ticket).await?;
         }
         let screens = ticket.screens.clone();
-        Ok(Admitted { routed, screens })
+        Ok(Admitted {
+            invocation: ticket.id,
+            routed,
+            screens,
+        })
     }
 
     /// Step 2: the agent as it is at present, on a route that it may use.
@@ -539,10 +554,14 @@ impl Governance {
         }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
+        ticket.log(&ended);
         let arguments = self.arguments_for_record(&ticket);
         let record = ticket.record(ended, arguments.as_deref());
         let kept = self.books.audit.record(&record);
         settle_hold(hold, charge);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
         match kept.kept().await {
             Ok(()) => outcome,
             Err(error) => {
@@ -563,7 +582,6 @@ impl Governance {
     /// A refusal as the client gets it and as the record has it.
     fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended<'static>) {
         self.tally.refused(refusal);
-        tracing::debug!(invocation = %ticket.id, rule = refusal.rule(), "a call is refused");
         let outcome = refusal.answer(self.style, &ticket.method, ticket.about());
         (outcome, Ended::refused(refusal))
     }

@@ -4,6 +4,7 @@
 //! in `proxy`.
 
 mod body;
+mod correlation;
 mod cors;
 mod exchange;
 mod listener;
@@ -31,6 +32,7 @@ use crate::{
     session::registry::Unopened,
     status::Status,
     task::Tasks,
+    telemetry::Presence,
 };
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
@@ -45,6 +47,8 @@ pub struct Edge {
     guard: Guard,
     limits: Limits,
     keep_alive: Duration,
+    /// Those who read streams of events.
+    readers: Presence,
     tasks: Tasks,
 }
 
@@ -62,6 +66,7 @@ impl Edge {
             guard: Guard::new(config),
             limits: config.limits.clone(),
             keep_alive: config.keep_alive,
+            readers: Presence::default(),
             tasks: tasks.clone(),
         })
     }
@@ -121,6 +126,7 @@ impl Edge {
             Route::Sse(scope) => messages::open(&self, agent, scope),
             Route::Messages => Box::pin(messages::post(&self, &agent, request)).await,
             Route::Status => pages::status(&self, &agent, &request),
+            Route::Metrics => pages::metrics(&self, &agent),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(&self),
         }
@@ -140,6 +146,7 @@ enum Route {
     Health,
     Mcp(Scope),
     Messages,
+    Metrics,
     Ready,
     Sse(Scope),
     Status,
@@ -152,6 +159,7 @@ impl Route {
             "/sse" => Some(Self::Sse(Scope::All)),
             "/messages" => Some(Self::Messages),
             "/status" | "" => Some(Self::Status),
+            "/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
             path => {
@@ -168,7 +176,7 @@ impl Route {
     /// The verbs it takes, as the header `Allow` lists them.
     fn verbs(&self) -> &'static str {
         match self {
-            Self::Health | Self::Ready | Self::Status => "GET, HEAD",
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => "GET, HEAD",
             Self::Mcp(_) => "GET, POST, DELETE",
             Self::Messages => "POST",
             Self::Sse(_) => "GET",
@@ -183,7 +191,7 @@ impl Route {
     fn is_mcp(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Ready | Self::Status => false,
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
         }
     }
 
@@ -191,14 +199,14 @@ impl Route {
     fn needs_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Ready | Self::Status => false,
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
         }
     }
 
     fn scope(&self) -> Option<&Scope> {
         match self {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
-            Self::Health | Self::Messages | Self::Ready | Self::Status => None,
+            Self::Health | Self::Messages | Self::Metrics | Self::Ready | Self::Status => None,
         }
     }
 }
@@ -320,6 +328,7 @@ mod tests {
         check("/mcp/profiles/a/b", None);
         check("/mcp/others/a", None);
         check("/messages/", Some(Route::Messages));
+        check("/metrics", Some(Route::Metrics));
         check("/", Some(Route::Status));
         check("/mcp/servers/", None);
         check("/mcp/servers/a/b", None);

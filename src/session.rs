@@ -104,8 +104,17 @@ pub struct Call {
     pub events: mpsc::Sender<Event>,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
-    /// The trace it belongs to, where its transport says so; what `_meta` says comes first.
+    /// How others name it, where its transport says so.
+    pub correlation: Option<Box<Correlation>>,
+}
+
+/// How others name a call: what joins our log and audit with theirs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Correlation {
+    /// The trace that it belongs to (W3C Trace Context); what `_meta` says comes first.
     pub traceparent: Option<Box<str>>,
+    /// The id that a client or a balancer gave the HTTP request in `X-Request-Id`.
+    pub request_id: Option<Box<str>>,
 }
 
 /// What a client wants to hear of a call while it runs.
@@ -151,7 +160,7 @@ impl Call {
             progress_token: wants.progress_token,
             events,
             cancel: CancellationToken::new(),
-            traceparent: None,
+            correlation: None,
         };
         (call, receiver)
     }
@@ -171,7 +180,7 @@ impl Call {
             progress_token: None,
             events,
             cancel: self.cancel.clone(),
-            traceparent: self.traceparent.clone(),
+            correlation: self.correlation.clone(),
         }
     }
 }

@@ -53,6 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "governance",
             "catalog",
             "names",
+            "telemetry",
             "clock",
         ],
     ),

@@ -3,6 +3,7 @@
 //!
 //! Called by [`Backend`] for each call. A caller is served in its own era wherever the server
 //! speaks it, and only by a connection of its own key; there are never more than `max_instances`.
+//! Where each call has a connection to itself, `pool` lends them.
 
 use std::{
     collections::HashMap,
@@ -10,16 +11,19 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use super::{
     Backend, Failure,
     instance::{Connection, Instance, Phase},
+    pool::{Lease, Pool},
     shared::{REFUSED, SPOKEN},
     supervisor::Wanted,
 };
 use crate::{
     config::{EraPin, Isolation},
     lock::lock,
-    mcp::{Era, Raw},
+    mcp::{Era, Method, Raw},
     names::AgentId,
     session::Client,
 };
@@ -33,6 +37,16 @@ pub(super) struct Key {
     profile: Arc<str>,
 }
 
+impl Key {
+    pub(super) fn new(owner: Owner, era: Era, profile: Arc<str>) -> Self {
+        Self {
+            owner,
+            era,
+            profile,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Owner {
     Agent(AgentId),
@@ -44,11 +58,40 @@ pub(super) enum Owner {
 pub(super) struct Served {
     pub(super) connection: Arc<Connection>,
     pub(super) instance: Arc<Instance>,
+    /// What keeps it from serving anybody else meanwhile, where it must not.
+    pub(super) lease: Option<Lease>,
+}
+
+impl Served {
+    /// Notes that a call is made on it.
+    pub(super) fn note_call(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.note_call();
+        }
+    }
+
+    /// Notes that the call was answered.
+    pub(super) fn note_answer(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.note_answer();
+        }
+    }
+}
+
+/// Who wants a connection, for what, and until when one must be free.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'c> {
+    pub(super) client: &'c Client,
+    pub(super) method: &'c Method,
+    pub(super) until: Instant,
 }
 
 impl Backend {
     /// The connection that serves `client`, when there is nothing to wait for.
     pub(super) fn at_hand(&self, client: &Client) -> Option<Served> {
+        if self.pool.is_some() {
+            return None;
+        }
         let era = match self.config.era {
             EraPin::Legacy => Era::Legacy,
             EraPin::Modern => Era::Modern,
@@ -62,46 +105,79 @@ impl Backend {
         Some(Served {
             connection,
             instance,
+            lease: None,
         })
     }
 
-    /// The connection that serves `client`, as soon as there is one.
-    pub(super) async fn connection(&self, client: &Client) -> Result<Served, Failure> {
-        let era = self.era_for(client.era()).await?;
-        match self.served(client, era).await {
+    /// The connection that serves `wish`, as soon as there is one.
+    pub(super) async fn connection(&self, wish: Wish<'_>) -> Result<Served, Failure> {
+        let era = self.era_for(wish.client.era()).await?;
+        match self.served(wish, era).await {
             // It ended before it could be used; another takes its place.
-            Err(Failure::Lost { .. } | Failure::SessionGone) => self.served(client, era).await,
+            Err(Failure::Lost { .. } | Failure::SessionGone) => self.served(wish, era).await,
             Err(failure) if failure.refuses_era() && self.may_switch(era) => {
                 self.maker.shared.refuse(era);
-                self.served(client, other(era)).await
+                self.served(wish, other(era)).await
             }
             attempt => attempt,
         }
     }
 
-    async fn served(&self, client: &Client, era: Era) -> Result<Served, Failure> {
-        let instance = self.instance(client, era)?;
+    async fn served(&self, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
+        if let Some(pool) = self.lends(wish) {
+            return self.leased(pool, wish, era).await;
+        }
+        let instance = self.instance(wish.client, era)?;
         let connection = instance.connection().await?;
         Ok(Served {
             connection,
             instance,
+            lease: None,
+        })
+    }
+
+    /// The pool whose connections serve `wish`. Subscriptions and listen streams are no calls: they
+    /// would hold a connection for ever, or lose it with its call. What is asked for them goes to
+    /// a connection that no call uses.
+    fn lends(&self, wish: Wish<'_>) -> Option<&Pool> {
+        let pool = self.pool.as_ref()?;
+        let stands = matches!(
+            wish.method,
+            Method::Listen | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+        );
+        (!stands).then_some(pool)
+    }
+
+    async fn leased(&self, pool: &Pool, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
+        let turn = pool.turn(wish.until).await?;
+        let key = self.lending_key(wish.client, era);
+        let lease = pool.lend(turn, key.clone(), |failures| {
+            self.begin(&key, wish.client, failures)
+        })?;
+        let connection = lease.instance.connection().await;
+        lease.note_start(connection.is_ok());
+        Ok(Served {
+            connection: connection?,
+            instance: Arc::clone(&lease.instance),
+            lease: Some(lease),
         })
     }
 
     /// A connection other than `old`, which has ended.
-    pub(super) async fn reconnected(
-        &self,
-        old: &Arc<Connection>,
-        client: &Client,
-    ) -> Result<Served, Failure> {
-        let mut fresh = self.connection(client).await;
+    pub(super) async fn reconnected(&self, old: Served, wish: Wish<'_>) -> Result<Served, Failure> {
+        if old.lease.is_some() {
+            // The next one may be in need of its place.
+            drop(old);
+            return self.connection(wish).await;
+        }
+        let mut fresh = self.connection(wish).await;
         // The supervisor may not have noticed yet, or wait before it connects again.
         for _ in 0..RECONNECT_CHECKS {
             match &fresh {
-                Ok(served) if !Arc::ptr_eq(&served.connection, old) => break,
+                Ok(served) if !Arc::ptr_eq(&served.connection, &old.connection) => break,
                 Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
             }
-            fresh = self.connection(client).await;
+            fresh = self.connection(wish).await;
         }
         fresh
     }
@@ -153,35 +229,51 @@ impl Backend {
         } else if instances.len() >= self.config.max_instances {
             make_room(&mut instances, self.config.max_instances)?;
         }
-        let instance = Instance::new(&self.maker.tasks);
-        instance.set_failures(failures);
-        let wanted = Wanted {
-            era: match era {
-                Era::Legacy => EraPin::Legacy,
-                Era::Modern => EraPin::Modern,
-            },
-            capabilities: match era {
-                Era::Legacy if client.era() == Era::Legacy => client.capabilities.clone(),
-                Era::Legacy | Era::Modern => Raw::from_static("{}"),
-            },
-            home: match &key.owner {
-                Owner::Session(_) => client.session.clone(),
-                Owner::Agent(_) | Owner::Shared => None,
-            },
-        };
-        let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
-        self.maker.tasks.spawn("connection", keep);
+        let instance = self.begin(&key, client, failures);
         instances.insert(key, Arc::clone(&instance));
         Ok(instance)
     }
 
-    pub(super) fn key(&self, client: &Client, era: Era) -> Key {
-        let legacy_pair = era == Era::Legacy && client.era() == Era::Legacy;
-        let profile = if legacy_pair {
-            Arc::clone(&client.profile)
-        } else {
-            Arc::default()
+    /// Begins to make a connection for the callers of `key`, of which `client` is one.
+    fn begin(&self, key: &Key, client: &Client, failures: u32) -> Arc<Instance> {
+        let instance = Instance::new(&self.maker.tasks);
+        instance.set_failures(failures);
+        let wanted = Wanted {
+            era: match key.era {
+                Era::Legacy => EraPin::Legacy,
+                Era::Modern => EraPin::Modern,
+            },
+            capabilities: if key.profile.is_empty() {
+                Raw::from_static("{}")
+            } else {
+                client.capabilities.clone()
+            },
+            home: match (&key.owner, self.config.isolation) {
+                (Owner::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
+                (Owner::Agent(_) | Owner::Shared, _) => None,
+            },
         };
+        let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
+        self.maker.tasks.spawn("connection", keep);
+        instance
+    }
+
+    /// Which connections of the pool serve `client`: those that were told what it can do.
+    fn lending_key(&self, client: &Client, era: Era) -> Key {
+        let profile = declared(client, era);
+        let session = client.session.as_ref();
+        let owner = match session.filter(|_| self.splits_by_roots(&profile)) {
+            Some(session) => Owner::Session(session.id.clone()),
+            None => Owner::Shared,
+        };
+        Key::new(owner, era, profile)
+    }
+
+    pub(super) fn key(&self, client: &Client, era: Era) -> Key {
+        if self.pool.is_some() {
+            return Key::new(Owner::Shared, era, Arc::default());
+        }
+        let profile = declared(client, era);
         let agent = Owner::Agent(client.agent.id);
         let session = || {
             client
@@ -195,13 +287,10 @@ impl Backend {
                 session().unwrap_or(agent)
             }
             (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
-            (Isolation::Auto, Era::Modern) | (Isolation::Shared, _) => Owner::Shared,
+            (Isolation::Auto, Era::Modern)
+            | (Isolation::Call | Isolation::Pool | Isolation::Shared, _) => Owner::Shared,
         };
-        Key {
-            owner,
-            era,
-            profile,
-        }
+        Key::new(owner, era, profile)
     }
 
     /// A server that asks for roots sees those of one client only.
@@ -232,6 +321,15 @@ impl Backend {
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 const RECONNECT_CHECKS: usize = 40;
 
+/// The capabilities of `client` that a server of `era` is told when it is connected.
+fn declared(client: &Client, era: Era) -> Arc<str> {
+    if era == Era::Legacy && client.era() == Era::Legacy {
+        Arc::clone(&client.profile)
+    } else {
+        Arc::default()
+    }
+}
+
 fn other(era: Era) -> Era {
     match era {
         Era::Legacy => Era::Modern,
@@ -256,6 +354,7 @@ fn make_room(
         .map(|(key, _)| key.clone());
     let oldest = oldest.ok_or(Failure::InstancesBusy {
         limit: instances_max,
+        key: "max_instances",
     })?;
     if let Some(instance) = instances.remove(&oldest) {
         instance.stop.cancel();

@@ -4,10 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
-    Backend, Failure, handshake,
+    Backend, Failure,
+    choice::Wish,
+    handshake,
     instance::{Instance, Phase},
 };
 use crate::{
@@ -104,7 +106,7 @@ impl Backend {
             return false;
         }
         // Nothing that the client asks next may overtake it where the connection stands.
-        if let Some(Ok(served)) = self.connection(&client).now_or_never() {
+        if let Some(Ok(served)) = self.connection(self.beside(&client)).now_or_never() {
             let link = &served.connection.link;
             link.try_notify(&notification.method, notification.params.as_ref());
             return true;
@@ -119,6 +121,15 @@ impl Backend {
         true
     }
 
+    /// What a client says outside of its calls goes where its subscriptions would.
+    fn beside<'c>(&self, client: &'c Client) -> Wish<'c> {
+        Wish {
+            client,
+            method: &Method::ResourcesSubscribe,
+            until: Instant::now() + self.config.timeout,
+        }
+    }
+
     async fn tell_later(
         &self,
         client: &Client,
@@ -126,7 +137,7 @@ impl Backend {
         params: Option<&Raw>,
     ) -> Result<(), Failure> {
         let after = self.config.timeout;
-        let served = timeout(after, self.connection(client)).await;
+        let served = timeout(after, self.connection(self.beside(client))).await;
         let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
         served.connection.link.notify(method, params).await
     }

@@ -110,11 +110,13 @@ pub enum Failure {
         /// What the system said.
         error: String,
     },
-    /// All connections that `max_instances` allows are in use.
-    #[error("all {limit} connections to it are in use (max_instances)")]
+    /// All connections that `max_instances` or `pool_size` allows are in use.
+    #[error("all {limit} connections to it are in use ({key})")]
     InstancesBusy {
         /// The limit.
         limit: usize,
+        /// The key that sets it.
+        key: &'static str,
     },
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.

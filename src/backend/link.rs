@@ -21,6 +21,7 @@ use crate::{
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
+    names::InvocationId,
     session::{Client, Event},
 };
 
@@ -60,6 +61,7 @@ pub(crate) struct Exchange {
 /// Who gets what precedes the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
+    pub(crate) invocation: InvocationId,
     pub(crate) client: Arc<Client>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) logs: Logs,

@@ -32,6 +32,7 @@ use crate::{
         meta::{self, Meta},
         method::notice,
     },
+    names::InvocationId,
     session::{Client, Event, ServerRequest, Session},
     task::Tasks,
 };
@@ -288,6 +289,13 @@ impl Mux {
             .values()
             .filter(|entry| entry.caller.is_some())
             .count()
+    }
+
+    /// The exchanges of clients under way.
+    pub(super) fn under_way(&self) -> Vec<InvocationId> {
+        let pending = lock(&self.pending);
+        let callers = pending.values().filter_map(|entry| entry.caller.as_ref());
+        callers.map(|caller| caller.invocation).collect()
     }
 
     pub(super) fn answered(&self, response: Response) {

@@ -29,6 +29,21 @@ pub enum State {
     NeedsReauth,
 }
 
+impl State {
+    /// The state as `/status` writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Connecting => "connecting",
+            Self::Degraded => "degraded",
+            Self::Disabled => "disabled",
+            Self::Disconnected => "disconnected",
+            Self::Failed => "failed",
+            Self::NeedsReauth => "needs_reauth",
+        }
+    }
+}
+
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -193,6 +208,7 @@ impl Backend {
         let live = |instance: &&std::sync::Arc<super::Instance>| {
             matches!(instance.phase(), Phase::Ready(_) | Phase::Connecting)
         };
-        self.lock().values().filter(live).count()
+        let pooled = self.pool.as_ref().map_or(0, super::Pool::live);
+        self.lock().values().filter(live).count() + pooled
     }
 }

@@ -137,6 +137,9 @@ impl Backend {
             instance.stop.cancel();
         }
         drop(instances);
+        if let Some(pool) = &self.pool {
+            pool.end();
+        }
         self.catalog.stop.cancel();
     }
 }

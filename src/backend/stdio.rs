@@ -37,6 +37,8 @@ const STDERR_PATIENCE: Duration = Duration::from_millis(100);
 const STDERR_LINES_MAX: usize = 50;
 /// Bytes kept of a line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1024;
+/// Calls that a logged line of stderr may be about which are named with it.
+const CALLS_LOGGED_MAX: usize = 8;
 
 /// The last lines a server wrote to stderr.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +88,7 @@ pub(crate) fn open(
     };
     let tasks = mux.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
-    let tail = stderr.clone();
+    let (tail, of_link) = (stderr.clone(), Arc::clone(mux));
     let over = CancellationToken::new();
     let kept = Kept {
         child,
@@ -97,7 +99,7 @@ pub(crate) fn open(
     };
     tasks.spawn("stderr", async move {
         tokio::select! {
-            () = read_stderr(errors, tail) => {}
+            () = read_stderr(errors, tail, of_link, pid) => {}
             () = over.cancelled() => {}
         }
         drop(all_read);
@@ -149,12 +151,20 @@ fn not_started(command: &Command, error: &std::io::Error) -> Failure {
     }
 }
 
-async fn read_stderr(stderr: ChildStderr, tail: StderrTail) {
+/// Keeps the last lines; the log has all, each with the calls that were under way.
+async fn read_stderr(stderr: ChildStderr, tail: StderrTail, mux: Arc<Mux>, pid: u32) {
     let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX);
     while let Some(line) = next_line(&mut lines).await {
         let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line;
         let shown = &bytes[..bytes.len().min(STDERR_LINE_BYTES_MAX)];
-        tail.push(String::from_utf8_lossy(shown).trim_end().to_owned());
+        let line = String::from_utf8_lossy(shown).trim_end().to_owned();
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let calls = mux.under_way().into_iter().take(CALLS_LOGGED_MAX);
+            let calls: Vec<_> = calls.map(|call| call.to_string()).collect();
+            let server = &mux.settings.server;
+            tracing::debug!(%server, pid, invocations = calls.join(" "), line, "stderr");
+        }
+        tail.push(line);
     }
 }
 

@@ -1499,6 +1499,7 @@ fn server_config() -> Server {
         prompts: ItemRules::default(),
         isolation: Isolation::Auto,
         max_instances: 1,
+        pool_size: 1,
         idle_timeout: Duration::ZERO,
         startup_timeout: Duration::ZERO,
         connect_timeout: Duration::ZERO,

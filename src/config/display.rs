@@ -122,6 +122,7 @@ fn server(server: &Server) -> file::Server {
         prompts: item_rules(&server.prompts),
         isolation: server.isolation,
         max_instances: server.max_instances,
+        pool_size: server.pool_size,
         idle_timeout: Time(server.idle_timeout),
         startup_timeout: Time(server.startup_timeout),
         connect_timeout: Time(server.connect_timeout),

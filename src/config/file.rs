@@ -261,6 +261,9 @@ pub(super) struct Server {
     pub(super) isolation: Isolation,
     /// Most connections kept to the server beside the catalog's own.
     pub(super) max_instances: usize,
+    /// Most connections under `isolation = "pool"`, each of which serves one call at a time; further
+    /// calls wait for one, first come first served.
+    pub(super) pool_size: usize,
     /// How long an unused connection beside the catalog's own is kept.
     pub(super) idle_timeout: Time,
     /// How long a start may take; package runners download on the first one.
@@ -317,6 +320,7 @@ impl Default for Server {
             prompts: ItemRules::default(),
             isolation: Isolation::Auto,
             max_instances: 32,
+            pool_size: 4,
             idle_timeout: Time::secs(10 * 60),
             startup_timeout: Time::secs(120),
             connect_timeout: Time::secs(30),

@@ -7,23 +7,12 @@ const LATER: [(&str, &[&str]); 3] = [
     ("Retry", &["stable_after"]),
     (
         "Server",
-        &[
-            "balance",
-            "breaker",
-            "grace",
-            "health",
-            "pool_size",
-            "replicas",
-            "route",
-        ],
+        &["balance", "breaker", "grace", "health", "replicas", "route"],
     ),
 ];
 
 /// Words that later versions understand, by the last part of their path.
-const LATER_WORDS: [(&str, &[&str]); 2] = [
-    ("isolation", &["call", "pool"]),
-    ("transport", &["openapi"]),
-];
+const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
 const IN_PLACE_OF: [(&str, &str, &str); 19] = [

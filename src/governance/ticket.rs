@@ -21,7 +21,7 @@ use crate::{
     mcp::{Era, Method, Raw, Trace},
     money::Micros,
     names::{InvocationId, Scope, ServerName},
-    session::{Call, Client},
+    session::{Call, Client, Correlation},
 };
 
 /// Opened for every call, settled exactly once, however it ends.
@@ -37,7 +37,7 @@ pub struct Ticket {
     pub(super) method: Method,
     pub(super) scope: Scope,
     params: Option<Raw>,
-    traceparent: Option<Box<str>>,
+    correlation: Option<Box<Correlation>>,
     pub(super) target: Option<Target>,
     pub(super) price: Micros,
     pub(super) hold: Option<Hold>,
@@ -112,7 +112,7 @@ impl Ticket {
             method: call.method.clone(),
             scope: call.scope.clone(),
             params: call.params.clone(),
-            traceparent: call.traceparent.clone(),
+            correlation: call.correlation.clone(),
             target: None,
             price: Micros::ZERO,
             hold: None,
@@ -207,6 +207,36 @@ impl Ticket {
         }
     }
 
+    /// The one line of the call in the log: what did not end well is of interest to everybody.
+    pub(super) fn log(&self, ended: &Ended<'_>) {
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    invocation = %self.id,
+                    request_id = self.request_id(),
+                    trace = self.trace().map(|trace| trace.id),
+                    agent = self.agent().name,
+                    server = self.server(),
+                    method = self.method.as_str(),
+                    tool = self.tool(),
+                    code = ended.code.as_deref(),
+                    rule = ended.rule.as_deref(),
+                    decision = ended.decision.as_str(),
+                    took = ?self.began.elapsed(),
+                    "call",
+                )
+            };
+        }
+        match ended.decision {
+            Decision::Allowed | Decision::Observed => line!(debug),
+            Decision::Failed | Decision::Refused | Decision::Interrupted => line!(info),
+        }
+    }
+
+    fn request_id(&self) -> Option<&str> {
+        self.correlation.as_ref()?.request_id.as_deref()
+    }
+
     /// The arguments as the client sent them.
     pub(super) fn arguments(&self) -> Option<Raw> {
         self.params
@@ -216,7 +246,7 @@ impl Ticket {
 
     fn trace(&self) -> Option<Trace> {
         let own = self.params.as_ref().and_then(Trace::of);
-        own.or_else(|| Trace::parse(self.traceparent.as_deref()?))
+        own.or_else(|| Trace::parse(self.correlation.as_ref()?.traceparent.as_deref()?))
     }
 
     /// The rule that refused, what observed ones would have refused, and what scans found.

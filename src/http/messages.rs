@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Edge, accepted,
     body::{self, Body, Writing},
-    exchange,
+    correlation, exchange,
     streamable::{BATCH_MAX, asked_in},
     text, unopened,
 };
@@ -22,7 +22,7 @@ use crate::{
     },
     names::Scope,
     session::{
-        Event, Session, legacy, modern,
+        Correlation, Event, Session, legacy, modern,
         replay::{Item, Stream},
         state::Kind,
     },
@@ -60,9 +60,13 @@ pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Respons
         ids: false,
         first: Some(Bytes::from(endpoint)),
         _guard: Some(gone.drop_guard()),
+        _reader: edge.readers.enter(),
     };
     body::events(stream, place, writing)
 }
+
+/// What a request is called elsewhere.
+type Named = Option<Box<Correlation>>;
 
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(
@@ -78,13 +82,14 @@ pub(super) async fn post(
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
+    let named = correlation::of(request.headers());
     let bytes = match body::read(request.into_body(), &edge.limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
     match Message::parse(&bytes) {
-        Ok(message) => take(edge, &session, message),
-        Err(Malformed::Batch) => take_batch(edge, &session, &bytes),
+        Ok(message) => take(edge, &session, message, named),
+        Err(Malformed::Batch) => take_batch(edge, &session, &bytes, named),
         Err(malformed) => {
             let error = malformed.to_error();
             super::rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &error)
@@ -93,7 +98,12 @@ pub(super) async fn post(
 }
 
 /// A batch of 2025-03-26, which a client on this transport may have settled on.
-fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Response<Body> {
+fn take_batch(
+    edge: &Arc<Edge>,
+    session: &Arc<Session>,
+    bytes: &Bytes,
+    named: Named,
+) -> Response<Body> {
     let batches = session
         .opening()
         .is_some_and(|opening| opening.revision.has_batches());
@@ -106,13 +116,18 @@ fn take_batch(edge: &Arc<Edge>, session: &Arc<Session>, bytes: &Bytes) -> Respon
     }
     for part in &parts {
         if let Ok(message) = Message::parse(part) {
-            take(edge, session, message);
+            take(edge, session, message, named.clone());
         }
     }
     accepted()
 }
 
-fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<Body> {
+fn take(
+    edge: &Arc<Edge>,
+    session: &Arc<Session>,
+    message: Message,
+    named: Named,
+) -> Response<Body> {
     match message {
         Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
@@ -120,12 +135,12 @@ fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message) -> Response<
                 session.answer(&id, response.outcome);
             }
         }
-        Message::Request(request) => ask(edge, session, request),
+        Message::Request(request) => ask(edge, session, request, named),
     }
     accepted()
 }
 
-fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
+fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named) {
     let stream = session.open_standing();
     let id = request.id.clone();
     let at_once = |outcome: Outcome| {
@@ -153,7 +168,8 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request) {
         return at_once(outcome);
     }
     match asked_in(session, request, &meta) {
-        Ok(asked) => {
+        Ok(mut asked) => {
+            asked.call.correlation = named;
             let (answer, events) = exchange::start(edge, asked);
             let carry = carry(Arc::clone(session), Arc::clone(&stream), id, answer, events);
             edge.tasks.spawn("call on a stream", carry);

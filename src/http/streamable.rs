@@ -10,13 +10,14 @@ use hyper::body::Incoming;
 use super::{
     Edge, Visitor, accepted,
     body::{self, Body, Writing},
+    correlation,
     exchange::{self, Asked},
     is, json, media, not_allowed, rpc_error, text, unopened,
 };
 use crate::{
     mcp::{
         Era, Id, Logs, Message, Method, Notification, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header, meta::Meta, trace::TRACEPARENT,
+        envelope::Malformed, error, header, meta::Meta,
     },
     session::{
         Call, Client, Session, Wants, legacy,
@@ -148,7 +149,7 @@ impl Post<'_> {
     async fn ask(&self, request: Request, client: Client, wants: Wants) -> Response<Body> {
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
-        call.traceparent = traceparent(self.headers);
+        call.correlation = correlation::of(self.headers);
         let asked = Asked {
             call,
             events,
@@ -237,7 +238,7 @@ impl Post<'_> {
     ) -> Response<Body> {
         match asked_in(session, request, meta) {
             Ok(mut asked) => {
-                asked.call.traceparent = traceparent(self.headers);
+                asked.call.correlation = correlation::of(self.headers);
                 asked.prefers_events = media::prefers_events(self.headers);
                 Box::pin(exchange::respond(self.edge, asked)).await
             }
@@ -439,12 +440,6 @@ pub(super) fn asked_in(
     })
 }
 
-/// The trace that the headers name (W3C Trace Context).
-fn traceparent(headers: &HeaderMap) -> Option<Box<str>> {
-    let value = headers.get(TRACEPARENT)?.to_str().ok()?;
-    Some(value.into())
-}
-
 /// The stream for messages that belong to no call, or the rest of one that broke off.
 fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if !media::accepts(headers, &[media::EVENTS]) {
@@ -493,6 +488,7 @@ fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Bod
         ids: true,
         first: Some(first),
         _guard: None,
+        _reader: edge.readers.enter(),
     };
     body::events(stream, place, writing)
 }

@@ -5,6 +5,7 @@ mod check;
 mod example;
 mod governance;
 mod list;
+mod logs;
 mod processes;
 mod support;
 mod terminal;

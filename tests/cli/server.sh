@@ -35,6 +35,7 @@ while read -r line; do
     *'"name":"steer"'*)
         say '"result":{"content":[{"type":"text","text":"\u001b[2Jgone"},{"type":"image","mimeType":"image/png","data":"AA=="}]}' ;;
     *'"name":"hang"'*)
+        echo 'hanging on' >&2
         : > hanging ;;
     *'"id":'*)
         say '"error":{"code":-32601,"message":"Method not found"}' ;;

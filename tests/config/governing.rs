@@ -522,6 +522,7 @@ fn what_governs_is_shown_and_loads_again() {
     priority = 0
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"

@@ -91,6 +91,7 @@ fn for_people() {
     ]
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
@@ -128,6 +129,7 @@ fn for_people() {
     priority = 0
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
@@ -159,6 +161,7 @@ fn for_people() {
     priority = 0
     isolation = "auto"
     max_instances = 32
+    pool_size = 4
     idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"

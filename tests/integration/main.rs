@@ -16,6 +16,7 @@ mod order;
 mod overload;
 mod params;
 mod parties;
+mod pools;
 mod profiles;
 mod sessions;
 mod upstream;

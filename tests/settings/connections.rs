@@ -1,5 +1,7 @@
 //! Who shares a connection, how long it lives, and which roots it offers.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::{
@@ -60,6 +62,17 @@ pub(crate) async fn isolation() {
         let greetings = if split { 3 } else { 1 };
         assert_eq!(backend.greeted(), greetings, "{value}");
     }
+    for (value, connections) in [("pool", 1), ("call", 3)] {
+        let backend = http_backend().await;
+        let gateway = with_one(&backend, "", &format!("isolation = \"{value}\"")).await;
+        let (a, b) = (session(&gateway, "{}").await, session(&gateway, "{}").await);
+        let mut conns = BTreeSet::new();
+        for (client, id) in [(&a, "1"), (&b, "1"), (&a, "2")] {
+            conns.insert(conn_of_call(client, &backend, id).await);
+        }
+        assert_eq!(conns.len(), connections, "{value}");
+        assert_eq!(backend.greeted(), 1 + connections, "{value}");
+    }
     for (value, split) in [("agent", false), ("auto", true), ("shared", false)] {
         assert_eq!(splits_by_roots(value).await, split, "{value}");
     }
@@ -76,6 +89,36 @@ async fn splits_by_roots(isolation: &str) -> bool {
     );
     conn_of_curious_call(&a, &backend, "1").await;
     conn_of_call(&a, &backend, "2").await != conn_of_call(&b, &backend, "2").await
+}
+
+/// Of two calls at once, with one connection the second waits for the first.
+#[tokio::test]
+pub(crate) async fn pool_size() {
+    for (size, at_once) in [(1, false), (2, true)] {
+        let backend = http_backend().await;
+        let keys = format!("isolation = \"pool\"\npool_size = {size}");
+        let gateway = with_one(&backend, "", &keys).await;
+        let client = session(&gateway, "{}").await;
+        client.ask("1", "tools/call", CALL).await;
+        let first = backend.asked("tools/call").await;
+        client.ask("2", "tools/call", CALL).await;
+        let both = |status: &serde_json::Value| status["in_flight"] == 2;
+        gateway.status_until("one", both).await;
+        let second = if at_once {
+            let second = backend.asked("tools/call").await;
+            first.answer(DONE).await;
+            second
+        } else {
+            assert!(backend.was_asked().await.is_none());
+            first.answer(DONE).await;
+            backend.asked("tools/call").await
+        };
+        client.answer("1").await;
+        second.answer(DONE).await;
+        client.answer("2").await;
+        assert_eq!(first.conn.id != second.conn.id, at_once);
+        assert_eq!(gateway.status("one").await["instances"], size);
+    }
 }
 
 #[tokio::test]

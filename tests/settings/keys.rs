@@ -61,6 +61,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.max_instances", connections::max_instances),
     ("servers.*.max_total_timeout", times::max_total_timeout),
     ("servers.*.namespace", naming::namespace),
+    ("servers.*.pool_size", connections::pool_size),
     ("servers.*.priority", naming::priority),
     ("servers.*.prompts.allow", items::allow),
     ("servers.*.prompts.deny", items::deny),

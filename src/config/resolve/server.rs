@@ -75,6 +75,7 @@ impl Resolver<'_> {
                 usize::MAX,
                 &at.key("max_instances"),
             ),
+            pool_size: self.within(server.pool_size, 1, usize::MAX, &at.key("pool_size")),
             idle_timeout: self.timeout(server.idle_timeout, &at.key("idle_timeout")),
             startup_timeout: self.timeout(server.startup_timeout, &at.key("startup_timeout")),
             connect_timeout: self.timeout(server.connect_timeout, &at.key("connect_timeout")),

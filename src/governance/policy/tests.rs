@@ -504,7 +504,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
         progress_token: None,
         events: tokio::sync::mpsc::channel(1).0,
         cancel: CancellationToken::new(),
-        traceparent: None,
+        correlation: None,
     }
 }
 

@@ -242,6 +242,27 @@ fn a_duration_that_is_absurd() {
 }
 
 #[test]
+fn a_pool_of_nothing() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        isolation = "pool"
+        pool_size = 0
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.pool_size` is out of range
+     --> tollbridge.toml:4:13
+      |
+    4 | pool_size = 0
+      |             ^ must be at least 1
+
+    1 mistake
+    "#);
+}
+
+#[test]
 fn a_size_without_a_unit() {
     let report = toml(
         r"
@@ -315,17 +336,17 @@ fn a_word_of_a_later_version() {
         r#"
         [servers.a]
         command = "a"
-        isolation = "pool"
+        transport = "openapi"
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `pool` is not a legal value of `servers.a.isolation`
+    error: `openapi` is not a legal value of `servers.a.transport`
      --> tollbridge.toml:3:13
       |
-    3 | isolation = "pool"
-      |             ^^^^^^ not supported by this version
+    3 | transport = "openapi"
+      |             ^^^^^^^^^ not supported by this version
       |
-      = help: the legal values are "agent", "auto", "session" and "shared"
+      = help: the legal values are "auto", "builtin", "http", "sse", "stdio" and "websocket"
 
     1 mistake
     "#);

@@ -1,0 +1,69 @@
+//! What the log says of a call, from the HTTP request to the stderr of the server.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::support::{Place, Ran, SCRIPT, bounded, until};
+
+const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_script_hang","arguments":{}}}"#;
+
+/// Posts `body` with the name `request`; the connection, whose answer nobody has read.
+async fn post(url: &str, request: &str, body: &str) -> TcpStream {
+    let address = url.strip_prefix("http://").expect("a URL");
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let length = body.len();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nx-request-id: {request}\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    );
+    let sent = stream.write_all(head.as_bytes()).await;
+    sent.expect("it is read");
+    stream
+}
+
+/// The one line of the log whose message is `message` and that `is_wanted`.
+fn line(ended: &Ran, message: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let fields = ended.stderr.lines().filter_map(|line| {
+        let mut line: Value = serde_json::from_str(line).ok()?;
+        Some(line["fields"].take())
+    });
+    let mut found = fields.filter(|fields| fields["message"] == message && is_wanted(fields));
+    let line = found.next();
+    let line = line.unwrap_or_else(|| panic!("no {message} in {}", ended.stderr));
+    assert_eq!(found.next(), None, "more than one {message}");
+    line
+}
+
+/// One id joins a client's request, the call and what the server wrote meanwhile.
+#[tokio::test]
+async fn a_call_is_followed_to_its_server() {
+    let log = "drain_timeout = \"1s\"\nlog = { level = \"debug\", format = \"json\" }\n";
+    let place = Place::new(&format!("{log}{SCRIPT}"));
+    let serving = place.serve().await;
+    let mut answer = post(&serving.url, "from-a-balancer", CALL).await;
+    let hanging = place.file("hanging");
+    until(|| hanging.exists().then_some(())).await;
+    let ended = serving.end(Signal::TERM).await;
+    let mut text = String::new();
+    let read = bounded(answer.read_to_string(&mut text)).await;
+    read.expect("it is answered");
+    let call = line(&ended, "call", |call| call["method"] == "tools/call");
+    let invocation = call["invocation"].as_str().expect("a name");
+    assert!(invocation.starts_with("inv_"), "{call}");
+    assert_eq!(call["request_id"], "from-a-balancer");
+    assert_eq!(call["decision"], "failed");
+    assert_eq!(
+        (&call["server"], &call["tool"]),
+        (&"script".into(), &"hang".into())
+    );
+    let stderr = line(&ended, "stderr", |stderr| stderr["line"] == "hanging on");
+    assert_eq!(stderr["invocations"], invocation);
+    assert_eq!(stderr["server"], "script");
+    let records = place.run(&["audit", "--json"]).await;
+    assert!(records.stdout.contains(invocation), "{records:?}");
+}

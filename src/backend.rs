@@ -13,6 +13,7 @@ mod client;
 mod clients;
 mod control;
 mod failure;
+mod gate;
 pub mod guard;
 mod handshake;
 mod health;
@@ -20,6 +21,7 @@ mod http;
 mod instance;
 mod life;
 mod link;
+mod memory;
 mod mux;
 mod pipe;
 mod pool;
@@ -57,6 +59,7 @@ use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
+use gate::{Gate, Seat};
 use guard::Guard;
 pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
@@ -157,6 +160,7 @@ pub struct Backend {
     pool: Option<Pool>,
     /// Where the server runs more than once; then it has no connections of its own.
     replicas: Option<Replicas>,
+    gate: Arc<Gate>,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -196,6 +200,7 @@ impl Backend {
         Self {
             name: name.clone(),
             breaker: Breaker::new(config.breaker),
+            gate: Gate::new(config.limits.in_flight, config.limits.queue),
             life: Life::new(&config),
             config,
             maker,
@@ -300,25 +305,38 @@ impl Backend {
     }
 
     async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+        self.call_after(Duration::ZERO, admitted).await
+    }
+
+    /// Takes a call of whose time `waited` is gone.
+    async fn call_after(
+        &self,
+        waited: Duration,
+        admitted: &Admitted,
+    ) -> Result<Answer, Unanswered> {
         // A listen stream is no call that a stop should wait for.
         if admitted.routed().call.method == Method::Listen {
-            return self.unguarded(admitted).await;
+            return self.unguarded(admitted, waited).await;
         }
+        let (_seat, waited) = match self.gate.at_hand() {
+            Some(seat) => (seat, waited),
+            None => Box::pin(self.seat(admitted)).await?,
+        };
         let running = Running::start(&self.stats);
-        let outcome = self.guarded(admitted).await;
+        let outcome = self.guarded(admitted, waited).await;
         self.note_credential(&outcome);
         running.finish(outcome.is_ok());
         outcome
     }
 
     /// Attempts a call where the breaker lets it.
-    async fn guarded(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+    async fn guarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         if let Some(replicas) = &self.replicas {
             // Each of them has a breaker of its own.
-            return Box::pin(replicas.call(admitted)).await;
+            return Box::pin(replicas.call(admitted, waited)).await;
         }
         let passage = self.breaker.enter().map_err(Unanswered::before)?;
-        let outcome = self.attempt(admitted).await;
+        let outcome = self.attempt(admitted, waited).await;
         passage.end(
             outcome
                 .as_ref()
@@ -328,19 +346,39 @@ impl Backend {
     }
 
     /// Attempts what no breaker stops.
-    async fn unguarded(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+    async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         match &self.replicas {
-            None => self.attempt(admitted).await,
-            Some(replicas) => Box::pin(replicas.call(admitted)).await,
+            None => self.attempt(admitted, waited).await,
+            Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
         }
     }
 
-    async fn attempt(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+    /// A seat at the gate, and how long the call waited for it.
+    async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
+        // Whom the breaker would not let through does not wait for that.
+        drop(self.breaker.enter().map_err(Unanswered::before)?);
+        let call = &admitted.routed().call;
+        let start = Instant::now();
+        let patience = self.patience(admitted);
+        let latency = self.stats.latency();
+        let entry = self
+            .gate
+            .enter(call.client.agent.id, patience, &call.cancel, latency);
+        let seat = entry.await.map_err(Unanswered::before)?;
+        Ok((seat, start.elapsed()))
+    }
+
+    /// Calls that wait at the gate.
+    pub fn queued(&self) -> usize {
+        self.gate.queued()
+    }
+
+    async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
         } else {
-            self.deadlines(admitted)
+            self.deadlines(admitted, waited)
         };
         let patience = self.patience(admitted);
         let start = Instant::now();
@@ -508,11 +546,15 @@ impl Backend {
         of_tool.copied().unwrap_or(self.config.timeout)
     }
 
-    fn deadlines(&self, admitted: &Admitted) -> Deadlines {
+    fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
         let idle = self.patience(admitted);
         Deadlines {
             idle,
-            total: self.config.max_total_timeout.max(idle),
+            total: self
+                .config
+                .max_total_timeout
+                .max(idle)
+                .saturating_sub(waited),
         }
     }
 }

@@ -11,7 +11,7 @@
 //! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
 //! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -149,6 +149,8 @@ pub struct Limits {
     pub depth: usize,
     /// Legacy sessions one agent may hold; the least recently used idle one ends beyond it.
     pub sessions_per_agent: usize,
+    /// Calls that one agent may have under way at once; any number when `None`.
+    pub in_flight_per_agent: Option<NonZeroUsize>,
 }
 
 /// How names and URIs of servers become exposed ones (`product.md` 4 of the project's design).
@@ -250,6 +252,8 @@ pub struct Server {
     pub balance: Balance,
     /// Which calls go to certain replicas only; the first that holds decides.
     pub route: Vec<Route>,
+    /// Whether arguments are checked against the input schemas of tools.
+    pub validate: Validate,
     /// Price of a call for which its tool has none; `None`: that of [`Governance`].
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
@@ -459,6 +463,18 @@ pub enum Isolation {
     Shared,
 }
 
+/// Whether arguments are checked against the input schemas of tools.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Validate {
+    /// They are not.
+    Off,
+    /// A call whose arguments do not match is refused.
+    Refuse,
+    /// It is logged and counted, and passes.
+    Report,
+}
+
 /// Delays between attempts to reconnect: exponential from `base` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
@@ -508,11 +524,27 @@ pub enum Probe {
     Ping,
 }
 
-/// Limits on messages to and from a server.
+/// An amount of memory in bytes, shown as it is written: `512MiB`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Memory(pub u64);
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        units::Size(self.0).fmt(f)
+    }
+}
+
+/// Limits on a server: on messages to and from it, on calls, and on what a child uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServerLimits {
     /// Largest message sent, bytes.
     pub request: usize,
     /// Largest message accepted, bytes.
     pub response: usize,
+    /// Calls that may be under way at once; any number when `None`.
+    pub in_flight: Option<NonZeroUsize>,
+    /// Calls beyond them that may wait.
+    pub queue: usize,
+    /// Memory that a child and all that it starts may use together; any amount when `None`.
+    pub memory: Option<Memory>,
 }

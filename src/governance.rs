@@ -36,6 +36,7 @@ use crate::{
     store::Subject,
 };
 use budget::{Applied, Budgets, Hold};
+use concurrency::Concurrency;
 use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use refusal::Style;
@@ -43,9 +44,11 @@ use rules::{Layers, Rules};
 use screen::{Leg, Scanners, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
+use validate::{Inputs, Validation, Verdict};
 
 pub mod arguments;
 pub mod budget;
+pub mod concurrency;
 pub mod policy;
 pub mod rate;
 pub mod refusal;
@@ -54,6 +57,7 @@ pub mod screen;
 mod sight;
 mod tally;
 mod ticket;
+pub mod validate;
 
 pub use arguments::ArgumentTest;
 pub use refusal::Refusal;
@@ -91,6 +95,7 @@ pub struct Governance {
     scanners: Scanners,
     /// What arguments pass before they are recorded; nothing where they are not.
     masker: Option<Scanner>,
+    concurrency: Concurrency,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
 }
@@ -104,6 +109,8 @@ struct Toll {
     rate: Option<Rate>,
     scan: Option<Arc<Scanner>>,
     budgets: Vec<Applied>,
+    /// What checks arguments, where anything does.
+    inputs: Option<Inputs>,
 }
 
 /// The compiled output schema of a tool, as long as the catalog has that tool.
@@ -196,6 +203,7 @@ impl Governance {
                 true => Some(screen::masker()?),
                 false => None,
             },
+            concurrency: Concurrency::new(config.limits.in_flight_per_agent),
             schemas: DashMap::new(),
             tally: Tally::default(),
             books,
@@ -249,6 +257,12 @@ impl Governance {
         self.tally.counts()
     }
 
+    /// What the check of arguments of `server` did; `None` where nothing checks them.
+    pub fn validation(&self, server: &ServerName) -> Option<Validation> {
+        let inputs = self.servers.get(server)?.inputs.as_ref()?;
+        Some(inputs.validation())
+    }
+
     /// What calls to `server` were charged since the start, micro-dollars.
     pub fn spent_on(&self, server: &ServerName) -> u64 {
         self.tally.spent_on(server)
@@ -277,6 +291,9 @@ impl Governance {
         self.authorize(&routed, &rules, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
+        if let Some(inputs) = toll.and_then(|toll| toll.inputs.as_ref()) {
+            Box::pin(validated(inputs, &routed, ticket)).await?;
+        }
         ticket.screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
@@ -324,7 +341,7 @@ impl Governance {
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
-    /// Step 2: the rates.
+    /// Step 2: how much at once, and how often.
     fn limit(
         &self,
         routed: &Routed,
@@ -335,6 +352,10 @@ impl Governance {
         if routed.call.method == Method::Listen {
             return Ok(());
         }
+        ticket.seat = self
+            .concurrency
+            .enter(ticket.agent().id)
+            .map_err(Refusal::Concurrency)?;
         let checked = rules.limits.check(&Metered {
             server: &routed.server,
             server_rate: toll.and_then(|toll| toll.rate),
@@ -710,6 +731,7 @@ impl Toll {
             rate: server.rate,
             scan: scan.map(|scan| scanners.of(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
+            inputs: Inputs::new(server.validate),
         })
     }
 }
@@ -724,6 +746,18 @@ fn profile_of(scope: &Scope) -> Option<&ProfileName> {
 fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
     let limited = agent.profiles.as_ref().zip(profile);
     limited.is_none_or(|(allowed, profile)| allowed.contains(profile))
+}
+
+/// Step 2: the arguments against the input schema of their tool.
+async fn validated(inputs: &Inputs, routed: &Routed, ticket: &mut Ticket) -> Result<(), Refusal> {
+    match inputs.check(routed).await {
+        Verdict::Fits => Ok(()),
+        Verdict::Refused(faults) => Err(Refusal::Invalid { faults }),
+        Verdict::Reported(faults) => {
+            ticket.observed.push(Refusal::Invalid { faults }.rule());
+            Ok(())
+        }
+    }
 }
 
 /// Step 6.

@@ -83,6 +83,10 @@ pub struct ServerReport {
     /// Set while what it offers is what it listed before the gateway was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredReport>,
+    /// What the check of arguments against input schemas did, where `validate` is on; for those who
+    /// may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<governance::validate::Validation>,
     /// What is odd about its items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -197,6 +201,10 @@ impl Status {
                 report: match insight {
                     Insight::States => backend.report().without_details(),
                     Insight::Whole => backend.report(),
+                },
+                validation: match insight {
+                    Insight::States => None,
+                    Insight::Whole => self.proxy.governance().validation(&backend.name),
                 },
                 offers: Counts {
                     tools: offers.tools,
@@ -352,6 +360,12 @@ fn row(server: &ServerReport) -> String {
         ));
     }
     notes.extend(server.problems.iter().cloned());
+    let unusable = server.validation.iter().flat_map(|it| &it.unusable);
+    notes.extend(
+        unusable.map(|(tool, problem)| {
+            format!("the input schema of `{tool}` cannot be used: {problem}")
+        }),
+    );
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(
             "{} odd lines on stdout, the last: {line}",

@@ -52,6 +52,7 @@ impl Sign {
             | Failure::Header { .. }
             | Failure::Http { .. }
             | Failure::InstancesBusy { .. }
+            | Failure::Overloaded { .. }
             | Failure::Refused { .. }
             | Failure::RequestTooLarge { .. }
             | Failure::ResponseTooLarge { .. }

@@ -125,6 +125,20 @@ pub enum Failure {
         /// The key that sets it.
         key: &'static str,
     },
+    /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
+    /// waited for too long.
+    #[error(
+        "it is busy: {in_flight} calls are under way (limits.in_flight), and {queue} may wait \
+         (limits.queue)"
+    )]
+    Overloaded {
+        /// The calls that may be under way.
+        in_flight: usize,
+        /// The calls that may wait.
+        queue: usize,
+        /// When there may be room.
+        retry_after: Duration,
+    },
     /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
     #[error("it was started too often within a minute; the next start is in {} ms", millis(*retry_after))]
     StartsLimited {
@@ -194,6 +208,7 @@ impl Failure {
     pub fn to_error(&self, server: &ServerName) -> RpcError {
         let mut data = serde_json::json!({ "server": server.as_str(), "reason": self.kind() });
         if let Some(wait) = self.retry_after() {
+            data["retryable"] = true.into();
             data["retryAfterMs"] = millis(wait).into();
         }
         RpcError::new(
@@ -206,9 +221,9 @@ impl Failure {
     /// How long the caller should wait before the next attempt, where that is known.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::BreakerOpen { retry_after } | Self::StartsLimited { retry_after } => {
-                Some(*retry_after)
-            }
+            Self::BreakerOpen { retry_after }
+            | Self::Overloaded { retry_after, .. }
+            | Self::StartsLimited { retry_after } => Some(*retry_after),
             Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
@@ -246,7 +261,7 @@ impl Failure {
             | Self::Startup { .. }
             | Self::Tls { .. } => "unavailable",
             Self::Disabled => "disabled",
-            Self::InstancesBusy { .. } => "busy",
+            Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
             Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
                 "incompatible"
             }
@@ -276,6 +291,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Overloaded { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::Revision { .. }
@@ -312,6 +328,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
@@ -345,6 +362,7 @@ impl Failure {
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::Lost { .. }
+            | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone

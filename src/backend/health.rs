@@ -203,6 +203,7 @@ mod tests {
             server: ServerName::parse("x").unwrap(),
             request_bytes_max: 1024,
             response_bytes_max: 1024,
+            memory_max: None,
             ask_timeout: SECOND,
             roots: None,
         };

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     catalog::{UriMap, rewrite},
-    config::Root,
+    config::{Memory, Root},
     governance::Screens,
     lock::lock,
     mcp::{
@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) server: crate::names::ServerName,
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
+    /// What a child may use; for other servers it means nothing.
+    pub(crate) memory_max: Option<Memory>,
     pub(crate) ask_timeout: Duration,
     pub(crate) roots: Option<Vec<Root>>,
 }

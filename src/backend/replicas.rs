@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::{Answer, Backend, BreakerReport, Failure, State, Unanswered, instance::Phase};
 use crate::{
-    config::{self, Balance, Condition, Server},
+    config::{self, Balance, Condition, Server, ServerLimits},
     governance::{Admitted, ArgumentTest},
     lock::lock,
     mcp::Raw,
@@ -160,8 +160,8 @@ impl Replica {
     }
 
     /// Takes a call, and notes how the replica did.
-    async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
-        let outcome = Box::pin(self.backend.call(admitted)).await;
+    async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+        let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
         let is_failure = match &outcome {
             Ok(_) => Some(false),
             Err(unanswered) => is_ill(&unanswered.failure).then_some(true),
@@ -205,6 +205,7 @@ fn is_ill(failure: &Failure) -> bool {
         | Failure::Garbled { .. }
         | Failure::Header { .. }
         | Failure::InstancesBusy { .. }
+        | Failure::Overloaded { .. }
         | Failure::Refused { .. }
         | Failure::RequestTooLarge { .. }
         | Failure::ResponseTooLarge { .. }
@@ -240,6 +241,11 @@ impl Replicas {
                 transport: replica.transport.clone(),
                 replicas: Vec::new(),
                 route: Vec::new(),
+                // The server's own gate counts the calls to all of them.
+                limits: ServerLimits {
+                    in_flight: None,
+                    ..server.limits
+                },
                 ..server.clone()
             };
             Replica {
@@ -281,7 +287,11 @@ impl Replicas {
     }
 
     /// Takes a call to a replica; to the next where it did not reach one.
-    pub(super) async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+    pub(super) async fn call(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+    ) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
         let session = call.client.session.as_ref();
         let start = Instant::now();
@@ -289,7 +299,7 @@ impl Replicas {
         let route = self.route(admitted);
         for at in self.candidates(admitted, route) {
             let replica = &self.all[at];
-            match replica.call(admitted).await {
+            match replica.call(admitted, waited).await {
                 Err(unanswered) if !unanswered.delivered && is_passed_on(&unanswered.failure) => {
                     last = unanswered;
                 }

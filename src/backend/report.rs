@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Backend, BreakerReport, ReplicaReport, Replicas, State, Transition, control::transport_name,
-    failure::display_odd, instance::Phase,
+    failure::display_odd, instance::Phase, supervisor::SLOW_START,
 };
 use crate::lock::lock;
 
@@ -58,6 +58,10 @@ pub struct Report {
     pub replicas: Vec<ReplicaReport>,
     /// Calls under way.
     pub in_flight: u64,
+    /// Calls that wait, since as many are under way as `limits.in_flight` allows.
+    pub queued: usize,
+    /// Calls that were refused for that, or waited for too long.
+    pub refused: u64,
     /// Calls that were answered.
     pub answered: u64,
     /// Calls that got no answer.
@@ -140,6 +144,8 @@ impl Backend {
                 .unwrap_or_default(),
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.stats.in_flight.load(Ordering::Relaxed),
+            queued: self.gate.queued(),
+            refused: self.gate.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
             latency_ms_p50: millis(0.5),
@@ -153,9 +159,13 @@ impl Backend {
     /// What is known of the first start while it is under way.
     fn being_started(&self, state: State) -> Option<String> {
         let odd = self.maker.odd();
-        (state == State::Connecting && odd.count > 0).then(|| {
-            let lines = odd.since(0);
-            format!("it has not answered yet{}", display_odd(&lines))
+        let is_slow = self.maker.shared.is_slow();
+        (state == State::Connecting && (odd.count > 0 || is_slow)).then(|| {
+            let lines = display_odd(&odd.since(0));
+            if is_slow {
+                return format!("it has not started within {SLOW_START:?}{lines}");
+            }
+            format!("it has not answered yet{lines}")
         })
     }
 

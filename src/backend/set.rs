@@ -141,7 +141,10 @@ impl Backends {
 
     /// Calls that have not been answered yet, those of retired backends included.
     pub fn in_flight(&self) -> u64 {
-        let running = |backend: &Arc<Backend>| backend.stats.in_flight.load(Ordering::Relaxed);
+        let running = |backend: &Arc<Backend>| {
+            let queued = u64::try_from(backend.queued()).unwrap_or(u64::MAX);
+            queued.saturating_add(backend.stats.in_flight.load(Ordering::Relaxed))
+        };
         let retiring: u64 = self.retiring().iter().map(running).sum();
         retiring + self.set.load().values().map(running).sum::<u64>()
     }
@@ -220,6 +223,7 @@ fn run_alike(old: &Server, new: &Server) -> bool {
         budget: old.budget.clone(),
         rate: old.rate,
         scan: old.scan.clone(),
+        validate: old.validate,
         ..new.clone()
     };
     listed_and_governed_alike == *old

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(super) failed_starts: AtomicU64,
     /// Times that the catalog's connection was made.
     greetings: AtomicU64,
+    /// Whether the start that is under way takes long.
+    slow: AtomicBool,
     /// Where it stands.
     pub(super) life: Life,
     starts: Mutex<Starts>,
@@ -79,6 +81,7 @@ impl Shared {
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
             greetings: AtomicU64::new(0),
+            slow: AtomicBool::new(false),
             life: Life::new(server),
             starts: Mutex::new(Starts::new(retry.starts_per_minute)),
             asks_roots: AtomicBool::new(false),
@@ -113,6 +116,14 @@ impl Shared {
 
     pub(super) fn knows(&self, era: Era) -> u8 {
         self.era(era).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slow(&self, is_slow: bool) {
+        self.slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_failed_start(&self) {

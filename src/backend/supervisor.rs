@@ -46,7 +46,7 @@ const STANDING_PATIENCE: Duration = Duration::from_secs(1);
 /// Lines on stdout that are no messages which are kept for the reason of a failure.
 const ODD_LINES_MAX: usize = 3;
 /// A start that takes longer is reported.
-const SLOW_START: Duration = Duration::from_secs(10);
+pub(super) const SLOW_START: Duration = Duration::from_secs(10);
 /// Failed attempts to reconnect that callers wait through, where their deadline lets them.
 pub(super) const ATTEMPTS_AWAITED: u32 = 3;
 /// The reason of a server that sleeps.
@@ -117,7 +117,8 @@ impl Maker {
         let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
         let odd_before = self.odd().count;
         let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
-        let attempt = self.watched(attempt).await;
+        let attempt = watched(attempt, || self.report_slow()).await;
+        self.shared.set_slow(false);
         let connection = attempt.unwrap_or_else(|_| {
             Err(Failure::Startup {
                 after: limit,
@@ -136,13 +137,9 @@ impl Maker {
         Ok((connection, receiver))
     }
 
-    /// Reports a start that takes long.
-    async fn watched<T>(&self, mut start: impl Future<Output = T> + Unpin) -> T {
-        tokio::select! {
-            biased;
-            started = &mut start => return started,
-            () = sleep(SLOW_START) => {}
-        }
+    /// Says, here and in `/status`, that a start takes long.
+    fn report_slow(&self) {
+        self.shared.set_slow(true);
         let (odd, stderr) = (self.odd().clone(), self.stderr.last());
         tracing::warn!(
             server = %self.server,
@@ -151,7 +148,6 @@ impl Maker {
             last_on_stderr = stderr,
             "server has not started within {SLOW_START:?}"
         );
-        start.await
     }
 
     /// What came on stdout and is no message.
@@ -277,6 +273,7 @@ impl Maker {
             server: self.server.clone(),
             request_bytes_max: self.config.limits.request,
             response_bytes_max: self.config.limits.response,
+            memory_max: self.config.limits.memory,
             ask_timeout: self.config.max_total_timeout,
             roots: self.config.roots.clone(),
         };
@@ -529,6 +526,16 @@ impl Maker {
     }
 }
 
+/// Calls `slow` once when `start` takes longer than [`SLOW_START`].
+async fn watched<T>(mut start: impl Future<Output = T> + Unpin, slow: impl FnOnce()) -> T {
+    tokio::select! {
+        biased;
+        started = &mut start => return started,
+        () = sleep(SLOW_START) => slow(),
+    }
+    start.await
+}
+
 /// `delay` without more digits than anyone reads.
 fn for_people(delay: Duration) -> Duration {
     let step = if delay < Duration::from_secs(1) {
@@ -574,6 +581,20 @@ mod tests {
         check(3_000, "0ns");
         check(995_000, "1s");
         check(12_345_678, "12.3s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_is_slow_after_ten_seconds() {
+        let check = async |millis: u64, expect: u32| {
+            let mut reports = 0;
+            let start = Box::pin(sleep(Duration::from_millis(millis)));
+            watched(start, || reports += 1).await;
+            assert_eq!(reports, expect, "{millis} ms");
+        };
+        check(9_999, 0).await;
+        check(10_001, 1).await;
+        check(60_000, 1).await;
+        check(0, 0).await;
     }
 
     #[test]

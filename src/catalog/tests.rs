@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::{
     Balance, Breaker, Charset, Conflict, EraPin, Expose, Health, Isolation, Probe, Profile, Retry,
-    Server, ServerLimits, Terms, Transport,
+    Server, ServerLimits, Terms, Transport, Validate,
 };
 
 #[test]
@@ -1527,10 +1527,14 @@ fn server_config() -> Server {
         limits: ServerLimits {
             request: 0,
             response: 0,
+            in_flight: None,
+            queue: 0,
+            memory: None,
         },
         replicas: Vec::new(),
         balance: Balance::Failover,
         route: Vec::new(),
+        validate: Validate::Off,
         price: None,
         budget: Vec::new(),
         rate: None,

@@ -3,7 +3,7 @@
 //! It is shown as a config file with every key, so that it can be read like one; where it has no
 //! secrets, loading it again gives the same config.
 
-use std::{fmt, path::Path};
+use std::{fmt, num::NonZeroUsize, path::Path};
 
 use super::{
     Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
@@ -93,6 +93,7 @@ fn limits(limits: &Limits) -> file::Limits {
         headers: size(limits.headers),
         depth: limits.depth,
         sessions_per_agent: limits.sessions_per_agent,
+        in_flight_per_agent: limits.in_flight_per_agent.map(NonZeroUsize::get),
     }
 }
 
@@ -151,9 +152,13 @@ fn server(server: &Server) -> file::Server {
         limits: file::ServerLimits {
             request: size(server.limits.request),
             response: size(server.limits.response),
+            in_flight: server.limits.in_flight.map(NonZeroUsize::get),
+            queue: server.limits.queue,
+            memory: server.limits.memory.map(|memory| Size(memory.0)),
         },
         balance: server.balance,
         route: server.route.iter().map(route).collect(),
+        validate: server.validate,
         price: server.price.map(Amount),
         budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
         rate: server.rate.map(governing::rate),

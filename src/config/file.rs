@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Balance, Charset, Conflict, EraPin, Isolation, LogFormat, Probe, Secret,
+    Balance, Charset, Conflict, EraPin, Isolation, LogFormat, Probe, Secret, Validate,
     units::{Amount, Size, Time},
 };
 pub(super) use governing::{
@@ -159,6 +159,10 @@ pub(super) struct Limits {
     pub(super) depth: usize,
     /// Legacy sessions one agent may hold; beyond it the least recently used idle one ends.
     pub(super) sessions_per_agent: usize,
+    /// Calls that one agent may have under way at once, those that wait for a server included; more
+    /// are refused at once. Without this key any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) in_flight_per_agent: Option<usize>,
 }
 
 impl Default for Limits {
@@ -168,6 +172,7 @@ impl Default for Limits {
             headers: Size(64 * Size::KIB),
             depth: 128,
             sessions_per_agent: 10_000,
+            in_flight_per_agent: None,
         }
     }
 }
@@ -299,6 +304,8 @@ pub(super) struct Server {
     /// Calls that go to certain replicas only: the first rule that holds decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) route: Vec<Route>,
+    /// Whether arguments are checked against the `inputSchema` of their tool before they are sent.
+    pub(super) validate: Validate,
     /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) price: Option<Amount>,
@@ -351,6 +358,7 @@ impl Default for Server {
             replicas: Vec::new(),
             balance: Balance::Failover,
             route: Vec::new(),
+            validate: Validate::Off,
             price: None,
             budget: None,
             rate: None,
@@ -621,7 +629,7 @@ impl Default for Health {
     }
 }
 
-/// Limits on messages to and from a server.
+/// Limits on a server: on messages to and from it, and on calls.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServerLimits {
@@ -629,6 +637,16 @@ pub(super) struct ServerLimits {
     pub(super) request: Size,
     /// Largest message accepted from it.
     pub(super) response: Size,
+    /// Calls that may be under way at once; without this key any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) in_flight: Option<usize>,
+    /// Calls beyond `in_flight` that may wait, for their `timeout` at most; the agents that wait
+    /// are served in turn. What comes on top of that is refused at once.
+    pub(super) queue: usize,
+    /// Memory that the program and all that it starts may use together; beyond it they are ended,
+    /// and the program is started again. Without this key any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<Size>,
 }
 
 impl Default for ServerLimits {
@@ -636,6 +654,9 @@ impl Default for ServerLimits {
         Self {
             request: Size(4 * Size::MIB),
             response: Size(16 * Size::MIB),
+            in_flight: None,
+            queue: 128,
+            memory: None,
         }
     }
 }

@@ -2,12 +2,7 @@
 
 /// Keys and sections that the design names and this version does not have, by the type of `file`
 /// they will belong to (the empty name is the top level).
-const LATER: [(&str, &[&str]); 4] = [
-    ("", &["public_url", "store"]),
-    ("Limits", &["in_flight_per_agent"]),
-    ("Server", &["validate"]),
-    ("ServerLimits", &["in_flight", "memory", "queue"]),
-];
+const LATER: [(&str, &[&str]); 1] = [("", &["public_url", "store"])];
 
 /// Words that later versions understand, by the last part of their path.
 const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];

@@ -7,6 +7,7 @@
 use std::{
     fmt::Display,
     net::SocketAddr,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -35,6 +36,9 @@ const SIZE_MAX: u64 = 1 << 30;
 
 /// The deepest JSON that `serde_json` reads.
 const DEPTH_MAX: usize = 128;
+
+/// More calls than a process has room for.
+const CALLS_MAX: usize = 1_000_000;
 
 /// More threads than any machine this runs on has cores.
 const WORKERS_MAX: usize = 1024;
@@ -292,7 +296,14 @@ impl Resolver<'_> {
                 usize::MAX,
                 &at.key("sessions_per_agent"),
             ),
+            in_flight_per_agent: self
+                .calls(limits.in_flight_per_agent, &at.key("in_flight_per_agent")),
         }
+    }
+
+    /// A number of calls that may be under way at once.
+    fn calls(&mut self, written: Option<usize>, at: &Place<'_>) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.within(written?, 1, CALLS_MAX, at))
     }
 
     fn naming(&mut self, naming: &file::Naming, at: &Place<'_>) -> Naming {

@@ -35,5 +35,6 @@ mod refusals;
 mod revoked;
 mod rules;
 mod scans;
+mod validate;
 
 use integration::support;

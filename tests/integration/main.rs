@@ -14,6 +14,7 @@ mod eras;
 mod fidelity;
 mod idle;
 mod order;
+mod overload;
 mod params;
 mod parties;
 mod pools;

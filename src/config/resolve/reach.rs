@@ -45,6 +45,7 @@ impl Resolver<'_> {
             }
             (false, true) => {
                 self.no_effect(at, "a server with `url`", &PROGRAM_KEYS);
+                self.no_effect(&at.key("limits"), "a server with `url`", &["memory"]);
                 self.remote(server, kind, at)
             }
             (false, false) => self.neither(server, at),
@@ -68,6 +69,7 @@ impl Resolver<'_> {
         if server.transport == Some(TransportKind::Builtin) {
             let keys = [PROGRAM_KEYS.as_slice(), URL_KEYS.as_slice()].concat();
             self.no_effect(at, "the toolbox", &keys);
+            self.no_effect(&at.key("limits"), "the toolbox", &["memory"]);
             return Some(Transport::Builtin);
         }
         // With a mistyped transport nobody knows what is missing.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::{Resolver, governing::budgets, quote};
+use super::{CALLS_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Breaker, Expose, Health, Retry, Root, Server, ServerLimits, Transport,
+        Breaker, Expose, Health, Memory, Retry, Root, Server, ServerLimits, Transport,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
-        units::Time,
+        units::{Size, Time},
     },
     names::ServerName,
 };
@@ -24,6 +24,9 @@ const STARTS_PER_MINUTE_MAX: usize = 1000;
 
 /// How long an unused connection beside the catalog's own is kept, unless it is written.
 pub(in crate::config) const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Less than the smallest program uses; more than a machine has.
+const MEMORY_MIN: Size = Size(Size::MIB);
+const MEMORY_MAX: Size = Size(1 << 50);
 
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -104,13 +107,11 @@ impl Resolver<'_> {
             },
             health: self.health(server.health, &at.key("health")),
             grace: self.time(server.grace, Duration::ZERO, &at.key("grace")),
-            limits: ServerLimits {
-                request: self.size(server.limits.request, &at.key("limits").key("request")),
-                response: self.size(server.limits.response, &at.key("limits").key("response")),
-            },
+            limits: self.server_limits(server.limits, &at.key("limits")),
             balance: server.balance,
             route: self.routes(server.route, &replicas, &at.key("route")),
             replicas,
+            validate: server.validate,
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
             rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),
@@ -118,6 +119,21 @@ impl Resolver<'_> {
             transport: transport?,
         };
         Some(resolved)
+    }
+
+    fn server_limits(&mut self, limits: file::ServerLimits, at: &Place<'_>) -> ServerLimits {
+        ServerLimits {
+            request: self.size(limits.request, &at.key("request")),
+            response: self.size(limits.response, &at.key("response")),
+            in_flight: self.calls(limits.in_flight, &at.key("in_flight")),
+            queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
+            memory: self.memory(limits.memory, &at.key("memory")),
+        }
+    }
+
+    fn memory(&mut self, written: Option<Size>, at: &Place<'_>) -> Option<Memory> {
+        let size = self.within(written?, MEMORY_MIN, MEMORY_MAX, at);
+        Some(Memory(size.0))
     }
 
     fn timeout(&mut self, time: Time, at: &Place<'_>) -> Duration {

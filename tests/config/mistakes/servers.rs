@@ -598,3 +598,36 @@ fn an_empty_tag() {
     1 mistake
     "#);
 }
+
+#[test]
+fn calls_that_cannot_be_counted() {
+    let report = toml(
+        r#"
+        limits.in_flight_per_agent = 0
+        [servers.a]
+        command = "a"
+        limits = { in_flight = 0, queue = 2000000 }
+    "#,
+    );
+    assert_snapshot!(report, @"
+    error: `limits.in_flight_per_agent` is out of range
+     --> tollbridge.toml:1:30
+      |
+    1 | limits.in_flight_per_agent = 0
+      |                              ^ must be at least 1
+
+    error: `servers.a.limits.in_flight` is out of range
+     --> tollbridge.toml:4:24
+      |
+    4 | limits = { in_flight = 0, queue = 2000000 }
+      |                        ^ must be at least 1
+
+    error: `servers.a.limits.queue` is out of range
+     --> tollbridge.toml:4:35
+      |
+    4 | limits = { in_flight = 0, queue = 2000000 }
+      |                                   ^^^^^^^ must be at most 1000000
+
+    3 mistakes
+    ");
+}

@@ -116,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "money",
             "task",
             "clock",
+            "lock",
         ],
     ),
     ("router", &["session", "catalog", "mcp", "names"]),

@@ -528,6 +528,7 @@ fn what_governs_is_shown_and_loads_again() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
+    validate = "off"
     price = "0.02"
 
     [servers.toolbox.tools.price]
@@ -556,6 +557,7 @@ fn what_governs_is_shown_and_loads_again() {
     [servers.toolbox.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
 
     [servers.toolbox.budget]
     limit = "1.00"

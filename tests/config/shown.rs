@@ -97,6 +97,7 @@ fn for_people() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
+    validate = "off"
 
     [servers.github.env]
     TOKEN = "***"
@@ -127,6 +128,7 @@ fn for_people() {
     [servers.github.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
 
     [servers.docs]
     url = "https://example.com/mcp?***"
@@ -147,6 +149,7 @@ fn for_people() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
+    validate = "off"
 
     [servers.docs.auth]
     type = "bearer"
@@ -172,6 +175,7 @@ fn for_people() {
     [servers.docs.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
 
     [servers.toolbox]
     transport = "builtin"
@@ -191,6 +195,7 @@ fn for_people() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
+    validate = "off"
 
     [servers.toolbox.retry]
     base = "500ms"
@@ -212,6 +217,7 @@ fn for_people() {
     [servers.toolbox.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
     "#);
 }
 

@@ -332,7 +332,8 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let mut stream = tokio::net::TcpStream::connect(gateway.addr())
         .await
         .unwrap();
-    let head = "GET /sse HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n";
+    let head = "GET /sse HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\
+                connection: close\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut read = String::new();
     let endpoint = async {

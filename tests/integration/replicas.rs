@@ -181,3 +181,55 @@ async fn a_rule_chooses_by_an_argument() {
     assert!(a.was_asked().await.is_none(), "it stays in its region");
     gateway.stop().await;
 }
+
+/// What a server takes at a time is counted for all of its replicas together.
+#[tokio::test]
+async fn limits_hold_for_all_replicas_together() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = "balance = \"least_loaded\"\nlimits = { in_flight = 2, queue = 0 }";
+    let gateway = gateway("", &replicas, keys).await;
+    let (one, two) = (client(&gateway).await, client(&gateway).await);
+    let first = ask(&one, &a, "1").await;
+    let second = ask(&two, &b, "1").await;
+    one.ask("2", "tools/call", CALL).await;
+    let busy = one.answer("2").await.failure();
+    assert_eq!(busy["data"]["reason"], "busy", "{busy}");
+    first.answer(DONE).await;
+    one.answer("1").await;
+    call(&one, &a, "3").await;
+    second.answer(DONE).await;
+    two.answer("1").await;
+    let status = gateway.status("x").await;
+    assert_eq!(
+        (&status["refused"], &status["answered"]),
+        (&1.into(), &3.into())
+    );
+    gateway.stop().await;
+}
+
+/// A replica that failed while it was connected is left alone until its own breaker lets a call
+/// through, however soon it is connected again; the others serve meanwhile.
+#[tokio::test]
+async fn each_replica_has_a_breaker() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = "breaker = { failures = 1, open_for = \"1h\" }";
+    let gateway = gateway("", &replicas, keys).await;
+    let client = client(&gateway).await;
+    let asked = ask(&client, &a, "1").await;
+    a.die();
+    client.answer("1").await.failure();
+    drop(asked);
+    let is_back = |status: &Value| {
+        let replica = &status["replicas"][0];
+        replica["state"] == "connected" && replica["out_for_ms"].is_null()
+    };
+    let status = gateway.status_until("x", is_back).await;
+    let states = [0, 1].map(|at| &status["replicas"][at]["breaker"]["state"]);
+    assert_eq!(states, ["open", "closed"], "{status}");
+    for id in ["2", "3"] {
+        call(&client, &b, id).await;
+    }
+    gateway.stop().await;
+}

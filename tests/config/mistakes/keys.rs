@@ -87,28 +87,6 @@ fn a_key_of_a_later_version() {
 }
 
 #[test]
-fn a_server_key_of_a_later_version() {
-    let report = toml(
-        r#"
-        [servers.a]
-        command = "a"
-        route = [{ name = "x" }]
-    "#,
-    );
-    assert_snapshot!(report, @r#"
-    error: unknown key `servers.a.route`
-     --> tollbridge.toml:3:1
-      |
-    3 | route = [{ name = "***" }]
-      | ^^^^^ not supported by this version
-      |
-      = help: remove it
-
-    1 mistake
-    "#);
-}
-
-#[test]
 fn a_key_of_other_programs() {
     let report = toml(
         r#"

@@ -7,19 +7,25 @@
 
 mod activity;
 mod aftermath;
+mod breaker;
 mod choice;
 mod client;
 mod clients;
 mod control;
 mod failure;
+mod gate;
 pub mod guard;
 mod handshake;
+mod health;
 mod http;
 mod instance;
+mod life;
 mod link;
+mod memory;
 mod mux;
 mod pipe;
 mod pool;
+mod replicas;
 mod report;
 mod retire;
 mod set;
@@ -32,7 +38,7 @@ mod websocket;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -48,18 +54,26 @@ use crate::{
     session::{Call, Client, Session, bridge},
     task::Tasks,
 };
+pub use breaker::BreakerReport;
+use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
+use gate::{Gate, Seat};
 use guard::Guard;
 pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
+use life::Event;
+pub use life::{HISTORY_MAX, State, Transition};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
-pub use report::{Report, State};
+pub use replicas::ReplicaReport;
+use replicas::Replicas;
+pub use report::Report;
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
+pub use shared::Reading;
 use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
@@ -100,6 +114,8 @@ pub struct Unanswered {
     pub failure: Failure,
     /// Whether the call may have reached the server.
     pub delivered: bool,
+    /// Whether there was no connection for it.
+    away: bool,
 }
 
 impl Unanswered {
@@ -108,6 +124,7 @@ impl Unanswered {
         Self {
             failure,
             delivered: false,
+            away: true,
         }
     }
 
@@ -116,7 +133,13 @@ impl Unanswered {
         Self {
             delivered: failure.may_have_arrived(),
             failure,
+            away: false,
         }
+    }
+
+    /// What it says of the server.
+    fn sign(&self) -> Sign {
+        Sign::of(&self.failure, self.away)
     }
 }
 
@@ -130,21 +153,16 @@ pub struct Backend {
     life: Life,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
-    listed: Mutex<Listed>,
+    listed_at: Mutex<Option<jiff::Timestamp>>,
+    breaker: Breaker,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
+    /// Where the server runs more than once; then it has no connections of its own.
+    replicas: Option<Replicas>,
+    gate: Arc<Gate>,
     /// Calls that ended, and how.
     pub stats: Stats,
-}
-
-/// The last listing of a server.
-#[derive(Clone, Debug, Default)]
-struct Listed {
-    at: Option<jiff::Timestamp>,
-    failure: Option<Failure>,
-    /// The credential was refused when a call was last answered.
-    refusal: Option<Failure>,
 }
 
 impl Backend {
@@ -156,7 +174,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let config = Arc::new(config.clone());
-        let shared = Arc::new(Shared::new(name, updates));
+        let shared = Arc::new(Shared::new(name, config.retry, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
             config: Arc::clone(&config),
@@ -167,21 +185,30 @@ impl Backend {
             shared,
         });
         let pool = Pool::of(&config);
+        let replicas = Replicas::of(&config, |replica| {
+            let replica = Self::new(name, replica, guard, updates, tasks);
+            replica.maker.shared.join(&maker.shared);
+            replica
+        });
         let catalog = Instance::new(tasks);
         if !config.enabled {
             catalog.set(Phase::Down {
                 failure: Failure::Disabled,
             });
+            maker.shared.life.take(Event::SwitchedOff, None);
         }
         Self {
             name: name.clone(),
+            breaker: Breaker::new(config.breaker),
+            gate: Gate::new(config.limits.in_flight, config.limits.queue),
             life: Life::new(&config),
             config,
             maker,
             catalog,
-            listed: Mutex::default(),
+            listed_at: Mutex::default(),
             instances: Mutex::default(),
             pool,
+            replicas,
             stats: Stats::default(),
         }
     }
@@ -191,6 +218,9 @@ impl Backend {
         if !self.config.enabled {
             return;
         }
+        if let Some(replicas) = &self.replicas {
+            return replicas.backends().for_each(|replica| replica.start());
+        }
         let instance = Arc::clone(&self.catalog);
         self.maker.tasks.spawn(
             "catalog connection",
@@ -198,72 +228,170 @@ impl Backend {
         );
     }
 
-    /// Notes that the server was listed.
-    pub fn note_listed(&self) {
-        *self.listed() = Listed {
-            at: Some(crate::clock::now()),
-            failure: None,
-            refusal: None,
+    /// Notes that the server was listed on the connection of `control`.
+    pub fn note_listed(&self, control: &Control) {
+        *lock(&self.listed_at) = Some(crate::clock::now());
+        let Some(owner) = self.owner(control) else {
+            return;
         };
+        let is_current = || owner.is_current(control);
+        let life = &owner.maker.shared.life;
+        life.take_if(Event::Listed, None, is_current);
+        owner.breaker.is_back();
     }
 
-    /// Notes that the server is connected but cannot be listed.
-    pub fn note_unlisted(&self, failure: Failure) {
-        self.listed().failure = Some(failure);
+    /// Notes that the server cannot be listed on the connection of `control`.
+    pub fn note_unlisted(&self, control: &Control, failure: &Failure) {
+        let event = Event::Unlisted.or_refused(failure);
+        let Some(owner) = self.owner(control) else {
+            return;
+        };
+        let is_current = || owner.is_current(control);
+        let reason = Some(failure.to_string());
+        owner.maker.shared.life.take_if(event, reason, is_current);
+    }
+
+    /// Notes that the server stayed away for so long that its items are not listed any more.
+    pub fn note_withdrawn(&self) {
+        if let Some(replicas) = &self.replicas {
+            return replicas
+                .backends()
+                .for_each(|replica| replica.note_withdrawn());
+        }
+        let is_away = || match self.catalog.phase() {
+            Phase::Connecting | Phase::Down { .. } => true,
+            Phase::Asleep(_) | Phase::Ready(_) => false,
+        };
+        let life = &self.maker.shared.life;
+        life.take_if(Event::Withdrawn, None, is_away);
+    }
+
+    /// Where the server stands.
+    pub fn state(&self) -> State {
+        self.lead().maker.shared.life.state()
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
     pub fn capabilities(&self) -> Option<(Raw, Revision)> {
-        match self.catalog.phase() {
+        match self.lead().catalog.phase() {
             Phase::Ready(connection) => Some((
                 connection.hello.capabilities.clone(),
                 connection.hello.revision,
             )),
+            Phase::Asleep(hello) => Some((hello.capabilities.clone(), hello.revision)),
             Phase::Connecting | Phase::Down { .. } => None,
         }
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listed> {
-        lock(&self.listed)
+    /// Says that its lists are being read until this is dropped: it does not fall asleep meanwhile.
+    pub fn reading(&self) -> Reading {
+        self.lead().maker.shared.reading()
     }
 
-    async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
-        // A listen stream is no call that a stop should wait for.
-        if admitted.routed().call.method == Method::Listen {
-            return self.attempt(admitted).await;
+    /// What a call that ended with `outcome` says of our credential; of replicas, each has its own.
+    fn note_credential(&self, outcome: &Result<Answer, Unanswered>) {
+        if self.replicas.is_some() {
+            return;
         }
-        let running = Running::start(&self.stats);
-        let outcome = self.attempt(admitted).await;
-        match &outcome {
-            Ok(_) => self.listed().refusal = None,
+        let shared = &self.maker.shared;
+        match outcome {
+            Ok(_) if shared.life.state() == State::NeedsReauth => shared.is_well_again(),
             Err(Unanswered {
                 failure: refusal @ Failure::Unauthorized { .. },
                 ..
-            }) => self.listed().refusal = Some(refusal.clone()),
-            Err(_) => {}
+            }) => shared.life.take(Event::Refused, Some(refusal.to_string())),
+            Ok(_) | Err(_) => {}
         }
+    }
+
+    async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+        self.call_after(Duration::ZERO, admitted).await
+    }
+
+    /// Takes a call of whose time `waited` is gone.
+    async fn call_after(
+        &self,
+        waited: Duration,
+        admitted: &Admitted,
+    ) -> Result<Answer, Unanswered> {
+        // A listen stream is no call that a stop should wait for.
+        if admitted.routed().call.method == Method::Listen {
+            return self.unguarded(admitted, waited).await;
+        }
+        let (_seat, waited) = match self.gate.at_hand() {
+            Some(seat) => (seat, waited),
+            None => Box::pin(self.seat(admitted)).await?,
+        };
+        let running = Running::start(&self.stats);
+        let outcome = self.guarded(admitted, waited).await;
+        self.note_credential(&outcome);
         running.finish(outcome.is_ok());
         outcome
     }
 
-    async fn attempt(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
+    /// Attempts a call where the breaker lets it.
+    async fn guarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+        if let Some(replicas) = &self.replicas {
+            // Each of them has a breaker of its own.
+            return Box::pin(replicas.call(admitted, waited)).await;
+        }
+        let passage = self.breaker.enter().map_err(Unanswered::before)?;
+        let outcome = self.attempt(admitted, waited).await;
+        passage.end(
+            outcome
+                .as_ref()
+                .map_or_else(Unanswered::sign, |_| Sign::Well),
+        );
+        outcome
+    }
+
+    /// Attempts what no breaker stops.
+    async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+        match &self.replicas {
+            None => self.attempt(admitted, waited).await,
+            Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
+        }
+    }
+
+    /// A seat at the gate, and how long the call waited for it.
+    async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
+        // Whom the breaker would not let through does not wait for that.
+        drop(self.breaker.enter().map_err(Unanswered::before)?);
+        let call = &admitted.routed().call;
+        let start = Instant::now();
+        let patience = self.patience(admitted);
+        let latency = self.stats.latency();
+        let entry = self
+            .gate
+            .enter(call.client.agent.id, patience, &call.cancel, latency);
+        let seat = entry.await.map_err(Unanswered::before)?;
+        Ok((seat, start.elapsed()))
+    }
+
+    /// Calls that wait at the gate.
+    pub fn queued(&self) -> usize {
+        self.gate.queued()
+    }
+
+    async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
         } else {
-            self.deadlines(admitted)
+            self.deadlines(admitted, waited)
         };
         let patience = self.patience(admitted);
-        let wish = || Wish {
+        let start = Instant::now();
+        let wish = Wish {
             client: &call.client,
             method: &call.method,
-            until: Instant::now() + patience,
+            until: start + patience,
         };
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.at_hand(&call.client) {
             served
         } else {
-            let connection = self.connection(wish());
+            let connection = self.connection(wish);
             let connection = Box::pin(in_time(call, patience, connection)).await;
             connection.map_err(Unanswered::before)?
         };
@@ -272,14 +400,17 @@ impl Backend {
         }
         served.note_call();
         let mut outcome = self.exchange(admitted, &served.connection, limits).await;
-        if outcome == Err(Failure::SessionGone) {
-            // The server had forgotten the session, or the connection was gone before anything
-            // was sent: it cannot have begun the request.
-            let again = self.reconnected(served, wish());
-            let again = Box::pin(in_time(call, patience, again)).await;
-            served = again.map_err(Unanswered::before)?;
-            served.note_call();
-            outcome = Box::pin(self.exchange(admitted, &served.connection, limits)).await;
+        if let Err(failure) = &outcome
+            && may_repeat(admitted, failure)
+        {
+            let failure = failure.clone();
+            let left = limits.after(start.elapsed());
+            (served, outcome) = match Box::pin(self.once_more(admitted, served, left)).await {
+                Ok(again) => again,
+                Err(why) if failure == Failure::SessionGone => return Err(Unanswered::before(why)),
+                // What was sent may have had its effect: the caller is told of that.
+                Err(_) => return Err(Unanswered::during(failure)),
+            };
         }
         served.instance.touch();
         let outcome = outcome.map_err(Unanswered::during)?;
@@ -288,6 +419,32 @@ impl Backend {
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
         Ok(Answer { outcome, revision })
+    }
+
+    /// Sends a call once more within what is `left` of its time, on a connection that stands.
+    async fn once_more(
+        &self,
+        admitted: &Admitted,
+        old: Served,
+        left: Deadlines,
+    ) -> Result<(Served, Result<Outcome, Failure>), Failure> {
+        let call = &admitted.routed().call;
+        let start = Instant::now();
+        let patience = left.idle.min(self.patience(admitted));
+        let mut served = if old.connection.closed().is_cancelled() {
+            let wish = Wish {
+                client: &call.client,
+                method: &call.method,
+                until: start + patience,
+            };
+            in_time(call, patience, self.reconnected(old, wish)).await?
+        } else {
+            old
+        };
+        served.note_call();
+        let left = left.after(start.elapsed());
+        let outcome = self.exchange(admitted, &served.connection, left).await;
+        Ok((served, outcome))
     }
 
     /// Asks a legacy server for log messages from `level` on. What others did not ask for is
@@ -347,7 +504,27 @@ impl Backend {
         outcome
     }
 
+    /// What is listed: the server itself, or one of its replicas.
+    fn lead(&self) -> &Self {
+        self.replicas.as_ref().map_or(self, Replicas::lead)
+    }
+
+    /// The server itself, or the one of its replicas whose connection `control` is now.
+    fn owner(&self, control: &Control) -> Option<&Self> {
+        let Some(replicas) = &self.replicas else {
+            return Some(self);
+        };
+        let mut replicas = replicas.backends();
+        let owner = replicas.find(|replica| replica.is_current(control));
+        owner.map(|replica| &**replica)
+    }
+
     fn roots_changed(&self, session: &Session) {
+        if let Some(replicas) = &self.replicas {
+            return replicas
+                .backends()
+                .for_each(|replica| replica.roots_changed(session));
+        }
         let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
         let instances = self.lock();
         let owned = instances.iter().filter(|(key, _)| own(key));
@@ -369,12 +546,47 @@ impl Backend {
         of_tool.copied().unwrap_or(self.config.timeout)
     }
 
-    fn deadlines(&self, admitted: &Admitted) -> Deadlines {
+    fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
         let idle = self.patience(admitted);
         Deadlines {
             idle,
-            total: self.config.max_total_timeout.max(idle),
+            total: self
+                .config
+                .max_total_timeout
+                .max(idle)
+                .saturating_sub(waited),
         }
+    }
+}
+
+/// Whether a call that failed is sent once more: where the server cannot have begun it, since it
+/// no longer knew the session or nothing was sent; or where doing it twice is like doing it once.
+fn may_repeat(admitted: &Admitted, failure: &Failure) -> bool {
+    let is_lost = matches!(failure, Failure::Lost { .. });
+    *failure == Failure::SessionGone || is_lost && is_repeatable(admitted)
+}
+
+/// Whether a call may be made twice, as its method or its tool says.
+fn is_repeatable(admitted: &Admitted) -> bool {
+    let routed = admitted.routed();
+    match &routed.call.method {
+        Method::ToolsCall => routed
+            .tool
+            .as_ref()
+            .is_some_and(|tool| tool.hints.read_only || tool.hints.idempotent),
+        Method::Complete
+        | Method::Discover
+        | Method::Ping
+        | Method::PromptsGet
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourcesRead
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsList => true,
+        Method::Initialize | Method::Listen | Method::Other(_) => false,
     }
 }
 

@@ -12,7 +12,7 @@
 //! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
 //! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -77,6 +77,8 @@ pub struct Config {
     pub log: Log,
     /// Certificate and key, when the listener speaks TLS itself.
     pub tls: Option<Tls>,
+    /// Where this gateway runs: replicas with the same locality are preferred.
+    pub locality: Option<String>,
     /// Limits on what clients send and hold.
     pub limits: Limits,
     /// Silence on an open stream after which a comment is sent.
@@ -150,6 +152,8 @@ pub struct Limits {
     pub depth: usize,
     /// Legacy sessions one agent may hold; the least recently used idle one ends beyond it.
     pub sessions_per_agent: usize,
+    /// Calls that one agent may have under way at once; any number when `None`.
+    pub in_flight_per_agent: Option<NonZeroUsize>,
 }
 
 /// How names and URIs of servers become exposed ones (`product.md` 4 of the project's design).
@@ -224,6 +228,9 @@ pub struct Server {
     pub pool_size: usize,
     /// How long an unused connection beside the catalog's own is kept.
     pub idle_timeout: Duration,
+    /// Whether the catalog's own program ends as well when nobody uses it for `idle_timeout`; the
+    /// next call starts it again.
+    pub sleeps: bool,
     /// How long a start may take before it is given up.
     pub startup_timeout: Duration,
     /// How long a network connection may take to open.
@@ -234,8 +241,22 @@ pub struct Server {
     pub max_total_timeout: Duration,
     /// Delays between attempts to reconnect.
     pub retry: Retry,
+    /// When calls are answered at once because it keeps failing.
+    pub breaker: Breaker,
+    /// How it is found out that it no longer answers.
+    pub health: Health,
+    /// How long its items stay listed when it went away.
+    pub grace: Duration,
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
+    /// Where it runs more than once, in the order of preference; empty: only as `transport` says.
+    pub replicas: Vec<Replica>,
+    /// How calls are spread over the replicas.
+    pub balance: Balance,
+    /// Which calls go to certain replicas only; the first that holds decides.
+    pub route: Vec<Route>,
+    /// Whether arguments are checked against the input schemas of tools.
+    pub validate: Validate,
     /// Price of a call for which its tool has none; `None`: that of [`Governance`].
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
@@ -245,6 +266,43 @@ pub struct Server {
     /// What is looked for in data to and from it, beside what the terms of the agent say; of two
     /// actions for one value the stricter wins.
     pub scan: Option<Scan>,
+}
+
+/// One of several instances of a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replica {
+    /// Its name, unique among them.
+    pub name: String,
+    /// Where it runs.
+    pub locality: Option<String>,
+    /// Whether that is where this gateway runs.
+    pub is_near: bool,
+    /// How it is reached.
+    pub transport: Transport,
+}
+
+/// How calls are spread over the replicas of a server. Those of the gateway's locality come first,
+/// sessions stay where they are.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// To the first that is not out.
+    Failover,
+    /// To the one with the fewest calls under way.
+    LeastLoaded,
+}
+
+/// Calls that go to certain replicas only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Tools it is about; globs on the server's own names.
+    pub tools: Vec<globset::Glob>,
+    /// JSON pointer (RFC 6901) into the arguments; empty: all of them.
+    pub at: String,
+    /// What the value is compared with; all that are given must hold.
+    pub condition: Condition,
+    /// Name or locality of replicas.
+    pub to: String,
 }
 
 /// How a server is reached.
@@ -409,6 +467,18 @@ pub enum Isolation {
     Shared,
 }
 
+/// Whether arguments are checked against the input schemas of tools.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Validate {
+    /// They are not.
+    Off,
+    /// A call whose arguments do not match is refused.
+    Refuse,
+    /// It is logged and counted, and passes.
+    Report,
+}
+
 /// Delays between attempts to reconnect: exponential from `base` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
@@ -418,13 +488,67 @@ pub struct Retry {
     pub max: Duration,
     /// Random part of each delay, 0.0 to 1.0.
     pub jitter: f64,
+    /// A connection that held for longer lets delays begin at `base` again.
+    pub stable_after: Duration,
+    /// Starts within a minute that may fail or end before `stable_after`; further ones wait.
+    pub starts_per_minute: usize,
 }
 
-/// Limits on messages to and from a server.
+/// When calls are answered at once because the server keeps failing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Breaker {
+    /// Failures in a row that open it; 0 never does.
+    pub failures: u32,
+    /// How long it stays open.
+    pub open_for: Duration,
+}
+
+/// How it is found out that a server no longer answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Health {
+    /// Silence after which it is asked, and pause between further checks.
+    pub interval: Duration,
+    /// How long it may take to answer.
+    pub timeout: Duration,
+    /// Checks missed in a row after which the connection is made anew.
+    pub failures: u32,
+    /// What it is asked.
+    pub probe: Probe,
+}
+
+/// What a server is asked to find out whether it answers.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Probe {
+    /// One of its lists; a server without lists is sent a `ping`.
+    List,
+    /// Nothing.
+    Off,
+    /// `ping`, or `server/discover` in the modern era.
+    Ping,
+}
+
+/// An amount of memory in bytes, shown as it is written: `512MiB`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Memory(pub u64);
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        units::Size(self.0).fmt(f)
+    }
+}
+
+/// Limits on a server: on messages to and from it, on calls, and on what a child uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServerLimits {
     /// Largest message sent, bytes.
     pub request: usize,
     /// Largest message accepted, bytes.
     pub response: usize,
+    /// Calls that may be under way at once; any number when `None`.
+    pub in_flight: Option<NonZeroUsize>,
+    /// Calls beyond them that may wait.
+    pub queue: usize,
+    /// Memory that a child and all that it starts may use together; any amount when `None`.
+    pub memory: Option<Memory>,
 }

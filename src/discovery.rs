@@ -33,8 +33,6 @@ use crate::{
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// How long the items of a server that went down stay listed.
-const GRACE: Duration = Duration::from_secs(30);
 /// Pause before a failed listing is tried again on the same connection.
 const RELIST_AFTER: Duration = Duration::from_secs(5);
 
@@ -346,6 +344,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                     relist = refresh(&backend, control, &board) => relist,
                 };
             }
+            Standing::Asleep => gone = None,
             Standing::Down => {
                 board.settle(&backend.name);
                 gone.get_or_insert_with(Instant::now);
@@ -356,13 +355,15 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let withdraw = gone.map(|since| since + GRACE).filter(|_| listed);
+        let grace = backend.config.grace;
+        let withdraw = gone.map(|since| since + grace).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
                 board.withdraw(&backend);
+                backend.note_withdrawn();
                 listed = false;
             }
             () = backend.retired().cancelled() => return,
@@ -373,16 +374,17 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
 
 /// Lists a server and publishes what it offers; when that fails, says how soon to try again.
 async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Option<Duration> {
+    let _reading = backend.reading();
     match list(backend, control).await {
         Ok(offer) => {
-            backend.note_listed();
+            backend.note_listed(control);
             board.publish(backend, offer);
             backend.follow_lists(control);
             None
         }
         Err(failure) => {
-            tracing::warn!(server = %backend.name, %failure, "its lists cannot be read");
-            backend.note_unlisted(failure);
+            tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");
+            backend.note_unlisted(control, &failure);
             board.settle(&backend.name);
             Some(RELIST_AFTER)
         }

@@ -32,6 +32,7 @@ use crate::{
     session::Call,
 };
 use budget::{Budgets, Hold};
+use concurrency::Concurrency;
 use law::Toll;
 use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
@@ -39,9 +40,11 @@ use rules::Rules;
 use screen::{Leg, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
+use validate::{Inputs, Validation, Verdict};
 
 pub mod arguments;
 pub mod budget;
+pub mod concurrency;
 mod law;
 pub mod policy;
 pub mod rate;
@@ -51,7 +54,9 @@ pub mod screen;
 mod sight;
 mod tally;
 mod ticket;
+pub mod validate;
 
+pub use arguments::ArgumentTest;
 pub use law::Law;
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
@@ -77,6 +82,7 @@ pub struct Governance {
     books: Books,
     law: ArcSwap<Law>,
     limiters: Limiters,
+    concurrency: Concurrency,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
 }
@@ -147,6 +153,7 @@ impl Governance {
         Ok(Self {
             law: ArcSwap::from_pointee(Law::new(config)?),
             limiters: Limiters::default(),
+            concurrency: Concurrency::default(),
             schemas: DashMap::new(),
             tally: Tally::default(),
             books,
@@ -186,6 +193,13 @@ impl Governance {
         self.tally.counts()
     }
 
+    /// What the check of arguments of `server` did; `None` where nothing checks them.
+    pub fn validation(&self, server: &ServerName) -> Option<Validation> {
+        let law = self.law.load();
+        let inputs = law.toll(server)?.inputs.as_ref()?;
+        Some(inputs.validation())
+    }
+
     /// What calls to `server` were charged since the start, micro-dollars.
     pub fn spent_on(&self, server: &ServerName) -> u64 {
         self.tally.spent_on(server)
@@ -213,8 +227,12 @@ impl Governance {
         let rules = self.identify(&law, ticket)?;
         let toll = law.toll(&routed.server);
         self.authorize(&routed, &rules, ticket)?;
+        self.seat(&routed, &law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
+        if let Some(inputs) = toll.and_then(|toll| toll.inputs.as_ref()) {
+            Box::pin(validated(inputs, &routed, ticket)).await?;
+        }
         let screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
         ticket.screens = screens.map(|screens| screens.of_call(law.style.codes));
         let routed = self.scan_request(routed, ticket).await?;
@@ -264,7 +282,17 @@ impl Governance {
         self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
-    /// Step 2: the rates.
+    /// Step 2: how much at once.
+    fn seat(&self, routed: &Routed, law: &Law, ticket: &mut Ticket) -> Result<(), Refusal> {
+        if routed.call.method != Method::Listen {
+            let limit = law.in_flight_per_agent;
+            let seat = self.concurrency.enter(ticket.agent().id, limit);
+            ticket.seat = seat.map_err(Refusal::Concurrency)?;
+        }
+        Ok(())
+    }
+
+    /// Step 2: how often.
     fn limit(
         &self,
         routed: &Routed,
@@ -622,6 +650,18 @@ fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
         return true;
     };
     profile.is_some_and(|profile| allowed.contains(profile))
+}
+
+/// Step 2: the arguments against the input schema of their tool.
+async fn validated(inputs: &Inputs, routed: &Routed, ticket: &mut Ticket) -> Result<(), Refusal> {
+    match inputs.check(routed).await {
+        Verdict::Fits => Ok(()),
+        Verdict::Refused(faults) => Err(Refusal::Invalid { faults }),
+        Verdict::Reported(faults) => {
+            ticket.observed.push(Refusal::Invalid { faults }.rule());
+            Ok(())
+        }
+    }
 }
 
 /// Step 6.

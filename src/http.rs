@@ -12,10 +12,11 @@ mod media;
 mod messages;
 mod origin;
 mod pages;
+mod patient;
 mod streamable;
 mod tls;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
@@ -30,6 +31,7 @@ use crate::{
     mcp::{RpcError, envelope},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
+    session::registry::Unopened,
     status::Status,
     task::Tasks,
     telemetry::Presence,
@@ -239,6 +241,27 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, plain);
     response
 }
+
+/// An answer to what may succeed `later`.
+fn not_now(status: StatusCode, message: &str, later: Duration) -> Response<Body> {
+    let mut response = text(status, message);
+    let seconds = HeaderValue::from(later.as_secs().max(1));
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
+}
+
+/// The answer to a client for whom no session opens, to its request with this id.
+fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
+    match why {
+        Unopened::Closed => stopping(id),
+        Unopened::Full { .. } => {
+            not_now(StatusCode::TOO_MANY_REQUESTS, &why.to_string(), RETRY_SOON)
+        }
+    }
+}
+
+/// When what is short-lived may be over.
+const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// The answer to a request without an agent.
 fn challenge(stranger: Unidentified) -> Response<Body> {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Report, State},
+    backend::{BreakerReport, Report, State, Transition},
     catalog::{Catalog, Kind},
     clock, governance,
     lock::lock,
@@ -119,6 +119,10 @@ pub struct ServerReport {
     /// Set while what it offers is what it listed before the gateway was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredReport>,
+    /// What the check of arguments against input schemas did, where `validate` is on; for those who
+    /// may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<governance::validate::Validation>,
     /// What is odd about its items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -275,6 +279,10 @@ impl Status {
                 report: match insight {
                     Insight::States => backend.report().without_details(),
                     Insight::Whole => backend.report(),
+                },
+                validation: match insight {
+                    Insight::States => None,
+                    Insight::Whole => self.proxy.governance().validation(&backend.name),
                 },
                 offers: Counts {
                     tools: offers.tools,
@@ -433,8 +441,9 @@ fn row(server: &ServerReport) -> String {
     let state = report.state.as_str();
     let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
     let mut row = format!(
-        "<tr><td><b>{}</b><td class={state}>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+        "<tr><td><b>{}</b><td class={state} title='since {}'>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
         escape(&report.name),
+        escape(&report.since),
         report.transport,
         report.revision.unwrap_or_default(),
         server.offers.tools,
@@ -447,6 +456,8 @@ fn row(server: &ServerReport) -> String {
         escape(report.last_listed.as_deref().unwrap_or_default()),
     );
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
+    notes.extend(breaker_note(&report.breaker));
+    notes.extend(history_notes(&report.history));
     if let Some(stored) = &server.stored {
         let age = stored.age_seconds;
         notes.push(format!(
@@ -454,6 +465,12 @@ fn row(server: &ServerReport) -> String {
         ));
     }
     notes.extend(server.problems.iter().cloned());
+    let unusable = server.validation.iter().flat_map(|it| &it.unusable);
+    notes.extend(
+        unusable.map(|(tool, problem)| {
+            format!("the input schema of `{tool}` cannot be used: {problem}")
+        }),
+    );
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(
             "{} odd lines on stdout, the last: {line}",
@@ -472,6 +489,39 @@ fn row(server: &ServerReport) -> String {
     }
     row
 }
+
+/// What there is to say of a breaker that holds calls back.
+fn breaker_note(breaker: &BreakerReport) -> Option<String> {
+    if breaker.state == "closed" {
+        return None;
+    }
+    let wait = breaker
+        .retry_in_ms
+        .map(|wait| format!(", for another {wait} ms"));
+    Some(format!(
+        "breaker {}{}: it keeps failing, and calls are answered at once",
+        breaker.state,
+        wait.unwrap_or_default()
+    ))
+}
+
+/// The last changes of state of a server that was in another state than it should.
+fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
+    let is_odd = history.iter().any(|past| match past.state {
+        State::Connected | State::Connecting | State::Disabled => false,
+        State::Degraded | State::Disconnected | State::Failed | State::NeedsReauth => true,
+    });
+    let shown = if is_odd { HISTORY_SHOWN } else { 0 };
+    let last = &history[history.len().saturating_sub(shown)..];
+    last.iter().map(|past| {
+        let reason = past.reason.as_deref().map(|reason| format!(": {reason}"));
+        let (at, state) = (&past.at, past.state.as_str());
+        format!("{at} {state}{}", reason.unwrap_or_default())
+    })
+}
+
+/// Changes of state on the page; the JSON has more.
+const HISTORY_SHOWN: usize = 6;
 
 /// Lines of stderr on the page; the JSON has more.
 const STDERR_SHOWN: usize = 5;

@@ -18,7 +18,7 @@ use super::{
     instance::{Connection, Instance, Phase},
     pool::{Lease, Pool},
     shared::{REFUSED, SPOKEN},
-    supervisor::Wanted,
+    supervisor::{ATTEMPTS_AWAITED, Wanted},
 };
 use crate::{
     config::{EraPin, Isolation},
@@ -127,7 +127,11 @@ impl Backend {
         if let Some(pool) = self.lends(wish) {
             return self.leased(pool, wish, era).await;
         }
-        let instance = self.instance(wish.client, era)?;
+        let mut instance = self.instance(wish.client, era)?;
+        if self.is_awaited(&instance) {
+            instance.retry_time().await;
+            instance = self.instance(wish.client, era)?;
+        }
         let connection = instance.connection().await?;
         Ok(Served {
             connection,
@@ -163,11 +167,26 @@ impl Backend {
         })
     }
 
+    /// Whether a server that failed just now may be back when it is tried again, so that callers
+    /// wait until then.
+    fn is_awaited(&self, instance: &Instance) -> bool {
+        let may_pass = match instance.phase() {
+            Phase::Down { failure } => failure.may_pass(),
+            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => false,
+        };
+        may_pass
+            && !self.config.grace.is_zero()
+            && instance.must_wait()
+            && instance.failures() <= ATTEMPTS_AWAITED
+    }
+
     /// A connection other than `old`, which has ended.
     pub(super) async fn reconnected(&self, old: Served, wish: Wish<'_>) -> Result<Served, Failure> {
         if old.lease.is_some() {
             // The next one may be in need of its place.
+            let failed = Arc::clone(&old.instance);
             drop(old);
+            failed.retry_time().await;
             return self.connection(wish).await;
         }
         let mut fresh = self.connection(wish).await;
@@ -307,6 +326,7 @@ impl Backend {
     pub(super) fn is_catalogs(&self, key: &Key) -> bool {
         let anonymous = Owner::Agent(AgentId::ANONYMOUS);
         let era = match self.catalog.phase() {
+            Phase::Asleep(hello) => Some(hello.revision.era()),
             Phase::Ready(connection) => Some(connection.era()),
             Phase::Connecting | Phase::Down { .. } => None,
         };

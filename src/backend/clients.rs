@@ -23,12 +23,21 @@ const SUBSCRIPTION_PATIENCE: Duration = Duration::from_secs(10);
 impl Backend {
     /// Whether the calls of `session` go to the connection `instance`.
     pub(crate) fn serves(&self, session: &Arc<Session>, instance: u64) -> bool {
+        if let Some(replicas) = &self.replicas {
+            let home = replicas.home(session);
+            return home.is_some_and(|home| home.serves(session, instance));
+        }
         let of = self.instances_of(session);
         of.iter().any(|known| known.id == instance)
     }
 
     /// Whether calls of both sessions go to one connection.
     pub(crate) fn joins(&self, one: &Arc<Session>, other: &Arc<Session>) -> bool {
+        if let Some(replicas) = &self.replicas {
+            let (one_at, other_at) = (replicas.home(one), replicas.home(other));
+            let is_same = one_at.zip(other_at).filter(|(a, b)| Arc::ptr_eq(a, b));
+            return is_same.is_some_and(|(home, _)| home.joins(one, other));
+        }
         let of = self.instances_of(one);
         of.iter().any(|instance| self.serves(other, instance.id))
     }
@@ -60,6 +69,21 @@ impl Backend {
         session: &Arc<Session>,
         uri: &str,
         is_wanted: impl Fn(u64) -> bool,
+    ) {
+        if let Some(replicas) = &self.replicas {
+            if let Some(home) = replicas.home(session) {
+                Box::pin(home.leave_here(session, uri, &is_wanted)).await;
+            }
+            return;
+        }
+        self.leave_here(session, uri, &is_wanted).await;
+    }
+
+    async fn leave_here(
+        &self,
+        session: &Arc<Session>,
+        uri: &str,
+        is_wanted: &impl Fn(u64) -> bool,
     ) {
         for instance in self.instances_of(session) {
             if !instance.is_subscribed(uri) || is_wanted(instance.id) {
@@ -115,6 +139,12 @@ impl Backend {
         session: &Arc<Session>,
         notification: &Notification,
     ) -> bool {
+        if let Some(replicas) = &self.replicas {
+            let to = replicas
+                .home(session)
+                .or_else(|| replicas.backends().next());
+            return to.is_some_and(|to| to.tell(session, notification));
+        }
         let Some(client) = Client::of(session) else {
             return false;
         };

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::select_all;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -45,6 +46,15 @@ impl Control {
         self.0.era() == Era::Legacy
     }
 
+    /// Whether both are the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.closed().is_cancelled()
+    }
+
     /// Ends a connection of [`Backend::connect_as_able`].
     pub async fn end(&self) {
         self.0.end("its lists were read").await;
@@ -64,6 +74,8 @@ impl Control {
 /// Whether a server can be listed.
 #[derive(Clone, Debug)]
 pub enum Standing {
+    /// Not now, since nobody uses it; its lists are those it had.
+    Asleep,
     /// Not yet.
     Connecting,
     /// No.
@@ -72,24 +84,81 @@ pub enum Standing {
     Up(Control),
 }
 
-/// Follows the catalog's connection of a server.
+impl Standing {
+    fn of(phase: &Phase) -> Self {
+        match phase {
+            Phase::Asleep(_) => Self::Asleep,
+            Phase::Connecting => Self::Connecting,
+            Phase::Down { .. } => Self::Down,
+            Phase::Ready(connection) => Self::Up(Control(Arc::clone(connection))),
+        }
+    }
+
+    /// Of replicas the best counts: it can be listed where one of them can.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Asleep | Self::Up(_) => 0,
+            Self::Connecting => 1,
+            Self::Down => 2,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Up(one), Self::Up(other)) => Arc::ptr_eq(&one.0, &other.0),
+            (Self::Asleep, Self::Asleep)
+            | (Self::Connecting, Self::Connecting)
+            | (Self::Down, Self::Down) => true,
+            (Self::Asleep | Self::Connecting | Self::Down | Self::Up(_), _) => false,
+        }
+    }
+}
+
+/// Follows the catalog's connection of a server, the first that stands where it has replicas.
 #[derive(Debug)]
-pub struct Following(watch::Receiver<Phase>);
+pub struct Following {
+    phases: Vec<watch::Receiver<Phase>>,
+    /// What was seen last, where there are several.
+    seen: Option<Standing>,
+}
 
 impl Following {
     /// How it stands now.
     pub fn now(&mut self) -> Standing {
-        match &*self.0.borrow_and_update() {
-            Phase::Connecting => Standing::Connecting,
-            Phase::Down { .. } => Standing::Down,
-            Phase::Ready(connection) => Standing::Up(Control(Arc::clone(connection))),
+        if let [phase] = &mut *self.phases {
+            return Standing::of(&phase.borrow_and_update());
         }
+        let phases = self.phases.iter_mut();
+        let standings = phases.map(|phase| Standing::of(&phase.borrow_and_update()));
+        let now = standings
+            .min_by_key(Standing::rank)
+            .unwrap_or(Standing::Down);
+        self.seen = Some(now.clone());
+        now
     }
 
     /// Completes at the next change.
     pub async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
+        if let [phase] = &mut *self.phases {
+            if phase.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            return;
+        }
+        loop {
+            let changes = self
+                .phases
+                .iter_mut()
+                .map(|phase| Box::pin(phase.changed()));
+            if select_all(changes).await.0.is_err() {
+                std::future::pending::<()>().await;
+            }
+            let seen = self.seen.take();
+            let now = self.now();
+            // What became of the others is nobody's concern.
+            if seen.is_none_or(|seen| !seen.is_as(&now)) {
+                return;
+            }
         }
     }
 
@@ -140,7 +209,14 @@ pub struct List {
 impl Backend {
     /// Follows the catalog's connection.
     pub fn standing(&self) -> Following {
-        Following(self.catalog.subscribe())
+        let phases = match &self.replicas {
+            None => vec![self.catalog.subscribe()],
+            Some(replicas) => {
+                let catalogs = replicas.backends().map(|replica| &replica.catalog);
+                catalogs.map(|catalog| catalog.subscribe()).collect()
+            }
+        };
+        Following { phases, seen: None }
     }
 
     /// Follows what the server says of its lists.
@@ -159,8 +235,15 @@ impl Backend {
             capabilities: handshake::RELAYED,
             home: None,
         };
-        let (connection, _) = self.maker.connect(&wanted).await?;
+        let (connection, _) = self.lead().maker.connect(&wanted).await?;
         Ok(Control(connection))
+    }
+
+    /// Whether `control` is the catalog's connection as it is now.
+    pub(super) fn is_current(&self, control: &Control) -> bool {
+        let phase = self.catalog.phase();
+        let is_same = matches!(&phase, Phase::Ready(now) if Arc::ptr_eq(now, &control.0));
+        is_same && !control.is_over()
     }
 
     /// The list of `kind`; `None` when the server has none.
@@ -310,6 +393,25 @@ fn first_page(kind: Kind, result: &Raw) -> FirstPage {
         ttl_ms: ttl,
         public: scope.as_ref().and_then(Raw::as_text).as_deref() == Some("public"),
         rest: rest.filter(|rest| json::members(rest.as_bytes(), 0).next().is_some()),
+    }
+}
+
+impl Transport {
+    /// How it is reached, without secrets: the program, or the URL without its query.
+    pub(super) fn to_address(&self) -> String {
+        match self {
+            Self::Builtin => "builtin".to_owned(),
+            Self::Stdio(command) => command.program.clone(),
+            Self::Auto(remote)
+            | Self::Http(remote)
+            | Self::Sse(remote)
+            | Self::WebSocket(remote) => {
+                let (url, path) = (&remote.url, remote.url.path());
+                let scheme = url.scheme_str().unwrap_or_default();
+                let host = url.authority().map_or("", |authority| authority.as_str());
+                format!("{scheme}://{host}{path}")
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
 
+use super::breaker::{Sign, millis};
 use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
@@ -18,6 +19,12 @@ const ODD_WORDS: &str = "; on stdout, no message: ";
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
+    /// It failed too often in a row; nothing was sent. The operator looks at `/status`.
+    #[error("it keeps failing; the next call is let through in {} ms", millis(*retry_after))]
+    BreakerOpen {
+        /// How long the caller should wait.
+        retry_after: Duration,
+    },
     /// The client no longer wants the answer.
     #[error("the client cancelled the request")]
     Cancelled,
@@ -118,6 +125,26 @@ pub enum Failure {
         /// The key that sets it.
         key: &'static str,
     },
+    /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
+    /// waited for too long.
+    #[error(
+        "it is busy: {in_flight} calls are under way (limits.in_flight), and {queue} may wait \
+         (limits.queue)"
+    )]
+    Overloaded {
+        /// The calls that may be under way.
+        in_flight: usize,
+        /// The calls that may wait.
+        queue: usize,
+        /// When there may be room.
+        retry_after: Duration,
+    },
+    /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
+    #[error("it was started too often within a minute; the next start is in {} ms", millis(*retry_after))]
+    StartsLimited {
+        /// How long the caller should wait.
+        retry_after: Duration,
+    },
     /// The start took too long.
     #[error("it did not start within {after:?}{}", display_odd(odd))]
     Startup {
@@ -179,25 +206,62 @@ impl Failure {
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let kind = self.kind();
+        let mut data = serde_json::json!({ "server": server.as_str(), "reason": self.kind() });
+        if let Some(wait) = self.retry_after() {
+            data["retryable"] = true.into();
+            data["retryAfterMs"] = millis(wait).into();
+        }
         RpcError::new(
             error::INTERNAL,
             format!("server `{server}`: {}", self.for_client()),
         )
-        .with(serde_json::json!({ "server": server.as_str(), "reason": kind }))
+        .with(data)
+    }
+
+    /// How long the caller should wait before the next attempt, where that is known.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::BreakerOpen { retry_after }
+            | Self::Overloaded { retry_after, .. }
+            | Self::StartsLimited { retry_after } => Some(*retry_after),
+            Self::Cancelled
+            | Self::Connect { .. }
+            | Self::Directory { .. }
+            | Self::Disabled
+            | Self::Echo
+            | Self::Era { .. }
+            | Self::Garbled { .. }
+            | Self::Header { .. }
+            | Self::Http { .. }
+            | Self::InstancesBusy { .. }
+            | Self::Lost { .. }
+            | Self::Refused { .. }
+            | Self::RequestTooLarge { .. }
+            | Self::ResponseTooLarge { .. }
+            | Self::Revision { .. }
+            | Self::SessionGone
+            | Self::Spawn { .. }
+            | Self::Startup { .. }
+            | Self::Timeout { .. }
+            | Self::Tls { .. }
+            | Self::Unauthorized { .. }
+            | Self::Unknown => None,
+        }
     }
 
     /// The kind of failure, for programs and for the audit.
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::BreakerOpen { .. } => "breaker_open",
             Self::Cancelled => "cancelled",
             Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Spawn { .. }
+            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Tls { .. } => "unavailable",
             Self::Disabled => "disabled",
-            Self::InstancesBusy { .. } => "busy",
+            Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
             Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
                 "incompatible"
             }
@@ -219,18 +283,21 @@ impl Failure {
             | Self::Lost { .. }
             | Self::ResponseTooLarge { .. }
             | Self::Timeout { .. } => true,
-            Self::Connect { .. }
+            Self::BreakerOpen { .. }
+            | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Overloaded { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::Revision { .. }
             | Self::SessionGone
             | Self::Spawn { .. }
+            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
@@ -239,7 +306,7 @@ impl Failure {
     }
 
     /// The cause without any words of the server.
-    fn for_client(&self) -> Cow<'static, str> {
+    pub(super) fn for_client(&self) -> Cow<'static, str> {
         match self {
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
@@ -253,21 +320,29 @@ impl Failure {
             Self::Revision { .. } => "it speaks none of our revisions".into(),
             Self::Directory { .. } | Self::Spawn { .. } => "its program cannot be started".into(),
             Self::Startup { after, .. } => format!("it did not start within {after:?}").into(),
-            Self::Cancelled
+            Self::BreakerOpen { .. }
+            | Self::Cancelled
             | Self::Connect { .. }
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
+            | Self::StartsLimited { .. }
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown => self.to_string().into(),
         }
+    }
+
+    /// Whether it may pass by itself while a server is started again.
+    pub(super) fn may_pass(&self) -> bool {
+        Sign::of(self, true) != Sign::None
     }
 
     /// Whether the server refuses the era itself, rather than being out of order.
@@ -277,7 +352,8 @@ impl Failure {
             Self::Http { status, .. } => {
                 status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Cancelled
+            Self::BreakerOpen { .. }
+            | Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
@@ -286,10 +362,12 @@ impl Failure {
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::Lost { .. }
+            | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
             | Self::Spawn { .. }
+            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Timeout { .. }
             | Self::Tls { .. }

@@ -377,6 +377,7 @@ mod tests {
             server: ServerName::parse("x").unwrap(),
             request_bytes_max: 1024,
             response_bytes_max: 1024,
+            memory_max: None,
             ask_timeout: Duration::from_secs(1),
             roots: None,
         };

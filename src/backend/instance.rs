@@ -1,7 +1,7 @@
 //! One connection as its users know it: a phase they can wait on, and what outlives a reconnect.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Failure, handshake::Hello, link::Link};
@@ -74,6 +77,9 @@ impl Connection {
 /// Where an instance is in its life.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
+    /// Nobody used it for long, so that it was ended; the next call wakes it. With what its server
+    /// said of itself.
+    Asleep(Arc<Hello>),
     /// A connection is being made.
     Connecting,
     /// There is none; why, and whether credentials are the cause.
@@ -86,6 +92,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Instance {
     phase: watch::Sender<Phase>,
+    /// Tells whoever keeps it that a call needs it.
+    wake: Notify,
     used_ms: AtomicU64,
     born: Instant,
     /// Unique in this process.
@@ -104,6 +112,7 @@ impl Instance {
         let stop = tasks.stop_token().child_token();
         Arc::new(Self {
             phase,
+            wake: Notify::new(),
             used_ms: AtomicU64::new(0),
             born: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
@@ -128,8 +137,17 @@ impl Instance {
             Phase::Ready(connection) if !connection.closed().is_cancelled() => {
                 Some(Arc::clone(connection))
             }
-            Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => None,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => None,
         }
+    }
+
+    /// Sleeps until somebody wants a connection.
+    pub(super) async fn sleep(&self, hello: Arc<Hello>) {
+        let mut woken = std::pin::pin!(self.wake.notified());
+        // Before anyone can see that it sleeps.
+        woken.as_mut().enable();
+        self.set(Phase::Asleep(hello));
+        woken.await;
     }
 
     /// The connection, as soon as there is one; the failure, when there will be none for now.
@@ -143,6 +161,7 @@ impl Instance {
                 Phase::Ready(connection) if !connection.closed().is_cancelled() => {
                     return Ok(Arc::clone(connection));
                 }
+                Phase::Asleep(_) => self.wake.notify_waiters(),
                 Phase::Down { failure } => return Err(failure.clone()),
                 Phase::Connecting | Phase::Ready(_) => {}
             }
@@ -259,11 +278,16 @@ impl Backoff {
         Self { retry, failures: 0 }
     }
 
-    /// A connection that held longer than the longest delay clears the count.
+    /// A connection that held for `stable_after` clears the count.
     pub(super) fn after_uptime(&mut self, up: Duration) {
-        if up > self.retry.max {
+        if up >= self.retry.stable_after {
             self.failures = 0;
         }
+    }
+
+    /// Delays since the count was cleared.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
     }
 
     pub(super) fn next_delay(&mut self) -> Duration {
@@ -271,6 +295,44 @@ impl Backoff {
         self.failures = self.failures.saturating_add(1);
         let full = self.retry.base.saturating_mul(factor).min(self.retry.max);
         full.mul_f64(1.0 - self.retry.jitter * fraction())
+    }
+}
+
+/// How far back starts are counted.
+const STARTS_WINDOW: Duration = Duration::from_secs(60);
+
+/// Starts of one server that came to nothing lately, on whichever connection.
+#[derive(Debug)]
+pub(super) struct Starts {
+    max: usize,
+    futile: VecDeque<Instant>,
+}
+
+impl Starts {
+    /// At most `max` of them in a minute.
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            futile: VecDeque::new(),
+        }
+    }
+
+    /// Notes a start that came to nothing.
+    pub(super) fn note(&mut self, now: Instant) {
+        if self.futile.len() >= self.max {
+            self.futile.pop_front();
+        }
+        self.futile.push_back(now);
+    }
+
+    /// How long the next start has to wait.
+    pub(super) fn wait(&self, now: Instant) -> Duration {
+        match self.futile.front() {
+            Some(oldest) if self.futile.len() >= self.max => {
+                (*oldest + STARTS_WINDOW).saturating_duration_since(now)
+            }
+            Some(_) | None => Duration::ZERO,
+        }
     }
 }
 
@@ -289,11 +351,13 @@ mod tests {
             base: Duration::from_millis(100),
             max: Duration::from_millis(500),
             jitter: 0.0,
+            stable_after: Duration::from_secs(1),
+            starts_per_minute: 1,
         };
         let mut backoff = Backoff::new(retry);
         let delays: Vec<_> = (0..4).map(|_| backoff.next_delay().as_millis()).collect();
         assert_eq!(delays, [100, 200, 400, 500]);
-        backoff.after_uptime(Duration::from_millis(400));
+        backoff.after_uptime(Duration::from_millis(999));
         assert_eq!(
             backoff.next_delay().as_millis(),
             500,
@@ -304,11 +368,33 @@ mod tests {
     }
 
     #[test]
+    fn of_futile_starts_there_are_so_many_a_minute() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut starts = Starts::new(3);
+        for second in [0, 10] {
+            starts.note(at(second));
+            assert_eq!(starts.wait(at(second)), Duration::ZERO, "after {second} s");
+        }
+        starts.note(at(20));
+        assert_eq!(starts.wait(at(20)), Duration::from_secs(40));
+        assert_eq!(
+            starts.wait(at(60)),
+            Duration::ZERO,
+            "the first is a minute ago"
+        );
+        starts.note(at(60));
+        assert_eq!(starts.wait(at(61)), Duration::from_secs(9));
+    }
+
+    #[test]
     fn jitter_only_shortens() {
         let retry = Retry {
             base: Duration::from_secs(1),
             max: Duration::from_secs(1),
             jitter: 0.5,
+            stable_after: Duration::from_secs(1),
+            starts_per_minute: 1,
         };
         let mut backoff = Backoff::new(retry);
         for _ in 0..100 {

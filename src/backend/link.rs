@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
+    breaker::Sign,
     http::HttpLink,
     mux::{Mux, Pending, Progress, Waiting},
 };
@@ -106,6 +107,16 @@ pub(crate) struct Deadlines {
     pub(crate) total: Duration,
 }
 
+impl Deadlines {
+    /// What is left of them after `elapsed`.
+    pub(super) fn after(self, elapsed: Duration) -> Self {
+        Self {
+            idle: self.idle.saturating_sub(elapsed),
+            total: self.total.saturating_sub(elapsed),
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Bytes>) -> Self {
         Self {
@@ -146,10 +157,19 @@ impl Link {
                 limit,
             });
         }
-        match &self.wire {
+        let answer = match &self.wire {
             Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
             Wire::Http(http) => Box::pin(http.exchange(bytes, &exchange, pending)).await,
+        };
+        match &answer {
+            Ok(_) => self.mux.hear(),
+            // Our own requests are the checks that a suspicion leads to.
+            Err(failure) if exchange.caller.is_some() && Sign::of(failure, false) != Sign::None => {
+                self.mux.suspect();
+            }
+            Err(_) => {}
         }
+        answer
     }
 
     async fn over_pipe(
@@ -222,6 +242,7 @@ impl Link {
 
     /// Takes a message from the server. `origin` is the exchange on whose own stream it came.
     pub(crate) fn incoming(self: &Arc<Self>, message: Message, origin: Option<u64>) {
+        self.mux.hear();
         match message {
             Message::Response(response) => self.mux.answered(response),
             Message::Notification(notification) => self.mux.told(notification, origin),
@@ -332,6 +353,7 @@ mod tests {
             server: ServerName::parse("x").unwrap(),
             request_bytes_max: 1024,
             response_bytes_max: 1024,
+            memory_max: None,
             ask_timeout: Duration::from_secs(1),
             roots: None,
         };

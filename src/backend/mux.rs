@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use questions::{Progress, Waiting};
@@ -29,7 +32,7 @@ use super::{
 };
 use crate::{
     catalog::{UriMap, rewrite},
-    config::Root,
+    config::{Memory, Root},
     governance::Screens,
     lock::lock,
     mcp::{
@@ -49,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) server: crate::names::ServerName,
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
+    /// What a child may use; for other servers it means nothing.
+    pub(crate) memory_max: Option<Memory>,
     pub(crate) ask_timeout: Duration,
     pub(crate) roots: Option<Vec<Root>>,
 }
@@ -74,6 +79,11 @@ pub(crate) struct Mux {
     screens: Mutex<Option<Screens>>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
+    born: Instant,
+    /// Milliseconds from `born` to the last sign of life.
+    heard_ms: AtomicU64,
+    /// A call failed in a way that the server may be gone.
+    suspicion: Notify,
     unattributed: AtomicU64,
     late: AtomicU64,
 }
@@ -160,6 +170,9 @@ impl Mux {
             reason: Mutex::default(),
             screens: Mutex::default(),
             forgotten: AtomicBool::new(false),
+            born: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            suspicion: Notify::new(),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })
@@ -170,10 +183,6 @@ impl Mux {
         if let Some(caller) = caller {
             lock(&self.screens).clone_from(&caller.screens);
         }
-        if self.closed.is_cancelled() {
-            // Nothing was sent: whoever asked may ask again.
-            return Err(Failure::SessionGone);
-        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
         let activity = Arc::new(Activity::new());
@@ -182,7 +191,13 @@ impl Mux {
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
         };
-        lock(&self.pending).insert(id, entry);
+        let mut pending = lock(&self.pending);
+        if self.closed.is_cancelled() {
+            // Nothing was sent: whoever asked may ask again.
+            return Err(Failure::SessionGone);
+        }
+        pending.insert(id, entry);
+        drop(pending);
         let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
         let party = caller.map_or(Party::Ourselves, |caller| {
             Party::Client(caller.client.session.clone())
@@ -203,6 +218,20 @@ impl Mux {
         self.closed.cancel();
         lock(&self.pending).clear();
         lock(&self.asked).clear();
+    }
+
+    /// Ends the link unless a client waits for an answer; whether it did. Who comes later is told
+    /// that nothing was sent.
+    pub(crate) fn close_if_unused(&self, reason: &str) -> bool {
+        let pending = lock(&self.pending);
+        if pending.values().any(|entry| entry.caller.is_some()) {
+            return false;
+        }
+        lock(&self.reason).get_or_insert_with(|| reason.to_owned());
+        self.closed.cancel();
+        drop(pending);
+        self.close(reason);
+        true
     }
 
     /// Ends the link because the server no longer knows its session. What is under way is left to
@@ -226,6 +255,28 @@ impl Mux {
         Failure::Lost {
             reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()),
         }
+    }
+
+    /// Notes that the server said something.
+    pub(super) fn hear(&self) {
+        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// How long the server has said nothing.
+    pub(super) fn silence(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        self.born.elapsed().saturating_sub(heard)
+    }
+
+    /// Notes that a call failed as if the server were gone.
+    pub(super) fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
+    /// Completes when a call failed as if the server were gone.
+    pub(super) async fn suspected(&self) {
+        self.suspicion.notified().await;
     }
 
     /// Exchanges of clients under way.

@@ -172,7 +172,9 @@ impl Books {
         };
         match failed.phase() {
             Phase::Down { failure } if failed.must_wait() => Err(failure),
-            Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => Ok(failed.failures()),
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => {
+                Ok(failed.failures())
+            }
         }
     }
 }
@@ -245,7 +247,7 @@ impl Drop for Lease {
 fn is_usable(instance: &Instance) -> bool {
     match instance.phase() {
         Phase::Connecting => !instance.stop.is_cancelled(),
-        Phase::Down { .. } => false,
+        Phase::Asleep(_) | Phase::Down { .. } => false,
         Phase::Ready(connection) => !connection.closed().is_cancelled(),
     }
 }
@@ -385,6 +387,8 @@ mod tests {
             base: Duration::from_secs(1),
             max: Duration::from_secs(1),
             jitter: 0.0,
+            stable_after: Duration::from_secs(30),
+            starts_per_minute: 30,
         };
         let (tasks, pool) = (Tasks::new(), pool(2, true));
         let lost = Failure::SessionGone;

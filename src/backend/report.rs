@@ -4,42 +4,11 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Backend, Failure, control::transport_name, failure::display_odd, instance::Phase};
-
-/// The state of a server, as people see it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Initialised and listed.
-    Connected,
-    /// A connection is being made.
-    Connecting,
-    /// Connected, but its lists cannot be read.
-    Degraded,
-    /// Switched off in the config.
-    Disabled,
-    /// Was connected; being connected again.
-    Disconnected,
-    /// Could not be connected; being tried again.
-    Failed,
-    /// Refuses our credential.
-    NeedsReauth,
-}
-
-impl State {
-    /// The state as `/status` writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Connecting => "connecting",
-            Self::Degraded => "degraded",
-            Self::Disabled => "disabled",
-            Self::Disconnected => "disconnected",
-            Self::Failed => "failed",
-            Self::NeedsReauth => "needs_reauth",
-        }
-    }
-}
+use super::{
+    Backend, BreakerReport, ReplicaReport, Replicas, State, Transition, control::transport_name,
+    failure::display_odd, instance::Phase, supervisor::SLOW_START,
+};
+use crate::lock::lock;
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
@@ -48,10 +17,17 @@ pub struct Report {
     pub name: String,
     /// See [`State`].
     pub state: State,
+    /// Since when it is in that state, RFC 3339.
+    pub since: String,
     /// Why it is in that state, when it is not connected; while it is being started again, why the
     /// last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The states it was in and is in, the current one last, [`HISTORY_MAX`](super::HISTORY_MAX) at
+    /// most.
+    pub history: Vec<Transition>,
+    /// Whether calls are let through to it.
+    pub breaker: BreakerReport,
     /// How it is reached.
     pub transport: &'static str,
     /// The revision spoken on the catalog's connection.
@@ -66,7 +42,8 @@ pub struct Report {
     /// Labels from the config.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Attempts to make the catalog's connection after the first, whether they succeeded or not.
+    /// Attempts to make the catalog's connection after the first, whether they succeeded or not;
+    /// without those that woke it.
     pub restarts: u64,
     /// Attempts to make it that failed, the first included.
     pub failed_starts: u64,
@@ -75,8 +52,16 @@ pub struct Report {
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
+    /// Its replicas, in the order of preference; what is said here of a state, a breaker, a
+    /// connection, a process and an output is that of the one that is listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaReport>,
     /// Calls under way.
     pub in_flight: u64,
+    /// Calls that wait, since as many are under way as `limits.in_flight` allows.
+    pub queued: usize,
+    /// Calls that were refused for that, or waited for too long.
+    pub refused: u64,
     /// Calls that were answered.
     pub answered: u64,
     /// Calls that got no answer.
@@ -102,10 +87,15 @@ impl Report {
     #[must_use]
     pub fn without_details(mut self) -> Self {
         self.reason = None;
+        for transition in &mut self.history {
+            transition.reason = None;
+        }
         self.server_info = None;
         self.pid = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
+        let replicas = self.replicas.into_iter();
+        self.replicas = replicas.map(ReplicaReport::without_details).collect();
         self
     }
 }
@@ -113,13 +103,18 @@ impl Report {
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {
-        let phase = self.catalog.phase();
-        let (state, reason) = self.state(&phase);
+        let lead = self.lead();
+        let phase = lead.catalog.phase();
+        let (reason, history) = lead.maker.shared.life.history();
+        // One lock for both: the last transition is the current state.
+        let now = history.last();
+        let state = now.map_or(State::Connecting, |now| now.state);
+        let since = now.map(|now| now.at.clone()).unwrap_or_default();
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
-            Phase::Connecting | Phase::Down { .. } => None,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
         };
-        let odd = self.maker.odd().clone();
+        let odd = lead.maker.odd().clone();
         let millis = |part| {
             self.stats
                 .latency()
@@ -130,65 +125,58 @@ impl Backend {
         Report {
             name: self.name.to_string(),
             state,
-            reason,
-            transport: transport_name(&self.config.transport),
+            since,
+            reason: reason.or_else(|| lead.being_started(state)),
+            history,
+            breaker: lead.breaker.report(),
+            transport: transport_name(&lead.config.transport),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
             tags: self.written().tags.clone(),
-            restarts: self.maker.shared.restarts.load(Ordering::Relaxed),
-            failed_starts: self.maker.shared.failed_starts.load(Ordering::Relaxed),
-            instances: self.live_instances(),
-            last_listed: self.listed().at.map(|at| at.to_string()),
+            restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
+            failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
+            instances: self.all_live_instances(),
+            replicas: self
+                .replicas
+                .as_ref()
+                .map(Replicas::reports)
+                .unwrap_or_default(),
+            last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.stats.in_flight.load(Ordering::Relaxed),
+            queued: self.gate.queued(),
+            refused: self.gate.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
             latency_ms_p50: millis(0.5),
             latency_ms_p99: millis(0.99),
             odd_lines: odd.count,
             last_odd_line: odd.last().cloned(),
-            stderr: self.maker.stderr.lines(),
+            stderr: lead.maker.stderr.lines(),
         }
     }
 
-    fn state(&self, phase: &Phase) -> (State, Option<String>) {
-        let listed = self.listed().clone();
-        match phase {
-            Phase::Connecting => (State::Connecting, self.being_started()),
-            Phase::Down {
-                failure: Failure::Disabled,
-            } => (State::Disabled, None),
-            Phase::Down {
-                failure: failure @ Failure::Unauthorized { .. },
-            } => (State::NeedsReauth, Some(failure.to_string())),
-            Phase::Down { failure } if listed.at.is_some() => {
-                (State::Disconnected, Some(failure.to_string()))
-            }
-            Phase::Down { failure } => (State::Failed, Some(failure.to_string())),
-            Phase::Ready(_) => match (listed.refusal.or(listed.failure), listed.at) {
-                (Some(refusal @ Failure::Unauthorized { .. }), _) => {
-                    (State::NeedsReauth, Some(refusal.to_string()))
-                }
-                (Some(failure), _) => (State::Degraded, Some(failure.to_string())),
-                (None, Some(_)) => (State::Connected, None),
-                (None, None) => (
-                    State::Connecting,
-                    Some("its lists are being read".to_owned()),
-                ),
-            },
-        }
-    }
-
-    /// What is known of a start that is under way: why it is not the first, else what came so far.
-    fn being_started(&self) -> Option<String> {
-        if let Some(failure) = &*self.maker.shared.trouble() {
-            return Some(format!("it is being started again: {failure}"));
-        }
+    /// What is known of the first start while it is under way.
+    fn being_started(&self, state: State) -> Option<String> {
         let odd = self.maker.odd();
-        (odd.count > 0).then(|| {
-            let lines = odd.since(0);
-            format!("it has not answered yet{}", display_odd(&lines))
+        let is_slow = self.maker.shared.is_slow();
+        (state == State::Connecting && (odd.count > 0 || is_slow)).then(|| {
+            let lines = display_odd(&odd.since(0));
+            if is_slow {
+                return format!("it has not started within {SLOW_START:?}{lines}");
+            }
+            format!("it has not answered yet{lines}")
         })
+    }
+
+    fn all_live_instances(&self) -> usize {
+        match &self.replicas {
+            None => self.live_instances(),
+            Some(replicas) => replicas
+                .backends()
+                .map(|replica| replica.live_instances())
+                .sum(),
+        }
     }
 
     fn live_instances(&self) -> usize {

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Backend;
+use super::{Backend, replicas::Replicas};
 use crate::config::Server;
 
 /// How far the life of a backend has come.
@@ -130,6 +130,14 @@ impl Backend {
             },
             () = self.maker.tasks.stop_token().cancelled() => {}
         }
+        self.cut();
+        for replica in self.replicas.iter().flat_map(Replicas::backends) {
+            replica.cut();
+        }
+    }
+
+    /// Ends all connections, and opens none any more.
+    fn cut(&self) {
         let mut instances = self.lock();
         // Under the lock, so that none is added once all were told.
         self.life.over.cancel();

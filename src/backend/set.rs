@@ -211,6 +211,7 @@ fn run_alike(old: &Server, new: &Server) -> bool {
         budget: old.budget.clone(),
         rate: old.rate,
         scan: old.scan.clone(),
+        validate: old.validate,
         ..new.clone()
     };
     listed_and_governed_alike == *old

@@ -1,14 +1,26 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
-use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
-use super::{Failure, Update, mux::Signal};
+use super::{
+    Update,
+    instance::Starts,
+    life::{Event, Life},
+    mux::Signal,
+};
 use crate::{
+    config::Retry,
     lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
@@ -22,12 +34,39 @@ pub(crate) struct Shared {
     /// Starts after the first.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
-    /// Why the last connection ended or the last start failed, until one succeeds.
-    trouble: Mutex<Option<Failure>>,
+    /// Times that the catalog's connection was made.
+    greetings: AtomicU64,
+    /// Whether the start that is under way takes long.
+    slow: AtomicBool,
+    /// Where it stands.
+    pub(super) life: Life,
+    starts: Mutex<Starts>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
+    /// That of the server it is a replica of.
+    joined: OnceLock<watch::Sender<u64>>,
+    reads: Arc<Reads>,
     updates: mpsc::Sender<Update>,
+}
+
+/// Readings of its lists.
+#[derive(Debug, Default)]
+struct Reads {
+    under_way: AtomicUsize,
+    /// Those that ended since it was connected.
+    done: AtomicUsize,
+}
+
+/// Its lists are being read until this is dropped.
+#[derive(Debug)]
+pub struct Reading(Arc<Reads>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::SeqCst);
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 const UNKNOWN: u8 = 0;
@@ -35,15 +74,20 @@ pub(super) const SPOKEN: u8 = 1;
 pub(super) const REFUSED: u8 = 2;
 
 impl Shared {
-    pub(super) fn new(server: &ServerName, updates: &mpsc::Sender<Update>) -> Self {
+    pub(super) fn new(server: &ServerName, retry: Retry, updates: &mpsc::Sender<Update>) -> Self {
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
-            trouble: Mutex::default(),
+            greetings: AtomicU64::new(0),
+            slow: AtomicBool::new(false),
+            life: Life::new(server),
+            starts: Mutex::new(Starts::new(retry.starts_per_minute)),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
+            joined: OnceLock::new(),
+            reads: Arc::default(),
             updates: updates.clone(),
         }
     }
@@ -74,31 +118,81 @@ impl Shared {
         self.era(era).load(Ordering::Relaxed)
     }
 
+    pub(crate) fn set_slow(&self, is_slow: bool) {
+        self.slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn count_failed_start(&self) {
         self.failed_starts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that it is being started again because of `failure`.
-    pub(crate) fn note_restart(&self, failure: Failure) {
+    /// Notes that it is being started again.
+    pub(crate) fn note_restart(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        *self.trouble() = Some(failure);
     }
 
-    /// Notes that it was started.
-    pub(crate) fn note_start(&self) {
-        *self.trouble() = None;
+    /// Notes a start that failed, or a connection that did not hold.
+    pub(super) fn note_futile_start(&self) {
+        lock(&self.starts).note(Instant::now());
     }
 
-    /// Why it is being started again.
-    pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Failure>> {
-        lock(&self.trouble)
+    /// Says to `server` from now on that its lists changed.
+    pub(super) fn join(&self, server: &Self) {
+        // A replica is of one server only.
+        self.joined.set(server.changes.clone()).ok();
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        self.reads.under_way.fetch_add(1, Ordering::SeqCst);
+        Reading(Arc::clone(&self.reads))
+    }
+
+    /// Whether its lists were read since it was connected, and are not being read now.
+    pub(super) fn is_read(&self) -> bool {
+        self.reads.under_way.load(Ordering::SeqCst) == 0
+            && self.reads.done.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that the catalog's connection was made.
+    pub(super) fn note_start(&self) {
+        self.reads.done.store(0, Ordering::SeqCst);
+        self.greetings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the catalog's connection was made.
+    pub(super) fn greetings(&self) -> u64 {
+        self.greetings.load(Ordering::Relaxed)
+    }
+
+    /// How long the next start has to wait, since too many came to nothing.
+    pub(super) fn start_wait(&self) -> Duration {
+        lock(&self.starts).wait(Instant::now())
+    }
+
+    /// Lets the server be listed again.
+    pub(super) fn ask_for_lists(&self) {
+        let changes = self.joined.get().unwrap_or(&self.changes);
+        changes.send_modify(|count| *count += 1);
+    }
+
+    /// It answers as it did not for a while: it is to be listed again.
+    pub(super) fn is_well_again(&self) {
+        if self.joined.get().is_some() {
+            // Of replicas one is listed, and it may be another.
+            self.life.take(Event::Greeted, None);
+        }
+        self.ask_for_lists();
     }
 
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn signal(&self, signal: Signal, instance: u64) {
         match signal {
             Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
-            Signal::ListChanged => self.changes.send_modify(|count| *count += 1),
+            Signal::ListChanged => self.ask_for_lists(),
             Signal::ResourceUpdated(params) => {
                 let Some(params) = params else { return };
                 let uri = params.get("uri");

@@ -23,6 +23,7 @@ use super::{
     failure::LAST_WORDS,
     guard::Guard,
     link::Link,
+    memory,
     mux::Mux,
     pipe::{self, Line, Lines},
 };
@@ -201,6 +202,11 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             mux.close(exit_reason(status.ok(), &stderr));
         }
         () = mux.closed.cancelled() => {}
+        used = memory::exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
+            mux.close(memory_reason(used, mux.settings.memory_max));
+            // Time to end by itself is time to use more.
+            signal_group(pid, Signal::KILL);
+        }
     }
     if timeout(GRACE, child.wait()).await.is_err() {
         signal_group(pid, Signal::TERM);
@@ -224,6 +230,12 @@ fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
         Some(line) => format!("it exited ({status}){LAST_WORDS}{line}"),
         None => format!("it exited ({status})"),
     }
+}
+
+fn memory_reason(used: u64, limit: Option<config::Memory>) -> String {
+    let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
+    let used = used >> 20;
+    format!("it used more than limits.memory = {limit}: {used} MiB with all that it started")
 }
 
 fn signal_group(pid: u32, signal: Signal) {

@@ -1,10 +1,12 @@
 //! Keeps connections to one server alive: connects, greets, waits, backs off, connects again.
 //!
 //! An [`Instance`] is one connection as its users know it: a phase they can wait on. The catalog's
-//! instance is kept up for ever; others start on the first call and end when idle.
+//! instance is kept up for ever, asleep while nobody uses it where that is wanted; others start on
+//! the first call and end when idle.
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
     time::Duration,
 };
@@ -18,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure, Shared,
     guard::Guard,
-    handshake, http,
+    handshake, health, http,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
+    life::Event,
     link::Link,
     mux::{Mux, Settings, Signal},
     pipe, sse,
@@ -43,7 +46,13 @@ const STANDING_PATIENCE: Duration = Duration::from_secs(1);
 /// Lines on stdout that are no messages which are kept for the reason of a failure.
 const ODD_LINES_MAX: usize = 3;
 /// A start that takes longer is reported.
-const SLOW_START: Duration = Duration::from_secs(10);
+pub(super) const SLOW_START: Duration = Duration::from_secs(10);
+/// Failed attempts to reconnect that callers wait through, where their deadline lets them.
+pub(super) const ATTEMPTS_AWAITED: u32 = 3;
+/// The reason of a server that sleeps.
+const ASLEEP: &str = "idle, the next call wakes it";
+/// Pause between looks whether an idle connection can end.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -108,7 +117,8 @@ impl Maker {
         let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
         let odd_before = self.odd().count;
         let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
-        let attempt = self.watched(attempt).await;
+        let attempt = watched(attempt, || self.report_slow()).await;
+        self.shared.set_slow(false);
         let connection = attempt.unwrap_or_else(|_| {
             Err(Failure::Startup {
                 after: limit,
@@ -127,13 +137,9 @@ impl Maker {
         Ok((connection, receiver))
     }
 
-    /// Reports a start that takes long.
-    async fn watched<T>(&self, mut start: impl Future<Output = T> + Unpin) -> T {
-        tokio::select! {
-            biased;
-            started = &mut start => return started,
-            () = sleep(SLOW_START) => {}
-        }
+    /// Says, here and in `/status`, that a start takes long.
+    fn report_slow(&self) {
+        self.shared.set_slow(true);
         let (odd, stderr) = (self.odd().clone(), self.stderr.last());
         tracing::warn!(
             server = %self.server,
@@ -142,7 +148,6 @@ impl Maker {
             last_on_stderr = stderr,
             "server has not started within {SLOW_START:?}"
         );
-        start.await
     }
 
     /// What came on stdout and is no message.
@@ -268,6 +273,7 @@ impl Maker {
             server: self.server.clone(),
             request_bytes_max: self.config.limits.request,
             response_bytes_max: self.config.limits.response,
+            memory_max: self.config.limits.memory,
             ask_timeout: self.config.max_total_timeout,
             roots: self.config.roots.clone(),
         };
@@ -283,6 +289,8 @@ impl Maker {
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let _down = DownAtTheEnd(&instance);
         let mut backoff = Backoff::new(self.config.retry);
+        // Failed attempts that callers still wait through.
+        let mut hope = 0;
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
             let wanted = Wanted {
@@ -294,47 +302,121 @@ impl Maker {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
-            let failure = match attempt {
+            let (failure, event) = match attempt {
                 Ok((connection, signals)) => {
-                    self.shared.unlearn();
-                    self.shared.learn(connection.era());
-                    self.shared.note_start();
                     let up = Instant::now();
-                    let mux = Arc::clone(&connection.link.mux);
-                    self.renew_subscriptions(&instance, &connection);
-                    self.serve(&instance, connection, signals).await;
-                    if instance.stop.is_cancelled() {
-                        return;
-                    }
+                    let Some(failure) = self.serve_catalog(&instance, connection, signals).await
+                    else {
+                        continue;
+                    };
+                    self.note_uptime(up.elapsed());
                     backoff.after_uptime(up.elapsed());
-                    let failure = mux.lost();
-                    // A server that has only forgotten us is there: callers wait for the greeting.
-                    instance.set(if mux.is_forgotten() {
-                        Phase::Connecting
-                    } else {
-                        Phase::Down {
-                            failure: failure.clone(),
-                        }
-                    });
-                    failure
+                    hope = self.hope(backoff.failures());
+                    (failure, Event::Lost)
                 }
-                Err(_) if instance.stop.is_cancelled() => return,
                 Err(failure) => {
                     self.shared.count_failed_start();
-                    instance.set(Phase::Down {
-                        failure: failure.clone(),
-                    });
-                    failure
+                    self.shared.note_futile_start();
+                    hope = hope.saturating_sub(1);
+                    let event = Event::Unreachable.or_refused(&failure);
+                    (failure, event)
                 }
             };
-            let delay = backoff.next_delay();
+            if instance.stop.is_cancelled() {
+                return;
+            }
+            let held_back = self.shared.start_wait();
+            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_zero();
+            // A server that has only forgotten us is there: callers wait for the greeting.
+            instance.set(if is_hopeful || failure == Failure::SessionGone {
+                Phase::Connecting
+            } else {
+                let failure = failure.clone();
+                Phase::Down { failure }
+            });
+            self.shared.life.take(event, Some(failure.to_string()));
+            let delay = backoff.next_delay().max(held_back);
             let retry_in = for_people(delay);
-            tracing::warn!(server = %self.server, %failure, ?retry_in, "server is down");
+            tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
                 () = sleep(delay) => {}
                 () = instance.stop.cancelled() => return,
             }
-            self.shared.note_restart(failure);
+            self.shared.note_restart();
+        }
+    }
+
+    /// Serves the catalog's connection until it ends; says why it did, unless it slept since then
+    /// and was woken, or is being stopped.
+    async fn serve_catalog(
+        &self,
+        instance: &Instance,
+        connection: Arc<Connection>,
+        signals: mpsc::Receiver<Signal>,
+    ) -> Option<Failure> {
+        self.shared.note_start();
+        self.shared.unlearn();
+        self.shared.learn(connection.era());
+        let reason = "its lists are being read".to_owned();
+        self.shared.life.take(Event::Greeted, Some(reason));
+        let mux = Arc::clone(&connection.link.mux);
+        self.renew_subscriptions(instance, &connection);
+        let slept = self.serve_or_sleep(instance, connection, signals).await;
+        (!slept).then(|| mux.lost())
+    }
+
+    /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
+    /// whoever calls while a server is started again does not notice.
+    fn hope(&self, delays: u32) -> u32 {
+        if self.config.grace.is_zero() {
+            return 0;
+        }
+        ATTEMPTS_AWAITED.saturating_sub(delays)
+    }
+
+    /// Notes how long a connection held.
+    fn note_uptime(&self, up: Duration) {
+        if up < self.config.retry.stable_after {
+            self.shared.note_futile_start();
+        }
+    }
+
+    /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
+    /// it, until a call wakes it; whether that happened.
+    async fn serve_or_sleep(
+        &self,
+        instance: &Instance,
+        connection: Arc<Connection>,
+        signals: mpsc::Receiver<Signal>,
+    ) -> bool {
+        let mux = Arc::clone(&connection.link.mux);
+        let hello = Arc::new(connection.hello.clone());
+        tokio::select! {
+            () = self.serve(instance, connection, signals, Some(&*self.shared)) => return false,
+            () = self.unused(instance, &mux) => {}
+        }
+        let reason = ASLEEP.to_owned();
+        self.shared.life.take(Event::FellAsleep, Some(reason));
+        tokio::select! {
+            () = instance.sleep(hello) => {}
+            () = instance.stop.cancelled() => {}
+        }
+        true
+    }
+
+    /// Ends the link once no client has used it for as long as it is kept; completes then. What we
+    /// ask ourselves is no use of it, but is waited for.
+    async fn unused(&self, instance: &Instance, mux: &Mux) {
+        if !self.config.sleeps {
+            return std::future::pending().await;
+        }
+        instance.touch();
+        loop {
+            idle_watch(instance, self.config.idle_timeout, None).await;
+            if self.shared.is_read() && mux.close_if_unused("it was idle") {
+                return;
+            }
+            sleep(IDLE_LOOK).await;
         }
     }
 
@@ -342,6 +424,11 @@ impl Maker {
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
         let _down = DownAtTheEnd(&instance);
         let home_ended = wanted.home.as_ref().map(|session| session.ended.clone());
+        let retry_after = self.shared.start_wait();
+        if !retry_after.is_zero() {
+            let failure = Failure::StartsLimited { retry_after };
+            return instance.set(Phase::Down { failure });
+        }
         loop {
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
@@ -350,6 +437,7 @@ impl Maker {
             let (connection, signals) = match attempt {
                 Ok(connected) => connected,
                 Err(failure) => {
+                    self.shared.note_futile_start();
                     instance.note_failure(self.config.retry, Duration::ZERO);
                     return instance.set(Phase::Down { failure });
                 }
@@ -359,7 +447,7 @@ impl Maker {
             let up = Instant::now();
             let idle = idle_watch(&instance, self.config.idle_timeout, home_ended.clone());
             tokio::select! {
-                () = self.serve(&instance, Arc::clone(&connection), signals) => {}
+                () = self.serve(&instance, Arc::clone(&connection), signals, None) => {}
                 () = idle => {
                     // New callers find another connection while this one says goodbye.
                     instance.set(Phase::Down { failure: Failure::SessionGone });
@@ -368,7 +456,8 @@ impl Maker {
             }
             let failure = connection.link.mux.lost();
             let forgotten = connection.link.mux.is_forgotten();
-            if !forgotten {
+            if !forgotten && !instance.stop.is_cancelled() {
+                self.note_uptime(up.elapsed());
                 instance.note_failure(self.config.retry, up.elapsed());
             }
             if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
@@ -383,6 +472,10 @@ impl Maker {
             });
             tokio::select! {
                 () = instance.retry_time() => {}
+                () = instance.stop.cancelled() => return,
+            }
+            tokio::select! {
+                () = sleep(self.shared.start_wait()) => {}
                 () = instance.stop.cancelled() => return,
             }
         }
@@ -410,9 +503,11 @@ impl Maker {
         instance: &Instance,
         connection: Arc<Connection>,
         mut signals: mpsc::Receiver<Signal>,
+        shown: Option<&Shared>,
     ) {
         instance.set(Phase::Ready(Arc::clone(&connection)));
         let id = instance.id;
+        let mut death = pin!(health::until_dead(&connection, &self.config, shown));
         loop {
             tokio::select! {
                 biased;
@@ -421,10 +516,24 @@ impl Maker {
                     break;
                 }
                 () = connection.closed().cancelled() => break,
+                reason = &mut death => {
+                    connection.end(&reason).await;
+                    break;
+                }
                 Some(signal) = signals.recv() => self.shared.signal(signal, id),
             }
         }
     }
+}
+
+/// Calls `slow` once when `start` takes longer than [`SLOW_START`].
+async fn watched<T>(mut start: impl Future<Output = T> + Unpin, slow: impl FnOnce()) -> T {
+    tokio::select! {
+        biased;
+        started = &mut start => return started,
+        () = sleep(SLOW_START) => slow(),
+    }
+    start.await
 }
 
 /// `delay` without more digits than anyone reads.
@@ -472,6 +581,20 @@ mod tests {
         check(3_000, "0ns");
         check(995_000, "1s");
         check(12_345_678, "12.3s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_is_slow_after_ten_seconds() {
+        let check = async |millis: u64, expect: u32| {
+            let mut reports = 0;
+            let start = Box::pin(sleep(Duration::from_millis(millis)));
+            watched(start, || reports += 1).await;
+            assert_eq!(reports, expect, "{millis} ms");
+        };
+        check(9_999, 0).await;
+        check(10_001, 1).await;
+        check(60_000, 1).await;
+        check(0, 0).await;
     }
 
     #[test]

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Charset, Conflict, EraPin, Expose, Isolation, Profile, Retry, Server, ServerLimits, Terms,
-    Transport,
+    Balance, Breaker, Charset, Conflict, EraPin, Expose, Health, Isolation, Probe, Profile, Retry,
+    Server, ServerLimits, Terms, Transport, Validate,
 };
 
 #[test]
@@ -1501,6 +1501,7 @@ fn server_config() -> Server {
         max_instances: 1,
         pool_size: 1,
         idle_timeout: Duration::ZERO,
+        sleeps: false,
         startup_timeout: Duration::ZERO,
         connect_timeout: Duration::ZERO,
         timeout: Duration::ZERO,
@@ -1509,11 +1510,31 @@ fn server_config() -> Server {
             base: Duration::ZERO,
             max: Duration::ZERO,
             jitter: 0.0,
+            stable_after: Duration::ZERO,
+            starts_per_minute: 1,
         },
+        breaker: Breaker {
+            failures: 0,
+            open_for: Duration::ZERO,
+        },
+        health: Health {
+            interval: Duration::ZERO,
+            timeout: Duration::ZERO,
+            failures: 1,
+            probe: Probe::Off,
+        },
+        grace: Duration::ZERO,
         limits: ServerLimits {
             request: 0,
             response: 0,
+            in_flight: None,
+            queue: 0,
+            memory: None,
         },
+        replicas: Vec::new(),
+        balance: Balance::Failover,
+        route: Vec::new(),
+        validate: Validate::Off,
         price: None,
         budget: Vec::new(),
         rate: None,

@@ -69,15 +69,7 @@ impl Found {
 
     /// The state in a word.
     pub(super) fn state(&self) -> &'static str {
-        match self.state {
-            State::Connected => "connected",
-            State::Connecting => "connecting",
-            State::Degraded => "degraded",
-            State::Disabled => "disabled",
-            State::Disconnected => "disconnected",
-            State::Failed => "failed",
-            State::NeedsReauth => "needs_reauth",
-        }
+        self.state.as_str()
     }
 
     /// How many `count` are, for people: nothing is known of a server that is not connected.

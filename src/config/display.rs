@@ -3,12 +3,13 @@
 //! It is shown as a config file with every key, so that it can be read like one; where it has no
 //! secrets, loading it again gives the same config.
 
-use std::{fmt, path::Path};
+use std::{fmt, num::NonZeroUsize, path::Path};
 
 use super::{
     Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
     file::{self, File, ItemKind, TransportKind},
     mask,
+    resolve::IDLE_TIMEOUT,
     units::{Amount, Size, Time},
 };
 
@@ -61,6 +62,7 @@ fn file(config: &Config) -> File {
         list_page_size: config.list_page_size.unwrap_or(0),
         log: log(&config.log),
         tls: config.tls.as_ref().map(tls),
+        locality: config.locality.clone(),
         limits: limits(&config.limits),
         naming: naming(&config.naming),
         governance: governing::governance(&config.governance),
@@ -91,6 +93,7 @@ fn limits(limits: &Limits) -> file::Limits {
         headers: size(limits.headers),
         depth: limits.depth,
         sessions_per_agent: limits.sessions_per_agent,
+        in_flight_per_agent: limits.in_flight_per_agent.map(NonZeroUsize::get),
     }
 }
 
@@ -122,7 +125,8 @@ fn server(server: &Server) -> file::Server {
         isolation: server.isolation,
         max_instances: server.max_instances,
         pool_size: server.pool_size,
-        idle_timeout: Time(server.idle_timeout),
+        idle_timeout: (server.sleeps || server.idle_timeout != IDLE_TIMEOUT)
+            .then_some(Time(server.idle_timeout)),
         startup_timeout: Time(server.startup_timeout),
         connect_timeout: Time(server.connect_timeout),
         timeout: Time(server.timeout),
@@ -131,19 +135,72 @@ fn server(server: &Server) -> file::Server {
             base: Time(server.retry.base),
             max: Time(server.retry.max),
             jitter: server.retry.jitter,
+            stable_after: Time(server.retry.stable_after),
+            starts_per_minute: server.retry.starts_per_minute,
         },
+        breaker: file::Breaker {
+            failures: server.breaker.failures,
+            open_for: Time(server.breaker.open_for),
+        },
+        health: file::Health {
+            interval: Time(server.health.interval),
+            timeout: Time(server.health.timeout),
+            failures: server.health.failures,
+            probe: server.health.probe,
+        },
+        grace: Time(server.grace),
         limits: file::ServerLimits {
             request: size(server.limits.request),
             response: size(server.limits.response),
+            in_flight: server.limits.in_flight.map(NonZeroUsize::get),
+            queue: server.limits.queue,
+            memory: server.limits.memory.map(|memory| Size(memory.0)),
         },
+        balance: server.balance,
+        route: server.route.iter().map(route).collect(),
+        validate: server.validate,
         price: server.price.map(Amount),
         budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
         rate: server.rate.map(governing::rate),
         scan: server.scan.as_ref().map(governing::scan),
         ..file::Server::default()
     };
-    reach(&server.transport, &mut shown);
+    if server.replicas.is_empty() {
+        reach(&server.transport, &mut shown);
+    }
+    shown.replicas = server.replicas.iter().map(replica).collect();
     shown
+}
+
+fn replica(replica: &super::Replica) -> file::Replica {
+    let mut reached = file::Server::default();
+    reach(&replica.transport, &mut reached);
+    file::Replica {
+        name: Some(replica.name.clone()),
+        locality: replica.locality.clone(),
+        command: reached.command,
+        args: reached.args,
+        env: reached.env,
+        cwd: reached.cwd,
+        url: reached.url,
+        headers: reached.headers,
+        auth: reached.auth,
+        transport: reached.transport,
+    }
+}
+
+fn route(route: &super::Route) -> file::Route {
+    let condition = &route.condition;
+    file::Route {
+        tools: Some(globs(&route.tools)),
+        at: (!route.at.is_empty()).then(|| route.at.clone()),
+        equals: condition.equals.clone(),
+        one_of: condition.one_of.clone(),
+        matches: condition.matches.clone(),
+        min: condition.min,
+        max: condition.max,
+        to: route.to.clone(),
+    }
 }
 
 fn reach(transport: &Transport, shown: &mut file::Server) {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Charset, Conflict, EraPin, Isolation, LogFormat, Secret,
+    Balance, Charset, Conflict, EraPin, Isolation, LogFormat, Probe, Secret, Validate,
     units::{Amount, Size, Time},
 };
 pub(super) use governing::{
@@ -62,6 +62,10 @@ pub(super) struct File {
     /// Certificate and key, when the listener is to speak TLS itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<Tls>,
+    /// Where this gateway runs, in any words, such as `eu-1`: replicas of servers with the same
+    /// `locality` are preferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) locality: Option<String>,
     /// Limits on what clients send and hold.
     pub(super) limits: Limits,
     /// How names and URIs of servers become the ones that clients see.
@@ -99,6 +103,7 @@ impl Default for File {
             list_page_size: 0,
             log: Log::default(),
             tls: None,
+            locality: None,
             limits: Limits::default(),
             naming: Naming::default(),
             governance: None,
@@ -154,6 +159,10 @@ pub(super) struct Limits {
     pub(super) depth: usize,
     /// Legacy sessions one agent may hold; beyond it the least recently used idle one ends.
     pub(super) sessions_per_agent: usize,
+    /// Calls that one agent may have under way at once, those that wait for a server included; more
+    /// are refused at once. Without this key any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) in_flight_per_agent: Option<usize>,
 }
 
 impl Default for Limits {
@@ -163,6 +172,7 @@ impl Default for Limits {
             headers: Size(64 * Size::KIB),
             depth: 128,
             sessions_per_agent: 10_000,
+            in_flight_per_agent: None,
         }
     }
 }
@@ -259,8 +269,11 @@ pub(super) struct Server {
     /// Most connections under `isolation = "pool"`, each of which serves one call at a time; further
     /// calls wait for one, first come first served.
     pub(super) pool_size: usize,
-    /// How long an unused connection beside the catalog's own is kept.
-    pub(super) idle_timeout: Time,
+    /// How long an unused connection beside the catalog's own is kept; by default 10m. Where it is
+    /// written for a program, the catalog's own one is stopped as well, and started again by the
+    /// next call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) idle_timeout: Option<Time>,
     /// How long a start may take; package runners download on the first one.
     pub(super) startup_timeout: Time,
     /// How long a network connection may take to open.
@@ -273,8 +286,26 @@ pub(super) struct Server {
     pub(super) max_total_timeout: Option<Time>,
     /// Delays between attempts to reconnect.
     pub(super) retry: Retry,
+    /// When calls are answered at once because the server keeps failing.
+    pub(super) breaker: Breaker,
+    /// How it is found out that the server no longer answers.
+    pub(super) health: Health,
+    /// How long the items of a server that went away stay listed; 0 lists them no longer.
+    pub(super) grace: Time,
     /// Limits on messages to and from the server.
     pub(super) limits: ServerLimits,
+    /// Instances of the server that do the same, in the order of preference, in place of `command`
+    /// or `url`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) replicas: Vec<Replica>,
+    /// How calls are spread over replicas.
+    #[serde(skip_serializing_if = "is_failover")]
+    pub(super) balance: Balance,
+    /// Calls that go to certain replicas only: the first rule that holds decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) route: Vec<Route>,
+    /// Whether arguments are checked against the `inputSchema` of their tool before they are sent.
+    pub(super) validate: Validate,
     /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) price: Option<Amount>,
@@ -315,19 +346,99 @@ impl Default for Server {
             isolation: Isolation::Auto,
             max_instances: 32,
             pool_size: 4,
-            idle_timeout: Time::secs(10 * 60),
+            idle_timeout: None,
             startup_timeout: Time::secs(120),
             connect_timeout: Time::secs(30),
             timeout: Time::secs(60),
             max_total_timeout: None,
             retry: Retry::default(),
+            breaker: Breaker::default(),
+            health: Health::default(),
+            grace: Time::secs(30),
             limits: ServerLimits::default(),
+            replicas: Vec::new(),
+            balance: Balance::Failover,
+            route: Vec::new(),
+            validate: Validate::Off,
             price: None,
             budget: None,
             rate: None,
             scan: None,
         }
     }
+}
+
+/// Nobody needs to be told of a key that is about replicas alone.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_failover(balance: &Balance) -> bool {
+    *balance == Balance::Failover
+}
+
+/// One of several instances of a server: a program to run, or a URL.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Replica {
+    /// Its name in `route` and in the status; by default its number, from 1 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    /// Where it runs, in any words, such as `eu-1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) locality: Option<String>,
+    /// Program name or path, as of a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) command: Option<String>,
+    /// Arguments of the program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) args: Vec<String>,
+    /// Variables added to the program's minimal environment; values are never shown.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) env: IndexMap<String, Secret>,
+    /// Working directory of the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cwd: Option<String>,
+    /// Address on the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) url: Option<String>,
+    /// Headers sent with every request; values are never shown.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) headers: IndexMap<String, Secret>,
+    /// Credential sent with every request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) auth: Option<Auth>,
+    /// How it is reached; by default what `command` or the scheme of `url` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) transport: Option<TransportKind>,
+}
+
+/// Calls that go to certain replicas only; all conditions that are given must hold, and without any
+/// the rule is about all calls of its tools.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Route {
+    /// Globs of the tools it is about, by the server's own names; by default all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tools: Option<Vec<String>>,
+    /// Which argument: a JSON pointer such as `/region` or `/options/0/mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) at: Option<String>,
+    /// It equals this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) equals: Option<serde_json::Value>,
+    /// It is one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) one_of: Option<Vec<serde_json::Value>>,
+    /// It is a string and matches this regular expression, anywhere unless `^` and `$` say
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) matches: Option<String>,
+    /// It is a number, at least this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) min: Option<f64>,
+    /// It is a number, at most this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max: Option<f64>,
+    /// Name or locality of the replicas that serve the call; no other does.
+    pub(super) to: String,
 }
 
 /// Credential towards a server.
@@ -455,6 +566,11 @@ pub(super) struct Retry {
     pub(super) max: Time,
     /// Random part of each delay, 0.0 to 1.0.
     pub(super) jitter: f64,
+    /// A connection that held for longer lets delays begin at `base` again.
+    pub(super) stable_after: Time,
+    /// Starts within a minute that may come to nothing: fail, or end before `stable_after`. Further
+    /// ones wait, those of connections beside the catalog's included.
+    pub(super) starts_per_minute: usize,
 }
 
 impl Default for Retry {
@@ -463,11 +579,58 @@ impl Default for Retry {
             base: Time::millis(500),
             max: Time::secs(30),
             jitter: 0.2,
+            stable_after: Time::secs(30),
+            starts_per_minute: 30,
         }
     }
 }
 
-/// Limits on messages to and from a server.
+/// When calls are answered at once because the server keeps failing.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Breaker {
+    /// Failures in a row (no connection, a lost one, no answer in time, HTTP 5xx) after which calls
+    /// are answered at once; 0 never does.
+    pub(super) failures: u32,
+    /// For how long; then one call tries.
+    pub(super) open_for: Time,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            open_for: Time::secs(10),
+        }
+    }
+}
+
+/// How it is found out that a server no longer answers.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Health {
+    /// Silence after which a server is asked, and pause between further checks.
+    pub(super) interval: Time,
+    /// How long it may take to answer.
+    pub(super) timeout: Time,
+    /// Checks missed in a row after which the connection is made anew; one shows `degraded`.
+    pub(super) failures: u32,
+    /// What it is asked.
+    pub(super) probe: Probe,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            interval: Time::secs(30),
+            timeout: Time::secs(10),
+            failures: 3,
+            probe: Probe::Ping,
+        }
+    }
+}
+
+/// Limits on a server: on messages to and from it, and on calls.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServerLimits {
@@ -475,6 +638,16 @@ pub(super) struct ServerLimits {
     pub(super) request: Size,
     /// Largest message accepted from it.
     pub(super) response: Size,
+    /// Calls that may be under way at once; without this key any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) in_flight: Option<usize>,
+    /// Calls beyond `in_flight` that may wait, for their `timeout` at most; the agents that wait
+    /// are served in turn. What comes on top of that is refused at once.
+    pub(super) queue: usize,
+    /// Memory that the program and all that it starts may use together; beyond it they are ended,
+    /// and the program is started again. Without this key any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<Size>,
 }
 
 impl Default for ServerLimits {
@@ -482,6 +655,9 @@ impl Default for ServerLimits {
         Self {
             request: Size(4 * Size::MIB),
             response: Size(16 * Size::MIB),
+            in_flight: None,
+            queue: 128,
+            memory: None,
         }
     }
 }

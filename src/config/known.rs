@@ -2,18 +2,7 @@
 
 /// Keys and sections that the design names and this version does not have, by the type of `file`
 /// they will belong to (the empty name is the top level).
-const LATER: [(&str, &[&str]); 5] = [
-    ("", &["public_url", "store"]),
-    ("Limits", &["in_flight_per_agent"]),
-    ("Retry", &["stable_after"]),
-    (
-        "Server",
-        &[
-            "balance", "breaker", "grace", "health", "replicas", "route", "validate",
-        ],
-    ),
-    ("ServerLimits", &["in_flight", "memory", "queue"]),
-];
+const LATER: [(&str, &[&str]); 1] = [("", &["public_url", "store"])];
 
 /// Words that later versions understand, by the last part of their path.
 const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];

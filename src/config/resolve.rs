@@ -7,6 +7,7 @@
 use std::{
     fmt::Display,
     net::SocketAddr,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,7 +23,10 @@ mod governing;
 mod items;
 mod prefix;
 mod reach;
+mod replicas;
 mod server;
+
+pub(super) use server::IDLE_TIMEOUT;
 
 /// The longest time a key may name: what is longer is a slip of the unit.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,6 +36,9 @@ const SIZE_MAX: u64 = 1 << 30;
 
 /// The deepest JSON that `serde_json` reads.
 const DEPTH_MAX: usize = 128;
+
+/// More calls than a process has room for.
+const CALLS_MAX: usize = 1_000_000;
 
 /// More threads than any machine this runs on has cores.
 const WORKERS_MAX: usize = 1024;
@@ -81,6 +88,7 @@ pub(super) fn config(
         log: resolver.log(file.log, &root.key("log")),
         tls: file.tls.map(|tls| resolver.tls(&tls, &root.key("tls"))),
         limits: resolver.limits(&file.limits, &root.key("limits")),
+        locality: file.locality.clone(),
         keep_alive: resolver.time(
             file.keep_alive,
             Duration::from_secs(1),
@@ -103,7 +111,7 @@ pub(super) fn config(
         audit: resolver.audit(file.audit, &root.key("audit")),
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
-        servers: resolver.servers(file.servers, &root.key("servers")),
+        servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
     };
     prefix::check(&config, &root, resolver.findings);
     config
@@ -288,7 +296,14 @@ impl Resolver<'_> {
                 usize::MAX,
                 &at.key("sessions_per_agent"),
             ),
+            in_flight_per_agent: self
+                .calls(limits.in_flight_per_agent, &at.key("in_flight_per_agent")),
         }
+    }
+
+    /// A number of calls that may be under way at once.
+    fn calls(&mut self, written: Option<usize>, at: &Place<'_>) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.within(written?, 1, CALLS_MAX, at))
     }
 
     fn naming(&mut self, naming: &file::Naming, at: &Place<'_>) -> Naming {

@@ -42,7 +42,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
                 // Its predecessor may have been of the legacy era.
                 board.publish_able(&backend, Listing::default());
             }
-            (Standing::Up(_), _) => {}
+            (Standing::Asleep | Standing::Up(_), _) => {}
             (Standing::Connecting | Standing::Down, _) => is_asked = false,
         }
         tokio::select! {

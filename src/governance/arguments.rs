@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::policy::{Globs, Item, Whose};
 use crate::{
-    config::{ArgumentAction, ArgumentRule},
+    config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{Raw, json},
 };
 use number::{Decimal, Readings};
@@ -36,6 +36,33 @@ struct Compiled {
     action: ArgumentAction,
     path: Vec<String>,
     tests: Vec<Test>,
+}
+
+/// A condition on one argument, where something else than a refusal follows from it.
+#[derive(Debug)]
+pub struct ArgumentTest(Compiled);
+
+impl ArgumentTest {
+    /// Compiles the condition on what stands at the JSON pointer `at` in the arguments.
+    ///
+    /// # Errors
+    /// Says what cannot be used. The operator mends it.
+    pub fn new(at: &str, condition: &Condition) -> Result<Self, Unusable> {
+        Ok(Self(Compiled::new(&ArgumentRule {
+            name: String::new(),
+            tools: Vec::new(),
+            at: at.to_owned(),
+            condition: condition.clone(),
+            action: ArgumentAction::Refuse,
+            observe: false,
+        })?))
+    }
+
+    /// Whether it holds of `params`, the params of `tools/call`, as a rule that refuses reads them:
+    /// where readings differ, one for which it holds is enough.
+    pub fn holds(&self, params: Option<&Raw>) -> bool {
+        self.0.refuses(&arguments(params))
+    }
 }
 
 /// One comparison; all of a rule must hold.

@@ -4,7 +4,7 @@
 //! The rules of an agent on a route are compiled when they are first needed, and again when the
 //! agent changes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
 
 use dashmap::DashMap;
 use indexmap::IndexMap;
@@ -16,6 +16,7 @@ use super::{
     refusal::Style,
     rules::{Layers, Rules},
     screen::{self, Scanners},
+    validate::Inputs,
 };
 use crate::{
     auth::Agent,
@@ -34,6 +35,7 @@ pub struct Law {
     /// Price of a call that has no other.
     price: Micros,
     pub(super) charge_errors: bool,
+    pub(super) in_flight_per_agent: Option<NonZeroUsize>,
     default: Terms,
     teams: IndexMap<String, Vec<Budget>>,
     profiles: HashMap<ProfileName, Terms>,
@@ -53,6 +55,8 @@ pub(super) struct Toll {
     pub(super) rate: Option<Rate>,
     pub(super) scan: Option<Arc<Scanner>>,
     pub(super) budgets: Vec<Applied>,
+    /// What checks arguments, where anything does.
+    pub(super) inputs: Option<Inputs>,
 }
 
 impl Law {
@@ -78,6 +82,7 @@ impl Law {
             },
             price: written.price,
             charge_errors: written.charge_errors,
+            in_flight_per_agent: config.limits.in_flight_per_agent,
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
@@ -181,6 +186,7 @@ impl Toll {
             rate: server.rate,
             scan: scan.map(|scan| scanners.of(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
+            inputs: Inputs::new(server.validate),
         })
     }
 }

@@ -7,7 +7,12 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{budget::Exceeded, rate::Limited};
+use super::{
+    budget::Exceeded,
+    concurrency::{self, Crowded},
+    rate::Limited,
+    validate::Fault,
+};
 use crate::{
     config::{ErrorCodes, ErrorForm, Rule},
     mcp::{Method, Outcome, Raw, RpcError, error},
@@ -30,6 +35,13 @@ pub enum Refusal {
     Budget(Exceeded),
     /// Budgets cannot be read or written; the operator looks at the data directory.
     BudgetUnavailable,
+    /// Too many calls at once.
+    Concurrency(Crowded),
+    /// The arguments do not match the input schema of their tool.
+    Invalid {
+        /// Where and why, the first of them.
+        faults: Vec<Fault>,
+    },
     /// PII or a secret in the arguments.
     PiiInParams {
         /// The classes found.
@@ -105,18 +117,21 @@ impl Refusal {
                 message: "The budget cannot be checked",
                 rule: None,
             },
+            // Not a rule of governance, which could be observed, but a bound of the gateway.
+            Self::Concurrency(_) => Row { rule: None, ..RATE },
+            Self::Invalid { .. } => Row {
+                code: error::INVALID_PARAMS,
+                portable: error::INVALID_PARAMS,
+                name: "INVALID_ARGUMENTS",
+                message: "Arguments do not match the input schema",
+                rule: None,
+            },
             Self::PiiInParams { .. } => Row {
                 message: "PII in tool params",
                 ..PII
             },
             Self::PiiInResult { .. } => PII,
-            Self::Rate(_) => Row {
-                code: -32004,
-                portable: -31004,
-                name: "RATE_LIMITED",
-                message: "Rate limit exceeded",
-                rule: Some(Rule::Rate),
-            },
+            Self::Rate(_) => RATE,
             Self::UnknownTool { .. } => Row {
                 code: error::INVALID_PARAMS,
                 portable: error::INVALID_PARAMS,
@@ -130,10 +145,14 @@ impl Refusal {
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::AuditUnavailable | Self::BudgetUnavailable | Self::Rate(_) => true,
+            Self::AuditUnavailable
+            | Self::BudgetUnavailable
+            | Self::Concurrency(_)
+            | Self::Rate(_) => true,
             Self::Budget(exceeded) => exceeded.retryable() || exceeded.ends.is_some(),
             Self::AgentDisabled
             | Self::Argument { .. }
+            | Self::Invalid { .. }
             | Self::PiiInParams { .. }
             | Self::PiiInResult { .. }
             | Self::Policy { .. }
@@ -150,6 +169,11 @@ impl Refusal {
             Self::AuditUnavailable => "audit".to_owned(),
             Self::Budget(exceeded) => format!("budget of {}", exceeded.account),
             Self::BudgetUnavailable => "budget".to_owned(),
+            Self::Concurrency(_) => "calls at once of the agent".to_owned(),
+            Self::Invalid { faults } => {
+                let keywords: Vec<_> = faults.iter().map(|fault| &*fault.keyword).collect();
+                format!("validate: {}", keywords.join(", "))
+            }
             Self::PiiInParams { classes } | Self::PiiInResult { classes } => {
                 format!("scan: {}", classes.join(", "))
             }
@@ -167,22 +191,62 @@ impl Refusal {
         }
         let row = self.row();
         let code = code_of(row, style.codes);
-        let message = if let Self::UnknownTool { name } = self {
-            format!("{}: {name}", row.message)
-        } else {
-            row.message.to_owned()
+        let message = match self.detail() {
+            Some(detail) => format!("{}: {detail}", row.message),
+            None => row.message.to_owned(),
         };
         Err(RpcError::new(code, message)
             .with(Value::Object(self.data(about)))
             .to_raw())
     }
 
+    /// What the message says beside that of its row.
+    fn detail(&self) -> Option<String> {
+        match self {
+            Self::Invalid { faults } => {
+                let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+                Some(faults.join("; "))
+            }
+            Self::UnknownTool { name } => Some(name.clone()),
+            Self::AgentDisabled
+            | Self::Argument { .. }
+            | Self::AuditUnavailable
+            | Self::Budget(_)
+            | Self::BudgetUnavailable
+            | Self::Concurrency(_)
+            | Self::PiiInParams { .. }
+            | Self::PiiInResult { .. }
+            | Self::Policy { .. }
+            | Self::Profile
+            | Self::Rate(_) => None,
+        }
+    }
+
+    /// When the same call may succeed, where that is known.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Concurrency(_) => Some(concurrency::RETRY_AFTER),
+            Self::Rate(limited) => Some(limited.retry_after),
+            Self::AgentDisabled
+            | Self::Argument { .. }
+            | Self::AuditUnavailable
+            | Self::Budget(_)
+            | Self::BudgetUnavailable
+            | Self::Invalid { .. }
+            | Self::PiiInParams { .. }
+            | Self::PiiInResult { .. }
+            | Self::Policy { .. }
+            | Self::Profile
+            | Self::UnknownTool { .. } => None,
+        }
+    }
+
     fn tool_result(&self, about: About) -> Raw {
         let row = self.row();
-        let detail = if let Self::Rate(limited) = self {
-            format!("; try again in {} ms", millis(limited.retry_after))
-        } else if let Self::UnknownTool { name } = self {
-            format!(": {name}")
+        let detail = if let Some(wait) = self.retry_after() {
+            format!("; try again in {} ms", millis(wait))
+        } else if let Some(detail) = self.detail() {
+            format!(": {detail}")
         } else {
             String::new()
         };
@@ -224,10 +288,12 @@ impl Refusal {
                     json!(classes.iter().map(|class| &**class).collect::<Vec<_>>()),
                 );
             }
-            Self::Rate(limited) => {
-                put("limited", json!(limited.scope.as_str()));
-                put("retryAfterMs", json!(millis(limited.retry_after)));
+            Self::Invalid { faults } => put("faults", json!(faults)),
+            Self::Concurrency(crowded) => {
+                put("limited", json!("in_flight"));
+                put("limit", json!(crowded.limit));
             }
+            Self::Rate(limited) => put("limited", json!(limited.scope.as_str())),
             Self::AgentDisabled
             | Self::Argument { .. }
             | Self::AuditUnavailable
@@ -235,6 +301,9 @@ impl Refusal {
             | Self::Policy { .. }
             | Self::Profile
             | Self::UnknownTool { .. } => {}
+        }
+        if let Some(wait) = self.retry_after() {
+            data.insert("retryAfterMs".to_owned(), json!(millis(wait)));
         }
         data
     }
@@ -296,6 +365,14 @@ const UNAUTHORIZED: Row = Row {
     name: "UNAUTHORIZED",
     message: "Tool not authorized",
     rule: Some(Rule::Policy),
+};
+
+const RATE: Row = Row {
+    code: -32004,
+    portable: -31004,
+    name: "RATE_LIMITED",
+    message: "Rate limit exceeded",
+    rule: Some(Rule::Rate),
 };
 
 const PII: Row = Row {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::{
     budget::Hold,
+    concurrency::Seat,
     refusal::{About, Refusal},
     screen::Screens,
 };
@@ -46,6 +47,8 @@ pub struct Ticket {
     pub(super) target: Option<Target>,
     pub(super) price: Micros,
     pub(super) hold: Option<Hold>,
+    /// Counts the call among those of its agent that are under way.
+    pub(super) seat: Option<Seat>,
     accounts: Vec<String>,
     pub(super) tool: Option<Arc<Tool>>,
     pub(super) screens: Option<Screens>,
@@ -128,6 +131,7 @@ impl Ticket {
             target: None,
             price: Micros::ZERO,
             hold: None,
+            seat: None,
             accounts: Vec::new(),
             tool: None,
             screens: None,

@@ -140,6 +140,7 @@ mod tests {
         headers: 1024,
         depth: 16,
         sessions_per_agent: 1,
+        in_flight_per_agent: None,
     };
 
     #[tokio::test(start_paused = true)]

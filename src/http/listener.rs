@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{Certificates, Edge, InvalidTls};
+use super::{Certificates, Edge, InvalidTls, patient::Patient};
 use crate::{
     config::Config,
     task::{Steady, Tasks},
@@ -185,7 +185,7 @@ impl Connection {
             .http2()
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

@@ -12,7 +12,7 @@ use super::{
     body::{self, Body, Writing},
     correlation, exchange, stopping,
     streamable::{BATCH_MAX, asked_in},
-    text,
+    text, unopened,
 };
 use crate::{
     auth::Agent,
@@ -36,8 +36,9 @@ pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Respons
     if edge.proxy.is_draining() {
         return stopping(None);
     }
-    let Ok(session) = edge.proxy.sessions().open(Kind::Sse, agent, scope) else {
-        return stopping(None);
+    let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
+        Ok(session) => session,
+        Err(why) => return unopened(why, None),
     };
     let stream = session.open_standing();
     let place = stream.take_over();

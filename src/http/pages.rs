@@ -7,9 +7,9 @@ use http::{
 use hyper::body::Incoming;
 
 use super::{
-    Edge,
+    Edge, RETRY_SOON,
     body::{self, Body},
-    json, text,
+    json, not_now, text,
 };
 use crate::{
     auth::Agent,
@@ -68,5 +68,5 @@ pub(super) fn ready(edge: &Edge) -> Response<Body> {
     if edge.status.is_ready() {
         return text(StatusCode::OK, "ready");
     }
-    text(StatusCode::SERVICE_UNAVAILABLE, "not ready")
+    not_now(StatusCode::SERVICE_UNAVAILABLE, "not ready", RETRY_SOON)
 }

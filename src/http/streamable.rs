@@ -12,7 +12,7 @@ use super::{
     body::{self, Body, Writing},
     correlation,
     exchange::{self, Asked},
-    is, json, media, not_allowed, rpc_error, stopping, text,
+    is, json, media, not_allowed, rpc_error, stopping, text, unopened,
 };
 use crate::{
     mcp::{
@@ -215,8 +215,9 @@ impl Post<'_> {
         let agent = Arc::clone(&self.visitor.agent);
         let sessions = self.edge.proxy.sessions();
         let scope = self.visitor.scope.clone();
-        let Ok(session) = sessions.open(Kind::Streamable, agent, scope) else {
-            return stopping(Some(&request.id));
+        let session = match sessions.open(Kind::Streamable, agent, scope) {
+            Ok(session) => session,
+            Err(why) => return unopened(why, Some(&request.id)),
         };
         session.open(opening);
         self.edge.proxy.greet(&session);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Proxy;
 use crate::{
     audit::EventKind,
-    backend::{Backend, Standing},
+    backend::{Backend, Control, Standing},
     governance::Governance,
     mcp::Raw,
     session::Session,
@@ -58,24 +58,43 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
 
 async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
     let mut standing = backend.standing();
-    let mut is_up = false;
+    let mut up: Option<Control> = None;
+    let mut slept = false;
     loop {
         // Why a server is down is left to logs and `/status`: it may be in the server's own words.
         let is_over = backend.over().is_cancelled();
         let now = match standing.now() {
-            _ if is_over => false,
-            Standing::Connecting => is_up,
-            Standing::Down => false,
-            Standing::Up(_) => true,
+            _ if is_over => None,
+            Standing::Asleep => {
+                slept = true;
+                up.clone()
+            }
+            // Not yet again: a short interruption shows in the next connection.
+            Standing::Connecting => up.clone(),
+            Standing::Down => {
+                slept = false;
+                None
+            }
+            Standing::Up(control) => {
+                if std::mem::take(&mut slept) && up.is_some() {
+                    // A server that slept was not gone.
+                    up = Some(control.clone());
+                }
+                Some(control)
+            }
         };
-        if now != is_up {
-            is_up = now;
-            let event = if is_up {
-                EventKind::ServerConnected
-            } else {
-                EventKind::ServerDisconnected
-            };
-            governance.note(event, backend.name.as_str(), None, None);
+        let is_same = match (&up, &now) {
+            (Some(old), Some(new)) => old.is(new),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_same {
+            let gone = up.as_ref().map(|_| EventKind::ServerDisconnected);
+            let come = now.as_ref().map(|_| EventKind::ServerConnected);
+            for event in gone.into_iter().chain(come) {
+                governance.note(event, backend.name.as_str(), None, None);
+            }
+            up = now;
         }
         if is_over {
             return;

@@ -45,7 +45,9 @@ impl WayBack {
                 outcome: self.translate(outcome),
                 revision: Some(revision.as_str()),
             },
-            Err(Unanswered { failure, delivered }) => Ending::Failed {
+            Err(Unanswered {
+                failure, delivered, ..
+            }) => Ending::Failed {
                 error: failure.to_error(&self.server),
                 delivered,
                 reason: failure.kind(),

@@ -52,10 +52,19 @@ impl std::fmt::Debug for Farewell {
     }
 }
 
-/// No session opens any more: the gateway stops.
+/// Why no session opens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the gateway is stopping")]
-pub struct Closed;
+pub enum Unopened {
+    /// The gateway stops.
+    #[error("the gateway is stopping")]
+    Closed,
+    /// The agent has as many sessions as it may, and calls under way in each of them.
+    #[error("all {limit} sessions of the agent are busy (limits.sessions_per_agent)")]
+    Full {
+        /// How many it may have.
+        limit: usize,
+    },
+}
 
 impl Sessions {
     /// An empty registry that holds at most `per_agent_max` sessions of an agent.
@@ -97,14 +106,14 @@ impl Sessions {
     /// call ends.
     ///
     /// # Errors
-    /// After [`Sessions::close_all`].
+    /// After [`Sessions::close_all`], and when the agent's sessions all have calls running.
     pub fn open(
         &self,
         kind: Kind,
         agent: Arc<Agent>,
         scope: Scope,
-    ) -> Result<Arc<Session>, Closed> {
-        self.make_room(&agent);
+    ) -> Result<Arc<Session>, Unopened> {
+        self.make_room(&agent)?;
         let session = Arc::new(Session::new(kind, agent, scope));
         if kind == Kind::Streamable {
             session.report_to(&self.changes);
@@ -112,7 +121,7 @@ impl Sessions {
         self.touch(&session);
         self.adopt(&session);
         if session.ended.is_cancelled() {
-            return Err(Closed);
+            return Err(Unopened::Closed);
         }
         Ok(session)
     }
@@ -120,15 +129,15 @@ impl Sessions {
     /// Registers a session of an earlier process.
     ///
     /// # Errors
-    /// After [`Sessions::close_all`].
-    pub fn take_back(&self, session: Session) -> Result<Arc<Session>, Closed> {
-        self.make_room(&session.agent);
+    /// As [`Sessions::open`].
+    pub fn take_back(&self, session: Session) -> Result<Arc<Session>, Unopened> {
+        self.make_room(&session.agent)?;
         let session = Arc::new(session);
         session.report_to(&self.changes);
         self.touch(&session);
         self.adopt(&session);
         if session.ended.is_cancelled() {
-            return Err(Closed);
+            return Err(Unopened::Closed);
         }
         Ok(session)
     }
@@ -264,10 +273,10 @@ impl Sessions {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn make_room(&self, agent: &Agent) {
+    fn make_room(&self, agent: &Agent) -> Result<(), Unopened> {
         let per_agent_max = self.per_agent_max.load(Ordering::Relaxed);
         if self.by_id.len() < per_agent_max {
-            return;
+            return Ok(());
         }
         let mut held: usize = 0;
         let mut idle: Vec<((bool, u64), String)> = Vec::new();
@@ -288,6 +297,12 @@ impl Sessions {
         for (_, id) in idle.iter().take(too_many) {
             self.close(id);
         }
+        if idle.len() < too_many {
+            return Err(Unopened::Full {
+                limit: per_agent_max,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -365,13 +380,28 @@ mod tests {
     }
 
     #[test]
+    fn none_opens_while_all_are_busy() {
+        let sessions = Sessions::new(1);
+        let open = || sessions.open(Kind::Streamable, agent(), Scope::All);
+        let busy = open().unwrap();
+        let running = busy
+            .begin(&Id::number(1), CancellationToken::new())
+            .unwrap();
+        assert_eq!(open().unwrap_err(), Unopened::Full { limit: 1 });
+        assert!(!busy.ended.is_cancelled());
+        drop(running);
+        assert!(open().is_ok());
+        assert!(busy.ended.is_cancelled());
+    }
+
+    #[test]
     fn none_opens_once_all_are_closed() {
         let sessions = Sessions::new(8);
         let early = sessions.open(Kind::Streamable, agent(), Scope::All);
         sessions.close_all();
         assert!(early.unwrap().ended.is_cancelled());
         let late = sessions.open(Kind::Streamable, agent(), Scope::All);
-        assert_eq!(late.unwrap_err(), Closed);
+        assert_eq!(late.unwrap_err(), Unopened::Closed);
         let adopted = Arc::new(Session::new(Kind::Stdio, agent(), Scope::All));
         sessions.adopt(&adopted);
         assert!(adopted.ended.is_cancelled() && sessions.is_empty());

@@ -207,8 +207,9 @@ impl Stream {
         self.read.notify_waiters();
     }
 
-    /// Ends the stream for a reader that does not keep up.
+    /// Ends the stream for a reader that does not keep up, and keeps nothing for it.
     fn give_up(&self) {
+        self.lock().forget();
         self.finish();
         self.overrun.cancel();
     }
@@ -300,6 +301,13 @@ impl Stream {
 }
 
 impl Inner {
+    /// Drops every message.
+    fn forget(&mut self) {
+        self.kept = VecDeque::new();
+        self.delivered = self.last;
+        (self.bytes, self.unread, self.unread_bytes) = (0, 0, 0);
+    }
+
     /// Whether messages that nobody has read yet fill the stream.
     fn backlog_is_full(&self) -> bool {
         self.unread >= KEPT_MESSAGES_MAX || self.unread_bytes >= KEPT_BYTES_MAX
@@ -437,6 +445,29 @@ mod tests {
         assert!(!overrun.is_cancelled(), "at the limit it goes on");
         stream.push(message("one too many"));
         assert!(overrun.is_cancelled() && stream.is_finished());
+    }
+
+    /// Large messages are bounded by their bytes, at the limit, past it and back under it.
+    #[tokio::test]
+    async fn unread_bytes_are_bounded() {
+        let part = Bytes::from(vec![b'x'; 1 << 20]);
+        let parts = UNREAD_BYTES_MAX / part.len();
+        let push = |stream: &Stream| stream.push(Item::Message(part.clone()));
+        let overrun = CancellationToken::new();
+        let stream = Stream::watched(1, overrun.clone());
+        let mut reader = stream.take_over();
+        for _ in 0..parts {
+            push(&stream);
+        }
+        assert_eq!(stream.bytes(), UNREAD_BYTES_MAX);
+        assert!(!overrun.is_cancelled(), "at the limit it goes on");
+        assert!(stream.next(&mut reader).await.is_some());
+        push(&stream);
+        assert!(!overrun.is_cancelled(), "what was read makes room");
+        push(&stream);
+        assert!(overrun.is_cancelled() && stream.is_finished(), "past it");
+        assert_eq!(stream.bytes(), 0, "nothing is kept of it");
+        assert_eq!(stream.next(&mut reader).await, None);
     }
 
     #[tokio::test(start_paused = true)]

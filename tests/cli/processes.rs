@@ -119,17 +119,54 @@ fn guard_of(gateway: u32) -> Option<u32> {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         runs(*pid) && command.split(|byte| *byte == 0).nth(1) == Some(b"guard")
     };
-    let tasks = std::fs::read_dir(format!("/proc/{gateway}/task")).ok()?;
-    let children = tasks.filter_map(|task| {
+    children_of(gateway).into_iter().find(is_guard)
+}
+
+/// The child processes of a gateway, those included that nobody waited for.
+fn children_of(gateway: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{gateway}/task"));
+    let lists = tasks.into_iter().flatten().filter_map(|task| {
         let children = task.ok()?.path().join("children");
         std::fs::read_to_string(children).ok()
     });
-    let children: Vec<String> = children.collect();
-    let mut pids = children
-        .iter()
-        .flat_map(|pids| pids.split_whitespace())
-        .filter_map(|pid| pid.parse().ok());
-    pids.find(is_guard)
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|pids| pids.split_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// A program that sleeps and wakes many times leaves nothing behind: no child, no descriptor.
+#[tokio::test]
+async fn sleeping_and_waking_leaks_nothing() {
+    const CYCLES: usize = 12;
+    let place = Place::new(&format!("{SCRIPT}    idle_timeout = \"50ms\"\n"));
+    let serving = place.serve().await;
+    let gateway = serving.child.id().expect("it runs");
+    let mcp = serving.mcp();
+    let call = ["call", "mcp_script_fail", "--url", &mcp];
+    let mut starts = std::collections::BTreeSet::new();
+    let mut before = None;
+    for cycle in 0..CYCLES {
+        let called = place.run(&call).await;
+        assert!(called.all().contains("it went wrong"), "{called:?}");
+        let pids = pids(&place).await;
+        gone(&pids).await;
+        starts.extend(pids);
+        // What is left is the guard, and no zombie beside it.
+        until(|| (children_of(gateway).len() == 1).then_some(())).await;
+        if cycle == 1 {
+            before = Some(descriptors_of(gateway));
+        }
+    }
+    let before = before.expect("there were more cycles");
+    assert_eq!(starts.len(), 2 * CYCLES, "each start is another process");
+    // Connections of clients may take a moment to close.
+    until(|| (descriptors_of(gateway) <= before).then_some(())).await;
+    serving.end(Signal::INT).await;
+}
+
+fn descriptors_of(process: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
+    open.count()
 }
 
 /// The log shows what a program wrote in place of messages, and no more digits than people read.

@@ -1,6 +1,6 @@
 //! Configs of other programs, as those programs write them.
 
-use tollbridge::config::{Charset, Config, Conflict, Loaded, Transport};
+use tollbridge::config::{Charset, Config, Conflict, Loaded, Probe, Transport};
 
 use crate::support::{accepted, server, warnings};
 
@@ -235,14 +235,14 @@ const BRIDGE: &str = r#"
           "timeout": 45,
           "retryAttempts": 3,
           "retryDelay": 2000,
-          "healthCheck": { "enabled": true, "interval": 30000, "timeout": 5000 },
+          "healthCheck": { "enabled": true, "interval": 20000, "timeout": 5000 },
           "toolNamespace": "gh",
           "resourceNamespace": "gh",
           "promptNamespace": "github",
           "priority": 100,
           "tags": ["github", "git"]
         },
-        "slow": { "command": "a", "timeout": 1200, "retryDelay": 60000, "priority": 1 },
+        "slow": { "command": "a", "healthCheck": { "enabled": false }, "timeout": 1200, "retryDelay": 60000, "priority": 1 },
         "off": { "enabled": false, "command": "a", "env": { "A": "${NOT_SET}" } }
       },
       "bridge": {
@@ -263,6 +263,18 @@ fn the_older_bridge() {
         (github.timeout.as_secs(), github.retry.base.as_secs()),
         (45, 2)
     );
+    assert_eq!(
+        (
+            github.health.interval.as_secs(),
+            github.health.timeout.as_secs()
+        ),
+        (20, 5)
+    );
+    assert_eq!(github.health.probe, Probe::Ping);
+    assert_eq!(
+        (github.breaker.failures, github.breaker.open_for.as_secs()),
+        (3, 60)
+    );
     assert_eq!(github.namespace.as_deref(), Some("gh"));
     assert_eq!(github.tags, ["github", "git"]);
     assert!(github.expose.tools && !github.expose.resources && github.expose.prompts);
@@ -271,6 +283,7 @@ fn the_older_bridge() {
     };
     assert_eq!(command.env["DEBUG"].expose(), "true");
     let slow = server(&config, "slow");
+    assert_eq!(slow.health.probe, Probe::Off);
     assert_eq!(
         (slow.timeout.as_secs(), slow.max_total_timeout.as_secs()),
         (1200, 1200)
@@ -292,23 +305,11 @@ fn the_older_bridge() {
     9 |       "retryAttempts": 3,
       |       ^^^^^^^^^^^^^^^ servers are reconnected for as long as it takes
 
-    warning: `healthCheck` has no equivalent here
-      --> config.json:11:7
-       |
-    11 |       "healthCheck": { "enabled": true, "interval": 30000, "timeout": 5000 },
-       |       ^^^^^^^^^^^^^ not supported by this version
-
     warning: `promptNamespace` has no equivalent here
       --> config.json:14:7
        |
     14 |       "promptNamespace": "github",
        |       ^^^^^^^^^^^^^^^^^ a server has one namespace for all its items, the first one written
-
-    warning: `bridge.failover` has no equivalent here
-      --> config.json:25:5
-       |
-    25 |     "failover": { "enabled": true, "maxFailures": 3, "recoveryInterval": 60000 }
-       |     ^^^^^^^^^^ not supported by this version
     "#);
 }
 
@@ -389,7 +390,7 @@ fn unknown_keys_are_ignored_with_a_warning() {
     2 |         "mcpServers": { "a": { "command": "a", "colour": "***", "tiemout": ***, "retry": 3 } },
       |                                                                                          ^ this is a whole number
       |
-      = help: its keys are `base`, `jitter` and `max`
+      = help: its keys are `base`, `jitter`, `max`, `stable_after` and `starts_per_minute`
 
     warning: unknown key `theme`
      --> mcp.json:3:9

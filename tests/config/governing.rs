@@ -523,11 +523,12 @@ fn what_governs_is_shown_and_loads_again() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
+    validate = "off"
     price = "0.02"
 
     [servers.toolbox.tools.price]
@@ -540,10 +541,23 @@ fn what_governs_is_shown_and_loads_again() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
+
+    [servers.toolbox.breaker]
+    failures = 5
+    open_for = "10s"
+
+    [servers.toolbox.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.toolbox.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
 
     [servers.toolbox.budget]
     limit = "1.00"

@@ -6,6 +6,7 @@ mod governing;
 mod keys;
 mod listener;
 mod names;
+mod replicas;
 mod scans;
 mod servers;
 mod several;

@@ -92,11 +92,12 @@ fn for_people() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
+    validate = "off"
 
     [servers.github.env]
     TOKEN = "***"
@@ -111,10 +112,23 @@ fn for_people() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
+
+    [servers.github.breaker]
+    failures = 5
+    open_for = "10s"
+
+    [servers.github.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.github.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
 
     [servers.docs]
     url = "https://example.com/mcp?***"
@@ -130,11 +144,12 @@ fn for_people() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
+    validate = "off"
 
     [servers.docs.auth]
     type = "bearer"
@@ -144,10 +159,23 @@ fn for_people() {
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
+
+    [servers.docs.breaker]
+    failures = 5
+    open_for = "10s"
+
+    [servers.docs.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.docs.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
 
     [servers.toolbox]
     transport = "builtin"
@@ -162,20 +190,34 @@ fn for_people() {
     isolation = "auto"
     max_instances = 32
     pool_size = 4
-    idle_timeout = "10m"
     startup_timeout = "2m"
     connect_timeout = "30s"
     timeout = "1m"
     max_total_timeout = "10m"
+    grace = "30s"
+    validate = "off"
 
     [servers.toolbox.retry]
     base = "500ms"
     max = "30s"
     jitter = 0.2
+    stable_after = "30s"
+    starts_per_minute = 30
+
+    [servers.toolbox.breaker]
+    failures = 5
+    open_for = "10s"
+
+    [servers.toolbox.health]
+    interval = "30s"
+    timeout = "10s"
+    failures = 3
+    probe = "ping"
 
     [servers.toolbox.limits]
     request = "4MiB"
     response = "16MiB"
+    queue = 128
     "#);
 }
 

@@ -37,5 +37,6 @@ mod reload;
 mod revoked;
 mod rules;
 mod scans;
+mod validate;
 
 use integration::support;

@@ -103,6 +103,23 @@ async fn a_credential_may_be_refused_later() {
         gateway
             .status_until("x", |s| s["state"] == "needs_reauth")
             .await;
+        // Once a call is accepted again, the server is listed again.
+        backend.on_http(|_, _| None);
+        backend.on_request(|request| {
+            (request.method() == "tools/call").then(|| Auto::Result("{}".to_owned()))
+        });
+        let accepted = async {
+            loop {
+                client.ask("2", "tools/call", ECHO).await;
+                if client.answer("2").await.result.is_some() {
+                    return;
+                }
+            }
+        };
+        soon("a call is accepted", accepted).await;
+        gateway
+            .status_until("x", |s| s["state"] == "connected")
+            .await;
         gateway.stop().await;
     }
 }

@@ -154,6 +154,16 @@ pub(crate) async fn idle_timeout() {
     let (_short, _backend, _client, left) = start("100ms").await;
     soon("the idle connection ends", left.conn.closed.cancelled()).await;
     assert!(!kept.conn.closed.is_cancelled());
+    // The catalog's own program sleeps where the key is written.
+    for (keys, sleeps) in [("", false), ("idle_timeout = \"100ms\"", true)] {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let gateway = with_one(&backend, "", keys).await;
+        let state = if sleeps { "disconnected" } else { "connected" };
+        let reached = |status: &serde_json::Value| status["state"] == state;
+        let status = gateway.status_until("one", reached).await;
+        let reason = sleeps.then_some("idle, the next call wakes it");
+        assert_eq!(status["reason"].as_str(), reason, "{keys}");
+    }
 }
 
 #[tokio::test]

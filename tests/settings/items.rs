@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{http_backend, items, names, with_one},
+    harness::{answer_with, ask, http_backend, items, names, with_one},
     support::{Backend, Gateway},
 };
 
@@ -125,4 +125,26 @@ pub(crate) async fn tags() {
     let keys = "tags = [\"local\", \"beta\"]";
     let with = with_one(&backend, "", keys).await.status("one").await;
     assert_eq!(with["tags"], json!(["local", "beta"]));
+}
+
+#[tokio::test]
+pub(crate) async fn validate() {
+    let strict = r#"[{"name":"echo","inputSchema":{"type":"object","required":["x"]}}]"#;
+    for (mode, passes, counted) in [
+        ("off", true, Value::Null),
+        ("report", true, json!([1, 0])),
+        ("refuse", false, json!([0, 1])),
+    ] {
+        let backend = http_backend().await;
+        backend.set_list("tools/list", strict);
+        answer_with(&backend, "one");
+        let gateway = with_one(&backend, "", &format!("validate = \"{mode}\"")).await;
+        let params = r#"{"name":"mcp_one_echo","arguments":{}}"#;
+        let answer = ask(&gateway, "/mcp", "tools/call", params).await;
+        assert_eq!(answer.result.is_some(), passes, "{mode}");
+        let status = gateway.status("one").await;
+        let counts = status.get("validation");
+        let counts = counts.map(|counts| json!([counts["reported"], counts["refused"]]));
+        assert_eq!(counts.unwrap_or_default(), counted, "{mode}");
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{Raw, ask, http_backend, launch, try_launch, with_one},
-    support::{Backend, Client, Front, Gateway, soon, wire},
+    support::{Backend, Client, Front, Gateway, TestGateway, soon, wire},
 };
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -182,4 +182,108 @@ async fn answered(gateway: &Gateway, backend: &Backend, bytes: usize) -> bool {
         assert_eq!(reason(&answer.failure()), "too_large");
     }
     answer.result.is_some()
+}
+
+/// Makes `before` calls that stay under way, and `waiting` more; what one more is told, if anything.
+async fn one_more(top: &str, keys: &str, before: usize, waiting: usize) -> Option<Value> {
+    let backend = http_backend().await;
+    let gateway = with_one(&backend, top, keys).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let call = async |id: usize| {
+        let id = id.to_string();
+        client
+            .ask(&id, "tools/call", r#""name":"mcp_one_echo""#)
+            .await;
+    };
+    let mut running = Vec::new();
+    for id in 0..before {
+        call(id).await;
+        running.push(backend.asked("tools/call").await);
+    }
+    for id in 0..waiting {
+        call(before + id).await;
+        let reached = |status: &Value| status["queued"] == id + 1;
+        gateway.status_until("one", reached).await;
+    }
+    let last = (before + waiting).to_string();
+    call(before + waiting).await;
+    let come = |status: &Value| status["queued"] == waiting + 1;
+    tokio::select! {
+        _ = backend.asked("tools/call") => None,
+        _ = gateway.status_until("one", come) => None,
+        answer = client.answer(&last) => Some(answer.failure()),
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn in_flight_per_agent() {
+    let more = async |limit, before| {
+        let top = format!("limits.in_flight_per_agent = {limit}");
+        one_more(&top, "", before, 0).await
+    };
+    assert_eq!(more(2, 1).await, None, "at the limit");
+    let refused = more(2, 2).await.expect("past it");
+    assert_eq!(refused["data"]["code"], "RATE_LIMITED");
+    assert_eq!(more(3, 2).await, None, "a limit of three");
+}
+
+#[tokio::test]
+pub(crate) async fn server_in_flight() {
+    let more = async |limit, before| {
+        let keys = format!("limits = {{ in_flight = {limit}, queue = 0 }}");
+        one_more("", &keys, before, 0).await
+    };
+    assert_eq!(more(2, 1).await, None, "at the limit");
+    assert_eq!(reason(&more(2, 2).await.expect("past it")), "busy");
+    assert_eq!(more(3, 2).await, None, "a limit of three");
+}
+
+#[tokio::test]
+pub(crate) async fn server_queue() {
+    let more = async |limit, waiting| {
+        let keys = format!("limits = {{ in_flight = 1, queue = {limit} }}");
+        one_more("", &keys, 1, waiting).await
+    };
+    assert_eq!(more(2, 1).await, None, "at the limit");
+    assert_eq!(reason(&more(2, 2).await.expect("past it")), "busy");
+    assert_eq!(more(3, 2).await, None, "a limit of three");
+}
+
+/// A program that never speaks and holds so many bytes; or one that has another one hold them.
+fn glutton(bytes: usize, is_grandchild: bool) -> String {
+    let hold =
+        format!("x=$(head -c {bytes} /dev/zero | tr '\\\\0' x); echo full >&2; sleep 100; echo $x");
+    let script = if is_grandchild {
+        format!("(: ; {hold}) & wait")
+    } else {
+        hold
+    };
+    format!("command = \"sh\"\nargs = [\"-c\", \"\"\"{script}\"\"\"]\n")
+}
+
+/// Who uses more than it may is ended for a reason that is told, also where it is what the program
+/// has started that uses it; who uses less goes on.
+#[tokio::test]
+pub(crate) async fn server_memory() {
+    for is_grandchild in [false, true] {
+        let program = glutton(64 << 20, is_grandchild);
+        let start = async |limit: &str| {
+            let keys = format!("{program}limits = {{ memory = \"{limit}\" }}");
+            TestGateway::new().section("one", &keys).launch().await
+        };
+        let (roomy, tight) = (start("1GiB").await, start("32MiB").await);
+        let reason = |status: &Value| status["reason"].as_str().unwrap_or_default().to_owned();
+        let over = |status: &Value| reason(status).contains("limits.memory");
+        let told = reason(&tight.status_until("one", over).await);
+        assert!(
+            told.contains("it used more than limits.memory = 32MiB: "),
+            "{told}"
+        );
+        let full = |status: &Value| status["stderr"].to_string().contains("full");
+        let status = roomy.status_until("one", full).await;
+        assert_eq!(status["state"], "connecting", "{status}");
+        assert_eq!(status["failed_starts"], 0);
+        tight.stop().await;
+        roomy.stop().await;
+    }
 }

@@ -30,6 +30,8 @@ mod lists;
 mod naming;
 mod process;
 mod reach;
+mod recovery;
+mod replicas;
 mod times;
 
 use integration::support;

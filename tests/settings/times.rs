@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    harness::{Raw, http_backend, launch, with_one},
+    harness::{Raw, http_backend, launch, parse, with_one},
     support::{
         Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, http::Http, soon,
         wire::spawn,
@@ -289,4 +289,23 @@ pub(crate) async fn retry_jitter() {
     let early = |pause| pause < base / 4 * 3;
     let random = pauses("base = \"400ms\", max = \"400ms\", jitter = 1.0", 20, early).await;
     assert!(random.into_iter().any(early));
+}
+
+/// Without a word of the config: 30 s to open a connection, 2 minutes to start (package runners
+/// download), 1 minute for a call, and 10 with progress.
+#[test]
+fn times_that_nobody_wrote() {
+    let of = |keys: &str| {
+        let config = parse(&format!("[servers.a]\ncommand = \"a\"\n{keys}")).unwrap();
+        let server = config.servers.values().next().unwrap().clone();
+        let times = [
+            server.connect_timeout,
+            server.startup_timeout,
+            server.timeout,
+            server.max_total_timeout,
+        ];
+        times.map(|time| time.as_secs())
+    };
+    assert_eq!(of(""), [30, 120, 60, 600]);
+    assert_eq!(of("timeout = \"20m\""), [30, 120, 1200, 1200]);
 }

@@ -1,6 +1,7 @@
 //! The older gateway: keys of its servers, and its `bridge` section.
 //!
-//! Its units: `timeout` in seconds, `retryDelay` in milliseconds. Its `priority` counts the other
+//! Its units: `timeout` in seconds, `retryDelay` and the times of `healthCheck` and `failover` in
+//! milliseconds. Its `priority` counts the other
 //! way round (the lowest wins), so that the sign changes.
 
 use super::{
@@ -33,13 +34,7 @@ pub(super) fn server_key(key: &str, theirs: Entry, ours: &mut Table, findings: &
             theirs.key,
             "servers are reconnected for as long as it takes",
         )),
-        "healthCheck" => {
-            findings.add(no_equivalent(
-                key,
-                theirs.key,
-                "not supported by this version",
-            ));
-        }
+        "healthCheck" => health_check(theirs, ours, findings),
         "retryDelay" => retry_delay(theirs, ours, findings),
         "toolNamespace" | "resourceNamespace" | "promptNamespace" => {
             namespace(key, theirs, ours, findings);
@@ -53,6 +48,55 @@ pub(super) fn server_key(key: &str, theirs: Entry, ours: &mut Table, findings: &
         }
         _ => findings.insert_key(ours, key.to_owned(), theirs),
     }
+}
+
+fn health_check(theirs: Entry, ours: &mut Table, findings: &mut Findings) {
+    let (key, span) = (theirs.key, theirs.node.span);
+    let health = match theirs.node.value {
+        Value::Table(keys) => {
+            let words = [("interval", "interval"), ("timeout", "timeout")];
+            let off = ("probe", Value::Text("off".to_owned()));
+            Value::Table(switched("healthCheck", keys, words, off, findings))
+        }
+        other => other,
+    };
+    findings.insert_key(ours, "health".to_owned(), entry(key, span, health));
+}
+
+/// The keys of a section of theirs under our names, `words` being pairs of theirs and ours; where
+/// `enabled` is false, `off` is put there. A bare number under a key of time is milliseconds.
+fn switched(
+    section: &str,
+    keys: Table,
+    words: [(&str, &str); 2],
+    off: (&str, Value),
+    findings: &mut Findings,
+) -> Table {
+    let mut ours = Table::new();
+    let mut is_off = None;
+    for (key, theirs) in keys {
+        let Entry { key: at, node } = theirs;
+        let word = words.iter().find(|(word, _)| *word == key);
+        match (word, &node.value) {
+            (None, Value::Bool(enabled)) if key == "enabled" => {
+                is_off = (!enabled).then_some((at, node.span));
+            }
+            (Some((_, name)), _) => {
+                let time = number(&node).filter(|_| key != "maxFailures").map(millis);
+                let value = time.map_or(node.value, Value::Text);
+                ours.insert((*name).to_owned(), entry(at, node.span, value));
+            }
+            (None, _) => {
+                let what = format!("{section}.{key}");
+                findings.add(no_equivalent(&what, at, "not a key that is understood"));
+            }
+        }
+    }
+    if let Some((at, span)) = is_off {
+        let (name, value) = off;
+        ours.insert(name.to_owned(), entry(at, span, value));
+    }
+    ours
 }
 
 fn retry_delay(theirs: Entry, ours: &mut Table, findings: &mut Findings) {
@@ -127,11 +171,16 @@ pub(super) fn translate(
                 naming("namespace_resources", off, table, findings);
             }
             ("aggregation", Value::Table(kinds)) => expose(kinds, theirs.node.span, servers),
-            ("failover", _) => findings.add(no_equivalent(
-                "bridge.failover",
-                theirs.key,
-                "not supported by this version",
-            )),
+            ("failover", Value::Table(keys)) => {
+                let words = [
+                    ("maxFailures", "failures"),
+                    ("recoveryInterval", "open_for"),
+                ];
+                let off = ("failures", Value::Integer(0));
+                let section = "bridge.failover";
+                let breaker = switched(section, keys.clone(), words, off, findings);
+                for_each_server("breaker", theirs.node.span, &Value::Table(breaker), servers);
+            }
             _ => findings.add(no_equivalent(
                 &format!("bridge.{key}"),
                 theirs.key,
@@ -162,10 +211,15 @@ fn expose(kinds: &Table, span: Span, servers: &mut Node) {
         .filter(|kind| is_on(kind))
         .map(|kind| Node::new(span, Value::Text((*kind).to_owned())))
         .collect();
+    for_each_server("expose", span, &Value::List(shown), servers);
+}
+
+/// Gives every server that does not have it itself the key `key`.
+fn for_each_server(key: &str, span: Span, value: &Value, servers: &mut Node) {
     for (_, server) in servers.as_table_mut().into_iter().flatten() {
         if let Some(keys) = server.node.as_table_mut() {
-            keys.entry("expose".to_owned())
-                .or_insert_with(|| entry(span, span, Value::List(shown.clone())));
+            keys.entry(key.to_owned())
+                .or_insert_with(|| entry(span, span, value.clone()));
         }
     }
 }

@@ -45,6 +45,7 @@ impl Resolver<'_> {
             }
             (false, true) => {
                 self.no_effect(at, "a server with `url`", &PROGRAM_KEYS);
+                self.no_effect(&at.key("limits"), "a server with `url`", &["memory"]);
                 self.remote(server, kind, at)
             }
             (false, false) => self.neither(server, at),
@@ -68,6 +69,7 @@ impl Resolver<'_> {
         if server.transport == Some(TransportKind::Builtin) {
             let keys = [PROGRAM_KEYS.as_slice(), URL_KEYS.as_slice()].concat();
             self.no_effect(at, "the toolbox", &keys);
+            self.no_effect(&at.key("limits"), "the toolbox", &["memory"]);
             return Some(Transport::Builtin);
         }
         // With a mistyped transport nobody knows what is missing.
@@ -105,7 +107,7 @@ impl Resolver<'_> {
     }
 
     /// Warns of keys that are written and that `what` does not read.
-    fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
+    pub(super) fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
         for at in keys
             .iter()
             .map(|key| at.key(key))

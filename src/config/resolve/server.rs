@@ -4,20 +4,29 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::{Resolver, governing::budgets, quote};
+use super::{CALLS_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Expose, Retry, Root, Server, ServerLimits,
+        Breaker, Expose, Health, Memory, Retry, Root, Server, ServerLimits, Transport,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
-        units::Time,
+        units::{Size, Time},
     },
     names::ServerName,
 };
 
 /// The least time that a timeout of a server may be.
 pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// The most that `retry.starts_per_minute` may be: when each was made is remembered.
+const STARTS_PER_MINUTE_MAX: usize = 1000;
+
+/// How long an unused connection beside the catalog's own is kept, unless it is written.
+pub(in crate::config) const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Less than the smallest program uses; more than a machine has.
+const MEMORY_MIN: Size = Size(Size::MIB);
+const MEMORY_MAX: Size = Size(1 << 50);
 
 /// How long one call may take even with progress, unless it is written.
 const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -26,6 +35,7 @@ impl Resolver<'_> {
     pub(super) fn servers(
         &mut self,
         servers: IndexMap<String, file::Server>,
+        locality: Option<&str>,
         at: &Place<'_>,
     ) -> IndexMap<ServerName, Server> {
         let mut resolved = IndexMap::new();
@@ -33,7 +43,7 @@ impl Resolver<'_> {
             let at = at.key(&name);
             match ServerName::parse(&name) {
                 Ok(name) => {
-                    if let Some(server) = self.server(server, &at) {
+                    if let Some(server) = self.server(server, locality, &at) {
                         resolved.insert(name, server);
                     }
                 }
@@ -48,8 +58,18 @@ impl Resolver<'_> {
     }
 
     /// `None` when it is not said how the server is reached.
-    fn server(&mut self, server: file::Server, at: &Place<'_>) -> Option<Server> {
-        let transport = self.transport(&server, at);
+    fn server(
+        &mut self,
+        server: file::Server,
+        locality: Option<&str>,
+        at: &Place<'_>,
+    ) -> Option<Server> {
+        let replicas = self.replicas(&server, locality, at);
+        let transport = match replicas.first() {
+            Some(first) => Some(first.transport.clone()),
+            None if at.key("replicas").has_content() => None,
+            None => self.transport(&server, at),
+        };
         let timeout = self.timeout(server.timeout, &at.key("timeout"));
         let resolved = Server {
             era: server.era,
@@ -72,16 +92,26 @@ impl Resolver<'_> {
                 &at.key("max_instances"),
             ),
             pool_size: self.within(server.pool_size, 1, usize::MAX, &at.key("pool_size")),
-            idle_timeout: self.timeout(server.idle_timeout, &at.key("idle_timeout")),
+            idle_timeout: server.idle_timeout.map_or(IDLE_TIMEOUT, |idle| {
+                self.timeout(idle, &at.key("idle_timeout"))
+            }),
+            sleeps: server.idle_timeout.is_some() && matches!(transport, Some(Transport::Stdio(_))),
             startup_timeout: self.timeout(server.startup_timeout, &at.key("startup_timeout")),
             connect_timeout: self.timeout(server.connect_timeout, &at.key("connect_timeout")),
             timeout,
             max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
             retry: self.retry(server.retry, &at.key("retry")),
-            limits: ServerLimits {
-                request: self.size(server.limits.request, &at.key("limits").key("request")),
-                response: self.size(server.limits.response, &at.key("limits").key("response")),
+            breaker: Breaker {
+                failures: server.breaker.failures,
+                open_for: self.timeout(server.breaker.open_for, &at.key("breaker").key("open_for")),
             },
+            health: self.health(server.health, &at.key("health")),
+            grace: self.time(server.grace, Duration::ZERO, &at.key("grace")),
+            limits: self.server_limits(server.limits, &at.key("limits")),
+            balance: server.balance,
+            route: self.routes(server.route, &replicas, &at.key("route")),
+            replicas,
+            validate: server.validate,
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
             rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),
@@ -89,6 +119,21 @@ impl Resolver<'_> {
             transport: transport?,
         };
         Some(resolved)
+    }
+
+    fn server_limits(&mut self, limits: file::ServerLimits, at: &Place<'_>) -> ServerLimits {
+        ServerLimits {
+            request: self.size(limits.request, &at.key("request")),
+            response: self.size(limits.response, &at.key("response")),
+            in_flight: self.calls(limits.in_flight, &at.key("in_flight")),
+            queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
+            memory: self.memory(limits.memory, &at.key("memory")),
+        }
+    }
+
+    fn memory(&mut self, written: Option<Size>, at: &Place<'_>) -> Option<Memory> {
+        let size = self.within(written?, MEMORY_MIN, MEMORY_MAX, at);
+        Some(Memory(size.0))
     }
 
     fn timeout(&mut self, time: Time, at: &Place<'_>) -> Duration {
@@ -143,6 +188,22 @@ impl Resolver<'_> {
             base: self.timeout(retry.base, &at.key("base")),
             max: self.timeout(retry.max, &at.key("max")),
             jitter: self.within(retry.jitter, 0.0, 1.0, &jitter),
+            stable_after: self.timeout(retry.stable_after, &at.key("stable_after")),
+            starts_per_minute: self.within(
+                retry.starts_per_minute,
+                1,
+                STARTS_PER_MINUTE_MAX,
+                &at.key("starts_per_minute"),
+            ),
+        }
+    }
+
+    fn health(&mut self, health: file::Health, at: &Place<'_>) -> Health {
+        Health {
+            interval: self.timeout(health.interval, &at.key("interval")),
+            timeout: self.timeout(health.timeout, &at.key("timeout")),
+            failures: self.within(health.failures, 1, u32::MAX, &at.key("failures")),
+            probe: health.probe,
         }
     }
 

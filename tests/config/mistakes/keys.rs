@@ -87,28 +87,6 @@ fn a_key_of_a_later_version() {
 }
 
 #[test]
-fn a_server_key_of_a_later_version() {
-    let report = toml(
-        r#"
-        [servers.a]
-        command = "a"
-        breaker = { failures = 3 }
-    "#,
-    );
-    assert_snapshot!(report, @r#"
-    error: unknown key `servers.a.breaker`
-     --> tollbridge.toml:3:1
-      |
-    3 | breaker = { failures = *** }
-      | ^^^^^^^ not supported by this version
-      |
-      = help: remove it
-
-    1 mistake
-    "#);
-}
-
-#[test]
 fn a_key_of_other_programs() {
     let report = toml(
         r#"

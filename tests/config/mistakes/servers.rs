@@ -486,6 +486,75 @@ fn delays_that_shrink() {
 }
 
 #[test]
+fn impossible_recovery() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        breaker = { failures = -1, open_for = "0s", half_open = 3 }
+        health = { failures = 0, probe = "pong", interval = "0s" }
+        grace = "2d"
+        retry = { starts_per_minute = 0 }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.breaker.failures` is out of range
+     --> tollbridge.toml:3:24
+      |
+    3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
+      |                        ^^ must be at least 0
+
+    error: `servers.a.breaker.open_for` is out of range
+     --> tollbridge.toml:3:39
+      |
+    3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
+      |                                       ^^^^ must be between 1ms and 1day
+
+    error: unknown key `servers.a.breaker.half_open`
+     --> tollbridge.toml:3:45
+      |
+    3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
+      |                                             ^^^^^^^^^ no such key
+      |
+      = help: the keys here are `failures` and `open_for`
+
+    error: `servers.a.health.failures` is out of range
+     --> tollbridge.toml:4:23
+      |
+    4 | health = { failures = 0, probe = "pong", interval = "0s" }
+      |                       ^ must be at least 1
+
+    error: `pong` is not a legal value of `servers.a.health.probe`
+     --> tollbridge.toml:4:34
+      |
+    4 | health = { failures = 0, probe = "pong", interval = "0s" }
+      |                                  ^^^^^^ did you mean "ping"?
+      |
+      = help: the legal values are "list", "off" and "ping"
+
+    error: `servers.a.health.interval` is out of range
+     --> tollbridge.toml:4:53
+      |
+    4 | health = { failures = 0, probe = "pong", interval = "0s" }
+      |                                                     ^^^^ must be between 1ms and 1day
+
+    error: `servers.a.grace` is out of range
+     --> tollbridge.toml:5:9
+      |
+    5 | grace = "2d"
+      |         ^^^^ must be between 0s and 1day
+
+    error: `servers.a.retry.starts_per_minute` is out of range
+     --> tollbridge.toml:6:31
+      |
+    6 | retry = { starts_per_minute = 0 }
+      |                               ^ must be at least 1
+
+    8 mistakes
+    "#);
+}
+
+#[test]
 fn a_total_below_the_timeout() {
     let report = toml(
         r#"
@@ -528,4 +597,37 @@ fn an_empty_tag() {
 
     1 mistake
     "#);
+}
+
+#[test]
+fn calls_that_cannot_be_counted() {
+    let report = toml(
+        r#"
+        limits.in_flight_per_agent = 0
+        [servers.a]
+        command = "a"
+        limits = { in_flight = 0, queue = 2000000 }
+    "#,
+    );
+    assert_snapshot!(report, @"
+    error: `limits.in_flight_per_agent` is out of range
+     --> tollbridge.toml:1:30
+      |
+    1 | limits.in_flight_per_agent = 0
+      |                              ^ must be at least 1
+
+    error: `servers.a.limits.in_flight` is out of range
+     --> tollbridge.toml:4:24
+      |
+    4 | limits = { in_flight = 0, queue = 2000000 }
+      |                        ^ must be at least 1
+
+    error: `servers.a.limits.queue` is out of range
+     --> tollbridge.toml:4:35
+      |
+    4 | limits = { in_flight = 0, queue = 2000000 }
+      |                                   ^^^^^^^ must be at most 1000000
+
+    3 mistakes
+    ");
 }

@@ -59,7 +59,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn pointer(&mut self, pointer: &str, at: &Place<'_>) {
+    pub(in crate::config::resolve) fn pointer(&mut self, pointer: &str, at: &Place<'_>) {
         let escapes = pointer.split('~').skip(1);
         let is_escaped = escapes.clone().all(|rest| rest.starts_with(['0', '1']));
         let (label, help) = if !pointer.is_empty() && !pointer.starts_with('/') {
@@ -79,7 +79,11 @@ impl Resolver<'_> {
         );
     }
 
-    fn condition(&mut self, rule: &file::ArgumentRule, at: &Place<'_>) -> Condition {
+    pub(in crate::config::resolve) fn condition(
+        &mut self,
+        rule: &file::ArgumentRule,
+        at: &Place<'_>,
+    ) -> Condition {
         let values = rule.one_of.iter().flatten().chain(&rule.equals);
         if values.clone().any(has_null) {
             let key = if rule.equals.as_ref().is_some_and(has_null) {

@@ -1,0 +1,312 @@
+//! Health checks: whether a connection that nobody hears from still has a server at its end.
+//!
+//! Run by `supervisor` beside each connection. Whatever the server says counts as a sign of life, so
+//! that nothing is sent while calls are answered. A check that is missed makes the server
+//! `degraded`; after enough of them in a row the connection is ended and made anew. Many servers do
+//! one thing at a time: while a call is under way that may still be answered, none is ended.
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Failure, Shared,
+    handshake::{self, control},
+    instance::Connection,
+    life::{Event, State},
+};
+use crate::{
+    config::{Health, Probe, Server},
+    mcp::{Era, Method, Outcome, Raw},
+};
+
+/// Checks a connection for as long as the server gives signs of life; then says why it is to be
+/// ended. `shown` is told what is found on the catalog's connection.
+pub(super) async fn until_dead(
+    connection: &Connection,
+    config: &Server,
+    shown: Option<&Shared>,
+) -> String {
+    let health = &config.health;
+    if health.probe == Probe::Off {
+        return std::future::pending().await;
+    }
+    let mux = &connection.link.mux;
+    let mut misses = Misses::default();
+    loop {
+        let pause = if misses.count == 0 {
+            health.interval.saturating_sub(mux.silence())
+        } else {
+            health.interval
+        };
+        let in_a_hurry = tokio::select! {
+            () = sleep(pause) => false,
+            () = mux.suspected() => true,
+        };
+        if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
+            misses = Misses::default();
+            list_again(shown);
+        }
+        if !in_a_hurry && mux.silence() < health.interval {
+            continue;
+        }
+        match check(connection, health).await {
+            Finding::Well => {
+                let was_refused = shown.is_some_and(|s| s.life.state() == State::NeedsReauth);
+                if misses.count > 0 || was_refused {
+                    misses = Misses::default();
+                    list_again(shown);
+                }
+            }
+            // Whoever keeps the connection knows why it ended.
+            Finding::Missed(_) | Finding::Refused(_) if connection.closed().is_cancelled() => {
+                return std::future::pending().await;
+            }
+            Finding::Refused(refusal) => tell(shown, Event::Refused, refusal.to_string()),
+            Finding::Missed(failure) => {
+                misses.note();
+                let count = misses.count;
+                let text = format!("it missed {count} health checks in a row: {failure}");
+                tell(shown, Event::Missed, text);
+                let may_answer = mux.in_flight() > 0 && mux.silence() < config.timeout;
+                if count >= health.failures && !may_answer {
+                    let cause = failure.for_client();
+                    return format!("it missed {count} health checks in a row ({cause})");
+                }
+            }
+        }
+    }
+}
+
+/// Checks missed since the last sign of life.
+#[derive(Debug, Default)]
+struct Misses {
+    count: u32,
+    latest: Option<Instant>,
+}
+
+impl Misses {
+    fn note(&mut self) {
+        self.count = self.count.saturating_add(1);
+        self.latest = Some(Instant::now());
+    }
+}
+
+fn tell(shown: Option<&Shared>, event: Event, reason: String) {
+    if let Some(shared) = shown {
+        shared.life.take(event, Some(reason));
+    }
+}
+
+/// The way back to `connected` is a listing.
+fn list_again(shown: Option<&Shared>) {
+    if let Some(shared) = shown {
+        shared.is_well_again();
+    }
+}
+
+/// What a check found.
+#[derive(Debug)]
+enum Finding {
+    Missed(Failure),
+    /// The server is there and does not take our credential.
+    Refused(Failure),
+    Well,
+}
+
+async fn check(connection: &Connection, health: &Health) -> Finding {
+    let method = question(health.probe, connection);
+    let is_list = !matches!(method, Method::Discover | Method::Ping);
+    let params = (connection.era() == Era::Modern).then(|| {
+        let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
+        Raw::parse(params).expect("our own JSON")
+    });
+    let after = health.timeout;
+    let answer = connection.link.request(control(method, params));
+    let answer = timeout(after, Box::pin(answer)).await;
+    finding(answer.unwrap_or(Err(Failure::Timeout { after })), is_list)
+}
+
+/// What is asked. 2026-07-28 has no `ping`; a server without lists has nothing to list.
+fn question(probe: Probe, connection: &Connection) -> Method {
+    let lists = [
+        ("tools", Method::ToolsList),
+        ("prompts", Method::PromptsList),
+        ("resources", Method::ResourcesList),
+    ];
+    let capabilities = &connection.hello.capabilities;
+    let list = lists
+        .into_iter()
+        .find(|(capability, _)| probe == Probe::List && capabilities.member(capability).is_some());
+    match (list, connection.era()) {
+        (Some((_, list)), _) => list,
+        (None, Era::Legacy) => Method::Ping,
+        (None, Era::Modern) => Method::Discover,
+    }
+}
+
+/// Whoever answers is there; a list that is refused is none all the same.
+fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
+    match answer {
+        Ok(Err(refusal)) if is_list => Finding::Missed(Failure::Garbled {
+            what: format!("its list was refused: {}", refusal.as_str()),
+        }),
+        Ok(_) | Err(Failure::ResponseTooLarge { .. }) => Finding::Well,
+        Err(Failure::Http { status, .. }) if status.is_client_error() => Finding::Well,
+        Err(refusal @ Failure::Unauthorized { .. }) => Finding::Refused(refusal),
+        Err(failure) => Finding::Missed(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, Ordering},
+        },
+        time::Duration,
+    };
+
+    use bytes::Bytes;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        backend::{
+            handshake::Hello,
+            link::Link,
+            mux::{Mux, Settings},
+        },
+        config::{self, Environment, Format, Source},
+        mcp::{Message, Revision},
+        names::ServerName,
+        task::Tasks,
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Asked after 30 s, given 10 s, dead after 3 checks.
+    fn server() -> Server {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
+            directory: ".".into(),
+        };
+        let loaded = config::parse([source], &Environment::default()).unwrap();
+        let (_, server) = loaded.config.servers.into_iter().next().unwrap();
+        server
+    }
+
+    /// A connection, and what is sent on it.
+    fn connection() -> (Arc<Connection>, mpsc::Receiver<Bytes>) {
+        let settings = Settings {
+            server: ServerName::parse("x").unwrap(),
+            request_bytes_max: 1024,
+            response_bytes_max: 1024,
+            memory_max: None,
+            ask_timeout: SECOND,
+            roots: None,
+        };
+        let (signals, _) = mpsc::channel(1);
+        let (writer, sent) = mpsc::channel(16);
+        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let connection = Connection {
+            link: Arc::new(Link::pipe(mux, writer)),
+            hello: Hello {
+                revision: Revision::LEGACY,
+                capabilities: Raw::from_static("{}"),
+                info: None,
+                instructions: None,
+            },
+            pid: None,
+            level: Mutex::default(),
+            followed: AtomicBool::new(false),
+        };
+        (Arc::new(connection), sent)
+    }
+
+    fn shared() -> Shared {
+        let (updates, _) = mpsc::channel(1);
+        Shared::new(&ServerName::parse("x").unwrap(), server().retry, &updates)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_noticed_in_time() {
+        let (connection, _sent) = connection();
+        let shared = shared();
+        shared.life.take(Event::Listed, None);
+        let start = Instant::now();
+        let reason = until_dead(&connection, &server(), Some(&shared)).await;
+        assert_eq!(
+            reason,
+            "it missed 3 health checks in a row (no answer within 10s)"
+        );
+        // Three times 30 s of silence and 10 s of waiting.
+        assert_eq!(start.elapsed(), SECOND * 120);
+        assert_eq!(shared.life.state(), State::Degraded);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_while_the_server_speaks() {
+        let (connection, mut sent) = connection();
+        let (speaker, speaks) = (Arc::clone(&connection), Arc::new(AtomicBool::new(true)));
+        let flag = Arc::clone(&speaks);
+        Tasks::new().spawn("speaker", async move {
+            while flag.load(Ordering::Relaxed) {
+                sleep(SECOND * 20).await;
+                speaker.link.mux.hear();
+            }
+        });
+        let (config, shared) = (server(), shared());
+        let mut watch = std::pin::pin!(until_dead(&connection, &config, Some(&shared)));
+        assert!(timeout(SECOND * 600, &mut watch).await.is_err());
+        assert!(sent.try_recv().is_err(), "nothing was asked");
+        speaks.store(false, Ordering::Relaxed);
+        assert!(timeout(SECOND * 60, &mut watch).await.is_err());
+        let ping = String::from_utf8(sent.try_recv().unwrap().to_vec()).unwrap();
+        assert!(ping.contains(r#""method":"ping""#), "{ping}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_in_between_begins_the_count_anew() {
+        let (connection, mut sent) = connection();
+        let answering = Arc::clone(&connection);
+        // Every third check is answered.
+        Tasks::new().spawn("server", async move {
+            let mut count = 0;
+            while let Some(request) = sent.recv().await {
+                count += 1;
+                let Ok(Message::Request(request)) = Message::parse(&request) else {
+                    continue;
+                };
+                if count % 3 == 0 {
+                    let answer = crate::mcp::envelope::response(
+                        Some(&request.id),
+                        &Ok(Raw::from_static("{}")),
+                    );
+                    let answer = Message::parse(&answer).unwrap();
+                    answering.link.incoming(answer, None);
+                }
+            }
+        });
+        let (config, shared) = (server(), shared());
+        shared.life.take(Event::Listed, None);
+        let watch = until_dead(&connection, &config, Some(&shared));
+        assert!(timeout(SECOND * 3600, watch).await.is_err());
+        assert_eq!(
+            shared.life.state(),
+            State::Degraded,
+            "a listing would end it"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn suspicion_hurries() {
+        let (connection, _sent) = connection();
+        connection.link.mux.suspect();
+        let (config, start) = (server(), Instant::now());
+        until_dead(&connection, &config, None).await;
+        // The first check is at once.
+        assert_eq!(start.elapsed(), SECOND * 90);
+    }
+}

@@ -1,0 +1,424 @@
+//! Several instances of one server: which of them serves a call.
+//!
+//! Each is a [`Backend`] of its own, with its own connections and its own breaker; the server's
+//! backend owns them and asks here. Replicas stand in the order of preference, those of the
+//! gateway's own locality first. A session stays on its replica until that is out; a call that
+//! never reached one goes to the next at once, one that may have reached it fails.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use globset::{GlobSet, GlobSetBuilder};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Answer, Backend, BreakerReport, Failure, State, Unanswered, instance::Phase};
+use crate::{
+    config::{self, Balance, Condition, Server, ServerLimits},
+    governance::{Admitted, ArgumentTest},
+    lock::lock,
+    mcp::Raw,
+    session::Session,
+};
+
+/// How long a replica is out after it failed once; it doubles with each failure in a row.
+const OUT_FOR: Duration = Duration::from_secs(1);
+/// Longest time that a replica is out.
+const OUT_FOR_MAX: Duration = Duration::from_secs(60);
+/// Sessions that are remembered before those that ended are forgotten.
+const STAYS_KEPT: usize = 1024;
+
+/// The replicas of one server.
+#[derive(Debug)]
+pub(super) struct Replicas {
+    /// In the order of preference.
+    all: Vec<Replica>,
+    balance: Balance,
+    routes: Vec<Route>,
+    stays: Mutex<Stays>,
+}
+
+/// One replica.
+#[derive(Debug)]
+pub(super) struct Replica {
+    name: String,
+    locality: Option<String>,
+    is_near: bool,
+    /// How it is reached, without secrets.
+    address: String,
+    backend: Arc<Backend>,
+    /// How often its catalog's connection had been made when its breaker was told of that.
+    greetings: AtomicU64,
+    outlier: Mutex<Outlier>,
+}
+
+/// Whether a replica is left alone for a while.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outlier {
+    /// Failures in a row.
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Outlier {
+    fn note(&mut self, is_failure: bool, now: Instant) {
+        if !is_failure {
+            *self = Self::default();
+            return;
+        }
+        let factor = 1_u32 << self.failures.min(6);
+        self.failures = self.failures.saturating_add(1);
+        self.until = Some(now + OUT_FOR.saturating_mul(factor).min(OUT_FOR_MAX));
+    }
+
+    fn is_out(self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+/// Calls that certain replicas serve, and no other.
+#[derive(Debug)]
+struct Route {
+    tools: GlobSet,
+    /// `None` holds of every call.
+    test: Option<ArgumentTest>,
+    to: String,
+}
+
+impl Route {
+    /// Only what the config has checked, so that nothing is left out.
+    fn new(route: &config::Route) -> Option<Self> {
+        let mut tools = GlobSetBuilder::new();
+        for glob in &route.tools {
+            tools.add(glob.clone());
+        }
+        let test = if route.condition == Condition::default() {
+            None
+        } else {
+            Some(ArgumentTest::new(&route.at, &route.condition).ok()?)
+        };
+        Some(Self {
+            tools: tools.build().ok()?,
+            test,
+            to: route.to.clone(),
+        })
+    }
+
+    fn holds(&self, tool: &str, params: Option<&Raw>) -> bool {
+        let test = self.test.as_ref();
+        self.tools.is_match(tool) && test.is_none_or(|test| test.holds(params))
+    }
+}
+
+/// The replica that each session has been on.
+#[derive(Debug, Default)]
+struct Stays {
+    of: HashMap<String, (Weak<Session>, usize)>,
+}
+
+impl Stays {
+    fn note(&mut self, session: &Arc<Session>, replica: usize) {
+        if self.of.len() >= STAYS_KEPT && !self.of.contains_key(&session.id) {
+            let is_living = |session: &Weak<Session>| {
+                let session = session.upgrade();
+                session.is_some_and(|session| !session.ended.is_cancelled())
+            };
+            self.of.retain(|_, (session, _)| is_living(session));
+        }
+        let stay = (Arc::downgrade(session), replica);
+        self.of.insert(session.id.clone(), stay);
+    }
+}
+
+/// How soon a replica could serve a call, the best first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Rank {
+    Ready,
+    Starting,
+    Out,
+}
+
+impl Replica {
+    fn rank(&self, now: Instant) -> Rank {
+        self.tell_breaker();
+        // The breaker counts what `breaker` says, the outlier a single failure: while others serve,
+        // it costs nothing to be careful.
+        if lock(&self.outlier).is_out(now) || self.backend.breaker.is_open() {
+            return Rank::Out;
+        }
+        match self.backend.catalog.phase() {
+            Phase::Asleep(_) | Phase::Ready(_) => Rank::Ready,
+            Phase::Connecting => Rank::Starting,
+            Phase::Down { .. } => Rank::Out,
+        }
+    }
+
+    /// Takes a call, and notes how the replica did.
+    async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+        let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
+        let is_failure = match &outcome {
+            Ok(_) => Some(false),
+            Err(unanswered) => is_ill(&unanswered.failure).then_some(true),
+        };
+        if let Some(is_failure) = is_failure {
+            lock(&self.outlier).note(is_failure, Instant::now());
+        }
+        outcome
+    }
+
+    /// Tells the breaker of a connection that is new: only one of the replicas is listed, which is
+    /// where other servers are known to be back.
+    fn tell_breaker(&self) {
+        let greetings = self.backend.maker.shared.greetings();
+        if self.greetings.swap(greetings, Ordering::Relaxed) != greetings {
+            self.backend.breaker.is_back();
+        }
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.locality.as_deref() == Some(name)
+    }
+}
+
+/// Whether `failure` says that the replica itself is not well. A slow tool is no sign of that.
+fn is_ill(failure: &Failure) -> bool {
+    match failure {
+        Failure::Connect { .. }
+        | Failure::Directory { .. }
+        | Failure::Lost { .. }
+        | Failure::Spawn { .. }
+        | Failure::Startup { .. }
+        | Failure::Tls { .. }
+        | Failure::Unauthorized { .. } => true,
+        Failure::Http { status, .. } => status.is_server_error(),
+        Failure::BreakerOpen { .. }
+        | Failure::Cancelled
+        | Failure::Disabled
+        | Failure::Echo
+        | Failure::Era { .. }
+        | Failure::Garbled { .. }
+        | Failure::Header { .. }
+        | Failure::InstancesBusy { .. }
+        | Failure::Overloaded { .. }
+        | Failure::Refused { .. }
+        | Failure::RequestTooLarge { .. }
+        | Failure::ResponseTooLarge { .. }
+        | Failure::Revision { .. }
+        | Failure::SessionGone
+        | Failure::StartsLimited { .. }
+        | Failure::Timeout { .. }
+        | Failure::Unknown => false,
+    }
+}
+
+/// Whether another replica may do better after `failure`.
+fn is_passed_on(failure: &Failure) -> bool {
+    let is_held_back = matches!(
+        failure,
+        Failure::BreakerOpen { .. } | Failure::StartsLimited { .. }
+    );
+    is_held_back || is_ill(failure)
+}
+
+impl Replicas {
+    /// The replicas of `server`, each made by `make` of a config that is reached as it is; `None`
+    /// of one that runs only once.
+    pub(super) fn of(server: &Server, mut make: impl FnMut(&Server) -> Backend) -> Option<Self> {
+        if server.replicas.is_empty() {
+            return None;
+        }
+        let mut all: Vec<_> = server.replicas.iter().collect();
+        // Stable: within a locality the order is that of the config.
+        all.sort_by_key(|replica| !replica.is_near);
+        let all = all.into_iter().map(|replica| {
+            let alone = Server {
+                transport: replica.transport.clone(),
+                replicas: Vec::new(),
+                route: Vec::new(),
+                // The server's own gate counts the calls to all of them.
+                limits: ServerLimits {
+                    in_flight: None,
+                    ..server.limits
+                },
+                ..server.clone()
+            };
+            Replica {
+                name: replica.name.clone(),
+                locality: replica.locality.clone(),
+                backend: Arc::new(make(&alone)),
+                is_near: replica.is_near,
+                address: replica.transport.to_address(),
+                greetings: AtomicU64::new(0),
+                outlier: Mutex::default(),
+            }
+        });
+        Some(Self {
+            all: all.collect(),
+            balance: server.balance,
+            routes: server.route.iter().filter_map(Route::new).collect(),
+            stays: Mutex::default(),
+        })
+    }
+
+    /// All of them, in the order of preference.
+    pub(super) fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
+        self.all.iter().map(|replica| &replica.backend)
+    }
+
+    /// The one that is listed: the first that can be used.
+    pub(super) fn lead(&self) -> &Backend {
+        let is_up = |backend: &&Arc<Backend>| {
+            matches!(backend.catalog.phase(), Phase::Asleep(_) | Phase::Ready(_))
+        };
+        let up = self.backends().find(is_up);
+        up.unwrap_or(&self.all[0].backend)
+    }
+
+    /// The one that `session` is on.
+    pub(super) fn home(&self, session: &Session) -> Option<&Arc<Backend>> {
+        let at = lock(&self.stays).of.get(&session.id).map(|(_, at)| *at);
+        at.map(|at| &self.all[at].backend)
+    }
+
+    /// Takes a call to a replica; to the next where it did not reach one.
+    pub(super) async fn call(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+    ) -> Result<Answer, Unanswered> {
+        let call = &admitted.routed().call;
+        let session = call.client.session.as_ref();
+        let start = Instant::now();
+        let mut last = Unanswered::before(Failure::Unknown);
+        let route = self.route(admitted);
+        for at in self.candidates(admitted, route) {
+            let replica = &self.all[at];
+            match replica.call(admitted, waited).await {
+                Err(unanswered) if !unanswered.delivered && is_passed_on(&unanswered.failure) => {
+                    last = unanswered;
+                }
+                outcome => {
+                    if let (Some(session), None) = (session, route) {
+                        lock(&self.stays).note(session, at);
+                    }
+                    return outcome;
+                }
+            }
+            if start.elapsed() >= replica.backend.patience(admitted) {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    /// The rule that holds of a call.
+    fn route(&self, admitted: &Admitted) -> Option<&Route> {
+        let routed = admitted.routed();
+        let tool = routed.tool.as_ref()?;
+        let mut routes = self.routes.iter();
+        routes.find(|route| route.holds(&tool.original, routed.params.as_ref()))
+    }
+
+    /// The replicas that may serve a call, the best first.
+    fn candidates(&self, admitted: &Admitted, route: Option<&Route>) -> Vec<usize> {
+        let routed = admitted.routed();
+        let session = routed.call.client.session.as_ref();
+        let home = session.and_then(|session| {
+            let stays = lock(&self.stays);
+            stays.of.get(&session.id).map(|(_, at)| *at)
+        });
+        let may = |at: &usize| route.is_none_or(|route| self.all[*at].is_called(&route.to));
+        let now = Instant::now();
+        let mut ranked: Vec<(Rank, usize)> = (0..self.all.len())
+            .filter(may)
+            .map(|at| (self.all[at].rank(now), at))
+            .collect();
+        // Without any that can be expected to answer, they are tried all the same.
+        if ranked.iter().any(|(rank, _)| *rank != Rank::Out) {
+            ranked.retain(|(rank, _)| *rank != Rank::Out);
+        }
+        ranked.sort_by_key(|(rank, at)| {
+            let load = match self.balance {
+                Balance::Failover => 0,
+                Balance::LeastLoaded => {
+                    let stats = &self.all[*at].backend.stats;
+                    stats.in_flight.load(Ordering::Relaxed)
+                }
+            };
+            let is_at_home = Some(*at) == home && *rank == Rank::Ready;
+            (!is_at_home, *rank, !self.all[*at].is_near, load, *at)
+        });
+        ranked.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// How each does.
+    pub(super) fn reports(&self) -> Vec<ReplicaReport> {
+        let now = Instant::now();
+        self.all.iter().map(|replica| replica.report(now)).collect()
+    }
+}
+
+/// One replica in `/status`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplicaReport {
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<String>,
+    /// How it is reached, without secrets.
+    pub address: String,
+    /// `connected` once greeted, since only one of them is listed.
+    pub state: State,
+    /// Why it is in that state, when it is not connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether calls are let through to it.
+    pub breaker: BreakerReport,
+    /// Calls under way.
+    pub in_flight: u64,
+    /// Milliseconds for which it gets no calls, since it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_for_ms: Option<u64>,
+}
+
+impl Replica {
+    fn report(&self, now: Instant) -> ReplicaReport {
+        let (reason, history) = self.backend.maker.shared.life.history();
+        let state = history.last().map_or(State::Connecting, |now| now.state);
+        let is_greeted = matches!(self.backend.catalog.phase(), Phase::Ready(_));
+        let (state, reason) = if state == State::Connecting && is_greeted {
+            (State::Connected, None)
+        } else {
+            (state, reason)
+        };
+        let until = lock(&self.outlier).until;
+        let left = until.map(|until| until.saturating_duration_since(now));
+        let left = left.filter(|left| !left.is_zero());
+        ReplicaReport {
+            name: self.name.clone(),
+            locality: self.locality.clone(),
+            address: self.address.clone(),
+            state,
+            reason,
+            breaker: self.backend.breaker.report(),
+            in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
+            out_for_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl ReplicaReport {
+    /// The same without what the server wrote and where it is.
+    pub(super) fn without_details(mut self) -> Self {
+        self.reason = None;
+        self.address = String::new();
+        self
+    }
+}

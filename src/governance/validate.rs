@@ -1,0 +1,407 @@
+//! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
+//!
+//! Part of step 2. Schemas are JSON Schema 2020-12 unless `$schema` names another draft; formats are
+//! not checked, since there they are annotations. Nothing is fetched: a schema that refers to
+//! documents elsewhere, or that is none, is reported in `/status` and checks nothing. What is relayed
+//! is never touched: the check reads a copy.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use dashmap::DashMap;
+use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+use super::screen::LARGE_BYTES;
+use crate::{
+    catalog::Tool,
+    config::Validate,
+    mcp::{Method, Raw},
+    router::Routed,
+};
+
+/// Faults that are told of one call; there may be more.
+pub const FAULTS_MAX: usize = 8;
+/// Bytes of a reason that are told: a schema may list any number of values.
+pub const REASON_BYTES_MAX: usize = 300;
+/// Schemas kept compiled for one server; beyond it they are compiled anew.
+pub const SCHEMAS_MAX: usize = 4096;
+/// Bytes of a schema that is compiled; a larger one checks nothing.
+pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
+/// Unusable schemas of one server that `/status` names.
+pub const UNUSABLE_MAX: usize = 64;
+
+/// The input schemas of one server.
+#[derive(Debug)]
+pub struct Inputs {
+    /// Whether faults refuse the call.
+    refuses: bool,
+    /// By the tool's original name.
+    known: DashMap<Arc<str>, Known>,
+    reported: AtomicU64,
+    refused: AtomicU64,
+    /// Why the schemas of tools check nothing.
+    unusable: Mutex<BTreeMap<String, String>>,
+}
+
+/// A compiled schema, and what it was compiled from.
+#[derive(Clone, Debug)]
+struct Known {
+    source: Raw,
+    /// `None` when it cannot be used.
+    validator: Option<Arc<jsonschema::Validator>>,
+}
+
+/// Where arguments do not match the schema of their tool.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Fault {
+    /// JSON pointer into the arguments; empty for the arguments as a whole.
+    pub pointer: String,
+    /// What is wrong there, without the value itself.
+    pub reason: String,
+    /// The keyword that says so, as a JSON pointer into the schema: what logs and the audit have,
+    /// since no word of the client is in it.
+    #[serde(skip)]
+    pub keyword: String,
+}
+
+/// What the check of one server did since the start.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Validation {
+    /// Calls that passed although their arguments did not match.
+    pub reported: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+    /// Tools whose schema cannot be used, and why; 64 at most.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unusable: BTreeMap<String, String>,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    Fits,
+    Refused(Vec<Fault>),
+    Reported(Vec<Fault>),
+}
+
+impl Inputs {
+    /// What checks as `mode` says; nothing does where it is switched off.
+    pub fn new(mode: Validate) -> Option<Self> {
+        let refuses = match mode {
+            Validate::Off => return None,
+            Validate::Refuse => true,
+            Validate::Report => false,
+        };
+        Some(Self {
+            refuses,
+            known: DashMap::new(),
+            reported: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unusable: Mutex::default(),
+        })
+    }
+
+    /// Checks the arguments of a call, and counts.
+    pub(super) async fn check(&self, routed: &Routed) -> Verdict {
+        let Some(tool) = routed
+            .tool
+            .as_deref()
+            .filter(|_| routed.call.method == Method::ToolsCall)
+        else {
+            return Verdict::Fits;
+        };
+        let faults = self.faults(tool, routed.params.as_ref()).await;
+        let Some(first) = faults.first() else {
+            return Verdict::Fits;
+        };
+        if self.refuses {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Verdict::Refused(faults);
+        }
+        self.reported.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(
+            server = %tool.server,
+            tool = &*tool.original,
+            keyword = first.keyword,
+            "arguments do not match the input schema"
+        );
+        Verdict::Reported(faults)
+    }
+
+    /// What was counted.
+    pub fn validation(&self) -> Validation {
+        Validation {
+            reported: self.reported.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            unusable: self.unusable().clone(),
+        }
+    }
+
+    async fn faults(&self, tool: &Tool, params: Option<&Raw>) -> Vec<Fault> {
+        let Some(validator) = self.validator(tool) else {
+            return Vec::new();
+        };
+        let arguments = params.and_then(|params| params.get("arguments"));
+        let Some(arguments) = arguments else {
+            return faults(&validator, &json!({}));
+        };
+        if arguments.as_bytes().len() <= LARGE_BYTES {
+            return read(&validator, &arguments);
+        }
+        // Other calls go on meanwhile.
+        let work = spawn_blocking(move || read(&validator, &arguments));
+        work.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a check of arguments broke off");
+            vec![Fault::whole("they could not be checked")]
+        })
+    }
+
+    /// The compiled schema of a tool; compiled when it is new or has changed.
+    fn validator(&self, tool: &Tool) -> Option<Arc<jsonschema::Validator>> {
+        let source = tool.source.get("inputSchema")?;
+        if let Some(known) = self
+            .known
+            .get(&tool.original)
+            .filter(|known| is_same(&known.source, &source))
+        {
+            return known.validator.clone();
+        }
+        let compiled = compile(&source);
+        self.note(tool, compiled.as_ref().err());
+        let validator = compiled.ok();
+        if self.known.len() >= SCHEMAS_MAX {
+            self.known.clear();
+        }
+        let known = Known {
+            source,
+            validator: validator.clone(),
+        };
+        self.known.insert(Arc::clone(&tool.original), known);
+        validator
+    }
+
+    /// Notes whether the schema of a tool can be used.
+    fn note(&self, tool: &Tool, problem: Option<&String>) {
+        let mut unusable = self.unusable();
+        let Some(problem) = problem else {
+            unusable.remove(&*tool.original);
+            return;
+        };
+        tracing::warn!(
+            server = %tool.server,
+            tool = &*tool.original,
+            problem,
+            "an input schema cannot be used; arguments are not checked against it"
+        );
+        if unusable.len() < UNUSABLE_MAX {
+            unusable.insert(tool.original.to_string(), problem.clone());
+        }
+    }
+
+    fn unusable(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.unusable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fault {
+    fn whole(reason: &str) -> Self {
+        Self {
+            pointer: String::new(),
+            reason: reason.to_owned(),
+            keyword: String::new(),
+        }
+    }
+
+    fn of(error: &ValidationError<'_>) -> Self {
+        Self {
+            pointer: shortened(error.instance_path().to_string()),
+            reason: shortened(error.masked().to_string()),
+            keyword: shortened(error.schema_path().to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = if self.pointer.is_empty() {
+            "the arguments"
+        } else {
+            &self.pointer
+        };
+        write!(f, "{at}: {}", self.reason)
+    }
+}
+
+/// Whether two schemas are one text; most often they are the very same bytes.
+fn is_same(known: &Raw, source: &Raw) -> bool {
+    let (known, source) = (known.as_bytes(), source.as_bytes());
+    std::ptr::eq(known, source) || known == source
+}
+
+fn compile(source: &Raw) -> Result<Arc<jsonschema::Validator>, String> {
+    let bytes = source.as_bytes().len();
+    if bytes > SCHEMA_BYTES_MAX {
+        return Err(format!("it has {bytes} bytes, {SCHEMA_BYTES_MAX} are read"));
+    }
+    let schema: Value = source.read().map_err(|error| error.to_string())?;
+    // The linear engine first; it lacks look-around and back references, which few need.
+    let linear = jsonschema::options()
+        .should_validate_formats(false)
+        .with_pattern_options(PatternOptions::regex())
+        .build(&schema);
+    let validator = linear.or_else(|_| {
+        jsonschema::options()
+            .should_validate_formats(false)
+            .build(&schema)
+    });
+    let validator = validator.map_err(|error| shortened(error.masked().to_string()))?;
+    Ok(Arc::new(validator))
+}
+
+fn read(validator: &jsonschema::Validator, arguments: &Raw) -> Vec<Fault> {
+    match arguments.read::<Value>() {
+        Ok(value) => faults(validator, &value),
+        // It is JSON, but no machine's number: what cannot be checked does not match.
+        Err(_) => vec![Fault::whole("they have a number that is out of range")],
+    }
+}
+
+fn faults(validator: &jsonschema::Validator, arguments: &Value) -> Vec<Fault> {
+    let errors = validator.iter_errors(arguments);
+    // A pattern of the server that is given up on is no fault of the client.
+    let faults = errors.filter(|error| {
+        !matches!(
+            error.kind(),
+            ValidationErrorKind::BacktrackLimitExceeded { .. }
+        )
+    });
+    faults
+        .take(FAULTS_MAX)
+        .map(|error| Fault::of(&error))
+        .collect()
+}
+
+/// `text` up to [`REASON_BYTES_MAX`].
+fn shortened(mut text: String) -> String {
+    if text.len() > REASON_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(schema: Value, arguments: &str, expect: &[(&str, &str)]) {
+        let validator = compile(&Raw::from_value(&schema)).unwrap();
+        let arguments = Raw::parse(arguments.to_owned()).unwrap();
+        let faults = read(&validator, &arguments);
+        let found: Vec<_> = faults
+            .iter()
+            .map(|fault| (fault.pointer.as_str(), fault.reason.as_str()))
+            .collect();
+        assert_eq!(found, expect, "{schema} {}", arguments.as_str());
+    }
+
+    #[test]
+    fn faults_say_where_and_why_without_the_value() {
+        let schema = || {
+            json!({
+                "type": "object",
+                "properties": { "n": { "type": "integer", "maximum": 5 }, "s": { "enum": ["a", "b"] } },
+                "required": ["n"],
+            })
+        };
+        check(schema(), r#"{"n":1}"#, &[]);
+        check(schema(), r#"{"n":5.0,"s":"a"}"#, &[]);
+        check(
+            schema(),
+            r#"{"n":"secret"}"#,
+            &[("/n", r#"value is not of type "integer""#)],
+        );
+        check(
+            schema(),
+            r#"{"n":6,"s":"c"}"#,
+            &[
+                ("/n", "value is greater than the maximum of 5"),
+                ("/s", r#"value is not one of "a" or "b""#),
+            ],
+        );
+        check(schema(), "{}", &[("", r#""n" is a required property"#)]);
+        check(
+            schema(),
+            "null",
+            &[("", r#"value is not of type "object""#)],
+        );
+    }
+
+    #[test]
+    fn drafts_are_told_apart() {
+        let tuple = json!({ "properties": { "p": { "items": [{ "type": "string" }] } } });
+        let mut old = tuple.clone();
+        old["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+        let wrong = r#"{"p":[1]}"#;
+        check(old, wrong, &[("/p/0", r#"value is not of type "string""#)]);
+        assert!(compile(&Raw::from_value(&tuple)).is_err(), "not of 2020-12");
+        let new = json!({ "properties": { "p": { "prefixItems": [{ "type": "string" }] } } });
+        check(new, wrong, &[("/p/0", r#"value is not of type "string""#)]);
+    }
+
+    #[test]
+    fn formats_are_annotations() {
+        let schema = json!({ "properties": { "at": { "type": "string", "format": "date" } } });
+        check(schema, r#"{"at":"soon"}"#, &[]);
+    }
+
+    #[test]
+    fn numbers_beyond_a_machines_do_not_match() {
+        let schema = json!({ "properties": { "n": { "type": "integer" } } });
+        check(schema.clone(), r#"{"n":12345678901234567890123}"#, &[]);
+        let reason = "they have a number that is out of range";
+        check(schema, r#"{"n":1e999}"#, &[("", reason)]);
+    }
+
+    #[test]
+    fn nothing_is_fetched_and_what_is_broken_checks_nothing() {
+        for schema in [
+            json!({ "$ref": "https://example.com/schema.json" }),
+            json!({ "$ref": "file:///etc/schema.json" }),
+            json!({ "$ref": "#/$defs/none" }),
+            json!({ "type": "objekt" }),
+            json!({ "properties": 5 }),
+            json!({ "$schema": "https://example.com/own" }),
+            json!({ "title": "x".repeat(SCHEMA_BYTES_MAX) }),
+        ] {
+            let problem = compile(&Raw::from_value(&schema)).unwrap_err();
+            assert!(!problem.is_empty() && problem.len() < 400, "{problem}");
+        }
+        let inner = json!({ "$defs": { "n": { "type": "null" } }, "properties": { "x": { "$ref": "#/$defs/n" } } });
+        check(
+            inner,
+            r#"{"x":1}"#,
+            &[("/x", r#"value is not of type "null""#)],
+        );
+    }
+
+    #[test]
+    fn faults_and_their_words_are_bounded() {
+        let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
+        let found = |schema: Value, arguments: Value| {
+            faults(&compile(&Raw::from_value(&schema)).unwrap(), &arguments)
+        };
+        let missing = found(json!({ "required": names }), json!({}));
+        assert_eq!(missing.len(), FAULTS_MAX);
+        let long = found(json!({ "enum": ["y".repeat(999)] }), json!({}));
+        assert_eq!(long[0].reason.len(), REASON_BYTES_MAX + '…'.len_utf8());
+    }
+}

@@ -1,0 +1,146 @@
+//! Arguments against the input schemas of tools.
+
+use serde_json::{Value, json};
+use tollbridge::audit::Decision;
+
+use crate::{
+    harness::{Server, Stage, call_over, code_of},
+    support::{Era, Front, Transport},
+};
+
+/// What the tool `echo` takes.
+const SCHEMA: &str = r##"{"type":"object","additionalProperties":false,"required":["owner"],"properties":{"owner":{"type":"string","maxLength":8},"page":{"$ref":"#/$defs/page"}},"$defs":{"page":{"type":"integer","minimum":1}}}"##;
+
+/// A server whose `echo` has this schema, checked as `mode` says.
+async fn stage(server: Server, schema: &str, mode: &str) -> Stage {
+    let tools = format!(
+        r#"[{{"name":"echo","inputSchema":{schema}}},{{"name":"other","inputSchema":{{"type":"object"}}}}]"#
+    );
+    server.backend.set_list("tools/list", tools);
+    let terms = "[governance]\nprice = \"0.01\"\n";
+    Stage::with(server, terms, &format!("validate = \"{mode}\"")).await
+}
+
+async fn validation(stage: &Stage) -> Value {
+    stage.gateway.status("x").await["validation"].clone()
+}
+
+/// What does not match is refused with its place and reason, never reaches the server and costs
+/// nothing; what matches arrives as it was written.
+#[tokio::test]
+async fn a_call_that_does_not_match_is_refused() {
+    for era in [Era::Legacy, Era::Modern] {
+        let server = Server::over(Transport::Http, era).await;
+        let stage = stage(server, SCHEMA, "refuse").await;
+        let mut refused = 0;
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            let arguments = r#"{"owner":5,"page":0,"extra":"secret words"}"#;
+            let failure = call_over(&client, "1", "mcp_x_echo", arguments)
+                .await
+                .failure();
+            refused += 1;
+            assert_eq!(failure["code"], -32602, "{front:?} {failure}");
+            let data = &failure["data"];
+            assert_eq!(data["code"], "INVALID_ARGUMENTS");
+            assert_eq!(data["retryable"], false);
+            let faults = data["faults"].as_array().unwrap();
+            let at: Vec<_> = faults
+                .iter()
+                .map(|fault| fault["pointer"].as_str())
+                .collect();
+            assert!(
+                at.contains(&Some("/owner")) && at.contains(&Some("/page")),
+                "{failure}"
+            );
+            let message = failure["message"].as_str().unwrap();
+            let fault = r#"/owner: value is not of type "string""#;
+            assert!(message.contains(fault), "{message}");
+            assert!(!failure.to_string().contains("secret words"), "{failure}");
+            let record = stage.last();
+            assert_eq!(record.decision, Decision::Refused);
+            assert_eq!(record.code.as_deref(), Some("INVALID_ARGUMENTS"));
+            assert_eq!(record.price.get(), 0);
+            let rule = record.rule.unwrap();
+            assert!(rule.contains("/properties/owner/type"), "{rule}");
+        }
+        assert!(stage.server.seen().is_empty());
+        let exact = r#"{ "owner":"\u0061cme", "page":1.0 }"#;
+        stage.must(exact).await;
+        let seen = stage.server.seen();
+        assert_eq!(seen[0].param(&["arguments"]).as_deref(), Some(exact));
+        assert_eq!(stage.last().price.get(), 10_000);
+        let counted = json!({ "reported": 0, "refused": refused });
+        assert_eq!(validation(&stage).await, counted);
+        stage.stop().await;
+    }
+}
+
+/// A call without arguments has none, which may be what a tool takes.
+#[tokio::test]
+async fn arguments_may_be_absent() {
+    let stage = stage(Server::start().await, SCHEMA, "refuse").await;
+    let absent = stage.ask("tools/call", r#"{"name":"mcp_x_echo"}"#).await;
+    assert_eq!(code_of(&absent), "INVALID_ARGUMENTS");
+    let absent = stage.ask("tools/call", r#"{"name":"mcp_x_other"}"#).await;
+    absent.value();
+    stage.stop().await;
+}
+
+/// What is only reported passes, and the audit and the status say so.
+#[tokio::test]
+async fn a_report_refuses_nothing() {
+    let stage = stage(Server::start().await, SCHEMA, "report").await;
+    stage.must(r#"{"owner":"much too long"}"#).await;
+    let record = stage.last();
+    assert_eq!(record.decision, Decision::Observed);
+    let rule = record.rule.unwrap();
+    assert_eq!(rule, "validate: /properties/owner/maxLength");
+    assert_eq!(record.price.get(), 10_000);
+    stage.must(r#"{"owner":"acme"}"#).await;
+    assert_eq!(stage.last().decision, Decision::Allowed);
+    let counted = json!({ "reported": 1, "refused": 0 });
+    assert_eq!(validation(&stage).await, counted);
+    stage.stop().await;
+}
+
+/// A schema that is none, or that would have to be fetched, is named in the status and checks
+/// nothing, until the server mends it.
+#[tokio::test]
+async fn a_schema_that_cannot_be_used_checks_nothing() {
+    for schema in [
+        r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/a.json"}}}"#,
+        r#"{"type":"objekt"}"#,
+    ] {
+        let stage = stage(Server::start().await, schema, "refuse").await;
+        stage.must(r#"{"a":1}"#).await;
+        stage.must(r#"{"a":1}"#).await;
+        let counted = validation(&stage).await;
+        assert_eq!(counted["refused"], 0, "{counted}");
+        let unusable = counted["unusable"].as_object().unwrap();
+        assert_eq!(unusable.len(), 1, "{counted}");
+        assert!(unusable["echo"].is_string(), "{counted}");
+        stage.stop().await;
+    }
+}
+
+/// A tool that is listed with another schema is held to that one.
+#[tokio::test]
+async fn a_schema_may_change() {
+    let stage = stage(Server::start().await, r#"{"type":"objekt"}"#, "refuse").await;
+    stage.must(r#"{"n":1}"#).await;
+    let tools = r#"[{"name":"new","inputSchema":{}},{"name":"echo","inputSchema":{"type":"object","required":["m"]}}]"#;
+    stage.server.backend.set_list("tools/list", tools);
+    stage.server.backend.list_changed("tools").await;
+    let listed = |names: &[String]| names.iter().any(|name| name == "mcp_x_new");
+    stage.gateway.tools_until(listed).await;
+    assert_eq!(stage.must_not(r#"{"n":1}"#).await, "INVALID_ARGUMENTS");
+    stage.must(r#"{"m":1}"#).await;
+    let counted = json!({ "reported": 0, "refused": 1 });
+    assert_eq!(
+        validation(&stage).await,
+        counted,
+        "the unusable one is gone"
+    );
+    stage.stop().await;
+}

@@ -1,0 +1,107 @@
+//! A program whose `idle_timeout` is written sleeps while nobody uses it.
+
+use serde_json::Value;
+
+use crate::support::{Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
+
+const CALL: &str = r#""name":"mcp_x_echo""#;
+const DONE: &str = r#"{"content":[]}"#;
+const IDLE: &str = "idle, the next call wakes it";
+
+async fn one(keys: &str) -> (Backend, Gateway, Client) {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server_with("x", &backend, keys);
+    let gateway = gateway.start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    (backend, gateway, client)
+}
+
+async fn asleep(gateway: &Gateway) -> Value {
+    gateway
+        .status_until("x", |status| status["reason"] == IDLE)
+        .await
+}
+
+/// Makes a call, which takes the given connection.
+async fn call(client: &Client, backend: &Backend, id: &str) -> usize {
+    client.ask(id, "tools/call", CALL).await;
+    let asked = backend.asked("tools/call").await;
+    asked.answer(DONE).await;
+    client.answer(id).await;
+    asked.conn.id
+}
+
+#[tokio::test]
+async fn it_sleeps_until_a_call_wakes_it_and_stays_listed() {
+    let (backend, gateway, client) = one("idle_timeout = \"50ms\"").await;
+    let mut last = 0;
+    for id in 1..=3 {
+        let status = asleep(&gateway).await;
+        assert_eq!(status["state"], "disconnected", "{status}");
+        assert_eq!(status["pid"], Value::Null, "{status}");
+        assert_eq!(status["restarts"], 0, "{status}");
+        assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_other"]);
+        let conn = call(&client, &backend, &id.to_string()).await;
+        assert_ne!(conn, last, "it is another process");
+        last = conn;
+    }
+    gateway.stop().await;
+}
+
+/// Neither lists nor `/status` are a use of it.
+#[tokio::test]
+async fn nothing_but_a_use_wakes_it() {
+    let (backend, gateway, client) = one("idle_timeout = \"50ms\"").await;
+    asleep(&gateway).await;
+    let greeted = backend.greeted();
+    for kind in ["tools", "resources", "prompts"] {
+        client.list(kind).await;
+    }
+    client.is_quiet().await;
+    asleep(&gateway).await;
+    assert_eq!(backend.greeted(), greeted);
+    gateway.stop().await;
+}
+
+/// A call under way and a subscription keep it awake.
+#[tokio::test]
+async fn it_does_not_sleep_while_it_is_used() {
+    let (backend, gateway, client) = one("idle_timeout = \"50ms\"").await;
+    client.ask("1", "tools/call", CALL).await;
+    let asked = backend.asked("tools/call").await;
+    // Another server of the same kind falls asleep meanwhile.
+    let (_other, others, _client) = one("idle_timeout = \"200ms\"").await;
+    asleep(&others).await;
+    assert!(!asked.conn.closed.is_cancelled());
+    asked.answer(DONE).await;
+    client.answer("1").await;
+    soon("it sleeps", asked.conn.closed.cancelled()).await;
+    asleep(&gateway).await;
+    let uri = client.list("resources").await[0]["uri"].to_string();
+    let subscribe = format!(r#""uri":{uri}"#);
+    client.ask("2", "resources/subscribe", &subscribe).await;
+    let subscribed = backend.asked("resources/subscribe").await;
+    subscribed.answer("{}").await;
+    client.answer("2").await;
+    let (_other, others, _client) = one("idle_timeout = \"200ms\"").await;
+    asleep(&others).await;
+    assert!(!subscribed.conn.closed.is_cancelled());
+    gateway.stop().await;
+}
+
+/// Many calls at once wake it once.
+#[tokio::test]
+async fn calls_at_once_wake_it_once() {
+    let (backend, gateway, client) = one("idle_timeout = \"100ms\"").await;
+    asleep(&gateway).await;
+    let greeted = backend.greeted();
+    for id in 1..=8 {
+        client.ask(&id.to_string(), "tools/call", CALL).await;
+    }
+    for _ in 1..=8 {
+        backend.asked("tools/call").await.answer(DONE).await;
+        client.next().await;
+    }
+    assert_eq!(backend.greeted(), greeted + 1);
+    gateway.stop().await;
+}

@@ -1,0 +1,387 @@
+//! More calls than a server, an agent or the gateway takes: what waits, what is refused, and what
+//! whoever is refused is told.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tollbridge::{
+    audit::{Decision, Filter, Query, Record},
+    session::replay::UNREAD_BYTES_MAX,
+};
+
+use crate::support::{
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, client::Who, http::Answer,
+    soon, wire::request,
+};
+
+const ECHO: &str = r#""name":"mcp_x_echo""#;
+const DONE: &str = r#"{"content":[]}"#;
+
+const ANN: Who<'static> = Who {
+    name: "ann",
+    key: "tbk_ann_5d0c1e7f9a3b48d2a6c4e8f0b1d3a5c7",
+};
+const BOB: Who<'static> = Who {
+    name: "bob",
+    key: "tbk_bob_9f8e7d6c5b4a39281706f5e4d3c2b1a0",
+};
+
+/// A server `x` with these limits.
+async fn limited(backend: &Backend, limits: &str) -> Gateway {
+    let keys = format!("limits = {{ {limits} }}");
+    let gateway =
+        TestGateway::new().setting("[governance]\nprice = \"0.01\"\nbudget = { limit = \"0.03\" }");
+    gateway.server_with("x", backend, &keys).start().await
+}
+
+async fn queued(gateway: &Gateway, count: usize) -> Value {
+    let reached = |status: &Value| status["queued"] == count;
+    gateway.status_until("x", reached).await
+}
+
+async fn ask(client: &Client, id: &str) {
+    client.ask(id, "tools/call", ECHO).await;
+}
+
+/// Checks what a call that found no room is told.
+fn check_busy(failure: &Value) {
+    assert_eq!(failure["code"], -32603, "{failure}");
+    let data = &failure["data"];
+    assert_eq!(
+        (&data["server"], &data["reason"]),
+        (&json!("x"), &json!("busy"))
+    );
+    assert_eq!(data["retryable"], true);
+    assert!(data["retryAfterMs"].as_u64().unwrap() >= 100, "{failure}");
+}
+
+fn records(gateway: &Gateway) -> Vec<Record<'static>> {
+    let audit = gateway.config.data_dir.join("audit");
+    let query = Query::new(&audit, Filter::default()).unwrap();
+    query.map(|found| found.unwrap().record).collect()
+}
+
+/// At the limit a call waits, past the queue it is refused at once, and back under both it passes;
+/// what was refused is audited and costs nothing.
+#[tokio::test]
+async fn calls_wait_for_a_server_and_then_are_refused() {
+    for (transport, era) in [
+        (Transport::Stdio, Era::Legacy),
+        (Transport::Http, Era::Legacy),
+        (Transport::Http, Era::Modern),
+    ] {
+        let backend = Backend::start(transport, era).await;
+        let gateway = limited(&backend, "in_flight = 1, queue = 1").await;
+        let front = match era {
+            Era::Legacy => Front::Streamable,
+            Era::Modern => Front::Modern,
+        };
+        let client = gateway.client(front, "/mcp", "{}").await;
+        ask(&client, "1").await;
+        let first = backend.asked("tools/call").await;
+        ask(&client, "2").await;
+        let status = queued(&gateway, 1).await;
+        assert_eq!(
+            (&status["in_flight"], &status["refused"]),
+            (&json!(1), &json!(0))
+        );
+        ask(&client, "3").await;
+        check_busy(&client.answer("3").await.failure());
+        first.answer(DONE).await;
+        assert!(client.answer("1").await.result.is_some());
+        backend.asked("tools/call").await.answer(DONE).await;
+        assert!(client.answer("2").await.result.is_some());
+        ask(&client, "4").await;
+        backend.asked("tools/call").await.answer(DONE).await;
+        assert!(
+            client.answer("4").await.result.is_some(),
+            "the budget is for three"
+        );
+        let status = gateway
+            .status_until("x", |status| status["in_flight"] == 0)
+            .await;
+        let counts = ["queued", "refused", "answered", "failed"].map(|key| status[key].clone());
+        assert_eq!(counts, [json!(0), json!(1), json!(3), json!(0)]);
+        let of_refused = records(&gateway)
+            .into_iter()
+            .filter(|record| record.decision == Decision::Failed);
+        let of_refused: Vec<_> = of_refused.collect();
+        assert_eq!(of_refused.len(), 1);
+        assert_eq!(of_refused[0].code.as_deref(), Some("busy"));
+        assert_eq!(of_refused[0].price.get(), 0);
+        gateway.stop().await;
+    }
+}
+
+/// A call that its client gives up leaves the queue and never reaches the server.
+#[tokio::test]
+async fn a_call_is_cancelled_while_it_waits() {
+    for front in Front::ALL {
+        let backend = Backend::start(Transport::Http, Era::Legacy).await;
+        let gateway = limited(&backend, "in_flight = 1").await;
+        let client = gateway.client(front, "/mcp", "{}").await;
+        ask(&client, "1").await;
+        let first = backend.asked("tools/call").await;
+        let sent = client.ask("2", "tools/call", ECHO).await;
+        queued(&gateway, 1).await;
+        if front == Front::Modern {
+            sent.disconnect();
+        } else {
+            client.cancel("2").await;
+        }
+        let status = queued(&gateway, 0).await;
+        assert_eq!(status["refused"], 0, "{front:?}");
+        first.answer(DONE).await;
+        gateway
+            .status_until("x", |status| status["in_flight"] == 0)
+            .await;
+        let other = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let members = r#""name":"mcp_x_echo","arguments":{"third":true}"#;
+        other.ask("3", "tools/call", members).await;
+        let third = backend.asked("tools/call").await;
+        assert!(
+            third.envelope.param(&["arguments", "third"]).is_some(),
+            "{front:?}"
+        );
+        gateway.stop().await;
+    }
+}
+
+/// A call waits as long as it may take, and no longer.
+#[tokio::test]
+async fn a_call_waits_no_longer_than_its_timeout() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let keys = "limits = { in_flight = 1 }\ntools.timeout = { other = \"100ms\" }";
+    let gateway = TestGateway::new().server_with("x", &backend, keys);
+    let gateway = gateway.start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    ask(&client, "1").await;
+    let first = backend.asked("tools/call").await;
+    client
+        .ask("2", "tools/call", r#""name":"mcp_x_other""#)
+        .await;
+    check_busy(&client.answer("2").await.failure());
+    let status = queued(&gateway, 0).await;
+    assert_eq!(
+        (&status["in_flight"], &status["refused"]),
+        (&json!(1), &json!(1))
+    );
+    first.answer(DONE).await;
+    assert!(client.answer("1").await.result.is_some());
+    gateway.stop().await;
+}
+
+/// Keys for ann and bob, and this limit.
+fn two_agents(limits: &str) -> TestGateway {
+    TestGateway::new().setting(&format!(
+        "limits = {{ {limits} }}\n[governance]\nauth = \"keys\"\npolicy = {{ mode = \"all\" }}\n\
+         [agents.ann]\nkeys = [\"{}\"]\n[agents.bob]\nkeys = [\"{}\"]",
+        ANN.key, BOB.key
+    ))
+}
+
+/// Agents that wait for one server are served in turn, whoever came first with how many.
+#[tokio::test]
+async fn one_agents_burst_does_not_delay_another() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let keys = "limits = { in_flight = 1 }";
+    let gateway = two_agents("depth = 64").server_with("x", &backend, keys);
+    let gateway = gateway.start().await;
+    let ann = gateway.client_of(ANN, Front::Streamable, "/mcp").await;
+    let bob = gateway.client_of(BOB, Front::Streamable, "/mcp").await;
+    let call = async |client: &Client, id: &str| {
+        let members = format!(r#""name":"mcp_x_echo","arguments":{{"call":{id}}}"#);
+        client.ask(id, "tools/call", &members).await;
+    };
+    call(&ann, "1").await;
+    let mut running = backend.asked("tools/call").await;
+    for (waiting, id) in ["2", "3", "4"].into_iter().enumerate() {
+        call(&ann, id).await;
+        queued_as(&gateway, &ann, waiting + 1).await;
+    }
+    call(&bob, "5").await;
+    queued_as(&gateway, &ann, 4).await;
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        running.answer(DONE).await;
+        running = backend.asked("tools/call").await;
+        order.push(running.envelope.param(&["arguments", "call"]).unwrap());
+    }
+    running.answer(DONE).await;
+    assert_eq!(order, ["2", "5", "3", "4"]);
+    gateway.stop().await;
+}
+
+/// Waits until so many calls wait; strangers do not see that.
+async fn queued_as(gateway: &Gateway, client: &Client, count: usize) {
+    let name = tollbridge::names::ServerName::parse("x").unwrap();
+    let backend = gateway.running.core().proxy.backends().get(&name);
+    let backend = backend.unwrap();
+    let waiting = async {
+        while backend.queued() != count {
+            // Its answer leaves time for the call to come.
+            client.is_quiet().await;
+        }
+    };
+    soon("the calls wait", waiting).await;
+}
+
+/// What an agent has under way, those that wait for a server included, is counted for itself.
+#[tokio::test]
+async fn an_agent_has_so_many_calls_under_way() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = two_agents("in_flight_per_agent = 2").server("x", &backend);
+    let gateway = gateway.start().await;
+    for front in Front::ALL {
+        let ann = gateway.client_of(ANN, front, "/mcp").await;
+        let bob = gateway.client_of(BOB, front, "/mcp").await;
+        ask(&ann, "1").await;
+        let first = backend.asked("tools/call").await;
+        ask(&ann, "2").await;
+        let second = backend.asked("tools/call").await;
+        ask(&ann, "3").await;
+        let failure = ann.answer("3").await.failure();
+        assert_eq!(failure["code"], -32004, "{front:?} {failure}");
+        let data = &failure["data"];
+        assert_eq!(data["code"], "RATE_LIMITED");
+        assert_eq!(
+            (&data["limited"], &data["limit"]),
+            (&json!("in_flight"), &json!(2))
+        );
+        assert_eq!(
+            (&data["retryable"], &data["retryAfterMs"]),
+            (&json!(true), &json!(1000))
+        );
+        let refused = records(&gateway).pop().unwrap();
+        assert_eq!(refused.decision, Decision::Refused);
+        assert_eq!(refused.rule.as_deref(), Some("calls at once of the agent"));
+        assert_eq!(refused.price.get(), 0);
+        ask(&bob, "4").await;
+        backend.asked("tools/call").await.answer(DONE).await;
+        assert!(
+            bob.answer("4").await.result.is_some(),
+            "agents do not share"
+        );
+        first.answer(DONE).await;
+        assert!(ann.answer("1").await.result.is_some());
+        ask(&ann, "5").await;
+        backend.asked("tools/call").await.answer(DONE).await;
+        assert!(ann.answer("5").await.result.is_some(), "back under it");
+        second.answer(DONE).await;
+        assert!(ann.answer("2").await.result.is_some());
+    }
+    gateway.stop().await;
+}
+
+/// What a client is told that may succeed later says when; what never will does not.
+#[tokio::test]
+async fn retry_after_is_told_where_it_makes_sense() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let limits = "limits = { sessions_per_agent = 1, body = \"1KiB\" }";
+    let gateway = TestGateway::new().setting(limits).server("x", &backend);
+    let gateway = gateway.start().await;
+    let http = gateway.http();
+    let initialize = || request("1", "initialize", r#"{"protocolVersion":"2025-11-25"}"#);
+    let told = |answer: &Answer| {
+        let after = answer.header("retry-after").map(str::to_owned);
+        (answer.status().as_u16(), after)
+    };
+    let large = http.post("/mcp", " ".repeat(1025)).await;
+    assert_eq!(told(&large), (413, None));
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    ask(&client, "1").await;
+    let first = backend.asked("tools/call").await;
+    let after = |seconds: &str| Some(seconds.to_owned());
+    let busy = http.post("/mcp", initialize()).await;
+    assert_eq!(told(&busy), (429, after("1")));
+    let accept = [("accept", "text/event-stream")];
+    assert_eq!(told(&http.get("/sse", &accept).await), (429, after("1")));
+    first.answer(DONE).await;
+    assert!(client.answer("1").await.result.is_some());
+    let idle = async {
+        // The session is free once its answer is out.
+        while told(&http.post("/mcp", initialize()).await).0 != 200 {}
+    };
+    soon("a session ends for another", idle).await;
+    gateway.running.core().proxy.sessions().close_all();
+    let stopping = http.post("/mcp", initialize()).await;
+    assert_eq!(told(&stopping), (503, after("1")));
+    assert_eq!(told(&http.get("/sse", &accept).await), (503, after("1")));
+    gateway.stop().await;
+}
+
+/// Before its servers are known the gateway is not ready, and says when to look again.
+#[tokio::test]
+async fn a_gateway_that_starts_says_when_to_come_back() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    backend.on_request(|_| Some(Auto::Nothing));
+    let gateway = TestGateway::new().server("x", &backend).launch().await;
+    let answer = gateway.http().get("/readyz", &[]).await;
+    let told = (answer.status().as_u16(), answer.header("retry-after"));
+    assert_eq!(told, (503, Some("1")));
+    gateway.stop().await;
+}
+
+/// Bytes of one answer to a client that does not read.
+const ANSWER_BYTES: usize = 3 << 20;
+
+/// A client that asks and asks and does not read the answers loses its session once so many bytes
+/// wait for it; others are served meanwhile.
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let gateway = TestGateway::new().start().await;
+    let mut stream = tokio::net::TcpStream::connect(gateway.addr())
+        .await
+        .unwrap();
+    let head = "GET /sse HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\
+                connection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut read = String::new();
+    let endpoint = async {
+        loop {
+            let mut part = [0; 1024];
+            let count = stream.read(&mut part).await.unwrap();
+            read.push_str(std::str::from_utf8(&part[..count]).unwrap());
+            let path = read
+                .split("data: ")
+                .nth(1)
+                .and_then(|rest| rest.split_once('\n'));
+            if let Some((path, _)) = path {
+                return path.to_owned();
+            }
+        }
+    };
+    let endpoint = soon("the endpoint", endpoint).await;
+    let id = format!("\"{}\"", "x".repeat(ANSWER_BYTES));
+    let http = gateway.http();
+    let mut taken = 0;
+    let cut_off = async {
+        while http
+            .post(&endpoint, request(&id, "ping", "{}"))
+            .await
+            .status()
+            == 202
+        {
+            taken += 1;
+            assert!(
+                taken * ANSWER_BYTES < UNREAD_BYTES_MAX + SLACK,
+                "{taken} answers"
+            );
+        }
+    };
+    soon("the session ends", cut_off).await;
+    assert!(
+        taken * ANSWER_BYTES > UNREAD_BYTES_MAX - SLACK,
+        "{taken} answers"
+    );
+    gateway
+        .client(Front::Sse, "/mcp", "{}")
+        .await
+        .is_quiet()
+        .await;
+    let rest = async { while let Ok(1..) = stream.read(&mut vec![0; 1 << 20]).await {} };
+    soon("its stream ends", rest).await;
+    gateway.stop().await;
+}
+
+/// What the system and the edge hold of a stream beside what waits in it.
+const SLACK: usize = 16 << 20;

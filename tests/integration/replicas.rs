@@ -1,0 +1,235 @@
+//! Several instances of one server: which serves a call, and what happens when one is lost.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use serde_json::Value;
+
+use crate::support::{
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, backend::Asked,
+};
+
+const CALL: &str = r#""name":"mcp_x_echo""#;
+const DONE: &str = r#"{"content":[]}"#;
+
+/// A replica in the config.
+fn replica(backend: &Backend, keys: &str) -> String {
+    let reached = backend.config().trim().replace('\n', ", ");
+    format!("{{ {reached}, {keys} }}")
+}
+
+async fn two() -> (Backend, Backend) {
+    let transport = Transport::WebSocket;
+    (
+        Backend::start(transport, Era::Legacy).await,
+        Backend::start(transport, Era::Legacy).await,
+    )
+}
+
+async fn gateway(top: &str, replicas: &[String], keys: &str) -> Gateway {
+    let keys = format!("replicas = [{}]\n{keys}", replicas.join(", "));
+    let gateway = TestGateway::new().setting(top).governed();
+    let gateway = gateway.section("x", &keys).start().await;
+    let all_up = |status: &Value| {
+        let replicas = status["replicas"].as_array().unwrap();
+        replicas.iter().all(|one| one["state"] == "connected")
+    };
+    gateway.status_until("x", all_up).await;
+    gateway
+}
+
+async fn client(gateway: &Gateway) -> Client {
+    gateway.client(Front::Streamable, "/mcp", "{}").await
+}
+
+async fn ask(client: &Client, backend: &Backend, id: &str) -> Asked {
+    client.ask(id, "tools/call", CALL).await;
+    backend.asked("tools/call").await
+}
+
+async fn call(client: &Client, backend: &Backend, id: &str) {
+    ask(client, backend, id).await.answer(DONE).await;
+    client.answer(id).await;
+}
+
+/// From now on no connection to it comes about.
+fn lose(backend: &Backend) {
+    backend.on_request(|request| {
+        let greets = ["initialize", "server/discover"].contains(&request.method());
+        greets.then_some(Auto::Die)
+    });
+    backend.die();
+}
+
+#[tokio::test]
+async fn the_first_serves_until_it_is_lost() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, ""), replica(&b, "")].map(|one| one.replace(",  }", " }"));
+    let gateway = gateway("", &replicas, "").await;
+    let client = client(&gateway).await;
+    call(&client, &a, "1").await;
+    let asked = ask(&client, &a, "2").await;
+    lose(&a);
+    let lost = client.answer("2").await.failure();
+    assert_eq!(lost["data"]["reason"], "lost", "{lost}");
+    drop(asked);
+    for id in ["3", "4"] {
+        call(&client, &b, id).await;
+    }
+    assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_other"]);
+    let is_shown = |status: &Value| status["state"] == "connected";
+    let status = gateway.status_until("x", is_shown).await;
+    let states = ["1", "2"].map(|name| state_of(&status, name));
+    assert_ne!(states[0], "connected", "{status}");
+    assert_eq!(states[1], "connected", "{status}");
+    gateway.stop().await;
+}
+
+fn state_of<'s>(status: &'s Value, name: &str) -> &'s str {
+    let mut replicas = status["replicas"].as_array().unwrap().iter();
+    let replica = replicas.find(|one| one["name"] == name).unwrap();
+    replica["state"].as_str().unwrap()
+}
+
+/// One that cannot be reached costs no call.
+#[tokio::test]
+async fn a_call_that_reached_none_goes_to_the_next() {
+    let b = Backend::start(Transport::Http, Era::Legacy).await;
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let replicas = format!(
+        "replicas = [{{ url = \"http://127.0.0.1:{port}/mcp\" }}, {}]",
+        replica(&b, "name = \"b\"")
+    );
+    let gateway = TestGateway::new().section("x", &replicas).start().await;
+    let client = client(&gateway).await;
+    for id in ["1", "2", "3"] {
+        call(&client, &b, id).await;
+    }
+    let status = gateway.status("x").await;
+    assert_eq!(state_of(&status, "b"), "connected", "{status}");
+    gateway.stop().await;
+}
+
+/// Who has fewer calls gets the next; whoever was on one stays there.
+#[tokio::test]
+async fn calls_are_spread_by_load_and_sessions_stay() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let gateway = gateway("", &replicas, "balance = \"least_loaded\"").await;
+    let (one, two) = (client(&gateway).await, client(&gateway).await);
+    let first = ask(&one, &a, "1").await;
+    let second = ask(&two, &b, "1").await;
+    first.answer(DONE).await;
+    one.answer("1").await;
+    second.answer(DONE).await;
+    two.answer("1").await;
+    for id in ["2", "3"] {
+        call(&two, &b, id).await;
+        call(&one, &a, id).await;
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_locality_of_the_gateway_is_preferred() {
+    let (a, b) = two().await;
+    let replicas = [
+        replica(&a, "locality = \"us\""),
+        replica(&b, "locality = \"eu\""),
+    ];
+    for (top, near) in [
+        ("", &a),
+        ("locality = \"eu\"", &b),
+        ("locality = \"us\"", &a),
+    ] {
+        let gateway = gateway(top, &replicas, "").await;
+        let client = client(&gateway).await;
+        call(&client, near, "1").await;
+        gateway.stop().await;
+    }
+}
+
+/// A rule sends a call to certain replicas; where those are lost the call fails rather than
+/// go elsewhere.
+#[tokio::test]
+async fn a_rule_chooses_by_an_argument() {
+    let (a, b) = two().await;
+    let replicas = [
+        replica(&a, "name = \"a\", locality = \"us\""),
+        replica(&b, "name = \"b\", locality = \"eu\""),
+    ];
+    let route = "route = [{ tools = [\"echo\"], at = \"/region\", equals = \"eu\", to = \"eu\" }]";
+    let gateway = gateway("", &replicas, route).await;
+    let client = client(&gateway).await;
+    let to = |region: &str| format!(r#"{CALL},"arguments":{{"region":"{region}"}}"#);
+    for (id, region, backend) in [("1", "eu", &b), ("2", "us", &a), ("3", "eu", &b)] {
+        client.ask(id, "tools/call", &to(region)).await;
+        backend.asked("tools/call").await.answer(DONE).await;
+        client.answer(id).await;
+    }
+    let other = r#""name":"mcp_x_other","arguments":{"region":"eu"}"#;
+    client.ask("4", "tools/call", other).await;
+    a.asked("tools/call").await.answer(DONE).await;
+    client.answer("4").await;
+    lose(&b);
+    gateway
+        .status_until("x", |status| state_of(status, "b") != "connected")
+        .await;
+    client.ask("5", "tools/call", &to("eu")).await;
+    client.answer("5").await.failure();
+    assert!(a.was_asked().await.is_none(), "it stays in its region");
+    gateway.stop().await;
+}
+
+/// What a server takes at a time is counted for all of its replicas together.
+#[tokio::test]
+async fn limits_hold_for_all_replicas_together() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = "balance = \"least_loaded\"\nlimits = { in_flight = 2, queue = 0 }";
+    let gateway = gateway("", &replicas, keys).await;
+    let (one, two) = (client(&gateway).await, client(&gateway).await);
+    let first = ask(&one, &a, "1").await;
+    let second = ask(&two, &b, "1").await;
+    one.ask("2", "tools/call", CALL).await;
+    let busy = one.answer("2").await.failure();
+    assert_eq!(busy["data"]["reason"], "busy", "{busy}");
+    first.answer(DONE).await;
+    one.answer("1").await;
+    call(&one, &a, "3").await;
+    second.answer(DONE).await;
+    two.answer("1").await;
+    let status = gateway.status("x").await;
+    assert_eq!(
+        (&status["refused"], &status["answered"]),
+        (&1.into(), &3.into())
+    );
+    gateway.stop().await;
+}
+
+/// A replica that failed while it was connected is left alone until its own breaker lets a call
+/// through, however soon it is connected again; the others serve meanwhile.
+#[tokio::test]
+async fn each_replica_has_a_breaker() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = "breaker = { failures = 1, open_for = \"1h\" }";
+    let gateway = gateway("", &replicas, keys).await;
+    let client = client(&gateway).await;
+    let asked = ask(&client, &a, "1").await;
+    a.die();
+    client.answer("1").await.failure();
+    drop(asked);
+    let is_back = |status: &Value| {
+        let replica = &status["replicas"][0];
+        replica["state"] == "connected" && replica["out_for_ms"].is_null()
+    };
+    let status = gateway.status_until("x", is_back).await;
+    let states = [0, 1].map(|at| &status["replicas"][at]["breaker"]["state"]);
+    assert_eq!(states, ["open", "closed"], "{status}");
+    for id in ["2", "3"] {
+        call(&client, &b, id).await;
+    }
+    gateway.stop().await;
+}

@@ -73,7 +73,6 @@ impl State {
             (Self::Disabled, _) | (_, Event::SwitchedOff) => Self::Disabled,
             (_, Event::Refused) => Self::NeedsReauth,
             (_, Event::Greeted) => Self::Connecting,
-            (_, Event::FellAsleep) => Self::Disconnected,
             (
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 Event::Listed,
@@ -82,7 +81,8 @@ impl State {
                 Self::Connected | Self::Connecting | Self::Degraded,
                 Event::Missed | Event::Unlisted,
             ) => Self::Degraded,
-            (Self::Connected | Self::Degraded, Event::Lost | Event::Unreachable)
+            (_, Event::FellAsleep)
+            | (Self::Connected | Self::Degraded, Event::Lost | Event::Unreachable)
             | (Self::NeedsReauth, Event::Lost) => Self::Disconnected,
             (Self::Connecting, Event::Lost | Event::Unreachable)
             | (Self::NeedsReauth, Event::Unreachable)

@@ -302,8 +302,8 @@ fn shortened(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    fn check(schema: Value, arguments: &str, expect: &[(&str, &str)]) {
-        let validator = compile(&Raw::from_value(&schema)).unwrap();
+    fn check(schema: &Value, arguments: &str, expect: &[(&str, &str)]) {
+        let validator = compile(&Raw::from_value(schema)).unwrap();
         let arguments = Raw::parse(arguments.to_owned()).unwrap();
         let faults = read(&validator, &arguments);
         let found: Vec<_> = faults
@@ -322,24 +322,24 @@ mod tests {
                 "required": ["n"],
             })
         };
-        check(schema(), r#"{"n":1}"#, &[]);
-        check(schema(), r#"{"n":5.0,"s":"a"}"#, &[]);
+        check(&schema(), r#"{"n":1}"#, &[]);
+        check(&schema(), r#"{"n":5.0,"s":"a"}"#, &[]);
         check(
-            schema(),
+            &schema(),
             r#"{"n":"secret"}"#,
             &[("/n", r#"value is not of type "integer""#)],
         );
         check(
-            schema(),
+            &schema(),
             r#"{"n":6,"s":"c"}"#,
             &[
                 ("/n", "value is greater than the maximum of 5"),
                 ("/s", r#"value is not one of "a" or "b""#),
             ],
         );
-        check(schema(), "{}", &[("", r#""n" is a required property"#)]);
+        check(&schema(), "{}", &[("", r#""n" is a required property"#)]);
         check(
-            schema(),
+            &schema(),
             "null",
             &[("", r#"value is not of type "object""#)],
         );
@@ -351,24 +351,24 @@ mod tests {
         let mut old = tuple.clone();
         old["$schema"] = json!("http://json-schema.org/draft-07/schema#");
         let wrong = r#"{"p":[1]}"#;
-        check(old, wrong, &[("/p/0", r#"value is not of type "string""#)]);
+        check(&old, wrong, &[("/p/0", r#"value is not of type "string""#)]);
         assert!(compile(&Raw::from_value(&tuple)).is_err(), "not of 2020-12");
         let new = json!({ "properties": { "p": { "prefixItems": [{ "type": "string" }] } } });
-        check(new, wrong, &[("/p/0", r#"value is not of type "string""#)]);
+        check(&new, wrong, &[("/p/0", r#"value is not of type "string""#)]);
     }
 
     #[test]
     fn formats_are_annotations() {
         let schema = json!({ "properties": { "at": { "type": "string", "format": "date" } } });
-        check(schema, r#"{"at":"soon"}"#, &[]);
+        check(&schema, r#"{"at":"soon"}"#, &[]);
     }
 
     #[test]
     fn numbers_beyond_a_machines_do_not_match() {
         let schema = json!({ "properties": { "n": { "type": "integer" } } });
-        check(schema.clone(), r#"{"n":12345678901234567890123}"#, &[]);
+        check(&schema, r#"{"n":12345678901234567890123}"#, &[]);
         let reason = "they have a number that is out of range";
-        check(schema, r#"{"n":1e999}"#, &[("", reason)]);
+        check(&schema, r#"{"n":1e999}"#, &[("", reason)]);
     }
 
     #[test]
@@ -387,7 +387,7 @@ mod tests {
         }
         let inner = json!({ "$defs": { "n": { "type": "null" } }, "properties": { "x": { "$ref": "#/$defs/n" } } });
         check(
-            inner,
+            &inner,
             r#"{"x":1}"#,
             &[("/x", r#"value is not of type "null""#)],
         );

@@ -80,7 +80,7 @@ pub(crate) async fn grace() {
     }
     let is_away = |status: &Value| status["failed_starts"].as_u64() >= Some(1);
     long.status_until("one", is_away).await;
-    short.tools_until(|names| names.is_empty()).await;
+    short.tools_until(<[String]>::is_empty).await;
     short
         .status_until("one", |status| status["state"] == "failed")
         .await;

@@ -58,7 +58,12 @@ fn health_check(theirs: Entry, ours: &mut Table, findings: &mut Findings) {
             let off = ("probe", Value::Text("off".to_owned()));
             Value::Table(switched("healthCheck", keys, words, off, findings))
         }
-        other => other,
+        other @ (Value::Bool(_)
+        | Value::Float(_)
+        | Value::Integer(_)
+        | Value::List(_)
+        | Value::Null
+        | Value::Text(_)) => other,
     };
     findings.insert_key(ours, "health".to_owned(), entry(key, span, health));
 }

@@ -173,7 +173,7 @@ fn descriptors_of(process: u32) -> usize {
 #[tokio::test]
 async fn a_failed_start_is_logged_for_people() {
     let place = Place::new(
-        "[servers.odd]\ncommand = \"sh\"\nargs = [\"-c\", \"echo usage: odd; echo >> starts; exit 3\"]\n\
+        "log.level = \"debug\"\n[servers.odd]\ncommand = \"sh\"\nargs = [\"-c\", \"echo usage: odd; echo >> starts; exit 3\"]\n\
          era = \"legacy\"\nretry = { base = \"123456us\", max = \"1s\" }\n",
     );
     let serving = place.serve().await;

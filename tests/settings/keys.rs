@@ -162,6 +162,7 @@ const AT_ONCE: &[&str] = &[
     "keep_alive",
     "limits",
     "list_page_size",
+    "locality",
     "naming",
     "profiles",
     "servers",

@@ -1,7 +1,8 @@
 //! Builds everything from a `Config`, starts it in order, and stops it in order.
 //!
-//! Start: bind, serve, connect. Stop: no new connections, running calls finish until the drain
-//! timeout, sessions end, servers are stopped, every task has ended.
+//! Start: bind, serve, connect. Stop: not ready any more and no new calls, running calls finish
+//! until the drain timeout, no new connections, sessions end, servers are stopped, every task has
+//! ended.
 
 mod books;
 
@@ -39,13 +40,14 @@ pub struct Core {
     pub status: Arc<Status>,
     keeper: Arc<Keeper>,
     tasks: Tasks,
-    /// Cancelled when the gateway begins to stop.
-    draining: CancellationToken,
+    /// Cancelled when no call is left to wait for.
+    closing: CancellationToken,
     drain_timeout: Duration,
 }
 
 impl Core {
-    /// Opens the data directory, builds the parts and begins to connect to servers.
+    /// Opens the data directory, builds the parts and begins to connect to servers. Clients go on with
+    /// the sessions of the process before, and see what servers listed last until they list again.
     ///
     /// # Errors
     /// When the data directory cannot be used, or the config has terms that cannot.
@@ -53,14 +55,39 @@ impl Core {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Self, StartError> {
+        Self::build(config, surroundings, true).await
+    }
+
+    /// The same for somebody who asks what is the case now: nothing is remembered.
+    ///
+    /// # Errors
+    /// As those of [`Core::start`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start_afresh(
+        config: &Config,
+        surroundings: Surroundings,
+    ) -> Result<Self, StartError> {
+        Self::build(config, surroundings, false).await
+    }
+
+    async fn build(
+        config: &Config,
+        surroundings: Surroundings,
+        remembers: bool,
+    ) -> Result<Self, StartError> {
         let tasks = Tasks::new();
         tasks.tick();
-        let keeper = Arc::new(Keeper::open(config).await?);
+        let keeper = Arc::new(Keeper::open(config, remembers).await?);
         let governance = Governance::new(config, keeper.books.clone())?;
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
-        let proxy = Arc::new(Proxy::new(config, governance, backends, &tasks));
-        let draining = CancellationToken::new();
-        let status = Arc::new(Status::new(Arc::clone(&proxy), draining.clone()));
+        let store = keeper.store().filter(|_| remembers).cloned();
+        let proxy = Proxy::new(config, governance, backends, store, &tasks);
+        let proxy = Arc::new(proxy);
+        proxy.remember_lists().await;
+        let draining = tasks.drain_token().clone();
+        let status = Arc::new(Status::new(Arc::clone(&proxy), draining));
         keeper.start(&tasks);
         proxy.start(updates);
         sweep(&proxy, &tasks);
@@ -69,7 +96,7 @@ impl Core {
             status,
             keeper,
             tasks,
-            draining,
+            closing: CancellationToken::new(),
             drain_timeout: config.drain_timeout,
         })
     }
@@ -82,8 +109,14 @@ impl Core {
     /// Stops everything; running calls may finish until the drain timeout. Whether they and every
     /// task did.
     pub async fn stop(self) -> bool {
-        self.draining.cancel();
+        self.tasks.drain();
         let drained = timeout(self.drain_timeout, self.idle()).await.is_ok();
+        if !drained {
+            let calls = self.proxy.in_flight();
+            tracing::warn!(calls, "calls are cut off: `drain_timeout` is over");
+        }
+        self.closing.cancel();
+        self.proxy.keep_all().await;
         self.proxy.sessions().close_all();
         let finished = timeout(STOP_PATIENCE, self.tasks.finish()).await.is_ok();
         if !finished {
@@ -166,7 +199,7 @@ pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Runnin
         &core.tasks,
     );
     core.tasks
-        .spawn("listener", bound.serve(edge, core.draining.clone()));
+        .spawn("listener", bound.serve(edge, core.closing.clone()));
     Ok(Running { addr, url, core })
 }
 

@@ -25,6 +25,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 pub use header::{HeaderFault, HeaderParam, ParamKind};
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
@@ -243,7 +245,7 @@ impl Kind {
 }
 
 /// One value for each [`Kind`].
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ByKind<T> {
     /// For tools.
     pub tools: T,
@@ -292,7 +294,8 @@ impl<T> IndexMut<Kind> for ByKind<T> {
 }
 
 /// What one server offered when it was last listed; items in its own order, all pages joined.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Listing {
     /// Items of `tools/list`.
     pub tools: Vec<Raw>,
@@ -366,7 +369,8 @@ impl Listing {
 }
 
 /// What came with the first page of a list, beside its items and its cursor.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
 pub struct FirstPage {
     /// `ttlMs`; `None` when missing, negative or not a number, which counts as 0.
     pub ttl_ms: Option<u64>,

@@ -142,6 +142,23 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
+/// What the process exits with once `stop` has ended a gateway. When it is interrupted `again` it
+/// ends at once, and the guard sees to its children.
+async fn drained(stop: impl Future<Output = bool>, again: impl Future<Output = ()>) -> ExitCode {
+    let drained = tokio::select! {
+        drained = stop => drained,
+        () = again => {
+            tracing::warn!("stopping at once; running calls are cut off");
+            false
+        }
+    };
+    if drained {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_CUT_SHORT)
+    }
+}
+
 /// Completes on Ctrl-C or SIGTERM; from this call on neither ends the process by itself.
 fn interrupted() -> impl Future<Output = ()> {
     let interrupt = caught(SignalKind::interrupt());

@@ -8,6 +8,7 @@
 //! served by them. What legacy servers list for others is asked for by `able`.
 
 mod able;
+mod stored;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +18,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Notify, Semaphore, watch},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
@@ -48,6 +49,8 @@ pub struct Board {
     awaited: watch::Sender<HashSet<ServerName>>,
     /// Whether a client came that servers can ask something.
     able_came: watch::Sender<bool>,
+    /// Tells of every new listing.
+    listed: Notify,
     /// Who may ask a server what it lists for such clients.
     turns: Semaphore,
     start: Instant,
@@ -79,6 +82,10 @@ struct Offers {
     plain: HashMap<ServerName, Offer>,
     /// What a server lists beyond that for clients that can be asked something.
     able: HashMap<ServerName, Listing>,
+    /// Servers that an earlier process listed, and when.
+    stored: HashMap<ServerName, jiff::Timestamp>,
+    /// Servers whose listing is not kept yet.
+    unkept: HashSet<ServerName>,
 }
 
 /// The current snapshot for each audience; one and the same where nothing differs.
@@ -102,6 +109,7 @@ impl Board {
             changed: watch::channel(0).0,
             awaited: watch::channel(awaited).0,
             able_came: watch::channel(false).0,
+            listed: Notify::new(),
             turns: Semaphore::new(able::AT_ONCE_MAX),
             start: Instant::now(),
         }
@@ -147,6 +155,7 @@ impl Board {
         let present: HashMap<_, _> = present.cloned().collect();
         let mut offers = self.lock();
         offers.able.retain(|name, _| present.contains_key(name));
+        offers.stored.retain(|name, _| present.contains_key(name));
         offers.plain.retain(|name, offer| {
             let server = present.get(name);
             if let Some(server) = server {
@@ -213,13 +222,17 @@ impl Board {
             offers.plain.insert(server.clone(), offer);
             self.rebuild(&offers);
         }
+        offers.stored.remove(&server);
+        offers.unkept.insert(server.clone());
         drop(offers);
+        self.listed.notify_one();
         self.settle(&server);
     }
 
     fn withdraw(&self, backend: &Backend) {
         let mut offers = self.lock();
         if !backend.retired().is_cancelled() && offers.plain.remove(&backend.name).is_some() {
+            offers.stored.remove(&backend.name);
             self.rebuild(&offers);
         }
     }
@@ -245,6 +258,8 @@ impl Board {
         }
         if differs {
             self.rebuild(&offers);
+            offers.unkept.insert(server.clone());
+            self.listed.notify_one();
         }
     }
 
@@ -335,6 +350,8 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 board.settle(&backend.name);
                 gone.get_or_insert_with(Instant::now);
             }
+            // What an earlier process listed is served for as long as the first start takes.
+            Standing::Connecting if gone.is_none() && board.stored(&backend.name).is_some() => {}
             Standing::Connecting => {
                 gone.get_or_insert_with(Instant::now);
             }

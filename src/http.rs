@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use hyper::body::Incoming;
 
@@ -27,7 +27,7 @@ use crate::{
     config::{Config, Limits},
     mcp::{RpcError, envelope},
     names::{ProfileName, Scope, ServerName},
-    proxy::Proxy,
+    proxy::{self, Proxy},
     status::Status,
     task::Tasks,
     telemetry::Presence,
@@ -243,6 +243,19 @@ fn challenge(stranger: Unidentified) -> Response<Body> {
         .insert(WWW_AUTHENTICATE, stranger.challenge());
     response
 }
+
+/// The answer to what is not taken because the gateway stops: whatever is in its place by then can
+/// be asked again.
+fn stopping(id: Option<&crate::mcp::Id>) -> Response<Body> {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = rpc_error(status, id, &proxy::draining());
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+    response
+}
+
+/// How soon a client that was not served may come back.
+const RETRY_SECONDS: &str = "1";
 
 /// A JSON-RPC error as the body of an HTTP status.
 fn rpc_error(status: StatusCode, id: Option<&crate::mcp::Id>, error: &RpcError) -> Response<Body> {

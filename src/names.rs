@@ -48,6 +48,13 @@ impl Serialize for ServerName {
     }
 }
 
+impl<'de> Deserialize<'de> for ServerName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(de::Error::custom)
+    }
+}
+
 /// Why a server name was refused; the operator mends it in the config.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidServerName {

@@ -7,10 +7,17 @@
 mod journal;
 mod listen;
 mod lists;
+mod memory;
 mod told;
 mod upstream;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
@@ -26,8 +33,10 @@ use crate::{
     names::{Scope, ServerName},
     router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
+    store::Store,
     task::Tasks,
 };
+use memory::Memory;
 
 /// Everything a request needs on its way.
 #[derive(Debug)]
@@ -37,6 +46,10 @@ pub struct Proxy {
     board: Arc<Board>,
     sessions: Sessions,
     settings: ArcSwap<Settings>,
+    /// Requests that are being answered, but for listen streams.
+    running: AtomicU64,
+    /// What outlives the process, where anything does.
+    memory: Option<Memory>,
     tasks: Tasks,
 }
 
@@ -67,13 +80,21 @@ impl Settings {
 
 impl Proxy {
     /// Joins the parts; [`Proxy::start`] sets them going.
-    pub fn new(config: &Config, governance: Governance, backends: Backends, tasks: &Tasks) -> Self {
+    pub fn new(
+        config: &Config,
+        governance: Governance,
+        backends: Backends,
+        store: Option<Store>,
+        tasks: &Tasks,
+    ) -> Self {
         Self {
             governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
             backends,
             sessions: Sessions::new(config.limits.sessions_per_agent),
             settings: ArcSwap::from_pointee(Settings::new(config)),
+            running: AtomicU64::new(0),
+            memory: store.map(Memory::new),
             tasks: tasks.clone(),
         }
     }
@@ -81,6 +102,7 @@ impl Proxy {
     /// Begins to connect to servers and to tell clients what changes.
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
         self.follow_sessions();
+        self.keep();
         for backend in self.backends.all() {
             self.start_server(&backend);
         }
@@ -141,9 +163,14 @@ impl Proxy {
         &self.board
     }
 
-    /// Calls that have not been answered yet.
+    /// Requests that have not been answered yet; streams that only tell of changes do not count.
     pub fn in_flight(&self) -> u64 {
-        self.backends.in_flight()
+        self.running.load(Ordering::SeqCst)
+    }
+
+    /// Whether the gateway is stopping: it answers what it has taken, and takes nothing more.
+    pub fn is_draining(&self) -> bool {
+        self.tasks.drain_token().is_cancelled()
     }
 
     /// Whether a route for `scope` exists.
@@ -157,6 +184,11 @@ impl Proxy {
 
     /// Answers one request.
     pub async fn answer(&self, call: Call) -> Outcome {
+        // Whoever begins to drain looks at the count after it said so: one of both sees the other.
+        let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
+        if self.is_draining() && call.method != Method::Ping {
+            return Err(draining().to_raw());
+        }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
             Method::ToolsList => Box::pin(self.list(&call, Kind::Tools)).await,
@@ -197,6 +229,7 @@ impl Proxy {
             Ok(routed) => routed,
             Err(unroutable) => return ending_of(unroutable),
         };
+        Self::tell_lost_in(&routed.call, &routed.server);
         let back = upstream::WayBack::of(&routed);
         let admitted = match self.governance.admit(routed, ticket).await {
             Ok(admitted) => admitted,
@@ -266,6 +299,28 @@ impl Proxy {
         }
         self.note_client(session);
         session.swap_seen(self.digests(&session.agent, &session.scope, audience));
+    }
+}
+
+/// The refusal of a request that comes while the gateway stops.
+pub fn draining() -> RpcError {
+    let message = "the gateway is stopping and takes no new requests; try again in a moment";
+    RpcError::new(error::INTERNAL, message).with(json!({ "reason": "draining", "retryable": true }))
+}
+
+/// Counts a request until it is answered or given up.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

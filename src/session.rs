@@ -2,13 +2,15 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session, [`registry`] the living ones.
+//! of the two eras, [`state`] one legacy session, [`registry`] the living ones, [`saved`] what of
+//! them outlives the process.
 
 pub mod bridge;
 pub mod legacy;
 pub mod modern;
 pub mod registry;
 pub mod replay;
+pub mod saved;
 pub mod state;
 
 use std::{borrow::Cow, sync::Arc};

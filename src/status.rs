@@ -80,9 +80,31 @@ pub struct ServerReport {
     pub report: Report,
     /// What it offers on its own route.
     pub offers: Counts,
+    /// Set while what it offers is what it listed before the gateway was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored: Option<StoredReport>,
     /// What is odd about its items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+}
+
+/// A listing of an earlier process, served until the server has been listed anew.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoredReport {
+    /// When the server was listed, RFC 3339.
+    pub listed: String,
+    /// How long ago that is.
+    pub age_seconds: u64,
+}
+
+impl StoredReport {
+    fn new(listed: jiff::Timestamp) -> Self {
+        let age = clock::now().duration_since(listed).as_secs();
+        Self {
+            listed: listed.to_string(),
+            age_seconds: u64::try_from(age).unwrap_or(0),
+        }
+    }
 }
 
 /// One profile.
@@ -182,6 +204,11 @@ impl Status {
                     templates: offers.templates,
                     prompts: offers.prompts,
                 },
+                stored: self
+                    .proxy
+                    .board()
+                    .stored(&backend.name)
+                    .map(StoredReport::new),
                 problems: problems.map(ToString::to_string).collect(),
             }
         });
@@ -315,6 +342,12 @@ fn row(server: &ServerReport) -> String {
         escape(report.last_listed.as_deref().unwrap_or_default()),
     );
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
+    if let Some(stored) = &server.stored {
+        let age = stored.age_seconds;
+        notes.push(format!(
+            "stored: it offers what it listed {age} s ago, before this start"
+        ));
+    }
     notes.extend(server.problems.iter().cloned());
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(

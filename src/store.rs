@@ -1,4 +1,5 @@
-//! What outlives the process: agents, keys, leases on budgets, the index of the audit.
+//! What outlives the process: agents, keys, leases on budgets, the index of the audit, sessions of
+//! clients, and what servers listed last.
 //!
 //! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
 //! them in one file of the data directory, which several processes may share; a second
@@ -12,6 +13,8 @@ mod agents;
 mod index;
 mod keys;
 mod leases;
+mod listings;
+mod sessions;
 mod sqlite;
 
 #[cfg(test)]
@@ -23,6 +26,8 @@ pub use keys::{KeyHash, KeyId, Keys, StoredKey};
 pub use leases::{
     Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,
 };
+pub use listings::{Listings, StoredListing};
+pub use sessions::{SessionHash, Sessions, StoredSession};
 pub use sqlite::FILE_NAME;
 
 /// The stores of one data directory.
@@ -36,6 +41,10 @@ pub struct Store {
     pub leases: Arc<dyn Leases>,
     /// Where in the audit each call stands.
     pub audit: Arc<dyn AuditIndex>,
+    /// What servers listed last.
+    pub listings: Arc<dyn Listings>,
+    /// Sessions of clients.
+    pub sessions: Arc<dyn Sessions>,
     closing: Arc<dyn Closing>,
 }
 
@@ -52,6 +61,8 @@ impl Store {
             keys: sqlite.clone(),
             leases: sqlite.clone(),
             audit: sqlite.clone(),
+            listings: sqlite.clone(),
+            sessions: sqlite.clone(),
             closing: sqlite,
         })
     }

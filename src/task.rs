@@ -21,6 +21,7 @@ const TICK: std::time::Duration = std::time::Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct Tasks {
     tracker: TaskTracker,
+    drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
 }
@@ -33,6 +34,7 @@ impl Tasks {
     pub fn new() -> Self {
         Self {
             tracker: TaskTracker::new(),
+            drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
         }
@@ -61,6 +63,16 @@ impl Tasks {
                 }
             }
         });
+    }
+
+    /// Says that a stop has begun: what runs may finish, and nothing new is taken.
+    pub fn drain(&self) {
+        self.drain.cancel();
+    }
+
+    /// Cancelled by [`Tasks::drain`], some time before [`Tasks::stop_token`].
+    pub fn drain_token(&self) -> &CancellationToken {
+        &self.drain
     }
 
     /// The token that ends every task.

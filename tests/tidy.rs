@@ -71,12 +71,16 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "mcp",
             "names",
+            "store",
+            "clock",
             "task",
         ],
     ),
     (
         "discovery",
-        &["backend", "catalog", "config", "names", "task", "lock"],
+        &[
+            "backend", "catalog", "config", "names", "store", "task", "clock", "lock",
+        ],
     ),
     (
         "backend",

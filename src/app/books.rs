@@ -1,5 +1,5 @@
-//! Opens what governance keeps in the data directory, sets it in order after a crash, and looks
-//! after it in the background.
+//! Opens what is kept in the data directory, sets it in order after a crash, and looks after it in
+//! the background.
 //!
 //! Order at start: the store, our own chain of the audit, the chains of processes that died, what
 //! these had leased of budgets, the agents. Order at stop, once no call is left: budgets, audit,
@@ -49,21 +49,28 @@ pub enum Unusable {
 }
 
 impl Keeper {
-    /// Opens the data directory, where the config needs one.
-    pub(super) async fn open(config: &Config) -> Result<Self, Unusable> {
+    /// Opens the data directory, where the config needs one. For sessions and listings alone, which a
+    /// gateway that `remembers` keeps there, it is used if it can be.
+    pub(super) async fn open(config: &Config, remembers: bool) -> Result<Self, Unusable> {
         let agents = config.agents.values().cloned();
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
-        let needs_store = config.audit.enabled
+        let governs = config.audit.enabled
             || config.governance.auth == Authentication::Keys
             || has_budgets(config);
-        let store = if needs_store {
+        let store = if governs {
             Some(Store::open(&config.data_dir).await?)
+        } else if remembers {
+            let opened = Store::open(&config.data_dir).await;
+            let forgets = |error: &StoreError| {
+                tracing::warn!(%error, "sessions and lists of servers do not outlive the process");
+            };
+            opened.inspect_err(forgets).ok()
         } else {
             None
         };
         let log_dir = config.data_dir.join("audit");
         let audit = Arc::new(Log::open(&log_dir, config.audit)?);
-        let budgets = match &store {
+        let budgets = match store.as_ref().filter(|_| governs) {
             Some(store) => {
                 // Without an audit nobody can tell what a process that died had spent of its
                 // leases: they count as spent.
@@ -85,6 +92,11 @@ impl Keeper {
         };
         keeper.reread().await?;
         Ok(keeper)
+    }
+
+    /// What outlives the process.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
     }
 
     /// Reads agents and keys of the store.

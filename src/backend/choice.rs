@@ -236,6 +236,9 @@ impl Backend {
 
     /// Begins to make a connection for the callers of `key`, of which `client` is one.
     fn begin(&self, key: &Key, client: &Client, failures: u32) -> Arc<Instance> {
+        if let (Owner::Session(_), Some(session)) = (&key.owner, &client.session) {
+            session.note_own(&self.name);
+        }
         let instance = Instance::new(&self.maker.tasks);
         instance.set_failures(failures);
         let wanted = Wanted {

@@ -77,6 +77,27 @@ impl Backend {
         }
     }
 
+    /// Subscribes to `uri`, in the server's spelling, on the connection of `session`, as soon as there
+    /// is one.
+    pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
+        let Some(client) = Client::of(session) else {
+            return;
+        };
+        loop {
+            if let Ok(served) = self.connection(self.beside(&client)).await {
+                let (instance, era) = (served.instance, served.connection.era());
+                // To servers of 2026-07-28 nobody subscribes in this way.
+                if era == Era::Legacy && !instance.is_subscribed(uri) {
+                    instance.subscribed(uri.to_owned());
+                    self.subscription(&instance, Method::ResourcesSubscribe, uri)
+                        .await;
+                }
+                return;
+            }
+            tokio::time::sleep(self.config.retry.max).await;
+        }
+    }
+
     async fn subscription(&self, instance: &Instance, method: Method, uri: &str) {
         let Phase::Ready(connection) = instance.phase() else {
             return;

@@ -55,7 +55,7 @@ pub(super) struct Gateway {
 
 /// Runs `work` with a gateway that asks `target`, and stops it whatever happens.
 pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> ExitCode) -> ExitCode {
-    let core = match Core::start(&target.config, surroundings()).await {
+    let core = match Core::start_afresh(&target.config, surroundings()).await {
         Ok(core) => core,
         Err(error) => return failed(&error),
     };

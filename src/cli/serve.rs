@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process::ExitCode};
 use clap::Args;
 
 use super::{
-    EXIT_CUT_SHORT, args::ConfigArgs, block_on, failed, interrupted, output::print, surroundings,
+    args::ConfigArgs, block_on, drained, failed, interrupted, output::print, surroundings,
     wrong_usage,
 };
 use crate::{app, config::Config};
@@ -53,17 +53,10 @@ async fn serve(config: &Config) -> ExitCode {
         "clients connect to {url}/mcp, people to {url}/status"
     );
     interruption.await;
+    let again = interrupted();
     tracing::info!(
         "stopping; running calls may finish within {:?}",
         config.drain_timeout
     );
-    let drained = tokio::select! {
-        drained = running.stop() => drained,
-        () = interrupted() => false,
-    };
-    if drained {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_CUT_SHORT)
-    }
+    drained(running.stop(), again).await
 }

@@ -5,9 +5,8 @@ use std::{pin::pin, process::ExitCode, sync::Arc};
 use clap::Args;
 
 use super::{
-    EXIT_CUT_SHORT,
     args::{self, ConfigArgs},
-    block_on, failed, interrupted, surroundings,
+    block_on, drained, failed, interrupted, surroundings,
 };
 use crate::{app::Core, config::Config, names::Scope, stdio::Edge};
 
@@ -74,16 +73,14 @@ async fn serve(config: &Config, scope: Scope, agent: Option<&str>) -> ExitCode {
         () = &mut serving => true,
         () = interrupted() => false,
     };
-    let drained = if input_ended {
-        core.stop().await
-    } else {
-        // The answers of running calls are still to be written.
+    let again = interrupted();
+    if input_ended {
+        return drained(core.stop(), again).await;
+    }
+    // The answers of running calls are still to be written.
+    let stop = async {
         let (drained, ()) = tokio::join!(core.stop(), serving);
         drained
     };
-    if drained {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_CUT_SHORT)
-    }
+    drained(stop, again).await
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Edge, accepted,
     body::{self, Body, Writing},
-    correlation, exchange,
+    correlation, exchange, stopping,
     streamable::{BATCH_MAX, asked_in},
     text,
 };
@@ -33,9 +33,11 @@ const SESSION: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
 pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Response<Body> {
-    let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
-        Ok(session) => session,
-        Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+    if edge.proxy.is_draining() {
+        return stopping(None);
+    }
+    let Ok(session) = edge.proxy.sessions().open(Kind::Sse, agent, scope) else {
+        return stopping(None);
     };
     let stream = session.open_standing();
     let place = stream.take_over();

@@ -12,7 +12,7 @@ use super::{
     body::{self, Body, Writing},
     correlation,
     exchange::{self, Asked},
-    is, json, media, not_allowed, rpc_error, text,
+    is, json, media, not_allowed, rpc_error, stopping, text,
 };
 use crate::{
     mcp::{
@@ -39,10 +39,10 @@ pub(super) async fn handle(
         return post(edge, visitor, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, &visitor, request.headers());
+        return get(edge, &visitor, request.headers()).await;
     }
     // The route takes one more verb.
-    delete(edge, &visitor, request.headers())
+    delete(edge, &visitor, request.headers()).await
 }
 
 async fn post(
@@ -78,10 +78,11 @@ async fn post(
         return refusal;
     }
     match message {
+        Ok(Message::Request(request)) if edge.proxy.is_draining() => stopping(Some(&request.id)),
         Ok(Message::Request(request)) => post.request(request).await,
-        Ok(Message::Notification(notification)) => post.notification(&notification),
+        Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
-            let session = post.session();
+            let session = post.session().await;
             let taken = match (session, response.id) {
                 (Ok(Some(session)), Some(id)) => session.answer(&id, response.outcome),
                 (Err(refusal), _) => return refusal,
@@ -93,6 +94,7 @@ async fn post(
                 text(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
+        Err(Malformed::Batch) if edge.proxy.is_draining() => stopping(None),
         Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
         Err(malformed) => rpc_error(
             StatusCode::BAD_REQUEST,
@@ -126,7 +128,7 @@ impl Post<'_> {
             Version::Unknown(asked) => return unsupported(Some(&request.id), &asked),
             Version::Absent | Version::Legacy(_) => {}
         }
-        match self.session() {
+        match self.session().await {
             Err(refusal) => refusal,
             Ok(Some(session)) => self.in_session(&session, request, &meta).await,
             Ok(None) => self.stateless(request, &meta).await,
@@ -212,9 +214,9 @@ impl Post<'_> {
         let revision = opening.revision;
         let agent = Arc::clone(&self.visitor.agent);
         let sessions = self.edge.proxy.sessions();
-        let session = match sessions.open(Kind::Streamable, agent, self.visitor.scope.clone()) {
-            Ok(session) => session,
-            Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &closed.to_string()),
+        let scope = self.visitor.scope.clone();
+        let Ok(session) = sessions.open(Kind::Streamable, agent, scope) else {
+            return stopping(Some(&request.id));
         };
         session.open(opening);
         self.edge.proxy.greet(&session);
@@ -258,8 +260,8 @@ impl Post<'_> {
         self.ask(request, client, wants).await
     }
 
-    fn notification(&self, notification: &Notification) -> Response<Body> {
-        match self.session() {
+    async fn notification(&self, notification: &Notification) -> Response<Body> {
+        match self.session().await {
             Ok(Some(session)) => {
                 self.edge.proxy.told(&session, notification);
                 accepted()
@@ -279,7 +281,7 @@ impl Post<'_> {
             let error = RpcError::new(error::INVALID_REQUEST, message);
             rpc_error(StatusCode::BAD_REQUEST, None, &error)
         };
-        let session = match self.session() {
+        let session = match self.session().await {
             Ok(Some(session)) => session,
             Ok(None) => return refuse("a batch needs a session of 2025-03-26"),
             Err(refusal) => return refusal,
@@ -343,8 +345,8 @@ impl Post<'_> {
     }
 
     /// The session that the headers name; `None` when they name none.
-    fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, &self.visitor, self.headers)
+    async fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
+        find_session(self.edge, &self.visitor, self.headers).await
     }
 }
 
@@ -390,7 +392,7 @@ fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended.
-fn find_session(
+async fn find_session(
     edge: &Edge,
     visitor: &Visitor,
     headers: &HeaderMap,
@@ -398,14 +400,19 @@ fn find_session(
     let Some(id) = headers.get(header::SESSION_ID) else {
         return Ok(None);
     };
-    let found = id
-        .to_str()
-        .ok()
-        .and_then(|id| edge.proxy.sessions().find(id, &visitor.agent));
-    let own =
-        |session: &Arc<Session>| session.kind == Kind::Streamable && session.scope == visitor.scope;
-    if let Some(session) = found.filter(own) {
-        return Ok(Some(session));
+    let found = match id.to_str() {
+        Ok(id) => {
+            let Visitor { agent, scope } = visitor;
+            edge.proxy.session(id, agent, scope).await
+        }
+        Err(_) => None,
+    };
+    if found.is_some() {
+        return Ok(found);
+    }
+    // The next process may know it.
+    if edge.proxy.is_draining() {
+        return Err(stopping(None));
     }
     let error = RpcError::new(
         error::INVALID_REQUEST,
@@ -441,7 +448,7 @@ pub(super) fn asked_in(
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
-fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
+async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if !media::accepts(headers, &[media::EVENTS]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
@@ -451,7 +458,7 @@ fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Bod
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    let session = match find_session(edge, visitor, headers) {
+    let session = match find_session(edge, visitor, headers).await {
         Ok(Some(session)) => session,
         Ok(None) => {
             let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
@@ -467,6 +474,8 @@ fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Bod
         .and_then(|id| id.to_str().ok());
     let resumed = last
         .and_then(body::parse_event_id)
+        // What came on it before a restart is lost: it goes on as a new one.
+        .filter(|(stream, _)| !session.was_standing(*stream))
         .map(|(stream, seq)| (session.stream(stream).unwrap_or_else(|| over(stream)), seq));
     let (stream, place) = if let Some((stream, seq)) = resumed {
         let place = stream.resume(seq);
@@ -500,11 +509,11 @@ fn over(id: u64) -> Arc<Stream> {
     Arc::new(stream)
 }
 
-fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
+async fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    match find_session(edge, visitor, headers) {
+    match find_session(edge, visitor, headers).await {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")

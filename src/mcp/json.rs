@@ -115,6 +115,14 @@ impl serde::Serialize for Raw {
     }
 }
 
+/// A copy of its own; messages of the wire are borrowed from with [`Raw::borrow`] instead.
+impl<'de> serde::Deserialize<'de> for Raw {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self(String::from(Box::<str>::from(value)).into()))
+    }
+}
+
 /// One member of an object, as spans into the text it was found in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {

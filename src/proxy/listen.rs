@@ -88,6 +88,20 @@ impl Proxy {
         }
     }
 
+    /// Subscribes a session of an earlier process again to what it was subscribed to.
+    pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
+        let wait = self.settings().first_list_wait;
+        self.board.settled(&session.scope, wait).await;
+        for uri in session.subscriptions() {
+            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
+                continue;
+            };
+            if self.may_see(&session.agent, &session.scope, &backend.name, &original) {
+                backend.join(session, &original).await;
+            }
+        }
+    }
+
     /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
     fn resource(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
         match self.board.catalog().resource(scope, uri) {
@@ -151,7 +165,7 @@ impl Proxy {
             tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => break,
-                () = self.tasks.stop_token().cancelled() => break,
+                () = self.tasks.drain_token().cancelled() => break,
                 // A server's stream has ended: the client listens again, and loses nothing unseen.
                 () = stop.cancelled() => break,
                 Some(event) = upstream.recv() => drop(call.events.try_send(event)),

@@ -112,6 +112,7 @@ impl Proxy {
         if session.standing().is_none() || !session.is_initialized() {
             return;
         }
+        Self::tell_lost(session);
         let new = self.digests(&session.agent, &session.scope, audience_of(session));
         let Some(old) = session.swap_seen(new) else {
             return;

@@ -38,13 +38,19 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
             .map(|raw| raw.detached())
     };
     let capabilities = object("capabilities").unwrap_or(Raw::from_static("{}"));
-    let profile = profile(&capabilities);
-    Ok(Opening {
-        revision,
-        info: object("clientInfo"),
-        capabilities,
-        profile,
-    })
+    Ok(Opening::new(revision, object("clientInfo"), capabilities))
+}
+
+impl Opening {
+    /// What a client said that speaks `revision`.
+    pub(super) fn new(revision: Revision, info: Option<Raw>, capabilities: Raw) -> Self {
+        Self {
+            revision,
+            info,
+            profile: profile(&capabilities),
+            capabilities,
+        }
+    }
 }
 
 /// Whether a client with these capabilities answers questions of servers.

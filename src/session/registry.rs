@@ -11,7 +11,10 @@ use std::{
 use dashmap::DashMap;
 use tokio::{sync::Notify, time::Instant};
 
-use super::state::{Kind, Session};
+use super::{
+    saved::Changes,
+    state::{Kind, Session},
+};
 use crate::{auth::Agent, lock::lock, names::Scope};
 
 /// How long a session may go unused without a reader or a running call.
@@ -33,6 +36,7 @@ pub struct Sessions {
     /// Whether no session opens any more.
     closed: AtomicBool,
     farewell: Farewell,
+    changes: Arc<Changes>,
 }
 
 /// What is done when a session ends.
@@ -64,12 +68,24 @@ impl Sessions {
             start: Instant::now(),
             closed: AtomicBool::new(false),
             farewell: Farewell::default(),
+            changes: Arc::default(),
         }
     }
 
     /// Sets how many sessions of an agent are held at most from the next one on.
     pub fn set_per_agent_max(&self, per_agent_max: usize) {
         self.per_agent_max.store(per_agent_max, Ordering::Relaxed);
+    }
+
+    /// How many sessions of an agent are held at most.
+    pub fn per_agent_max(&self) -> usize {
+        self.per_agent_max.load(Ordering::Relaxed)
+    }
+
+    /// Which sessions are to be written down: those of streamable HTTP that changed or ended. The end
+    /// of this process ends none of them.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Sets what is done with each session that ends; only the first call counts.
@@ -90,6 +106,25 @@ impl Sessions {
     ) -> Result<Arc<Session>, Closed> {
         self.make_room(&agent);
         let session = Arc::new(Session::new(kind, agent, scope));
+        if kind == Kind::Streamable {
+            session.report_to(&self.changes);
+        }
+        self.touch(&session);
+        self.adopt(&session);
+        if session.ended.is_cancelled() {
+            return Err(Closed);
+        }
+        Ok(session)
+    }
+
+    /// Registers a session of an earlier process.
+    ///
+    /// # Errors
+    /// After [`Sessions::close_all`].
+    pub fn take_back(&self, session: Session) -> Result<Arc<Session>, Closed> {
+        self.make_room(&session.agent);
+        let session = Arc::new(session);
+        session.report_to(&self.changes);
         self.touch(&session);
         self.adopt(&session);
         if session.ended.is_cancelled() {
@@ -104,13 +139,25 @@ impl Sessions {
         self.by_id.insert(session.id.clone(), Arc::clone(session));
         // Whoever closes all says so before looking: one of both sees the other.
         if self.closed.load(Ordering::SeqCst) {
-            self.close(&session.id);
+            self.by_id.remove(&session.id);
+            session.end();
         }
+    }
+
+    /// The session `id`, whoever's it is.
+    pub fn get(&self, id: &str) -> Option<Arc<Session>> {
+        self.by_id.get(id).map(|entry| Arc::clone(&entry))
+    }
+
+    /// How long ago a session was last used.
+    pub fn idle(&self, session: &Session) -> Duration {
+        let used = session.used_ms.load(Ordering::Relaxed);
+        Duration::from_millis(self.now_ms().saturating_sub(used))
     }
 
     /// The session `id` of `agent`; the possession of an id proves nothing.
     pub fn find(&self, id: &str, agent: &Agent) -> Option<Arc<Session>> {
-        let session = self.by_id.get(id).map(|entry| Arc::clone(&entry))?;
+        let session = self.get(id)?;
         if session.agent.id != agent.id {
             return None;
         }
@@ -120,8 +167,18 @@ impl Sessions {
 
     /// Ends the session `id`.
     pub fn close(&self, id: &str) {
+        if let Some(session) = self.get(id) {
+            self.note_end(&session);
+        }
         if let Some((_, session)) = self.by_id.remove(id) {
             self.part_with(&session);
+        }
+    }
+
+    /// To be called before a session can no longer be found, so that nobody finds it elsewhere.
+    fn note_end(&self, session: &Session) {
+        if session.kind == Kind::Streamable {
+            self.changes.end(&session.id);
         }
     }
 
@@ -155,7 +212,8 @@ impl Sessions {
         }
     }
 
-    /// Ends all sessions, and every one that is opened later.
+    /// Ends all sessions of this process, and every one that is opened later. Those that were written
+    /// down go on in the next process.
     pub fn close_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.by_id.retain(|_, session| {
@@ -166,17 +224,15 @@ impl Sessions {
 
     /// Ends the sessions that nobody has used for [`IDLE_MAX`], and trims the streams of the others.
     pub fn sweep(&self) {
-        let now = self.now_ms();
-        let idle_max = u64::try_from(IDLE_MAX.as_millis()).unwrap_or(u64::MAX);
         self.by_id.retain(|_, session| {
             session.trim();
             if session.kind == Kind::Stdio || session.in_flight() > 0 || session.has_reader() {
                 self.touch(session);
                 return true;
             }
-            let used = session.used_ms.load(Ordering::Relaxed);
-            let keep = now.saturating_sub(used) < idle_max;
+            let keep = self.idle(session) < IDLE_MAX;
             if !keep {
+                self.note_end(session);
                 self.part_with(session);
             }
             keep

@@ -1,9 +1,9 @@
 //! One legacy session: what its client said about itself, and what it is waiting for.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -16,12 +16,14 @@ use uuid::Uuid;
 use super::{
     Event, ServerRequest, legacy,
     replay::{Item, Stalled, Stream},
+    saved::{Changes, Saved},
 };
 use crate::{
     auth::Agent,
+    clock,
     lock::lock,
     mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope},
-    names::Scope,
+    names::{Scope, ServerName},
 };
 
 /// Unanswered server requests a session may hold.
@@ -32,8 +34,10 @@ pub const STREAMS_MAX: usize = 16;
 pub const STREAM_BYTES_MAX: usize = 16 << 20;
 /// Calls a session may have running.
 pub const CALLS_MAX: usize = 1024;
-/// Event ids of the stream for messages that belong to no call name this one.
-const STANDING: u64 = 0;
+/// Between the numbers of two streams for answers: those are odd. The stream for messages that
+/// belong to no call has an even one. A restored session counts on from a larger number, so that an
+/// event id of before names none of its streams.
+const STEP: u64 = 2;
 
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -85,6 +89,13 @@ pub struct Session {
     standing: Mutex<Option<Arc<Stream>>>,
     subscriptions: Mutex<Vec<String>>,
     seen: Mutex<Option<[u64; 4]>>,
+    /// Servers with a connection for this session alone.
+    own: Mutex<BTreeSet<ServerName>>,
+    /// Those that had one before a restart, while the client has not been told.
+    lost: Mutex<BTreeSet<ServerName>>,
+    /// Whom it tells that it changed, when it outlives the process.
+    changes: OnceLock<Arc<Changes>>,
+    standing_id: u64,
     next_stream: AtomicU64,
     pub(super) used_ms: AtomicU64,
     initialized: AtomicBool,
@@ -110,6 +121,10 @@ impl Session {
             standing: Mutex::default(),
             subscriptions: Mutex::default(),
             seen: Mutex::default(),
+            own: Mutex::default(),
+            lost: Mutex::default(),
+            changes: OnceLock::new(),
+            standing_id: 0,
             next_stream: AtomicU64::new(1),
             used_ms: AtomicU64::new(0),
             initialized: AtomicBool::new(false),
@@ -118,9 +133,43 @@ impl Session {
         }
     }
 
+    /// The session `id` of an earlier process; `None` when it cannot be understood.
+    pub fn restored(id: &str, agent: Arc<Agent>, scope: Scope, saved: &Saved) -> Option<Self> {
+        let capabilities = saved.capabilities.clone();
+        let capabilities = capabilities.filter(Raw::is_object);
+        let capabilities = capabilities.unwrap_or(Raw::from_static("{}"));
+        let opening = Opening::new(saved.revision()?, saved.info.clone(), capabilities);
+        // More milliseconds have passed since 1970 than streams were opened before.
+        let life = u64::try_from(clock::now().as_millisecond()).unwrap_or(1);
+        Some(Self {
+            id: id.to_owned(),
+            opening: Mutex::new(Some(Arc::new(opening))),
+            logs: Mutex::new(saved.logs()),
+            subscriptions: Mutex::new(saved.subscriptions.clone()),
+            seen: Mutex::new(saved.seen),
+            lost: Mutex::new(saved.own.iter().cloned().collect()),
+            standing_id: life * STEP,
+            next_stream: AtomicU64::new(life * STEP + 1),
+            initialized: AtomicBool::new(saved.initialized),
+            ..Self::new(Kind::Streamable, agent, scope)
+        })
+    }
+
+    /// From now on, tells `changes` whenever what outlives the process has changed.
+    pub(super) fn report_to(&self, changes: &Arc<Changes>) {
+        self.changes.get_or_init(|| Arc::clone(changes));
+    }
+
+    fn note_change(&self) {
+        if let Some(changes) = self.changes.get() {
+            changes.note(&self.id);
+        }
+    }
+
     /// Notes what the client said in `initialize`; a second one replaces the first.
     pub fn open(&self, opening: Opening) {
         *lock(&self.opening) = Some(Arc::new(opening));
+        self.note_change();
     }
 
     /// What the client said in `initialize`; `None` before it did.
@@ -131,6 +180,7 @@ impl Session {
     /// Notes that the client finished its handshake.
     pub fn set_initialized(&self) {
         self.initialized.store(true, Ordering::Relaxed);
+        self.note_change();
     }
 
     /// Whether the client finished its handshake.
@@ -141,6 +191,7 @@ impl Session {
     /// Sets the least severe log message the client wants.
     pub fn set_level(&self, level: Level) {
         *lock(&self.logs) = Logs::From(level);
+        self.note_change();
     }
 
     /// Which log messages the client wants.
@@ -278,7 +329,7 @@ impl Session {
             Kind::Sse | Kind::Stdio => self.ended.clone(),
             Kind::Streamable => CancellationToken::new(),
         };
-        let stream = Arc::new(Stream::watched(STANDING, overrun));
+        let stream = Arc::new(Stream::watched(self.standing_id, overrun));
         if self.ended.is_cancelled() {
             stream.finish();
         }
@@ -309,7 +360,7 @@ impl Session {
 
     /// The stream `id`, while it is kept.
     pub fn stream(&self, id: u64) -> Option<Arc<Stream>> {
-        if id == STANDING {
+        if id == self.standing_id {
             return Some(self.open_standing());
         }
         lock(&self.streams)
@@ -318,9 +369,14 @@ impl Session {
             .cloned()
     }
 
+    /// Whether `id` was that of the stream for messages that belong to no call, before a restart.
+    pub fn was_standing(&self, id: u64) -> bool {
+        id < self.standing_id && id.is_multiple_of(STEP)
+    }
+
     fn add_stream(&self) -> Arc<Stream> {
         let stream = Arc::new(Stream::new(
-            self.next_stream.fetch_add(1, Ordering::Relaxed),
+            self.next_stream.fetch_add(STEP, Ordering::Relaxed),
         ));
         self.trim();
         let mut streams = lock(&self.streams);
@@ -357,7 +413,45 @@ impl Session {
 
     /// Notes the state of the lists that the client has been told of; the state before.
     pub fn swap_seen(&self, digests: [u64; 4]) -> Option<[u64; 4]> {
-        lock(&self.seen).replace(digests)
+        let before = lock(&self.seen).replace(digests);
+        if before != Some(digests) {
+            self.note_change();
+        }
+        before
+    }
+
+    /// The state of the lists that the client has been told of.
+    pub(super) fn seen(&self) -> Option<[u64; 4]> {
+        *lock(&self.seen)
+    }
+
+    /// Notes that `server` has a connection for this session alone, and may remember things there.
+    pub fn note_own(&self, server: &ServerName) {
+        if lock(&self.own).insert(server.clone()) {
+            self.note_change();
+        }
+    }
+
+    /// Servers with a connection for this session alone, or that had one while the client has not been
+    /// told of its end.
+    pub(super) fn own_servers(&self) -> Vec<ServerName> {
+        let lost = lock(&self.lost).clone();
+        lost.union(&lock(&self.own)).cloned().collect()
+    }
+
+    /// The servers, or only `one`, that lost with a restart what they knew of this session; each is
+    /// given once, so that the client is told once.
+    pub fn take_lost(&self, one: Option<&ServerName>) -> Vec<ServerName> {
+        let mut lost = lock(&self.lost);
+        let taken: Vec<ServerName> = match one {
+            Some(server) => lost.take(server).into_iter().collect(),
+            None => std::mem::take(&mut *lost).into_iter().collect(),
+        };
+        drop(lost);
+        if !taken.is_empty() {
+            self.note_change();
+        }
+        taken
     }
 
     /// Resource URIs this session subscribed to, as it named them.
@@ -371,6 +465,8 @@ impl Session {
         let new = !all.iter().any(|known| known == uri);
         if new {
             all.push(uri.to_owned());
+            drop(all);
+            self.note_change();
         }
         new
     }
@@ -380,7 +476,12 @@ impl Session {
         let mut all = lock(&self.subscriptions);
         let before = all.len();
         all.retain(|known| known != uri);
-        all.len() < before
+        let found = all.len() < before;
+        drop(all);
+        if found {
+            self.note_change();
+        }
+        found
     }
 
     /// Ends the session: its calls are cancelled, and its streams are finished as soon as their

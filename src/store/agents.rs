@@ -56,6 +56,6 @@ pub trait Agents: std::fmt::Debug + Send + Sync {
     /// All agents, by name.
     fn agents(&self) -> BoxFuture<'_, Result<Vec<StoredAgent>, StoreError>>;
 
-    /// Removes an agent and its keys; `false` when there is none. What it spent stays.
+    /// Removes an agent, its keys and its sessions; `false` when there is none. What it spent stays.
     fn remove(&self, id: AgentId) -> BoxFuture<'_, Result<bool, StoreError>>;
 }

@@ -91,7 +91,8 @@ pub trait Keys: fmt::Debug + Send + Sync {
     /// All keys, oldest first.
     fn keys(&self) -> BoxFuture<'_, Result<Vec<StoredKey>, StoreError>>;
 
-    /// Revokes a key as of `at`; `false` when there is none or it was revoked before.
+    /// Revokes a key as of `at`, which ends the sessions of its agent; `false` when there is none or
+    /// it was revoked before.
     fn revoke<'a>(
         &'a self,
         id: &'a KeyId,

@@ -1,8 +1,8 @@
 //! The store in one SQLite file of the data directory.
 //!
 //! Three kinds of connection: one writer that syncs every transaction to disk, for whatever must
-//! survive a power cut; one that does not, for the index of the audit and the last use of keys,
-//! which can be lost; and a few that only read. Several processes share the file, so every writing
+//! survive a power cut; one that does not, for what can be lost: the index of the audit, the last
+//! use of keys, sessions, listings; and a few that only read. Several processes share the file, so every writing
 //! transaction begins `IMMEDIATE`: SQLite then waits for other writers instead of failing midway.
 
 use std::{
@@ -28,6 +28,8 @@ mod agents;
 mod index;
 mod keys;
 mod leases;
+mod listings;
+mod sessions;
 
 /// The database in the data directory.
 pub const FILE_NAME: &str = "tollbridge.db";
@@ -36,7 +38,10 @@ pub const FILE_NAME: &str = "tollbridge.db";
 const APPLICATION_ID: i64 = 0x546F_6C6C;
 
 /// Every version of the schema, oldest first; only ever appended to.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/sqlite/0001.sql"),
+    include_str!("../../migrations/sqlite/0002.sql"),
+];
 
 /// How long a transaction waits for those of other processes, which take milliseconds.
 const BUSY: Duration = Duration::from_secs(10);

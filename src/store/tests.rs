@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     config::{Terms, Window},
     money::Micros,
-    names::{AgentId, InvocationId, ProfileName},
+    names::{AgentId, InvocationId, ProfileName, ServerName},
 };
 
 macro_rules! contract {
@@ -43,6 +43,18 @@ macro_rules! contract {
             #[tokio::test]
             async fn the_index_finds_what_matches() {
                 super::the_index_finds_what_matches($open).await;
+            }
+            #[tokio::test]
+            async fn the_last_listing_of_a_connection_is_kept() {
+                super::the_last_listing_of_a_connection_is_kept($open).await;
+            }
+            #[tokio::test]
+            async fn sessions_are_kept_until_they_end() {
+                super::sessions_are_kept_until_they_end($open).await;
+            }
+            #[tokio::test]
+            async fn sessions_end_with_their_agent_and_with_its_keys() {
+                super::sessions_end_with_their_agent_and_with_its_keys($open).await;
             }
         }
     };
@@ -144,6 +156,91 @@ async fn keys_are_found_by_hash_and_revoked_once(open: impl AsyncFn() -> (Store,
     assert_eq!(keys.by_hash(one.hash).await.unwrap(), Some(one.clone()));
     let twice = keys.add(&one).await;
     assert!(twice.is_err(), "an id stands for one key");
+}
+
+async fn the_last_listing_of_a_connection_is_kept(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let listings = &store.listings;
+    let server = ServerName::parse("gh").unwrap();
+    let listing = |connection: u8, second, body: &str| StoredListing {
+        server: server.clone(),
+        connection: [connection; 32],
+        listed: at(second),
+        body: body.to_owned(),
+    };
+    assert_eq!(listings.listing(&server, [1; 32]).await.unwrap(), None);
+    listings.put(&listing(1, 5, "{}")).await.unwrap();
+    listings.put(&listing(2, 8, "{}")).await.unwrap();
+    let last = listing(1, 9, r#"{"tools":[]}"#);
+    listings.put(&last).await.unwrap();
+    let found = listings.listing(&server, [1; 32]).await.unwrap();
+    assert_eq!(found, Some(last), "the later one of the two");
+    listings.forget(at(9)).await.unwrap();
+    assert_eq!(listings.listing(&server, [2; 32]).await.unwrap(), None);
+    assert!(listings.listing(&server, [1; 32]).await.unwrap().is_some());
+}
+
+async fn sessions_are_kept_until_they_end(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let sessions = &store.sessions;
+    let mut all: Vec<_> = (0..4).map(|n| session(n, 1)).collect();
+    all.push(session(4, 2));
+    sessions.put(&all).await.unwrap();
+    let kept = async || {
+        let mut kept = Vec::new();
+        for (session, n) in all.iter().zip(0..) {
+            if sessions.session(session.id).await.unwrap().is_some() {
+                kept.push(n);
+            }
+        }
+        kept
+    };
+    assert_eq!(kept().await, [0, 1, 2, 3, 4]);
+    let changed = StoredSession {
+        body: "[]".to_owned(),
+        used: at(0),
+        ..all[3].clone()
+    };
+    sessions.put(std::slice::from_ref(&changed)).await.unwrap();
+    let found = sessions.session(changed.id).await.unwrap().unwrap();
+    let expect = ("[]", all[3].used, all[3].agent);
+    assert_eq!((&*found.body, found.used, found.agent), expect);
+
+    let unknown = SessionHash::of("unknown");
+    sessions
+        .touch(&[(all[0].id, at(50)), (unknown, at(50))])
+        .await
+        .unwrap();
+    assert_eq!(sessions.session(unknown).await.unwrap(), None);
+    sessions.trim(at(2), 2).await.unwrap();
+    assert_eq!(kept().await, [0, 3, 4], "1 is too old, 2 one too many");
+    sessions.remove(&[all[0].id, unknown]).await.unwrap();
+    assert_eq!(kept().await, [3, 4]);
+}
+
+async fn sessions_end_with_their_agent_and_with_its_keys(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let sessions = &store.sessions;
+    let (one, two) = (session(1, 1), session(2, 2));
+    sessions.put(&[one.clone(), two.clone()]).await.unwrap();
+    let mut of_one = key("one", 1);
+    of_one.agent = one.agent;
+    store.keys.add(&of_one).await.unwrap();
+    store.keys.revoke(&of_one.id, at(9)).await.unwrap();
+    assert_eq!(sessions.session(one.id).await.unwrap(), None);
+    assert!(sessions.session(two.id).await.unwrap().is_some());
+    store.agents.remove(two.agent).await.unwrap();
+    assert_eq!(sessions.session(two.id).await.unwrap(), None);
+}
+
+/// A session of the agent `agent` that was last used at second `n`.
+fn session(n: u8, agent: u128) -> StoredSession {
+    StoredSession {
+        id: SessionHash([n; 32]),
+        agent: AgentId(Uuid::from_u128(agent)),
+        used: at(n.into()),
+        body: "{}".to_owned(),
+    }
 }
 
 async fn leases_of_all_chains_stay_below_the_limit(open: impl AsyncFn() -> (Store, TempDir)) {

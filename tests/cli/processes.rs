@@ -1,8 +1,11 @@
 //! `serve` and its children: none outlives it, however it ends.
 
-use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
 
-use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, runs, until};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
+use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, pids_in, runs, send, until};
 
 #[tokio::test]
 async fn signals_end_it_with_its_children() {
@@ -22,6 +25,36 @@ async fn signals_end_it_with_its_children() {
     }
 }
 
+/// A call that takes longer than the drain is cut off; with a second signal nothing is waited for.
+#[tokio::test]
+async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
+    let check = async |drain_timeout: &str, signals: usize| {
+        let place = Place::new(&format!("drain_timeout = \"{drain_timeout}\"\n{SCRIPT}"));
+        let mut serving = place.serve().await;
+        let (url, hanging) = (serving.mcp(), place.file("hanging"));
+        let args = ["call", "mcp_script_hang", "--url", &url];
+        let call = place.command(&args).spawn().expect("it starts");
+        until(|| hanging.exists().then_some(())).await;
+        let pids = pids(&place).await;
+        for _ in 1..signals {
+            send(&serving.child, Signal::INT);
+            serving.says("stopping; running calls may finish").await;
+        }
+        let ended = serving.end(Signal::INT).await;
+        assert_eq!(ended.code, Some(3), "{signals}: {ended:?}");
+        let words = if signals == 1 {
+            "calls are cut off: `drain_timeout` is over calls=1"
+        } else {
+            "stopping at once"
+        };
+        assert!(ended.stderr.contains(words), "{signals}: {ended:?}");
+        gone(&pids).await;
+        drop(call);
+    };
+    check("50ms", 1).await;
+    check("1h", 2).await;
+}
+
 #[tokio::test]
 async fn a_kill_leaves_no_children() {
     let place = Place::new(SCRIPT);
@@ -30,6 +63,37 @@ async fn a_kill_leaves_no_children() {
     assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
     bounded(serving.child.kill()).await.expect("it is killed");
     gone(&pids).await;
+}
+
+/// However many there are: a second later none is left, and the next start finds nothing in its way.
+#[tokio::test]
+async fn a_kill_leaves_none_of_many_children() {
+    let servers = (0..20).map(|n| {
+        // Each in a directory of its own, for its pids.
+        format!(
+            "[servers.s{n}]\ncommand = \"sh\"\nargs = [\"-c\", \"mkdir -p {n} && cd {n} && exec sh \
+             ../server.sh\"]\nera = \"legacy\"\n"
+        )
+    });
+    let place = Place::new(&servers.collect::<String>());
+    let mut serving = place.serve().await;
+    let mut all = Vec::new();
+    for n in 0..20 {
+        let file = place.file(&format!("{n}/pids"));
+        all.extend(pids_in(&file).await);
+    }
+    assert_eq!(all.len(), 40);
+    assert!(all.iter().all(|pid| runs(*pid)), "{all:?}");
+    let start = Instant::now();
+    bounded(serving.child.kill()).await.expect("it is killed");
+    gone(&all).await;
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+
+    let serving = place.serve().await;
+    let listed = place.run(&["list", "--url", &serving.mcp()]).await;
+    assert!(listed.stdout.contains("mcp_s19_repeat"), "{listed:?}");
+    assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
 }
 
 /// The guard itself may be the first that is killed.

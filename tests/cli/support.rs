@@ -116,8 +116,14 @@ impl Place {
 
     /// Starts `serve` and gives its base URL.
     pub(crate) async fn serve(&self) -> Serving {
+        self.serve_with(&[]).await
+    }
+
+    /// The same, with `variables` in its environment.
+    pub(crate) async fn serve_with(&self, variables: &[(&str, &str)]) -> Serving {
         let mut child = self
             .command(&["serve", "--listen", "127.0.0.1:0"])
+            .envs(variables.iter().copied())
             .spawn()
             .expect("it starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -173,6 +179,19 @@ impl Serving {
         format!("{}/mcp", self.url)
     }
 
+    /// Waits until a line with `words` is logged, which nothing follows before the test goes on.
+    pub(crate) async fn says(&mut self, words: &str) {
+        let stderr = self.child.stderr.take().expect("it is piped");
+        let mut stderr = BufReader::new(stderr);
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            let read = bounded(stderr.read_line(&mut line)).await;
+            assert_ne!(read.expect("it is text"), 0, "it ends before {words:?}");
+        }
+        self.child.stderr = Some(stderr.into_inner());
+    }
+
     /// Sends `signal` and waits for the end.
     pub(crate) async fn end(mut self, signal: Signal) -> Ran {
         send(&self.child, signal);
@@ -215,9 +234,13 @@ pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 /// The pids that the shell's server wrote.
 pub(crate) async fn pids(place: &Place) -> Vec<u32> {
-    let file = place.file("pids");
+    pids_in(&place.file("pids")).await
+}
+
+/// The same, from another file.
+pub(crate) async fn pids_in(file: &Path) -> Vec<u32> {
     until(|| {
-        let text = fs::read_to_string(&file).ok()?;
+        let text = fs::read_to_string(file).ok()?;
         let pids = text.strip_suffix('\n')?.split(' ');
         Some(pids.map(|pid| pid.parse().expect("a pid")).collect())
     })

@@ -1,8 +1,14 @@
 //! What is under way when a session or the gateway ends is answered all the same.
 
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
 use crate::support::{
     Backend, Era, Front, TestGateway, Transport,
-    wire::{request, value},
+    http::{Answer, Http},
+    soon,
+    wire::{request, spawn, value},
 };
 
 /// A call that the drain deadline cuts off is answered: as events, and as a JSON body.
@@ -74,4 +80,111 @@ async fn no_session_opens_while_the_gateway_stops() {
     let accept = [("accept", "text/event-stream")];
     assert_eq!(http.get("/sse", &accept).await.status(), 503);
     gateway.stop().await;
+}
+
+/// While running calls finish, nothing new is taken, and everybody is told so in a way that lets them
+/// come back: the listener answers until the last call is done.
+#[tokio::test]
+async fn a_drain_takes_nothing_new_and_finishes_what_runs() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().setting("drain_timeout = \"1m\"");
+    let gateway = gateway.server("x", &backend).start().await;
+    let client = gateway
+        .client(Front::Streamable, "/mcp", r#"{"elicitation":{}}"#)
+        .await;
+    let sse = gateway.client(Front::Sse, "/mcp", "{}").await;
+    let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
+    client.call("1", "mcp_x_echo", "7").await;
+    let call = backend.asked("tools/call").await;
+    let (addr, http) = (gateway.addr(), gateway.http());
+    let stop = spawn(gateway.running.stop());
+    not_ready(&http).await;
+
+    assert_eq!(http.get("/healthz", &[]).await.status(), 200);
+    let status = http.get("/status", &[]).await;
+    assert_eq!(status.status(), 503);
+    assert_eq!(value(&status.text().await)["status"], "draining");
+    let session = [("mcp-session-id", client.session.as_deref().unwrap())];
+    let list = || request("2", "tools/list", "{}");
+    refused(http.post_with("/mcp", &session, list()).await).await;
+    refused(http.post("/mcp", list()).await).await;
+    let initialize = request("2", "initialize", r#"{"protocolVersion":"2025-11-25"}"#);
+    refused(http.post("/mcp", initialize).await).await;
+    modern.ask("2", "tools/list", "").await;
+    let refusal = modern.answer("2").await.failure();
+    assert_eq!(refusal["data"]["reason"], "draining");
+    let accept = [("accept", "text/event-stream")];
+    refused(http.get("/sse", &accept).await).await;
+    sse.ask("2", "tools/list", "").await;
+    assert_eq!(
+        sse.answer("2").await.failure()["data"]["reason"],
+        "draining"
+    );
+
+    // What belongs to a running call still passes in both directions.
+    call.ask(
+        "77",
+        "elicitation/create",
+        r#"{"message":"which","requestedSchema":{}}"#,
+    )
+    .await;
+    let question = client.must("elicitation/create").await;
+    client
+        .respond(question.id.as_deref().unwrap(), r#"{"action":"decline"}"#)
+        .await;
+    assert_eq!(backend.answered().await.value()["action"], "decline");
+    call.answer(r#"{"content":[]}"#).await;
+    assert!(client.answer("1").await.result.is_some());
+    assert!(soon("the stop", stop).await.unwrap(), "nothing was cut off");
+    assert!(TcpStream::connect(addr).await.is_err(), "nobody listens");
+}
+
+/// Streams that only tell of changes hold up no stop. That of 2026-07-28 ends with its result, at
+/// once; those of sessions end once no call can need them.
+#[tokio::test]
+async fn streams_end_as_their_revision_says() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().setting("drain_timeout = \"1m\"");
+    let gateway = gateway.server("x", &backend).start().await;
+    let listening = gateway.client(Front::Modern, "/mcp", "{}").await;
+    let wish = r#""notifications":{"toolsListChanged":true}"#;
+    listening.ask("9", "subscriptions/listen", wish).await;
+    listening
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let http = gateway.http();
+    let accept = ("accept", "text/event-stream");
+    let session = ("mcp-session-id", client.session.as_deref().unwrap());
+    let mut standing = http.get("/mcp", &[accept, session]).await.events();
+    standing.must().await;
+    let mut sse = http.get("/sse", &[accept]).await.events();
+    sse.must().await;
+    client.call("1", "mcp_x_echo", "7").await;
+    let call = backend.asked("tools/call").await;
+
+    let stop = spawn(gateway.running.stop());
+    let ended = listening.answer("9").await;
+    assert_eq!(ended.value()["resultType"], "complete");
+    let early = tokio::time::timeout(Duration::from_millis(50), standing.next()).await;
+    assert!(early.is_err(), "the running call may need it: {early:?}");
+    call.answer(r#"{"content":[]}"#).await;
+    client.answer("1").await;
+    standing.ends().await;
+    sse.ends().await;
+    assert!(soon("the stop", stop).await.unwrap());
+}
+
+/// Waits until the gateway says that it is not ready.
+async fn not_ready(http: &Http) {
+    let wait = async { while http.get("/readyz", &[]).await.status() == 200 {} };
+    soon("it is not ready any more", wait).await;
+}
+
+/// Checks that an answer says that, and when, to come back.
+async fn refused(answer: Answer) {
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    let error = value(&answer.text().await)["error"].clone();
+    assert_eq!(error["data"]["reason"], "draining", "{error}");
 }

@@ -17,5 +17,6 @@ mod params;
 mod parties;
 mod pools;
 mod profiles;
+mod restart;
 mod sessions;
 mod upstream;

@@ -12,7 +12,8 @@ use tokio::{
 use crate::{
     harness::{Raw, http_backend, launch, with_one},
     support::{
-        Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, wire::spawn,
+        Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, http::Http, soon,
+        wire::spawn,
     },
 };
 
@@ -51,8 +52,9 @@ pub(crate) async fn drain_timeout() {
     let asked = backend.asked("tools/call").await;
     let addr = gateway.addr();
     let stop = spawn(gateway.running.stop());
-    let refused = async { while TcpStream::connect(addr).await.is_ok() {} };
-    soon("the listener closes", refused).await;
+    let http = Http::new(addr);
+    let draining = async { while http.get("/readyz", &[]).await.status() == 200 {} };
+    soon("it is not ready any more", draining).await;
     asked.answer(DONE).await;
     assert!(client.answer("1").await.result.is_some());
     assert!(soon("the stop", stop).await.unwrap(), "the call finished");

@@ -98,11 +98,16 @@ impl Agents for Sqlite {
         Box::pin(async move {
             let failed = |error| self.failed("removing an agent", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
-            sqlx::query("DELETE FROM keys WHERE agent = ?")
-                .bind(id.0.as_bytes().as_slice())
-                .execute(&mut *tx)
-                .await
-                .map_err(failed)?;
+            for of_agent in [
+                "DELETE FROM keys WHERE agent = ?",
+                "DELETE FROM sessions WHERE agent = ?",
+            ] {
+                sqlx::query(of_agent)
+                    .bind(id.0.as_bytes().as_slice())
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(failed)?;
+            }
             let done = sqlx::query("DELETE FROM agents WHERE id = ?")
                 .bind(id.0.as_bytes().as_slice())
                 .execute(&mut *tx)

@@ -62,14 +62,27 @@ impl Keys for Sqlite {
         at: Timestamp,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
+            let failed = |error| self.failed("revoking a key", error);
+            let mut tx = begin(&self.durable).await.map_err(failed)?;
             let done =
                 sqlx::query("UPDATE keys SET revoked_ms = ? WHERE id = ? AND revoked_ms IS NULL")
                     .bind(from_time(at))
                     .bind(id.as_str())
-                    .execute(&self.durable)
+                    .execute(&mut *tx)
                     .await
-                    .map_err(|error| self.failed("revoking a key", error))?;
-            Ok(done.rows_affected() > 0)
+                    .map_err(failed)?;
+            let is_new = done.rows_affected() > 0;
+            if is_new {
+                sqlx::query(
+                    "DELETE FROM sessions WHERE agent = (SELECT agent FROM keys WHERE id = ?)",
+                )
+                .bind(id.as_str())
+                .execute(&mut *tx)
+                .await
+                .map_err(failed)?;
+            }
+            tx.commit().await.map_err(failed)?;
+            Ok(is_new)
         })
     }
 

@@ -29,7 +29,7 @@ impl TestGateway {
     /// A gateway without servers.
     pub(crate) fn new() -> Self {
         Self {
-            top: "listen = \"127.0.0.1:0\"\ndrain_timeout = \"0s\"\n".to_owned(),
+            top: "listen = \"127.0.0.1:0\"\n".to_owned(),
             servers: String::new(),
             data: Arc::new(tempfile::tempdir().unwrap()),
             profiles: Vec::new(),
@@ -85,19 +85,24 @@ impl TestGateway {
         } else {
             format!("data_dir = '{}'\n", self.data.path().display())
         };
-        format!("{data}{}{}", self.top, self.servers)
+        let drain = if self.top.contains("drain_timeout") {
+            ""
+        } else {
+            "drain_timeout = \"0s\"\n"
+        };
+        format!("{data}{drain}{}{}", self.top, self.servers)
     }
 
-    fn config(&self) -> Config {
+    fn config(&self, text: &str) -> Config {
         let source = Source {
             name: "test.toml".to_owned(),
             format: Format::Toml,
-            text: self.text(),
+            text: text.to_owned(),
             directory: ".".into(),
         };
         let mut config = match config::parse([source], &Environment::default()) {
             Ok(loaded) => loaded.config,
-            Err(mistakes) => panic!("{mistakes}\n{}", self.text()),
+            Err(mistakes) => panic!("{mistakes}\n{text}"),
         };
         config.profiles.extend(self.profiles.iter().cloned());
         config
@@ -105,7 +110,12 @@ impl TestGateway {
 
     /// Starts it; its servers may still be connecting.
     pub(crate) async fn launch(&self) -> Gateway {
-        let config = self.config();
+        self.launch_as(&self.text()).await
+    }
+
+    /// Starts it with another text of the config.
+    pub(crate) async fn launch_as(&self, text: &str) -> Gateway {
+        let config = self.config(text);
         let surroundings = Surroundings {
             guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
         };

@@ -1,0 +1,310 @@
+//! What outlives this process: sessions of clients over streamable HTTP, and the lists of servers.
+//!
+//! Sessions are written in the background, many at a time, and read when a client shows an id that
+//! nobody here knows. What a crash loses are those of the last moment, whose clients initialize
+//! again. Nothing here is on the way of a call, but for one look at what a session has lost.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, interval_at, sleep},
+};
+
+use super::{Proxy, lists};
+use crate::{
+    auth::Agent,
+    catalog::Audience,
+    clock,
+    mcp::{Raw, method::notice},
+    names::{Scope, ServerName},
+    session::{Call, Event, Session, registry::IDLE_MAX, saved::Saved, state::Kind},
+    store::{SessionHash, Store, StoreError, StoredSession},
+};
+
+/// How long changes of sessions are gathered before they are written.
+const GATHER: Duration = Duration::from_millis(100);
+/// Sessions written in one transaction.
+const BATCH: usize = 500;
+/// Pause after the store failed.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How often it is written when sessions were last used.
+const USES: Duration = Duration::from_secs(600);
+/// How long the last write of a stop may take.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+/// Clients whose sessions can be looked for at a time; those of one session always wait for each
+/// other.
+const LANES: usize = 16;
+
+/// The store, and who is reading from it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    store: Store,
+    lanes: [Mutex<()>; LANES],
+}
+
+impl Memory {
+    pub(super) fn new(store: Store) -> Self {
+        Self {
+            store,
+            lanes: Default::default(),
+        }
+    }
+}
+
+impl Proxy {
+    /// Serves what servers listed last, until they have been listed anew.
+    pub async fn remember_lists(&self) {
+        if let Some(memory) = &self.memory {
+            let listings = &*memory.store.listings;
+            self.board.restore(listings, &self.backends).await;
+        }
+    }
+
+    /// Begins to write down what outlives this process.
+    pub(super) fn keep(self: &Arc<Self>) {
+        if self.memory.is_none() {
+            return;
+        }
+        self.sessions.changes().want();
+        let (proxy, stop) = (Arc::clone(self), self.tasks.stop_token().clone());
+        self.tasks.spawn("what outlives the process", async move {
+            tokio::select! {
+                () = proxy.keep_sessions() => {}
+                () = proxy.keep_lists() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    async fn keep_lists(&self) {
+        if let Some(memory) = &self.memory {
+            self.board.keep(&*memory.store.listings).await;
+        }
+    }
+
+    async fn keep_sessions(&self) {
+        let mut uses = interval_at(Instant::now(), USES);
+        loop {
+            let done = tokio::select! {
+                () = self.sessions.changes().any() => {
+                    sleep(GATHER).await;
+                    self.write_changes().await
+                }
+                _ = uses.tick() => self.write_uses().await,
+            };
+            if let Err(error) = done {
+                tracing::warn!(%error, "sessions are not kept; after a restart clients begin anew");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Writes everything that is still to be written, at the end of this process.
+    pub async fn keep_all(&self) {
+        let Some(memory) = &self.memory else { return };
+        let last = async {
+            self.write_changes().await?;
+            self.write_uses().await?;
+            self.board.keep_new(&*memory.store.listings).await
+        };
+        match tokio::time::timeout(LAST_WRITE, last).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "some sessions do not outlive this process"),
+            Err(_) => tracing::warn!("some sessions do not outlive this process: no time is left"),
+        }
+    }
+
+    /// Writes sessions that changed and removes those that ended.
+    async fn write_changes(&self) -> Result<(), StoreError> {
+        let Some(memory) = &self.memory else {
+            return Ok(());
+        };
+        let changes = self.sessions.changes();
+        loop {
+            let (changed, ended) = changes.take(BATCH);
+            if changed.is_empty() && ended.is_empty() {
+                return Ok(());
+            }
+            let rows = changed.iter().filter_map(|id| {
+                let session = self.sessions.get(id)?;
+                self.row(&session)
+            });
+            let rows: Vec<StoredSession> = rows.collect();
+            let gone: Vec<SessionHash> = ended.iter().map(|id| SessionHash::of(id)).collect();
+            let written = async {
+                if !rows.is_empty() {
+                    memory.store.sessions.put(&rows).await?;
+                }
+                if !gone.is_empty() {
+                    memory.store.sessions.remove(&gone).await?;
+                }
+                Ok(())
+            };
+            if let Err(error) = written.await {
+                changed.iter().for_each(|id| changes.note(id));
+                return Err(error);
+            }
+            changes.forget(&ended);
+        }
+    }
+
+    fn row(&self, session: &Session) -> Option<StoredSession> {
+        Some(StoredSession {
+            id: SessionHash::of(&session.id),
+            agent: session.agent.id,
+            used: self.used(session),
+            body: Saved::of(session)?.to_json(),
+        })
+    }
+
+    fn used(&self, session: &Session) -> Timestamp {
+        let idle = SignedDuration::try_from(self.sessions.idle(session));
+        clock::now() - idle.unwrap_or_default()
+    }
+
+    /// Writes when sessions were last used, and removes those that nobody uses any more.
+    async fn write_uses(&self) -> Result<(), StoreError> {
+        let Some(memory) = &self.memory else {
+            return Ok(());
+        };
+        let mut used = Vec::new();
+        self.sessions.each(|session| {
+            // Some time more than since the last round: what is written twice does no harm.
+            if session.kind == Kind::Streamable && self.sessions.idle(session) < 2 * USES {
+                used.push((SessionHash::of(&session.id), self.used(session)));
+            }
+        });
+        for part in used.chunks(BATCH) {
+            memory.store.sessions.touch(part).await?;
+        }
+        let idle_max = SignedDuration::try_from(IDLE_MAX).unwrap_or(SignedDuration::MAX);
+        let per_agent_max = self.sessions.per_agent_max();
+        let trim = memory
+            .store
+            .sessions
+            .trim(clock::now() - idle_max, per_agent_max);
+        trim.await
+    }
+
+    /// The session `id` of `agent` on the route of `scope`: one that lives, or one of an earlier
+    /// process. A session of anybody else is as unknown as one that has ended.
+    pub async fn session(
+        self: &Arc<Self>,
+        id: &str,
+        agent: &Arc<Agent>,
+        scope: &Scope,
+    ) -> Option<Arc<Session>> {
+        let found = match self.sessions.find(id, agent) {
+            Some(found) => Some(found),
+            None => Box::pin(self.restore(id, agent, scope)).await,
+        };
+        found.filter(|found| found.kind == Kind::Streamable && found.scope == *scope)
+    }
+
+    async fn restore(
+        self: &Arc<Self>,
+        id: &str,
+        agent: &Arc<Agent>,
+        scope: &Scope,
+    ) -> Option<Arc<Session>> {
+        let memory = self.memory.as_ref()?;
+        let hash = SessionHash::of(id);
+        let _turn = memory.lanes[usize::from(hash.0[0]) % LANES].lock().await;
+        if self.sessions.get(id).is_some() {
+            // Somebody was faster.
+            return self.sessions.find(id, agent);
+        }
+        // Before the store is asked, where it may still be.
+        if self.sessions.changes().has_ended(id) || self.is_draining() {
+            return None;
+        }
+        let stored = match memory.store.sessions.session(hash).await {
+            Ok(stored) => stored?,
+            Err(error) => {
+                tracing::warn!(%error, "a session of before cannot be looked for");
+                return None;
+            }
+        };
+        let idle = clock::now().duration_since(stored.used);
+        let saved = Saved::from_json(&stored.body)?;
+        let is_alive = stored.agent == agent.id
+            && SignedDuration::try_from(IDLE_MAX).is_ok_and(|idle_max| idle < idle_max)
+            && self.governance.directory().still_knows(agent);
+        if !is_alive || !saved.is_of(scope) {
+            return None;
+        }
+        let session = Session::restored(id, Arc::clone(agent), scope.clone(), &saved)?;
+        let session = self.sessions.take_back(session).ok()?;
+        self.welcome_back(&session, saved.lost());
+        Some(session)
+    }
+
+    /// Sets up what belongs to a session that was taken back.
+    fn welcome_back(self: &Arc<Self>, session: &Arc<Session>, lost: &[ServerName]) {
+        if lists::audience_of(session) == Audience::Able {
+            self.board.expect_able();
+        }
+        self.note_client(session);
+        tracing::debug!(session = %session.id, "a client goes on with its session");
+        for server in lost {
+            tracing::warn!(
+                session = %session.id,
+                %server,
+                "a client goes on with its session; what this server knew of it is lost"
+            );
+        }
+        if session.subscriptions().is_empty() {
+            return;
+        }
+        let (proxy, session) = (Arc::clone(self), Arc::clone(session));
+        self.tasks.spawn("subscriptions of a session", async move {
+            tokio::select! {
+                () = proxy.subscribe_again(&session) => {}
+                () = session.ended.cancelled() => {}
+                () = proxy.tasks.stop_token().cancelled() => {}
+            }
+        });
+    }
+
+    /// Tells the client of a call that its server has forgotten it, if that is news.
+    pub(super) fn tell_lost_in(call: &Call, server: &ServerName) {
+        let Some(session) = &call.client.session else {
+            return;
+        };
+        for server in session.take_lost(Some(server)) {
+            if let Some(warning) = warning(session, &server) {
+                drop(call.events.try_send(warning));
+            }
+        }
+    }
+
+    /// Tells the client of a session, on its own stream, which servers have forgotten it.
+    pub(super) fn tell_lost(session: &Session) {
+        for server in session.take_lost(None) {
+            if let Some(warning) = warning(session, &server) {
+                session.deliver(warning);
+            }
+        }
+    }
+}
+
+/// The log message about a server that knows nothing any more, if the client wants it.
+fn warning(session: &Session, server: &ServerName) -> Option<Event> {
+    let params = Raw::from_value(&serde_json::json!({
+        "level": "warning",
+        "logger": env!("CARGO_PKG_NAME"),
+        "data": format!(
+            "the gateway was restarted, and the server {server} with it: what it knew of this \
+             session is lost"
+        ),
+    }));
+    session
+        .logs()
+        .want(Some(&params))
+        .then(|| Event::Notification {
+            method: notice::MESSAGE.into(),
+            params: Some(params),
+        })
+}

@@ -45,6 +45,7 @@ pub(crate) enum Answered {
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) trace: String,
+    #[expect(dead_code, reason = "it is shown with a call that went wrong")]
     pub(crate) mode: &'static str,
     pub(crate) how: How,
     pub(crate) answers: usize,

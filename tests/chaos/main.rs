@@ -96,7 +96,7 @@ async fn nothing_is_lost_doubled_or_left_over() {
     }
     ledger.set_modes(Modes::Calm);
     gateway.until_connected(&servers.names(), RECOVERY).await;
-    gateway.all_serve(&servers.names()).await;
+    gateway.all_serve(&servers.names(), RECOVERY).await;
     ledger.stop();
     for caller in callers {
         caller.await.unwrap();

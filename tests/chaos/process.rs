@@ -93,11 +93,14 @@ impl Gateway {
         }
     }
 
-    /// Each server answers a call again.
-    pub(crate) async fn all_serve(&self, servers: &[String]) {
+    /// Waits until each server answers a call again; a breaker may still answer for one.
+    pub(crate) async fn all_serve(&self, servers: &[String], patience: Duration) {
+        let end = Instant::now() + patience;
         for server in servers {
-            let answered = clients::one_call(&self.url, server).await;
-            assert_eq!(answered, Answered::Result, "{server}\n{}", self.log_tail());
+            while clients::one_call(&self.url, server).await != Answered::Result {
+                assert!(Instant::now() < end, "{server}: {}", self.log_tail());
+                sleep(LOOK).await;
+            }
         }
     }
 
@@ -130,7 +133,7 @@ impl Gateway {
             .ok()
             .and_then(Pid::from_raw);
         // It may have died already.
-        drop(kill_process(pid.unwrap(), Signal::KILL));
+        kill_process(pid.unwrap(), Signal::KILL).ok();
     }
 
     /// Open descriptors.

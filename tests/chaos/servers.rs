@@ -60,13 +60,17 @@ impl Servers {
     }
 
     pub(crate) fn config(&self) -> String {
-        let sections = self.backends.iter().zip(self.names()).map(|(backend, name)| {
-            format!(
-                "[servers.{name}]\n{}timeout = \"2s\"\nidle_timeout = \"2s\"\nmax_instances = 512\n\
+        let sections = self
+            .backends
+            .iter()
+            .zip(self.names())
+            .map(|(backend, name)| {
+                format!(
+                    "[servers.{name}]\n{}timeout = \"2s\"\n\
                  retry = {{ base = \"20ms\", max = \"500ms\" }}\n",
-                backend.config()
-            )
-        });
+                    backend.config()
+                )
+            });
         sections.collect()
     }
 

@@ -283,6 +283,11 @@ impl Backend {
         asked
     }
 
+    /// The next request that the script leaves to the test, whenever it comes.
+    pub(crate) async fn next(&self) -> Option<Asked> {
+        self.requests.lock().await.recv().await
+    }
+
     /// The next notification.
     pub(crate) async fn told(&self, method: &str) -> Heard {
         let next = async { self.notices.lock().await.recv().await.unwrap() };

@@ -114,6 +114,10 @@ async fn nothing_is_lost_doubled_or_left_over() {
     check_audit(&ledger, &records(&place));
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a run of a test is not configured by files"
+)]
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(

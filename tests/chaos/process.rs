@@ -142,6 +142,7 @@ impl Gateway {
     }
 
     /// Waits until no more are open than once were, but for connections that are kept for others.
+    #[expect(clippy::print_stdout, reason = "how a run went is of interest")]
     pub(crate) async fn descriptors_come_back_to(&self, quiet: usize, patience: Duration) {
         let end = Instant::now() + patience;
         while self.descriptors() > quiet + POOLED {

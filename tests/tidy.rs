@@ -320,3 +320,24 @@ fn word(text: &str) -> String {
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
+
+/// The tests that the architecture names are there.
+#[test]
+fn the_named_tests_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, table) = text.split_once("## Failures that gateways are known for").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let names = table.split('`').skip(1).step_by(2);
+    let mut count = 0;
+    for (file, test) in names.filter_map(|name| name.split_once("::")) {
+        let is_in = |suite: &str| {
+            let path = root().join(format!("tests/{suite}/{file}.rs"));
+            let code = fs::read_to_string(path).unwrap_or_default();
+            code.contains(&format!("fn {test}("))
+        };
+        let suites = ["chaos", "cli", "governance", "integration", "settings"];
+        assert!(suites.into_iter().any(is_in), "there is no test {file}::{test}");
+        count += 1;
+    }
+    assert!(count > 20, "{count} tests are named");
+}

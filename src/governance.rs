@@ -226,6 +226,11 @@ impl Governance {
         let law = self.law.load_full();
         let rules = self.identify(&law, ticket)?;
         let toll = law.toll(&routed.server);
+        if toll.is_none() {
+            // The config has just lost it: nothing says any more what holds for its calls.
+            let because = "the config no longer has the server".to_owned();
+            return Err(Refusal::Policy { because });
+        }
         self.authorize(&routed, &rules, ticket)?;
         self.seat(&routed, &law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;

@@ -325,7 +325,9 @@ fn root() -> PathBuf {
 #[test]
 fn the_named_tests_exist() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let (_, table) = text.split_once("## Failures that gateways are known for").unwrap();
+    let (_, table) = text
+        .split_once("## Failures that gateways are known for")
+        .unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
     let names = table.split('`').skip(1).step_by(2);
     let mut count = 0;
@@ -336,7 +338,10 @@ fn the_named_tests_exist() {
             code.contains(&format!("fn {test}("))
         };
         let suites = ["chaos", "cli", "governance", "integration", "settings"];
-        assert!(suites.into_iter().any(is_in), "there is no test {file}::{test}");
+        assert!(
+            suites.into_iter().any(is_in),
+            "there is no test {file}::{test}"
+        );
         count += 1;
     }
     assert!(count > 20, "{count} tests are named");

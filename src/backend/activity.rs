@@ -71,11 +71,16 @@ impl Activity {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Whether it waits for the answer of a client: people take their time.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Relaxed) > 0
+    }
+
     /// Completes when the exchange was silent, or lasted, for too long; says how long.
     pub(crate) async fn expired(&self, limits: Deadlines) -> Duration {
         loop {
             let silent_since = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
-            let suspended = self.suspended.load(Ordering::Relaxed) > 0;
+            let suspended = self.is_suspended();
             let elapsed = self.start.elapsed();
             if elapsed >= limits.total {
                 return limits.total;

@@ -102,12 +102,28 @@ impl Backend {
     }
 
     /// Subscribes to `uri`, in the server's spelling, on the connection of `session`, as soon as there
-    /// is one.
+    /// is one; not when its server takes longer than a start may.
     pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
+        if let Some(replicas) = &self.replicas {
+            let to = replicas
+                .home(session)
+                .or_else(|| replicas.backends().next());
+            if let Some(to) = to {
+                Box::pin(to.join(session, uri)).await;
+            }
+            return;
+        }
+        let joined = timeout(self.config.startup_timeout, self.join_here(session, uri));
+        if joined.await.is_err() {
+            tracing::warn!(server = %self.name, uri, "a subscription is not renewed: the server does not start");
+        }
+    }
+
+    async fn join_here(&self, session: &Arc<Session>, uri: &str) {
         let Some(client) = Client::of(session) else {
             return;
         };
-        loop {
+        while !session.ended.is_cancelled() {
             if let Ok(served) = self.connection(self.beside(&client)).await {
                 let (instance, era) = (served.instance, served.connection.era());
                 // To servers of 2026-07-28 nobody subscribes in this way.
@@ -127,9 +143,9 @@ impl Backend {
             return;
         };
         let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
-        let request = handshake::control(method, Some(params));
+        let request = handshake::control(method.clone(), Some(params));
         let answer = timeout(SUBSCRIPTION_PATIENCE, connection.link.request(request)).await;
-        tracing::debug!(server = %self.name, uri, ?answer, "subscription of a session that ended");
+        tracing::debug!(server = %self.name, ?method, uri, ?answer, "a subscription is changed");
     }
 
     /// Passes a notification to the connection that serves `session`, which is made where there is

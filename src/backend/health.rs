@@ -5,6 +5,8 @@
 //! `degraded`; after enough of them in a row the connection is ended and made anew. Many servers do
 //! one thing at a time: while a call is under way that may still be answered, none is ended.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
@@ -66,7 +68,8 @@ pub(super) async fn until_dead(
                 let count = misses.count;
                 let text = format!("it missed {count} health checks in a row: {failure}");
                 tell(shown, Event::Missed, text);
-                let may_answer = mux.in_flight() > 0 && mux.silence() < config.timeout;
+                let may_answer = mux.waits_for_person()
+                    || mux.in_flight() > 0 && mux.silence() < patience(config);
                 if count >= health.failures && !may_answer {
                     let cause = failure.for_client();
                     return format!("it missed {count} health checks in a row ({cause})");
@@ -74,6 +77,12 @@ pub(super) async fn until_dead(
             }
         }
     }
+}
+
+/// How long the most patient of its calls waits for a sign of life.
+fn patience(config: &Server) -> Duration {
+    let of_tools = config.tools.timeout.values().copied();
+    of_tools.fold(config.timeout, Duration::max)
 }
 
 /// Checks missed since the last sign of life.

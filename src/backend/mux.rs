@@ -287,6 +287,12 @@ impl Mux {
             .count()
     }
 
+    /// Whether an exchange under way waits for the answer of a client.
+    pub(super) fn waits_for_person(&self) -> bool {
+        let pending = lock(&self.pending);
+        pending.values().any(|entry| entry.activity.is_suspended())
+    }
+
     /// The exchanges of clients under way.
     pub(super) fn under_way(&self) -> Vec<InvocationId> {
         let pending = lock(&self.pending);

@@ -2,27 +2,29 @@
 //!
 //! Part of step 2. Schemas are JSON Schema 2020-12 unless `$schema` names another draft; formats are
 //! not checked, since there they are annotations. Nothing is fetched: a schema that refers to
-//! documents elsewhere, or that is none, is reported in `/status` and checks nothing. What is relayed
+//! documents elsewhere, that takes too long, or that is none, is reported in `/status` and checks nothing. What is relayed
 //! is never touched: the check reads a copy.
 
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use dashmap::DashMap;
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
 use super::screen::LARGE_BYTES;
 use crate::{
     catalog::Tool,
     config::Validate,
+    lock::lock,
     mcp::{Method, Raw},
     router::Routed,
 };
@@ -37,6 +39,13 @@ pub const SCHEMAS_MAX: usize = 4096;
 pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
 /// Unusable schemas of one server that `/status` names.
 pub const UNUSABLE_MAX: usize = 64;
+
+/// How long a check may take, and wait for its turn. A schema that takes longer is one that cannot be
+/// used: references to references can make a small one endless.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Checks at a time; the runtime's workers make none.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
 /// The input schemas of one server.
 #[derive(Debug)]
@@ -146,46 +155,75 @@ impl Inputs {
     }
 
     async fn faults(&self, tool: &Tool, params: Option<&Raw>) -> Vec<Fault> {
-        let Some(validator) = self.validator(tool) else {
+        let Some(source) = tool.source.get("inputSchema") else {
             return Vec::new();
         };
-        let arguments = params.and_then(|params| params.get("arguments"));
-        let Some(arguments) = arguments else {
-            return faults(&validator, &json!({}));
-        };
-        if arguments.as_bytes().len() <= LARGE_BYTES {
-            return read(&validator, &arguments);
-        }
-        // Other calls go on meanwhile.
-        let work = spawn_blocking(move || read(&validator, &arguments));
-        work.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a check of arguments broke off");
-            vec![Fault::whole("they could not be checked")]
-        })
-    }
-
-    /// The compiled schema of a tool; compiled when it is new or has changed.
-    fn validator(&self, tool: &Tool) -> Option<Arc<jsonschema::Validator>> {
-        let source = tool.source.get("inputSchema")?;
-        if let Some(known) = self
+        let known = self
             .known
             .get(&tool.original)
             .filter(|known| is_same(&known.source, &source))
-        {
-            return known.validator.clone();
+            .map(|known| known.validator.clone());
+        let validator = match known {
+            Some(None) => return Vec::new(),
+            Some(validator) => validator,
+            None => None,
+        };
+        let is_new = validator.is_none();
+        let arguments = params.and_then(|params| params.get("arguments"));
+        let schema = source.clone();
+        let work = move || {
+            let validator = match validator {
+                Some(validator) => validator,
+                None => compile(&schema)?,
+            };
+            let faults = match &arguments {
+                Some(arguments) => read(&validator, arguments),
+                None => faults(&validator, &json!({}), FAULTS_MAX),
+            };
+            Ok((validator, faults))
+        };
+        let Ok(turn) = timeout(PATIENCE, TURNS.acquire()).await else {
+            return vec![Fault::whole(
+                "they cannot be checked: too many checks at once",
+            )];
+        };
+        // What takes for ever blocks a thread and nobody else; it is not tried again.
+        let done = timeout(PATIENCE, spawn_blocking(work)).await;
+        drop(turn);
+        let (checked, faults): (Result<_, String>, _) = match done {
+            Ok(Ok(Ok((validator, faults)))) => (Ok(validator), faults),
+            Ok(Ok(Err(problem))) => (Err(problem), Vec::new()),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "a check of arguments broke off");
+                return vec![Fault::whole("they could not be checked")];
+            }
+            Err(_) => (
+                Err(format!("a check takes longer than {PATIENCE:?}")),
+                vec![Fault::whole("they could not be checked in time")],
+            ),
+        };
+        if is_new || checked.is_err() {
+            self.remember(tool, source, checked);
         }
-        let compiled = compile(&source);
+        faults
+    }
+
+    /// Keeps what became of the schema of a tool.
+    fn remember(
+        &self,
+        tool: &Tool,
+        source: Raw,
+        compiled: Result<Arc<jsonschema::Validator>, String>,
+    ) {
         self.note(tool, compiled.as_ref().err());
-        let validator = compiled.ok();
         if self.known.len() >= SCHEMAS_MAX {
             self.known.clear();
         }
         let known = Known {
             source,
-            validator: validator.clone(),
+            validator: compiled.ok(),
         };
         self.known.insert(Arc::clone(&tool.original), known);
-        validator
     }
 
     /// Notes whether the schema of a tool can be used.
@@ -207,7 +245,7 @@ impl Inputs {
     }
 
     fn unusable(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.unusable.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unusable)
     }
 }
 
@@ -268,23 +306,31 @@ fn compile(source: &Raw) -> Result<Arc<jsonschema::Validator>, String> {
 
 fn read(validator: &jsonschema::Validator, arguments: &Raw) -> Vec<Fault> {
     match arguments.read::<Value>() {
-        Ok(value) => faults(validator, &value),
+        Ok(value) if arguments.as_bytes().len() > LARGE_BYTES => faults(validator, &value, 1),
+        Ok(value) => faults(validator, &value, FAULTS_MAX),
         // It is JSON, but no machine's number: what cannot be checked does not match.
         Err(_) => vec![Fault::whole("they have a number that is out of range")],
     }
 }
 
-fn faults(validator: &jsonschema::Validator, arguments: &Value) -> Vec<Fault> {
-    let errors = validator.iter_errors(arguments);
+/// The first `faults_max` faults. All of them are collected before the first is told, but where only
+/// one is asked for.
+fn faults(validator: &jsonschema::Validator, arguments: &Value, faults_max: usize) -> Vec<Fault> {
     // A pattern of the server that is given up on is no fault of the client.
-    let faults = errors.filter(|error| {
+    let is_fault = |error: &ValidationError<'_>| {
         !matches!(
             error.kind(),
             ValidationErrorKind::BacktrackLimitExceeded { .. }
         )
-    });
-    faults
-        .take(FAULTS_MAX)
+    };
+    if faults_max == 1 {
+        let first = validator.validate(arguments).err();
+        let first = first.filter(is_fault);
+        return first.iter().map(Fault::of).collect();
+    }
+    let errors = validator.iter_errors(arguments).filter(is_fault);
+    errors
+        .take(faults_max)
         .map(|error| Fault::of(&error))
         .collect()
 }
@@ -397,7 +443,11 @@ mod tests {
     fn faults_and_their_words_are_bounded() {
         let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
         let found = |schema: Value, arguments: Value| {
-            faults(&compile(&Raw::from_value(&schema)).unwrap(), &arguments)
+            faults(
+                &compile(&Raw::from_value(&schema)).unwrap(),
+                &arguments,
+                FAULTS_MAX,
+            )
         };
         let missing = found(json!({ "required": names }), json!({}));
         assert_eq!(missing.len(), FAULTS_MAX);

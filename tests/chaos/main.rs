@@ -50,6 +50,8 @@ use servers::Servers;
 const CLIENTS: usize = 200;
 /// Calm moments in which memory is looked at.
 const CYCLES: u32 = 6;
+/// What a shorter run does to memory is all warming up.
+const MEMORY_SECONDS: u64 = 60;
 /// How long everything may take to come back once nobody breaks it.
 const RECOVERY: Duration = Duration::from_secs(60);
 
@@ -103,7 +105,9 @@ async fn nothing_is_lost_doubled_or_left_over() {
     }
     println!("at the end: {}", ledger.summary());
 
-    check_memory(&memory);
+    if seconds >= MEMORY_SECONDS {
+        check_memory(&memory);
+    }
     gateway.descriptors_come_back_to(quiet, RECOVERY).await;
     let children = gateway.children_seen();
     send(&gateway.child, Signal::TERM);

@@ -144,3 +144,27 @@ async fn a_schema_may_change() {
     );
     stage.stop().await;
 }
+
+/// References to references make a small schema endless: who calls is told, and it is not tried again.
+#[tokio::test]
+async fn a_schema_that_takes_too_long_is_given_up() {
+    const DOUBLED: usize = 24;
+    let doubled = (1..=DOUBLED).map(|level| {
+        let below = level - 1;
+        format!(
+            r##""n{level}":{{"allOf":[{{"$ref":"#/$defs/n{below}"}},{{"$ref":"#/$defs/n{below}"}}]}}"##
+        )
+    });
+    let doubled: Vec<_> = doubled.collect();
+    let schema = format!(
+        r##"{{"type":"object","$ref":"#/$defs/n{DOUBLED}","$defs":{{"n0":{{"minProperties":0}},{}}}}}"##,
+        doubled.join(",")
+    );
+    let stage = stage(Server::start().await, &schema, "refuse").await;
+    assert_eq!(stage.must_not("{}").await, "INVALID_ARGUMENTS");
+    stage.must("{}").await;
+    let unusable = &validation(&stage).await["unusable"]["echo"];
+    let told = unusable.as_str().unwrap();
+    assert!(told.contains("a check takes longer than 2s"), "{told}");
+    stage.stop().await;
+}

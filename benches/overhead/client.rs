@@ -1,6 +1,6 @@
 //! One client: a keep-alive HTTP/1.1 connection, with its session if it is a legacy one.
 //!
-//! `cell` makes calls through it one after the other, `memory` and `plan` use it to look around.
+//! `cell` makes calls through it one after the other, `memory`, `soak` and `plan` use it to look around.
 //! Dropping it closes the connection and leaves the session open, as clients do that crash.
 
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
-    header::{CONTENT_TYPE, HOST},
+    header::{ACCEPT, CONTENT_TYPE, HOST},
 };
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -24,6 +24,7 @@ use crate::{
 };
 
 const PATH: &str = "/mcp";
+const EVENTS: &str = "text/event-stream";
 
 /// Longest answer that is believed, bytes.
 const ANSWER_MAX: usize = 1 << 20;
@@ -43,17 +44,24 @@ impl Client {
     /// Connects, and opens a session if clients of `era` have one.
     pub(crate) async fn open(address: SocketAddr, era: Era) -> Result<Self, Fault> {
         let mut client = Self::connect(address, era, None).await?;
-        if era == Era::Legacy {
-            let response = client.post(call::initialize()).await?;
-            client.session = response.headers().get(SESSION_ID).cloned();
+        client.begin().await?;
+        Ok(client)
+    }
+
+    /// Opens a session, if clients of the era have one; an earlier one is left as it is.
+    pub(crate) async fn begin(&mut self) -> Result<(), Fault> {
+        if self.era == Era::Legacy {
+            self.session = None;
+            let response = self.post(call::initialize()).await?;
+            self.session = response.headers().get(SESSION_ID).cloned();
             read(response).await?;
-            let response = client.post(call::initialized()).await?;
+            let response = self.post(call::initialized()).await?;
             if response.status() != StatusCode::ACCEPTED {
                 return Err(format!("the client's notice was met by {}", response.status()).into());
             }
             response.into_body().collect().await?;
         }
-        Ok(client)
+        Ok(())
     }
 
     /// Connects and goes on with a session that an earlier connection opened.
@@ -106,17 +114,39 @@ impl Client {
         call::listed(&read(response).await?)
     }
 
-    /// Ends the session, if there is one, and the connection.
-    pub(crate) async fn close(mut self) -> Result<(), Fault> {
+    /// Opens the stream for messages that belong to no call.
+    pub(crate) async fn listen(&mut self) -> Result<Incoming, Fault> {
+        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(EVENTS))]);
+        let body = Bytes::new();
+        let response = self.send(Method::GET, Message { headers, body }).await?;
+        let kind = response.headers().get(CONTENT_TYPE);
+        if kind.is_none_or(|kind| !kind.as_bytes().starts_with(EVENTS.as_bytes())) {
+            return Err(format!("the stream is refused: {}", response.status()).into());
+        }
+        Ok(response.into_body())
+    }
+
+    /// Ends the session, if there is one.
+    pub(crate) async fn end(&mut self) -> Result<(), Fault> {
         if self.session.is_some() {
             let message = Message {
                 headers: HeaderMap::new(),
                 body: Bytes::new(),
             };
             let response = self.send(Method::DELETE, message).await?;
+            let status = response.status();
             response.into_body().collect().await?;
+            self.session = None;
+            if !status.is_success() {
+                return Err(format!("the end of a session was met by {status}").into());
+            }
         }
         Ok(())
+    }
+
+    /// Ends the session, if there is one, and the connection.
+    pub(crate) async fn close(mut self) -> Result<(), Fault> {
+        self.end().await
     }
 
     async fn post(&mut self, message: Message) -> Result<Response<Incoming>, Fault> {
@@ -164,7 +194,7 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, Fault> {
     if status != StatusCode::OK {
         return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
     }
-    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENTS.as_bytes())) {
         let events = std::str::from_utf8(&body)?;
         let mut data = events.lines().filter_map(|line| line.strip_prefix("data:"));
         let last = data.next_back().ok_or("a stream ended without an answer")?;

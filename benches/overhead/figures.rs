@@ -1,6 +1,6 @@
 //! What a run found, before it is laid out: samples by row, plain values by fact.
 //!
-//! `plan` fills them in, `report` shows them. The targets are here, next to what they are about.
+//! `plan` and `soak` fill them in, `report` shows them. The targets are here, next to what they are about.
 
 use serde::Serialize;
 
@@ -24,6 +24,9 @@ pub(crate) const SESSION_KIB_MAX: f64 = 12.0;
 /// MB of an idle gateway with ten servers.
 pub(crate) const IDLE_MB_MAX: f64 = 20.0;
 
+/// Percent that memory may grow over the last four fifths of the sessions of a soak.
+pub(crate) const GROWTH_PERCENT_MAX: f64 = 10.0;
+
 /// Milliseconds from the start of the process until it listens.
 pub(crate) const START_MS_MAX: f64 = 50.0;
 
@@ -34,7 +37,8 @@ pub(crate) struct Figures {
     pub(crate) settings: String,
     pub(crate) groups: Vec<Group>,
     pub(crate) facts: Vec<Fact>,
-    /// Calls that were not answered as they should; any of them makes the run fail.
+    /// Calls that were not answered as they should, and what else must not be; any of them makes
+    /// the run fail.
     pub(crate) faults: Vec<Fault>,
 }
 

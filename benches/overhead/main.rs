@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench overhead` measures and prints ratios; `-- --smoke` is the short form for
 //! continuous integration, which only checks that every call is answered rightly. `-- --help`
-//! lists ways to look at one path alone. The program starts itself again, by role, as the servers
+//! lists ways to look at one path alone, and `-- --soak` holds and ends very many sessions instead. The program starts itself again, by role, as the servers
 //! and the proxy that Tollbridge is compared with; the parent makes the calls. It reads `/proc`,
 //! so it runs on Linux only.
 //!
@@ -24,6 +24,8 @@
 )]
 
 mod plan;
+
+mod soak;
 
 mod cell;
 
@@ -114,6 +116,13 @@ pub(crate) struct Choice {
     #[arg(long)]
     pub(crate) only_calls: bool,
 
+    /// Hold many idle sessions and streams, then open and end many more, and watch the memory.
+    #[arg(long)]
+    pub(crate) soak: bool,
+
+    #[command(flatten)]
+    pub(crate) amounts: soak::Amounts,
+
     /// Another build of the gateway, to compare two.
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_tollbridge"))]
     pub(crate) gateway: PathBuf,
@@ -174,13 +183,17 @@ fn measure(choice: &Choice, json: Option<PathBuf>) -> Result<(), Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let figures = runtime.block_on(plan::run(choice))?;
+    let figures = if choice.soak {
+        runtime.block_on(soak::run(choice))?
+    } else {
+        runtime.block_on(plan::run(choice))?
+    };
     print!("{}", report::table(&figures));
     if let Some(file) = json {
         std::fs::write(file, report::json(&figures))?;
     }
     match figures.faults.len() {
         0 => Ok(()),
-        wrong => Err(format!("{wrong} calls were not answered as they should").into()),
+        wrong => Err(format!("{wrong} things were not as they should be").into()),
     }
 }

@@ -377,7 +377,7 @@ async fn session_facts(
 }
 
 /// Cores and model of the processor.
-fn machine() -> Result<String, Fault> {
+pub(crate) fn machine() -> Result<String, Fault> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpu
         .lines()

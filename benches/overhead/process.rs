@@ -1,6 +1,6 @@
 //! The processes a run consists of, and what the kernel says about them.
 //!
-//! `plan` and `gateway` start them. Each is told to stop and waited for; one that is
+//! `plan`, `soak` and `gateway` start them. Each is told to stop and waited for; one that is
 //! dropped on an error is killed.
 
 use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
@@ -142,6 +142,11 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration, Fault> {
         total += stat.split(' ').next().unwrap_or_default().parse::<u64>()?;
     }
     Ok(Duration::from_nanos(total))
+}
+
+/// The most open files that this process may allow itself, if there is a most.
+pub(crate) fn files_max() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Nofile).maximum
 }
 
 /// Allows this process and its children `wanted` open files, if the system does.

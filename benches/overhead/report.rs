@@ -20,7 +20,9 @@ least = least CPU time of all rounds, times that of the bare proxy
 /// The table; it ends in a line break.
 pub(crate) fn table(figures: &Figures) -> String {
     let mut out = format!("{}\n{}\n", figures.machine, figures.settings);
-    out.push_str(LEGEND);
+    if !figures.groups.is_empty() {
+        out.push_str(LEGEND);
+    }
     for group in &figures.groups {
         table_of_group(group, &mut out);
     }

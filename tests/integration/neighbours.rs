@@ -1,0 +1,202 @@
+//! A server that starts slowly, never, or again and again costs the callers of others nothing.
+//!
+//! Two gateways are measured in turn: one with good servers alone, one where they have bad
+//! neighbours. Each has a runtime of its own with a single worker, so that whatever holds up the
+//! one gateway shows in its calls and cannot hide by holding up the other as well.
+
+use std::time::Duration;
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{Instant, interval, timeout},
+};
+
+use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport};
+
+/// Windows of each gateway; the median over them is judged, so that a burst of the tests that run
+/// beside this one has to hit most of them to count.
+const ROUNDS: usize = 5;
+
+/// Long enough for the server that flaps each second to do so in every window.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// One call in so much time, whether the last one was quick or not.
+const PACE: Duration = Duration::from_millis(5);
+
+/// The most that neighbours may add, as a factor of the control.
+const FACTOR: u32 = 2;
+
+/// What the scheduler may add on top: the p99 of a window is the third longest of its calls, and a
+/// thread that is preempted twice waits about this long where tests outnumber the cores.
+const SLACK: Duration = Duration::from_millis(5);
+
+/// Longest time of a window: calls that take longer than all of it hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The good servers: the way to one goes through connections, to the other through a program.
+const GOOD: [(&str, Transport); 2] = [("far", Transport::Http), ("near", Transport::Stdio)];
+
+/// Tried again each second, for as long as the test takes.
+const EACH_SECOND: &str =
+    "retry = { base = \"1s\", max = \"1s\", jitter = 0.0, starts_per_minute = 600 }";
+
+#[test]
+fn bad_neighbours_slow_nobody() {
+    let alone = Side::start(None);
+    let bad = Neighbours::start();
+    let beside = Side::start(Some(&bad));
+    let (mut control, mut disturbed) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        control.push(alone.window());
+        disturbed.push(beside.window());
+    }
+    beside.runtime.block_on(bad.were_bad(&beside.gateway));
+    let most = FACTOR * median(&control) + SLACK;
+    assert!(
+        median(&disturbed) <= most,
+        "p99 of each window alone {control:?}, beside bad neighbours {disturbed:?}"
+    );
+    alone.stop();
+    beside.stop();
+}
+
+/// A gateway, its good servers, a client of them, and the thread of all.
+struct Side {
+    gateway: Gateway,
+    client: Client,
+    _good: Vec<Backend>,
+    runtime: Runtime,
+}
+
+impl Side {
+    fn start(bad: Option<&Neighbours>) -> Self {
+        let runtime = runtime();
+        let (good, gateway, client) = runtime.block_on(async {
+            let mut plan = TestGateway::new();
+            let mut good = Vec::new();
+            for (name, transport) in GOOD {
+                let backend = Backend::start(transport, Era::Legacy).await;
+                backend.on_request(|request| {
+                    let done = || Auto::Result(r#"{"content":[]}"#.to_owned());
+                    (request.method() == "tools/call").then(done)
+                });
+                plan = plan.server(name, &backend);
+                good.push(backend);
+            }
+            if let Some(bad) = bad {
+                plan = bad.beside(plan);
+            }
+            let gateway = plan.launch().await;
+            let is_listed = |tools: &[String]| {
+                let names = GOOD.map(|(name, _)| tool(name));
+                names.iter().all(|name| tools.contains(name))
+            };
+            gateway.tools_until(is_listed).await;
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            (good, gateway, client)
+        });
+        Self {
+            gateway,
+            client,
+            _good: good,
+            runtime,
+        }
+    }
+
+    /// The p99 of the calls of one window.
+    fn window(&self) -> Duration {
+        let calls = async { timeout(PATIENCE, self.calls()).await.unwrap() };
+        let mut took = self.runtime.block_on(calls);
+        took.sort_unstable();
+        took[(took.len() * 99).div_ceil(100) - 1]
+    }
+
+    /// How long each call took from when it was due, so that one that is held up does not spare
+    /// those that should have come meanwhile.
+    async fn calls(&self) -> Vec<Duration> {
+        let count = WINDOW.as_millis() / PACE.as_millis();
+        let mut pace = interval(PACE);
+        let mut took = Vec::new();
+        for (id, (server, _)) in (0..count).zip(GOOD.iter().cycle()) {
+            let due = pace.tick().await;
+            let id = id.to_string();
+            let name = format!(r#""name":"{}""#, tool(server));
+            self.client.ask(&id, "tools/call", &name).await;
+            let answer = self.client.answer(&id).await;
+            assert!(answer.result.is_some(), "{answer:?}");
+            took.push(Instant::now() - due);
+        }
+        took
+    }
+
+    fn stop(self) {
+        let Self {
+            gateway, client, ..
+        } = self;
+        self.runtime.block_on(async {
+            drop(client);
+            gateway.stop().await;
+        });
+    }
+}
+
+/// The exposed name of the tool of `server` that is called.
+fn tool(server: &str) -> String {
+    format!("mcp_{server}_echo")
+}
+
+/// A runtime with a single worker.
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+/// The servers that nobody would want beside theirs; what they do costs neither gateway.
+struct Neighbours {
+    /// Takes longer to greet than the test takes, as one does that needs half a minute.
+    slow: Backend,
+    /// Greets and dies, each second anew.
+    flapping: Backend,
+    _runtime: Runtime,
+}
+
+impl Neighbours {
+    fn start() -> Self {
+        let runtime = runtime();
+        let (slow, flapping) = runtime.block_on(async {
+            let slow = Backend::start(Transport::Stdio, Era::Legacy).await;
+            slow.on_request(|_| Some(Auto::Nothing));
+            let flapping = Backend::start(Transport::Stdio, Era::Legacy).await;
+            flapping.on_request(|request| (request.method() == "tools/list").then_some(Auto::Die));
+            (slow, flapping)
+        });
+        Self {
+            slow,
+            flapping,
+            _runtime: runtime,
+        }
+    }
+
+    /// Adds them, and one whose program ends at once.
+    fn beside(&self, plan: TestGateway) -> TestGateway {
+        plan.server_with("slow", &self.slow, "startup_timeout = \"25s\"")
+            .server_with("flapping", &self.flapping, EACH_SECOND)
+            .section("never", &format!("command = \"false\"\n{EACH_SECOND}"))
+    }
+
+    /// Asserts that they were what they are here for, all the time.
+    async fn were_bad(&self, gateway: &Gateway) {
+        let slow = gateway.status("slow").await;
+        assert_eq!(slow["state"], "connecting", "{slow}");
+        assert_eq!(slow["failed_starts"], 0, "{slow}");
+        let never = gateway.status("never").await;
+        assert!(never["failed_starts"].as_u64() >= Some(3), "{never}");
+        assert!(self.flapping.greeted() >= ROUNDS, "it flaps");
+    }
+}
+
+fn median(values: &[Duration]) -> Duration {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() / 2]
+}

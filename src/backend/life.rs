@@ -44,7 +44,7 @@ pub enum State {
 
 impl State {
     /// All of them, in the order of their numbers.
-    const ALL: [Self; 7] = [
+    pub const ALL: [Self; 7] = [
         Self::Connected,
         Self::Connecting,
         Self::Degraded,

@@ -299,7 +299,7 @@ impl Replicas {
         let route = self.route(admitted);
         for at in self.candidates(admitted, route) {
             let replica = &self.all[at];
-            match replica.call(admitted, waited).await {
+            match replica.call(admitted, waited + start.elapsed()).await {
                 Err(unanswered) if !unanswered.delivered && is_passed_on(&unanswered.failure) => {
                     last = unanswered;
                 }

@@ -26,17 +26,6 @@ use crate::{
 /// What the answer says it is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Every state a server can be in.
-const STATES: [State; 7] = [
-    State::Connected,
-    State::Connecting,
-    State::Degraded,
-    State::Disabled,
-    State::Disconnected,
-    State::Failed,
-    State::NeedsReauth,
-];
-
 /// The figures at one moment.
 #[derive(Debug)]
 struct Figures {
@@ -105,7 +94,7 @@ impl Figures {
     fn servers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = gauge(encoder, "server_state", "1 for the state a server is in")?;
         for server in &self.servers {
-            for state in STATES {
+            for state in State::ALL {
                 let labels = [("server", &*server.report.name), ("state", state.as_str())];
                 set(
                     &mut family,

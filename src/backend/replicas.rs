@@ -18,7 +18,9 @@ use globset::{GlobSet, GlobSetBuilder};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{Answer, Backend, BreakerReport, Failure, State, Unanswered, instance::Phase};
+use super::{
+    Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
+};
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits},
     governance::{Admitted, ArgumentTest},
@@ -188,33 +190,9 @@ impl Replica {
 
 /// Whether `failure` says that the replica itself is not well. A slow tool is no sign of that.
 fn is_ill(failure: &Failure) -> bool {
-    match failure {
-        Failure::Connect { .. }
-        | Failure::Directory { .. }
-        | Failure::Lost { .. }
-        | Failure::Spawn { .. }
-        | Failure::Startup { .. }
-        | Failure::Tls { .. }
-        | Failure::Unauthorized { .. } => true,
-        Failure::Http { status, .. } => status.is_server_error(),
-        Failure::BreakerOpen { .. }
-        | Failure::Cancelled
-        | Failure::Disabled
-        | Failure::Echo
-        | Failure::Era { .. }
-        | Failure::Garbled { .. }
-        | Failure::Header { .. }
-        | Failure::InstancesBusy { .. }
-        | Failure::Overloaded { .. }
-        | Failure::Refused { .. }
-        | Failure::RequestTooLarge { .. }
-        | Failure::ResponseTooLarge { .. }
-        | Failure::Revision { .. }
-        | Failure::SessionGone
-        | Failure::StartsLimited { .. }
-        | Failure::Timeout { .. }
-        | Failure::Unknown => false,
-    }
+    let is_refused = matches!(failure, Failure::Unauthorized { .. });
+    let is_slow = matches!(failure, Failure::Timeout { .. });
+    is_refused || !is_slow && Sign::of(failure, true) != Sign::None
 }
 
 /// Whether another replica may do better after `failure`.

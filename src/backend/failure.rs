@@ -4,7 +4,10 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
 
-use super::breaker::{Sign, millis};
+use super::{
+    State,
+    breaker::{Sign, millis},
+};
 use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
@@ -174,6 +177,9 @@ pub enum Failure {
     /// There is no such server.
     #[error("there is no such server")]
     Unknown,
+    /// It is not known yet what it has; nothing was sent.
+    #[error("its lists have not been read yet")]
+    Unlisted,
 }
 
 fn display_body(body: &str) -> String {
@@ -205,10 +211,16 @@ impl Failure {
 
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
-    pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let mut data = serde_json::json!({ "server": server.as_str(), "reason": self.kind() });
+    pub fn to_error(&self, server: &ServerName, state: Option<State>) -> RpcError {
+        let mut data = serde_json::json!({
+            "server": server.as_str(),
+            "reason": self.kind(),
+            "retryable": self.is_retryable(),
+        });
+        if let Some(state) = state {
+            data["state"] = state.as_str().into();
+        }
         if let Some(wait) = self.retry_after() {
-            data["retryable"] = true.into();
             data["retryAfterMs"] = millis(wait).into();
         }
         RpcError::new(
@@ -216,6 +228,15 @@ impl Failure {
             format!("server `{server}`: {}", self.for_client()),
         )
         .with(data)
+    }
+
+    /// Whether the same call may succeed later although nobody asks the server in another way, and
+    /// cannot be done twice by that.
+    fn is_retryable(&self) -> bool {
+        let is_busy = matches!(self, Self::InstancesBusy { .. });
+        let is_new = matches!(self, Self::SessionGone | Self::Unlisted);
+        let may_pass = self.retry_after().is_some() || self.may_pass() || is_busy || is_new;
+        may_pass && !self.may_have_arrived()
     }
 
     /// How long the caller should wait before the next attempt, where that is known.
@@ -245,7 +266,8 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => None,
+            | Self::Unknown
+            | Self::Unlisted => None,
         }
     }
 
@@ -259,7 +281,8 @@ impl Failure {
             | Self::Spawn { .. }
             | Self::StartsLimited { .. }
             | Self::Startup { .. }
-            | Self::Tls { .. } => "unavailable",
+            | Self::Tls { .. }
+            | Self::Unlisted => "unavailable",
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
             Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
@@ -301,7 +324,8 @@ impl Failure {
             | Self::Startup { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => false,
+            | Self::Unknown
+            | Self::Unlisted => false,
         }
     }
 
@@ -336,7 +360,8 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => self.to_string().into(),
+            | Self::Unknown
+            | Self::Unlisted => self.to_string().into(),
         }
     }
 
@@ -372,7 +397,8 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => false,
+            | Self::Unknown
+            | Self::Unlisted => false,
         }
     }
 }
@@ -387,7 +413,7 @@ mod tests {
             let shown = failure.to_string();
             assert!(shown.contains("secret"), "{shown}");
             let server = ServerName::parse("x").unwrap();
-            let told = failure.to_error(&server).to_raw();
+            let told = failure.to_error(&server, None).to_raw();
             let expect = format!("server `x`: {expect}");
             let message = told.get("message");
             let message = message.as_ref().and_then(Raw::as_text);

@@ -150,6 +150,13 @@ impl Instance {
         woken.await;
     }
 
+    /// Wakes it, where it sleeps.
+    pub(super) fn rouse(&self) {
+        if matches!(self.phase(), Phase::Asleep(_)) {
+            self.wake.notify_waiters();
+        }
+    }
+
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         if let Some(connection) = self.ready() {

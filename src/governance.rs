@@ -461,7 +461,7 @@ impl Governance {
                 reason,
             } => {
                 charge = delivered;
-                let outcome = Err(error.to_raw());
+                let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
                 (outcome, Ended::failed(reason))
             }
             Ending::Refused(refusal) => self.refuse(&refusal, &ticket),

@@ -213,6 +213,7 @@ impl Failure {
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName, state: Option<State>) -> RpcError {
         let mut data = serde_json::json!({
+            "code": self.kind().to_ascii_uppercase(),
             "server": server.as_str(),
             "reason": self.kind(),
             "retryable": self.is_retryable(),

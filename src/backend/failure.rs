@@ -3,6 +3,7 @@
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::{
     State,
@@ -143,10 +144,16 @@ pub enum Failure {
         retry_after: Duration,
     },
     /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
-    #[error("it was started too often within a minute; the next start is in {} ms", millis(*retry_after))]
+    #[error(
+        "it was started in vain {starts} times within a minute (retry.starts_per_minute); the next \
+         start is in {} ms",
+        millis(left(*until))
+    )]
     StartsLimited {
-        /// How long the caller should wait.
-        retry_after: Duration,
+        /// The starts that were allowed.
+        starts: usize,
+        /// When the next start may be.
+        until: Instant,
     },
     /// The start took too long.
     #[error("it did not start within {after:?}{}", display_odd(odd))]
@@ -180,6 +187,11 @@ pub enum Failure {
     /// It is not known yet what it has; nothing was sent.
     #[error("its lists have not been read yet")]
     Unlisted,
+}
+
+/// What is left of the time until then.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 fn display_body(body: &str) -> String {
@@ -243,9 +255,10 @@ impl Failure {
     /// How long the caller should wait before the next attempt, where that is known.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::BreakerOpen { retry_after }
-            | Self::Overloaded { retry_after, .. }
-            | Self::StartsLimited { retry_after } => Some(*retry_after),
+            Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } => {
+                Some(*retry_after)
+            }
+            Self::StartsLimited { until, .. } => Some(left(*until)),
             Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
@@ -280,10 +293,10 @@ impl Failure {
             Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Spawn { .. }
-            | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
             | Self::Unlisted => "unavailable",
+            Self::StartsLimited { .. } => "starts_limited",
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
             Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {

@@ -308,7 +308,8 @@ impl Backoff {
 /// How far back starts are counted.
 const STARTS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Starts of one server that came to nothing lately, on whichever connection.
+/// Starts of one server that came to nothing lately, on whichever connection; of programs, each
+/// process counts.
 #[derive(Debug)]
 pub(super) struct Starts {
     max: usize,
@@ -340,6 +341,15 @@ impl Starts {
             }
             Some(_) | None => Duration::ZERO,
         }
+    }
+
+    /// What callers are told, as long as the next start has to wait.
+    pub(super) fn failure(&self, now: Instant) -> Option<Failure> {
+        let wait = self.wait(now);
+        (!wait.is_zero()).then(|| Failure::StartsLimited {
+            starts: self.max,
+            until: now + wait,
+        })
     }
 }
 

@@ -100,6 +100,7 @@ async fn a_server_that_is_down_says_so() {
         let data = &failure["data"];
         assert_eq!(failure["code"], -32603, "{failure}");
         assert_eq!(data["server"], "bad", "{failure}");
+        assert_eq!(data["code"], "UNAVAILABLE", "{failure}");
         assert_eq!(data["reason"], "unavailable", "{failure}");
         assert_eq!(data["state"], "failed", "{failure}");
         assert_eq!(data["retryable"], true, "{failure}");

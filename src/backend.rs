@@ -35,6 +35,7 @@ mod stats;
 mod stdio;
 mod supervisor;
 mod websocket;
+mod written;
 
 use std::{
     collections::HashMap,
@@ -42,6 +43,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::Guard;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
@@ -60,7 +62,7 @@ use choice::{Key, Owner, Served, Wish};
 pub use control::{Control, Following, List, ListChanges, Standing};
 pub use failure::Failure;
 use gate::{Gate, Seat};
-use guard::Guard;
+use guard::Guard as ChildGuard;
 pub use handshake::Hello;
 use instance::{Connection, Instance, Phase};
 use life::Event;
@@ -79,6 +81,8 @@ use stats::Running;
 pub use stats::Stats;
 use stdio::StderrTail;
 use supervisor::Maker;
+pub use written::Rewrites;
+use written::Written;
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 64;
@@ -160,8 +164,8 @@ impl Unanswered {
 pub struct Backend {
     /// Its name.
     pub name: ServerName,
-    /// What it was started with.
-    pub config: Arc<Server>,
+    /// What the config says of it at present.
+    written: Arc<Written>,
     life: Life,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
@@ -181,23 +185,23 @@ impl Backend {
     fn new(
         name: &ServerName,
         config: &Server,
-        guard: &Guard,
+        guard: &ChildGuard,
         updates: &mpsc::Sender<Update>,
         tasks: &Tasks,
     ) -> Self {
-        let config = Arc::new(config.clone());
+        let written = Written::new(config);
         let shared = Arc::new(Shared::new(name, config.retry, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
-            config: Arc::clone(&config),
+            written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
             stderr: StderrTail::default(),
             odd_output: Arc::default(),
             shared,
         });
-        let pool = Pool::of(&config);
-        let replicas = Replicas::of(&config, |replica| {
+        let pool = Pool::of(config);
+        let replicas = Replicas::of(config, |replica| {
             let replica = Self::new(name, replica, guard, updates, tasks);
             replica.maker.shared.join(&maker.shared);
             replica
@@ -213,8 +217,8 @@ impl Backend {
             name: name.clone(),
             breaker: Breaker::new(config.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
-            life: Life::new(&config),
-            config,
+            life: Life::new(),
+            written,
             maker,
             catalog,
             listed_at: Mutex::default(),
@@ -225,9 +229,43 @@ impl Backend {
         }
     }
 
+    /// What the config says of it at present, for a look.
+    fn config(&self) -> Guard<Arc<Server>> {
+        self.written.now()
+    }
+
+    /// What the config says of it at present.
+    pub fn written(&self) -> Arc<Server> {
+        self.written.load()
+    }
+
+    /// Tells when the config says something else of it from now on, while it goes on.
+    pub fn rewrites(&self) -> Rewrites {
+        self.written.rewrites()
+    }
+
+    /// Whether it is to run at all.
+    pub fn is_enabled(&self) -> bool {
+        self.config().enabled
+    }
+
+    /// Takes another config with which it goes on (see [`Server::runs_like`]): what it is asked from
+    /// now on keeps to that, and what waits for its turn as well.
+    fn rewrite(&self, server: &Server) {
+        if !self.written.rewrite(server) {
+            return;
+        }
+        self.gate.set(server.limits.in_flight, server.limits.queue);
+        self.breaker.set(server.breaker);
+        self.maker.shared.set_starts(server.retry.starts_per_minute);
+        if let Some(replicas) = &self.replicas {
+            replicas.rewrite(server);
+        }
+    }
+
     /// Begins to connect, in the background, unless the server is switched off.
     pub fn start(&self) {
-        if !self.config.enabled {
+        if !self.is_enabled() {
             return;
         }
         if let Some(replicas) = &self.replicas {
@@ -571,15 +609,17 @@ impl Backend {
     /// How long a call may take without progress: what its tool says, else what the server says.
     fn patience(&self, admitted: &Admitted) -> Duration {
         let tool = admitted.routed().tool.as_ref();
-        let of_tool = tool.and_then(|tool| self.config.tools.timeout.get(&*tool.original));
-        of_tool.copied().unwrap_or(self.config.timeout)
+        let config = self.config();
+        let of_tool = tool.and_then(|tool| config.tools.timeout.get(&*tool.original));
+        of_tool.copied().unwrap_or(config.timeout)
     }
 
     /// How long a call of a tool that may have one of these names may take without progress.
     pub fn patience_with(&self, tools: &[String]) -> Duration {
-        let timeouts = &self.config.tools.timeout;
+        let config = self.config();
+        let timeouts = &config.tools.timeout;
         let known = tools.iter().find_map(|tool| timeouts.get(&**tool));
-        known.copied().unwrap_or(self.config.timeout)
+        known.copied().unwrap_or(config.timeout)
     }
 
     fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
@@ -587,7 +627,7 @@ impl Backend {
         Deadlines {
             idle,
             total: self
-                .config
+                .config()
                 .max_total_timeout
                 .max(idle)
                 .saturating_sub(waited),

@@ -23,6 +23,7 @@ use crate::{
     names::{ProfileName, ServerName},
 };
 
+pub use changed::server_keys;
 pub use child_env::child_environment;
 pub use display::Shown;
 pub use environment::Environment;
@@ -36,6 +37,7 @@ pub use governing::{
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 
+mod changed;
 mod child_env;
 mod decode;
 mod display;

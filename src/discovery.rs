@@ -96,7 +96,7 @@ struct Snapshots {
 impl Board {
     /// An empty catalog that waits for every enabled server.
     pub fn new(config: &Config, backends: &Backends) -> Self {
-        let enabled = backends.all().filter(|backend| backend.config.enabled);
+        let enabled = backends.all().filter(|backend| backend.is_enabled());
         let awaited = enabled.map(|backend| backend.name.clone()).collect();
         let plan = Plan::new(config, backends);
         let empty = Snapshots::build(&plan, &[], &HashMap::new());
@@ -333,7 +333,7 @@ impl Snapshots {
 
 /// Starts to follow a server until it is retired, if it is enabled.
 pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
-    if !backend.config.enabled {
+    if !backend.is_enabled() {
         return;
     }
     let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
@@ -353,6 +353,7 @@ pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
 async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     let mut standing = backend.standing();
     let mut lists = backend.list_changes();
+    let mut rewrites = backend.rewrites();
     let mut gone: Option<Instant> = None;
     // What a predecessor listed stays for a while, as after any interruption.
     let mut listed = board.listing(&backend.name).is_some();
@@ -381,12 +382,13 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let grace = backend.config.grace;
+        let grace = backend.written().grace;
         let withdraw = gone.map(|since| since + grace).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
+            () = rewrites.changed(), if withdraw.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
                 board.withdraw(&backend);
                 backend.note_withdrawn();

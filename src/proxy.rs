@@ -21,6 +21,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -128,8 +129,12 @@ impl Proxy {
         self.settings.store(Arc::new(settings));
         self.sessions
             .set_per_agent_max(config.limits.sessions_per_agent);
-        let Replaced { fresh, old } = self.backends.replace(config);
-        let changes = Changes::of(&fresh, &old);
+        let Replaced {
+            fresh,
+            old,
+            settings,
+        } = self.backends.replace(config);
+        let changes = Changes::of(&fresh, &old, settings);
         self.backends.retire(old, drain_timeout);
         self.board.replace(config, &self.backends);
         for backend in fresh {
@@ -318,10 +323,17 @@ pub struct Changes {
     pub changed: Vec<ServerName>,
     /// Those that are gone.
     pub removed: Vec<ServerName>,
+    /// The settings in which servers differ that were there before, by the names of their keys; those
+    /// that are not in `changed` go on with them.
+    pub settings: IndexMap<ServerName, Vec<&'static str>>,
 }
 
 impl Changes {
-    fn of(fresh: &[Arc<Backend>], old: &[Arc<Backend>]) -> Self {
+    fn of(
+        fresh: &[Arc<Backend>],
+        old: &[Arc<Backend>],
+        settings: IndexMap<ServerName, Vec<&'static str>>,
+    ) -> Self {
         let names = |all: &[Arc<Backend>]| -> Vec<ServerName> {
             all.iter().map(|backend| backend.name.clone()).collect()
         };
@@ -333,6 +345,7 @@ impl Changes {
             added,
             changed,
             removed,
+            settings,
         }
     }
 }

@@ -191,6 +191,17 @@ impl Core {
         }
     }
 
+    /// Keeps to other settings from now on: one that is open lets a call through as soon as both
+    /// would, one that never opens is closed.
+    pub(crate) fn set(&mut self, settings: config::Breaker, now: Instant) {
+        self.settings = settings;
+        if settings.failures == 0 {
+            self.enter(Phase::Closed { failures: 0 });
+        } else if let Phase::Open { until, .. } = &mut self.phase {
+            *until = (*until).min(now + settings.open_for);
+        }
+    }
+
     fn open(&mut self, sign: Sign, now: Instant) {
         self.opened += 1;
         self.enter(Phase::Open {
@@ -231,6 +242,11 @@ impl Breaker {
             pass,
             sign: Sign::None,
         })
+    }
+
+    /// Keeps to other settings from now on.
+    pub(crate) fn set(&self, settings: config::Breaker) {
+        self.lock().set(settings, Instant::now());
     }
 
     /// The server was connected anew.
@@ -390,6 +406,29 @@ mod tests {
         );
         assert!(core.ask(start + OPEN_FOR).is_ok());
         assert_eq!(core.ask(start + OPEN_FOR).unwrap_err(), TRIAL_WAIT);
+    }
+
+    #[test]
+    fn other_settings_hold_at_once() {
+        let settings = |failures, open_for| config::Breaker { failures, open_for };
+        let start = Instant::now();
+        let mut core = core(2);
+        let fail = |core: &mut Core| {
+            let pass = core.ask(start).unwrap();
+            core.tell(&pass, Sign::Ill, start);
+        };
+        fail(&mut core);
+        core.set(settings(3, OPEN_FOR), start);
+        fail(&mut core);
+        assert!(!core.is_open(start), "two of three");
+        fail(&mut core);
+        core.set(settings(3, OPEN_FOR * 9), start);
+        assert_eq!(core.ask(start).unwrap_err(), OPEN_FOR, "as it was said");
+        let short = Duration::from_secs(1);
+        core.set(settings(3, short), start);
+        assert_eq!(core.ask(start).unwrap_err(), short);
+        core.set(settings(0, short), start);
+        assert!(core.ask(start).is_ok(), "it never opens");
     }
 
     #[tokio::test(start_paused = true)]

@@ -113,7 +113,7 @@ impl Backend {
             }
             return;
         }
-        let joined = timeout(self.config.startup_timeout, self.join_here(session, uri));
+        let joined = timeout(self.config().startup_timeout, self.join_here(session, uri));
         if joined.await.is_err() {
             tracing::warn!(server = %self.name, uri, "a subscription is not renewed: the server does not start");
         }
@@ -134,7 +134,7 @@ impl Backend {
                 }
                 return;
             }
-            tokio::time::sleep(self.config.retry.max).await;
+            tokio::time::sleep(self.config().retry.max).await;
         }
     }
 
@@ -168,7 +168,7 @@ impl Backend {
             .params
             .as_ref()
             .map_or(0, |params| params.as_bytes().len());
-        if bytes > self.config.limits.request {
+        if bytes > self.config().limits.request {
             tracing::debug!(server = %self.name, bytes, "a notification is larger than limits.request");
             return false;
         }
@@ -193,7 +193,7 @@ impl Backend {
         Wish {
             client,
             method: &Method::ResourcesSubscribe,
-            until: Instant::now() + self.config.timeout,
+            until: Instant::now() + self.config().timeout,
         }
     }
 
@@ -203,7 +203,7 @@ impl Backend {
         method: &str,
         params: Option<&Raw>,
     ) -> Result<(), Failure> {
-        let after = self.config.timeout;
+        let after = self.config().timeout;
         let served = timeout(after, self.connection(self.beside(client))).await;
         let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
         served.connection.link.notify(method, params).await

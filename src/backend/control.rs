@@ -317,7 +317,7 @@ impl Backend {
             Raw::parse(format!("{{{}}}", members.join(","))).expect("members of ours are JSON")
         });
         let request = handshake::control(Method::parse(kind.method()), params);
-        let limit = self.config.timeout;
+        let limit = self.config().timeout;
         let answer = timeout(limit, control.0.link.request(request)).await;
         answer.unwrap_or(Err(Failure::Timeout { after: limit }))
     }

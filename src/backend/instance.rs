@@ -212,11 +212,10 @@ impl Instance {
     pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
         let mut backoff = lock(&self.backoff);
         let mut delays = Backoff {
-            retry,
             failures: backoff.0,
         };
-        delays.after_uptime(up);
-        let delay = delays.next_delay();
+        delays.after_uptime(retry, up);
+        let delay = delays.next_delay(retry);
         *backoff = (delays.failures, Some(Instant::now() + delay));
     }
 
@@ -274,20 +273,15 @@ impl Drop for DownAtTheEnd<'_> {
 }
 
 /// Exponential delays with jitter, from the start again after a stable time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Backoff {
-    retry: Retry,
     failures: u32,
 }
 
 impl Backoff {
-    pub(super) fn new(retry: Retry) -> Self {
-        Self { retry, failures: 0 }
-    }
-
     /// A connection that held for `stable_after` clears the count.
-    pub(super) fn after_uptime(&mut self, up: Duration) {
-        if up >= self.retry.stable_after {
+    pub(super) fn after_uptime(&mut self, retry: Retry, up: Duration) {
+        if up >= retry.stable_after {
             self.failures = 0;
         }
     }
@@ -297,11 +291,11 @@ impl Backoff {
         self.failures
     }
 
-    pub(super) fn next_delay(&mut self) -> Duration {
+    pub(super) fn next_delay(&mut self, retry: Retry) -> Duration {
         let factor = 1u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
-        let full = self.retry.base.saturating_mul(factor).min(self.retry.max);
-        full.mul_f64(1.0 - self.retry.jitter * fraction())
+        let full = retry.base.saturating_mul(factor).min(retry.max);
+        full.mul_f64(1.0 - retry.jitter * fraction())
     }
 }
 
@@ -323,6 +317,13 @@ impl Starts {
             max,
             futile: VecDeque::new(),
         }
+    }
+
+    /// Allows `max` of them in a minute from now on.
+    pub(super) fn set(&mut self, max: usize) {
+        self.max = max;
+        let surplus = self.futile.len().saturating_sub(max);
+        self.futile.drain(..surplus);
     }
 
     /// Notes a start that came to nothing.
@@ -371,17 +372,19 @@ mod tests {
             stable_after: Duration::from_secs(1),
             starts_per_minute: 1,
         };
-        let mut backoff = Backoff::new(retry);
-        let delays: Vec<_> = (0..4).map(|_| backoff.next_delay().as_millis()).collect();
+        let mut backoff = Backoff::default();
+        let delays: Vec<_> = (0..4)
+            .map(|_| backoff.next_delay(retry).as_millis())
+            .collect();
         assert_eq!(delays, [100, 200, 400, 500]);
-        backoff.after_uptime(Duration::from_millis(999));
+        backoff.after_uptime(retry, Duration::from_millis(999));
         assert_eq!(
-            backoff.next_delay().as_millis(),
+            backoff.next_delay(retry).as_millis(),
             500,
             "it did not hold long enough"
         );
-        backoff.after_uptime(Duration::from_secs(1));
-        assert_eq!(backoff.next_delay().as_millis(), 100);
+        backoff.after_uptime(retry, Duration::from_secs(1));
+        assert_eq!(backoff.next_delay(retry).as_millis(), 100);
     }
 
     #[test]
@@ -402,6 +405,10 @@ mod tests {
         );
         starts.note(at(60));
         assert_eq!(starts.wait(at(61)), Duration::from_secs(9));
+        starts.set(4);
+        assert_eq!(starts.wait(at(61)), Duration::ZERO, "one more is allowed");
+        starts.set(2);
+        assert_eq!(starts.wait(at(61)), Duration::from_secs(19));
     }
 
     #[test]
@@ -413,9 +420,9 @@ mod tests {
             stable_after: Duration::from_secs(1),
             starts_per_minute: 1,
         };
-        let mut backoff = Backoff::new(retry);
+        let mut backoff = Backoff::default();
         for _ in 0..100 {
-            let delay = backoff.next_delay();
+            let delay = backoff.next_delay(retry);
             assert!((Duration::from_millis(500)..=Duration::from_secs(1)).contains(&delay));
         }
     }

@@ -22,7 +22,7 @@ use super::{
     Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
 };
 use crate::{
-    config::{self, Balance, Condition, Server, ServerLimits},
+    config::{self, Balance, Condition, Server, ServerLimits, Transport},
     governance::{Admitted, ArgumentTest},
     lock::lock,
     mcp::Raw,
@@ -204,6 +204,21 @@ fn is_passed_on(failure: &Failure) -> bool {
     is_held_back || is_ill(failure)
 }
 
+/// The config of one replica of `server`, as if it were a server of its own.
+fn alone(server: &Server, transport: &Transport) -> Server {
+    Server {
+        transport: transport.clone(),
+        replicas: Vec::new(),
+        route: Vec::new(),
+        // The server's own gate counts the calls to all of them.
+        limits: ServerLimits {
+            in_flight: None,
+            ..server.limits
+        },
+        ..server.clone()
+    }
+}
+
 impl Replicas {
     /// The replicas of `server`, each made by `make` of a config that is reached as it is; `None`
     /// of one that runs only once.
@@ -215,17 +230,7 @@ impl Replicas {
         // Stable: within a locality the order is that of the config.
         all.sort_by_key(|replica| !replica.is_near);
         let all = all.into_iter().map(|replica| {
-            let alone = Server {
-                transport: replica.transport.clone(),
-                replicas: Vec::new(),
-                route: Vec::new(),
-                // The server's own gate counts the calls to all of them.
-                limits: ServerLimits {
-                    in_flight: None,
-                    ..server.limits
-                },
-                ..server.clone()
-            };
+            let alone = alone(server, &replica.transport);
             Replica {
                 name: replica.name.clone(),
                 locality: replica.locality.clone(),
@@ -242,6 +247,14 @@ impl Replicas {
             routes: server.route.iter().filter_map(Route::new).collect(),
             stays: Mutex::default(),
         })
+    }
+
+    /// Takes another config of `server`, with which all of them go on.
+    pub(super) fn rewrite(&self, server: &Server) {
+        for backend in self.backends() {
+            let transport = backend.written().transport.clone();
+            backend.rewrite(&alone(server, &transport));
+        }
     }
 
     /// All of them, in the order of preference.

@@ -146,7 +146,7 @@ impl Backend {
             reason: with_limit(reason, held_back_until.as_deref()),
             history,
             breaker: lead.breaker.report(),
-            transport: transport_name(&lead.config.transport),
+            transport: transport_name(&lead.config().transport),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),

@@ -140,6 +140,11 @@ impl Shared {
         lock(&self.starts).note(Instant::now());
     }
 
+    /// Allows so many starts that come to nothing a minute from now on.
+    pub(super) fn set_starts(&self, max: usize) {
+        lock(&self.starts).set(max);
+    }
+
     /// Says to `server` from now on that its lists changed.
     pub(super) fn join(&self, server: &Self) {
         // A replica is of one server only.

@@ -180,7 +180,7 @@ mod tests {
             "mcp_x_show",
             Some(("x", &["log"])),
         );
-        all("expose = { tools = false }", Kind::Tools, "mcp_x_log", None);
+        all("expose = ['prompts']", Kind::Tools, "mcp_x_log", None);
         all("namespace = 'y'", Kind::Tools, "mcp_x_log", None);
         all(
             "namespace = 'y'",
@@ -219,7 +219,9 @@ mod tests {
             "mcp_git_log",
             Some(("git", &["log"])),
         );
-        check(&config, &profile, Kind::Tools, "mcp_git_hub_fork", None);
+        // Of the other, which the profile does not show, it would be `fork`.
+        let of_git = Some(("git", &["hub_fork", "hub-fork"][..]));
+        check(&config, &profile, Kind::Tools, "mcp_git_hub_fork", of_git);
         let none = Scope::Profile(ProfileName::parse("none").unwrap());
         check(&config, &none, Kind::Tools, "mcp_git_log", None);
     }

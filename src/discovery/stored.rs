@@ -44,11 +44,11 @@ impl Board {
             tracing::warn!(%error, "old listings are not removed");
         }
         for backend in backends.all() {
-            if !backend.config.enabled {
+            if !backend.is_enabled() {
                 continue;
             }
             let found = store
-                .listing(&backend.name, identity(&backend.config))
+                .listing(&backend.name, identity(&backend.written()))
                 .await;
             let stored = match found {
                 Ok(Some(stored)) => stored,

@@ -14,7 +14,7 @@ use crate::{
 impl Proxy {
     /// Begins to record when a server comes and goes.
     pub(super) fn follow_server(&self, backend: &Arc<Backend>) {
-        if !backend.config.enabled {
+        if !backend.is_enabled() {
             return;
         }
         let follow = follow(Arc::clone(backend), Arc::clone(&self.governance));

@@ -215,15 +215,23 @@ impl Board {
             .iter()
             .filter(|(server, config)| config.enabled && !offers.plain.contains_key(server));
         let unlisted: Vec<Offer> = unlisted
-            .map(|(server, config)| Offer {
-                server: server.clone(),
-                config: Arc::clone(config),
-                listing: Arc::default(),
-                modern_http: false,
-            })
+            .map(|(server, config)| self::unlisted(server, config))
             .collect();
         drop(offers);
         Catalog::prospect(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+    }
+
+    /// The enabled servers that may have the item called `name` on the merged route, whatever they
+    /// have listed.
+    pub fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
+        let plan = self.plan.load();
+        let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
+        let may_have = enabled.filter(|(server, config)| {
+            let offer = unlisted(server, config);
+            let wanted = (&Scope::All, kind, name);
+            Catalog::prospect(&plan.naming, &plan.profiles, &[offer], wanted).is_some()
+        });
+        may_have.map(|(server, _)| server.clone()).collect()
     }
 
     /// Whether anything is known of what `server` lists.
@@ -306,6 +314,16 @@ impl Board {
 
     fn lock(&self) -> MutexGuard<'_, Offers> {
         lock(&self.offers)
+    }
+}
+
+/// The offer of a server that has listed nothing.
+fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
+    Offer {
+        server: server.clone(),
+        config: Arc::clone(config),
+        listing: Arc::default(),
+        modern_http: false,
     }
 }
 

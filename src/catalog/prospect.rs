@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_name_leads_to_the_server_with_the_longest_prefix() {
         let all = |config: &str, name: &str, expect| {
-            check(config, &Scope::All, Kind::Tools, name, expect)
+            check(config, &Scope::All, Kind::Tools, name, expect);
         };
         all(TWO, "mcp_git_log", Some(("git", &["log"])));
         all(TWO, "mcp_git_hub_fork", Some(("git-hub", &["fork"])));

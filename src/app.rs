@@ -83,6 +83,7 @@ impl Core {
         surroundings: Surroundings,
         remembers: bool,
     ) -> Result<Self, StartError> {
+        warn_if_empty(config);
         let tasks = Tasks::new();
         tasks.tick();
         let keeper = Arc::new(Keeper::open(config, remembers).await?);
@@ -153,6 +154,20 @@ impl Core {
         while self.proxy.in_flight() > 0 {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
+    }
+}
+
+/// Says what is wanting where clients will find nothing.
+fn warn_if_empty(config: &Config) {
+    if config.servers.is_empty() {
+        tracing::warn!(
+            "no servers are configured, so clients find nothing here: add a section \
+             `[servers.NAME]` with `command` or `url`"
+        );
+    } else if !config.servers.values().any(|server| server.enabled) {
+        tracing::warn!(
+            "every server of the config has `enabled = false`, so clients find nothing here"
+        );
     }
 }
 

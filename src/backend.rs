@@ -39,7 +39,7 @@ mod written;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -435,9 +435,22 @@ impl Backend {
         Ok((seat, start.elapsed()))
     }
 
-    /// Calls that wait at the gate.
+    /// Calls that wait for their turn: at the gate, or for a connection of their own.
     pub fn queued(&self) -> usize {
-        self.gate.queued()
+        self.gate.queued() + self.waiting_for_connections()
+    }
+
+    /// Calls under way that do not wait for their turn.
+    pub fn in_flight(&self) -> u64 {
+        let all = self.stats.in_flight.load(Ordering::Relaxed);
+        all.saturating_sub(u64::try_from(self.waiting_for_connections()).unwrap_or(u64::MAX))
+    }
+
+    fn waiting_for_connections(&self) -> usize {
+        let own = self.pool.as_ref().map_or(0, Pool::waiting);
+        let replicas = self.replicas.iter().flat_map(Replicas::backends);
+        let theirs = replicas.map(|replica| replica.waiting_for_connections());
+        own + theirs.sum::<usize>()
     }
 
     async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use super::books::Keeper;
+use super::{books::Keeper, warn_if_empty};
 use crate::{
     audit::EventKind,
     config::{Config, Mistakes},
@@ -181,6 +181,7 @@ impl Reloader {
             });
         }
         let servers = self.proxy.replace(&config);
+        warn_if_empty(&config);
         *running = config;
         Ok(Reloaded {
             servers,

@@ -344,7 +344,7 @@ impl Failure {
     }
 
     /// The cause without any words of the server.
-    pub(super) fn for_client(&self) -> Cow<'static, str> {
+    pub fn for_client(&self) -> Cow<'static, str> {
         match self {
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),

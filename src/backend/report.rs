@@ -62,9 +62,10 @@ pub struct Report {
     pub replicas: Vec<ReplicaReport>,
     /// Calls under way.
     pub in_flight: u64,
-    /// Calls that wait, since as many are under way as `limits.in_flight` allows.
+    /// Calls that wait, since as many are under way as `limits.in_flight` allows, or as there are
+    /// connections with one call at a time (`pool_size`, `max_instances`).
     pub queued: usize,
-    /// Calls that were refused for that, or waited for too long.
+    /// Calls that `limits` refused, or that waited for them for too long.
     pub refused: u64,
     /// Calls that were answered.
     pub answered: u64,
@@ -146,7 +147,7 @@ impl Backend {
             reason: with_limit(reason, held_back_until.as_deref()),
             history,
             breaker: lead.breaker.report(),
-            transport: transport_name(&lead.config().transport),
+            transport: self.transport(),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
@@ -161,8 +162,8 @@ impl Backend {
                 .map(Replicas::reports)
                 .unwrap_or_default(),
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
-            in_flight: self.stats.in_flight.load(Ordering::Relaxed),
-            queued: self.gate.queued(),
+            in_flight: self.in_flight(),
+            queued: self.queued(),
             refused: self.gate.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
@@ -183,6 +184,11 @@ impl Backend {
         let wait = jiff::SignedDuration::try_from(wait).ok()?;
         let until = clock::now().checked_add(wait).ok()?;
         (!wait.is_zero()).then(|| until.to_string())
+    }
+
+    /// How it is reached, in a word.
+    pub fn transport(&self) -> &'static str {
+        transport_name(&self.lead().config().transport)
     }
 
     /// What is known of the first start while it is under way.

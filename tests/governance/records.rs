@@ -312,6 +312,9 @@ async fn those_who_come_and_go_are_recorded() {
     let session = client.session.clone().unwrap();
     let headers = [("mcp-session-id", session.as_str())];
     client.http.send("DELETE", "/mcp", &headers, "").await;
+    let mut config = gateway.config.clone();
+    config.servers.clear();
+    gateway.running.core().reload(&config).unwrap();
     gateway.stop().await;
     let mut events = Vec::new();
     for name in segments(data.path()) {
@@ -322,15 +325,16 @@ async fn those_who_come_and_go_are_recorded() {
         {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-            events.push((text("event"), text("subject")));
+            events.push((text("event"), text("subject"), text("detail")));
         }
     }
-    for (event, subject) in [
-        ("server_connected", "x"),
-        ("client_connected", session.as_str()),
-        ("client_disconnected", session.as_str()),
+    for (event, subject, detail) in [
+        ("server_connected", "x", "http"),
+        ("server_disconnected", "x", "the config has changed"),
+        ("client_connected", session.as_str(), "test"),
+        ("client_disconnected", session.as_str(), "test"),
     ] {
-        let found = (event.to_owned(), subject.to_owned());
+        let found = (event.to_owned(), subject.to_owned(), detail.to_owned());
         assert!(events.contains(&found), "no {found:?} in {events:?}");
     }
 }

@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "telemetry",
             "config",
             "task",
+            "body",
         ],
     ),
     (
@@ -92,6 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "task",
             "clock",
             "lock",
+            "body",
         ],
     ),
     (
@@ -130,6 +132,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["names", "money"]),
     ("mcp", &["names"]),
     ("telemetry", &["config"]),
+    ("body", &[]),
     ("clock", &[]),
     ("money", &[]),
     ("lock", &[]),

@@ -1,6 +1,7 @@
-//! The set of backends: the running side of every configured server.
+//! The running side of every configured server.
 //!
-//! [`Backends::forward`] takes an admitted call to its server; [`Backend::list`] and friends are
+//! [`Backends`], the set of them, changes with the config. [`Backends::forward`] takes an admitted
+//! call to its server; [`Backend::list`] and friends are
 //! the gateway's own control traffic. Which connection serves a caller is decided by `choice`; how
 //! it lives is `supervisor`'s business, how it talks `link`'s.
 
@@ -19,6 +20,8 @@ mod link;
 mod mux;
 mod pipe;
 mod report;
+mod retire;
+mod set;
 mod shared;
 mod sse;
 mod stats;
@@ -28,17 +31,15 @@ mod websocket;
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
 use crate::{
     catalog::HeaderParam,
-    config::{Config, Server},
+    config::Server,
     governance::Admitted,
     lock::lock,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision, method::notice},
@@ -55,6 +56,8 @@ use instance::{Connection, Instance, Phase};
 use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 pub use report::{Report, State};
+use retire::Life;
+pub use set::{Backends, Replaced, Way};
 use shared::Shared;
 use stats::Running;
 pub use stats::Stats;
@@ -65,8 +68,6 @@ use supervisor::Maker;
 pub const PAGES_MAX: usize = 64;
 /// Items of one list that are read; a server with more is reported.
 pub const ITEMS_MAX: usize = 10_000;
-/// Updates of resources that may wait to be passed on.
-const UPDATES_MAX: usize = 1024;
 
 /// A resource of a server was updated.
 #[derive(Clone, Debug)]
@@ -79,94 +80,6 @@ pub struct Update {
     pub params: Raw,
     /// The connection on which it came.
     pub(crate) instance: u64,
-}
-
-/// All backends.
-#[derive(Debug)]
-pub struct Backends {
-    by_name: IndexMap<ServerName, Arc<Backend>>,
-}
-
-impl Backends {
-    /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `guard` is the
-    /// program that is run as `guard` to end children after a kill -9.
-    pub fn new(
-        config: &Config,
-        guard: Option<PathBuf>,
-        tasks: &Tasks,
-    ) -> (Self, mpsc::Receiver<Update>) {
-        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
-        let guard = Guard::new(guard, tasks);
-        let make = |(name, server): (&ServerName, &Server)| {
-            let backend = Backend::new(name, server, &guard, &updates, tasks);
-            (name.clone(), Arc::new(backend))
-        };
-        (
-            Self {
-                by_name: config.servers.iter().map(make).collect(),
-            },
-            receiver,
-        )
-    }
-
-    /// Begins to connect to every enabled server, in the background.
-    pub fn start(&self) {
-        for backend in self
-            .by_name
-            .values()
-            .filter(|backend| backend.config.enabled)
-        {
-            backend.start();
-        }
-    }
-
-    /// The backend named `server`.
-    pub fn get(&self, server: &ServerName) -> Option<&Arc<Backend>> {
-        self.by_name.get(server)
-    }
-
-    /// All backends, in the order of the config.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Backend>> {
-        self.by_name.values()
-    }
-
-    /// Takes an admitted call to its server. The answer is in the client's era.
-    ///
-    /// # Errors
-    /// When the server gave no answer.
-    pub async fn forward(&self, admitted: Admitted) -> Result<Answer, Unanswered> {
-        let backend = self
-            .get(&admitted.routed().server)
-            .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
-        backend.call(&admitted).await
-    }
-
-    /// Tells the servers whose connection belongs to `session` alone that its roots changed.
-    pub fn roots_changed(&self, session: &Session) {
-        for backend in self.by_name.values() {
-            backend.roots_changed(session);
-        }
-    }
-
-    /// A way to one server that outlives the caller's borrow, for a stream.
-    pub fn way_to(&self, server: &ServerName) -> Way {
-        Way(self.get(server).cloned())
-    }
-}
-
-/// The way to one server.
-#[derive(Debug)]
-pub struct Way(Option<Arc<Backend>>);
-
-impl Way {
-    /// Takes an admitted call to the server.
-    ///
-    /// # Errors
-    /// Why there is no answer.
-    pub async fn forward(self, admitted: Admitted) -> Result<Answer, Unanswered> {
-        let backend = self.0.ok_or_else(|| Unanswered::before(Failure::Unknown))?;
-        backend.call(&admitted).await
-    }
 }
 
 /// What a server answered.
@@ -210,8 +123,9 @@ impl Unanswered {
 pub struct Backend {
     /// Its name.
     pub name: ServerName,
-    /// What the operator wrote.
+    /// What it was started with.
     pub config: Arc<Server>,
+    life: Life,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed: Mutex<Listed>,
@@ -256,6 +170,7 @@ impl Backend {
         }
         Self {
             name: name.clone(),
+            life: Life::new(&config),
             config,
             maker,
             catalog,
@@ -265,7 +180,11 @@ impl Backend {
         }
     }
 
-    fn start(&self) {
+    /// Begins to connect, in the background, unless the server is switched off.
+    pub fn start(&self) {
+        if !self.config.enabled {
+            return;
+        }
         let instance = Arc::clone(&self.catalog);
         self.maker.tasks.spawn(
             "catalog connection",
@@ -388,6 +307,7 @@ impl Backend {
             }
             Some(_) | None => Vec::new(),
         };
+        self.stats.note_sent(params.as_ref());
         let caller = Caller {
             client: Arc::clone(&call.client),
             events: call.events.clone(),
@@ -405,7 +325,11 @@ impl Backend {
             limits,
             cancel: call.cancel.clone(),
         };
-        connection.link.request(exchange).await
+        let outcome = connection.link.request(exchange).await;
+        if let Ok(outcome) = &outcome {
+            self.stats.note_received(outcome);
+        }
+        outcome
     }
 
     fn roots_changed(&self, session: &Session) {

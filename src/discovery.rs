@@ -1,8 +1,8 @@
 //! Asks backends for their lists and publishes the merged catalog.
 //!
-//! One task a server follows its connection: lists when it comes up, again when it says that a
-//! list changed, and withdraws the server's items when it stays down. The [`Board`] holds the
-//! current snapshot; a dead or slow server never delays the others.
+//! One task a backend follows its connection until the backend is retired: lists when it comes up,
+//! again when it says that a list changed, and withdraws the server's items when it stays down. The
+//! [`Board`] holds the current snapshot; a dead or slow server never delays the others.
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
 //! served by them. What legacy servers list for others is asked for by `able`.
@@ -26,7 +26,7 @@ use crate::{
     catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles},
     config::{self, Config, Naming},
     lock::lock,
-    names::{Scope, ServerName},
+    names::{ProfileName, Scope, ServerName},
     task::Tasks,
 };
 
@@ -40,10 +40,7 @@ const RELIST_AFTER: Duration = Duration::from_secs(5);
 /// The current catalog, and who is told when it changes.
 #[derive(Debug)]
 pub struct Board {
-    naming: Naming,
-    profiles: Profiles,
-    /// The servers in the config's order.
-    servers: Vec<(ServerName, Arc<config::Server>)>,
+    plan: ArcSwap<Plan>,
     offers: Mutex<Offers>,
     current: ArcSwap<Snapshots>,
     changed: watch::Sender<u64>,
@@ -51,7 +48,30 @@ pub struct Board {
     awaited: watch::Sender<HashSet<ServerName>>,
     /// Whether a client came that servers can ask something.
     able_came: watch::Sender<bool>,
+    /// Who may ask a server what it lists for such clients.
+    turns: Semaphore,
     start: Instant,
+}
+
+/// What the config says of the catalog.
+#[derive(Debug)]
+struct Plan {
+    naming: Naming,
+    profiles: Profiles,
+    /// The servers in the config's order.
+    servers: Vec<(ServerName, Arc<config::Server>)>,
+}
+
+impl Plan {
+    fn new(config: &Config, backends: &Backends) -> Self {
+        let servers = backends.all();
+        let servers = servers.map(|backend| (backend.name.clone(), backend.written()));
+        Self {
+            naming: config.naming.clone(),
+            profiles: Profiles::new(&config.profiles),
+            servers: servers.collect(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -73,19 +93,16 @@ impl Board {
     pub fn new(config: &Config, backends: &Backends) -> Self {
         let enabled = backends.all().filter(|backend| backend.config.enabled);
         let awaited = enabled.map(|backend| backend.name.clone()).collect();
-        let servers = backends.all();
-        let servers = servers.map(|backend| (backend.name.clone(), Arc::clone(&backend.config)));
-        let profiles = Profiles::new(&config.profiles);
-        let empty = Snapshots::build(&config.naming, &profiles, &[], &HashMap::new());
+        let plan = Plan::new(config, backends);
+        let empty = Snapshots::build(&plan, &[], &HashMap::new());
         Self {
-            naming: config.naming.clone(),
-            profiles,
-            servers: servers.collect(),
+            plan: ArcSwap::from_pointee(plan),
             offers: Mutex::default(),
             current: ArcSwap::from_pointee(empty),
             changed: watch::channel(0).0,
             awaited: watch::channel(awaited).0,
             able_came: watch::channel(false).0,
+            turns: Semaphore::new(able::AT_ONCE_MAX),
             start: Instant::now(),
         }
     }
@@ -111,9 +128,41 @@ impl Board {
             .send_if_modified(|came| !std::mem::replace(came, true));
     }
 
-    /// The profiles that have a route.
-    pub fn profiles(&self) -> &Profiles {
-        &self.profiles
+    /// Whether there is a route for the profile `name`.
+    pub fn has_profile(&self, name: &ProfileName) -> bool {
+        self.plan.load().profiles.has(name)
+    }
+
+    /// The profiles that have a route, in the config's order.
+    pub fn profiles(&self) -> Vec<ProfileName> {
+        self.plan.load().profiles.names().cloned().collect()
+    }
+
+    /// Takes another config, whose servers `backends` has already. What is known of servers that
+    /// are still there stays listed until they are listed anew.
+    pub fn replace(&self, config: &Config, backends: &Backends) {
+        let plan = Plan::new(config, backends);
+        let enabled = |(_, server): &&(ServerName, Arc<config::Server>)| server.enabled;
+        let present = plan.servers.iter().filter(enabled);
+        let present: HashMap<_, _> = present.cloned().collect();
+        let mut offers = self.lock();
+        offers.able.retain(|name, _| present.contains_key(name));
+        offers.plain.retain(|name, offer| {
+            let server = present.get(name);
+            if let Some(server) = server {
+                offer.config = Arc::clone(server);
+            }
+            server.is_some()
+        });
+        self.plan.store(Arc::new(plan));
+        self.rebuild(&offers);
+        drop(offers);
+        // Nobody waits for servers that come with a change: lists are told of them.
+        self.awaited.send_if_modified(|awaited| {
+            let before = awaited.len();
+            awaited.retain(|name| present.contains_key(name));
+            awaited.len() != before
+        });
     }
 
     /// Tells of every new snapshot.
@@ -126,9 +175,7 @@ impl Board {
     pub async fn settled(&self, scope: &Scope, patience: Duration) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
             Scope::All => awaited.is_empty(),
-            Scope::Profile(profile) => !self.servers.iter().any(|(name, config)| {
-                awaited.contains(name) && self.profiles.takes(profile, &config.tags)
-            }),
+            Scope::Profile(profile) => awaited.is_empty() || !self.awaits(awaited, profile),
             Scope::Server(server) => !awaited.contains(server),
         };
         if settled(&self.awaited.borrow()) {
@@ -139,14 +186,26 @@ impl Board {
         drop(timeout_at(self.start + patience, wait).await);
     }
 
+    fn awaits(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
+        let plan = self.plan.load();
+        plan.servers.iter().any(|(name, config)| {
+            awaited.contains(name) && plan.profiles.takes(profile, &config.tags)
+        })
+    }
+
     /// Whether every enabled server has listed or failed.
     pub fn is_settled(&self) -> bool {
         self.awaited.borrow().is_empty()
     }
 
-    fn publish(&self, offer: Offer) {
+    fn publish(&self, backend: &Backend, mut offer: Offer) {
         let server = offer.server.clone();
         let mut offers = self.lock();
+        // Under the lock: a new plan comes after the retirement of those that it replaces.
+        if backend.retired().is_cancelled() {
+            return;
+        }
+        offer.config = backend.written();
         let same = offers.plain.get(&server).is_some_and(|known| {
             known.listing == offer.listing && known.modern_http == offer.modern_http
         });
@@ -158,9 +217,9 @@ impl Board {
         self.settle(&server);
     }
 
-    fn withdraw(&self, server: &ServerName) {
+    fn withdraw(&self, backend: &Backend) {
         let mut offers = self.lock();
-        if offers.plain.remove(server).is_some() {
+        if !backend.retired().is_cancelled() && offers.plain.remove(&backend.name).is_some() {
             self.rebuild(&offers);
         }
     }
@@ -172,9 +231,13 @@ impl Board {
         offer.map(|offer| Arc::clone(&offer.listing))
     }
 
-    /// Publishes what `server` lists beyond that for clients that can be asked something.
-    fn publish_able(&self, server: &ServerName, more: Listing) {
+    /// Publishes what a server lists beyond that for clients that can be asked something.
+    fn publish_able(&self, backend: &Backend, more: Listing) {
+        let server = &backend.name;
         let mut offers = self.lock();
+        if backend.retired().is_cancelled() {
+            return;
+        }
         let old = offers.able.remove(server);
         let differs = old.as_ref().unwrap_or(&Listing::default()) != &more;
         if !more.is_empty() {
@@ -191,12 +254,13 @@ impl Board {
     }
 
     fn rebuild(&self, offers: &Offers) {
-        let ordered: Vec<Offer> = self
+        let plan = self.plan.load();
+        let ordered: Vec<Offer> = plan
             .servers
             .iter()
             .filter_map(|(server, _)| offers.plain.get(server).cloned())
             .collect();
-        let snapshots = Snapshots::build(&self.naming, &self.profiles, &ordered, &offers.able);
+        let snapshots = Snapshots::build(&plan, &ordered, &offers.able);
         self.current.store(Arc::new(snapshots));
         self.changed.send_modify(|count| *count += 1);
     }
@@ -207,13 +271,12 @@ impl Board {
 }
 
 impl Snapshots {
-    fn build(
-        naming: &Naming,
-        profiles: &Profiles,
-        offers: &[Offer],
-        able: &HashMap<ServerName, Listing>,
-    ) -> Self {
-        let plain = Arc::new(Catalog::build_with(naming, profiles, offers));
+    fn build(plan: &Plan, offers: &[Offer], able: &HashMap<ServerName, Listing>) -> Self {
+        let build = |offers: &[Offer]| {
+            let catalog = Catalog::build_with(&plan.naming, &plan.profiles, offers);
+            Arc::new(catalog)
+        };
+        let plain = build(offers);
         if !offers.iter().any(|offer| able.contains_key(&offer.server)) {
             let able = Arc::clone(&plain);
             return Self { plain, able };
@@ -224,36 +287,36 @@ impl Snapshots {
             }
             offer
         });
-        let able = Catalog::build_with(naming, profiles, &extended.collect::<Vec<_>>());
-        Self {
-            plain,
-            able: Arc::new(able),
-        }
+        let able = build(&extended.collect::<Vec<_>>());
+        Self { plain, able }
     }
 }
 
-/// Starts to follow every enabled server.
-pub fn start(backends: &Backends, board: &Arc<Board>, tasks: &Tasks) {
-    let turns = Arc::new(Semaphore::new(able::AT_ONCE_MAX));
-    for backend in backends.all().filter(|backend| backend.config.enabled) {
-        let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
-        tasks.spawn("discovery", follow);
-        let follow = able::follow(Arc::clone(backend), Arc::clone(board), Arc::clone(&turns));
-        let stop = tasks.stop_token().clone();
-        tasks.spawn("discovery for able clients", async move {
-            tokio::select! {
-                () = follow => {}
-                () = stop.cancelled() => {}
-            }
-        });
+/// Starts to follow a server until it is retired, if it is enabled.
+pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
+    if !backend.config.enabled {
+        return;
     }
+    let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
+    tasks.spawn("discovery", follow);
+    let retired = backend.retired().clone();
+    let follow = able::follow(Arc::clone(backend), Arc::clone(board));
+    let stop = tasks.stop_token().clone();
+    tasks.spawn("discovery for able clients", async move {
+        tokio::select! {
+            () = follow => {}
+            () = retired.cancelled() => {}
+            () = stop.cancelled() => {}
+        }
+    });
 }
 
 async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     let mut standing = backend.standing();
     let mut lists = backend.list_changes();
     let mut gone: Option<Instant> = None;
-    let mut listed = false;
+    // What a predecessor listed stays for a while, as after any interruption.
+    let mut listed = board.listing(&backend.name).is_some();
     loop {
         let now = standing.now();
         let mut relist = None;
@@ -262,7 +325,11 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone = None;
                 listed = true;
                 lists.mark_unchanged();
-                relist = refresh(&backend, control, &board).await;
+                relist = tokio::select! {
+                    biased;
+                    () = backend.retired().cancelled() => return,
+                    relist = refresh(&backend, control, &board) => relist,
+                };
             }
             Standing::Down => {
                 board.settle(&backend.name);
@@ -278,9 +345,10 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
-                board.withdraw(&backend.name);
+                board.withdraw(&backend);
                 listed = false;
             }
+            () = backend.retired().cancelled() => return,
             () = tasks.stop_token().cancelled() => return,
         }
     }
@@ -291,7 +359,7 @@ async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Op
     match list(backend, control).await {
         Ok(offer) => {
             backend.note_listed();
-            board.publish(offer);
+            board.publish(backend, offer);
             backend.follow_lists(control);
             None
         }
@@ -323,7 +391,7 @@ async fn list(backend: &Backend, control: &Control) -> Result<Offer, Failure> {
     }
     Ok(Offer {
         server: backend.name.clone(),
-        config: Arc::clone(&backend.config),
+        config: backend.written(),
         listing: Arc::new(listing),
         modern_http: control.is_modern_http(),
     })

@@ -235,6 +235,11 @@ impl Governance {
         self.tally.counts()
     }
 
+    /// What calls to `server` were charged since the start, micro-dollars.
+    pub fn spent_on(&self, server: &ServerName) -> u64 {
+        self.tally.spent_on(server)
+    }
+
     /// Step 1: names a call.
     pub fn open(&self, call: &Call) -> Ticket {
         Ticket::open(call)
@@ -522,6 +527,9 @@ impl Governance {
         let record = ticket.record(ended, arguments.as_deref());
         let kept = self.books.audit.record(&record);
         settle_hold(hold, charge);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
         match kept.kept().await {
             Ok(()) => outcome,
             Err(error) => {

@@ -29,6 +29,7 @@ use crate::{
     proxy::Proxy,
     status::Status,
     task::Tasks,
+    telemetry::Presence,
 };
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, InvalidTls, bind};
@@ -43,6 +44,8 @@ pub struct Edge {
     guard: Guard,
     limits: Limits,
     keep_alive: Duration,
+    /// Those who read streams of events.
+    readers: Presence,
     tasks: Tasks,
 }
 
@@ -60,6 +63,7 @@ impl Edge {
             guard: Guard::new(config),
             limits: config.limits.clone(),
             keep_alive: config.keep_alive,
+            readers: Presence::default(),
             tasks: tasks.clone(),
         })
     }
@@ -119,6 +123,7 @@ impl Edge {
             Route::Sse(scope) => messages::open(&self, agent, scope),
             Route::Messages => Box::pin(messages::post(&self, &agent, request)).await,
             Route::Status => pages::status(&self, &agent, &request),
+            Route::Metrics => pages::metrics(&self, &agent),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(&self),
         }
@@ -138,6 +143,7 @@ enum Route {
     Health,
     Mcp(Scope),
     Messages,
+    Metrics,
     Ready,
     Sse(Scope),
     Status,
@@ -150,6 +156,7 @@ impl Route {
             "/sse" => Some(Self::Sse(Scope::All)),
             "/messages" => Some(Self::Messages),
             "/status" | "" => Some(Self::Status),
+            "/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
             path => {
@@ -166,7 +173,7 @@ impl Route {
     /// The verbs it takes, as the header `Allow` lists them.
     fn verbs(&self) -> &'static str {
         match self {
-            Self::Health | Self::Ready | Self::Status => "GET, HEAD",
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => "GET, HEAD",
             Self::Mcp(_) => "GET, POST, DELETE",
             Self::Messages => "POST",
             Self::Sse(_) => "GET",
@@ -182,7 +189,7 @@ impl Route {
     fn is_mcp(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Ready | Self::Status => false,
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
         }
     }
 
@@ -190,14 +197,14 @@ impl Route {
     fn needs_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Ready | Self::Status => false,
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
         }
     }
 
     fn scope(&self) -> Option<&Scope> {
         match self {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
-            Self::Health | Self::Messages | Self::Ready | Self::Status => None,
+            Self::Health | Self::Messages | Self::Metrics | Self::Ready | Self::Status => None,
         }
     }
 }
@@ -297,6 +304,7 @@ mod tests {
         check("/mcp/profiles/a/b", None);
         check("/mcp/others/a", None);
         check("/messages/", Some(Route::Messages));
+        check("/metrics", Some(Route::Metrics));
         check("/", Some(Route::Status));
         check("/mcp/servers/", None);
         check("/mcp/servers/a/b", None);

@@ -12,17 +12,18 @@ mod upstream;
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
-    backend::{Backends, Update},
+    backend::{Backend, Backends, Replaced, Update},
     catalog::{Audience, Kind},
-    config::Config,
+    config::{Config, Limits},
     discovery::Board,
     governance::{Ending, Governance, Refusal, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
-    names::Scope,
+    names::{Scope, ServerName},
     router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     task::Tasks,
@@ -35,9 +36,33 @@ pub struct Proxy {
     backends: Backends,
     board: Arc<Board>,
     sessions: Sessions,
+    settings: ArcSwap<Settings>,
+    tasks: Tasks,
+}
+
+/// What the config says of requests, whoever takes them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits on what clients send and hold.
+    pub limits: Limits,
+    /// Silence on an open stream after which a comment is sent.
+    pub keep_alive: Duration,
+    /// How long running calls may take to finish when their client, their server or we leave.
+    pub drain_timeout: Duration,
     first_list_wait: Duration,
     page_size: Option<usize>,
-    tasks: Tasks,
+}
+
+impl Settings {
+    fn new(config: &Config) -> Self {
+        Self {
+            limits: config.limits.clone(),
+            keep_alive: config.keep_alive,
+            drain_timeout: config.drain_timeout,
+            first_list_wait: config.first_list_wait,
+            page_size: config.list_page_size,
+        }
+    }
 }
 
 impl Proxy {
@@ -48,8 +73,7 @@ impl Proxy {
             board: Arc::new(Board::new(config, &backends)),
             backends,
             sessions: Sessions::new(config.limits.sessions_per_agent),
-            first_list_wait: config.first_list_wait,
-            page_size: config.list_page_size,
+            settings: ArcSwap::from_pointee(Settings::new(config)),
             tasks: tasks.clone(),
         }
     }
@@ -57,15 +81,44 @@ impl Proxy {
     /// Begins to connect to servers and to tell clients what changes.
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
         self.follow_sessions();
-        self.backends.start();
-        self.follow_servers();
-        crate::discovery::start(&self.backends, &self.board, &self.tasks);
+        for backend in self.backends.all() {
+            self.start_server(&backend);
+        }
         self.tasks
             .spawn("list changes to clients", Arc::clone(self).tell_changes());
         self.tasks
             .spawn("updates to clients", Arc::clone(self).tell_updates(updates));
         let end = Arc::clone(self).end_subscriptions();
         self.tasks.spawn("subscriptions of ended sessions", end);
+    }
+
+    fn start_server(&self, backend: &Arc<Backend>) {
+        backend.start();
+        self.follow_server(backend);
+        crate::discovery::start(backend, &self.board, &self.tasks);
+    }
+
+    /// Takes another config: servers it has alike stay as they are, others start or end, and every
+    /// client whose lists differ from now on is told. What became of the servers.
+    pub fn replace(&self, config: &Config) -> Changes {
+        let settings = Settings::new(config);
+        let drain_timeout = settings.drain_timeout;
+        self.settings.store(Arc::new(settings));
+        self.sessions
+            .set_per_agent_max(config.limits.sessions_per_agent);
+        let Replaced { fresh, old } = self.backends.replace(config);
+        let changes = Changes::of(&fresh, &old);
+        self.backends.retire(old, drain_timeout);
+        self.board.replace(config, &self.backends);
+        for backend in &fresh {
+            self.start_server(backend);
+        }
+        changes
+    }
+
+    /// What the config says of requests.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
     }
 
     /// The legacy sessions of HTTP clients.
@@ -90,20 +143,14 @@ impl Proxy {
 
     /// Calls that have not been answered yet.
     pub fn in_flight(&self) -> u64 {
-        let running = |backend: &Arc<crate::backend::Backend>| {
-            backend
-                .stats
-                .in_flight
-                .load(std::sync::atomic::Ordering::Relaxed)
-        };
-        self.backends.all().map(running).sum()
+        self.backends.in_flight()
     }
 
     /// Whether a route for `scope` exists.
     pub fn has(&self, scope: &Scope) -> bool {
         match scope {
             Scope::All => true,
-            Scope::Profile(profile) => self.board.profiles().has(profile),
+            Scope::Profile(profile) => self.board.has_profile(profile),
             Scope::Server(server) => self.backends.get(server).is_some(),
         }
     }
@@ -169,7 +216,9 @@ impl Proxy {
         if self.board.is_settled() {
             return Err(refusal);
         }
-        let settled = self.board.settled(&call.scope, self.first_list_wait);
+        let settled = self
+            .board
+            .settled(&call.scope, self.settings.load().first_list_wait);
         Box::pin(settled).await;
         router::route(call, &self.board.catalog_for(audience)).map_err(|lost| lost.1)
     }
@@ -217,6 +266,34 @@ impl Proxy {
         }
         self.note_client(session);
         session.swap_seen(self.digests(&session.agent, &session.scope, audience));
+    }
+}
+
+/// What a new config did to the servers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Changes {
+    /// Those that are new.
+    pub added: Vec<ServerName>,
+    /// Those that are started anew, since how they run has changed.
+    pub changed: Vec<ServerName>,
+    /// Those that are gone.
+    pub removed: Vec<ServerName>,
+}
+
+impl Changes {
+    fn of(fresh: &[Arc<Backend>], old: &[Arc<Backend>]) -> Self {
+        let names = |all: &[Arc<Backend>]| -> Vec<ServerName> {
+            all.iter().map(|backend| backend.name.clone()).collect()
+        };
+        let (fresh, old) = (names(fresh), names(old));
+        let (changed, added): (Vec<_>, _) = fresh.into_iter().partition(|name| old.contains(name));
+        let mut removed = old;
+        removed.retain(|name| !changed.contains(name));
+        Self {
+            added,
+            changed,
+            removed,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `/status`: how the gateway and every server do, for people and for monitors.
 
+mod metrics;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use serde::Serialize;
@@ -13,6 +15,7 @@ use crate::{
     names::Scope,
     proxy::Proxy,
 };
+pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 
 /// Gathers the status.
 #[derive(Debug)]
@@ -182,8 +185,8 @@ impl Status {
                 problems: problems.map(ToString::to_string).collect(),
             }
         });
-        let profiles = self.proxy.board().profiles().names();
-        let profiles = profiles.map(|name| ProfileReport {
+        let profiles = self.proxy.board().profiles();
+        let profiles = profiles.iter().map(|name| ProfileReport {
             name: name.to_string(),
             listed: counts(&catalog, &Scope::Profile(name.clone())),
         });
@@ -238,6 +241,11 @@ impl Status {
         reports
     }
 
+    /// The figures for Prometheus; `streams` are the event streams that clients read.
+    pub fn metrics(&self, insight: Insight, streams: u64) -> String {
+        metrics::render(self, insight, streams)
+    }
+
     /// The page for a browser.
     pub fn page(&self, insight: Insight) -> String {
         let overview = self.overview(insight);
@@ -290,8 +298,7 @@ pre{color:#aaa}a{color:#8ab4f8}}";
 
 fn row(server: &ServerReport) -> String {
     let report = &server.report;
-    let state = serde_json::to_value(report.state).unwrap_or_default();
-    let state = state.as_str().unwrap_or_default().to_owned();
+    let state = report.state.as_str();
     let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
     let mut row = format!(
         "<tr><td><b>{}</b><td class={state}>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",

@@ -2,7 +2,10 @@
 
 use std::{
     io::{self, IsTerminal},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,33 @@ pub struct InvalidLog {
     pub reason: String,
 }
 
+/// Counts who is present, such as readers of streams.
+#[derive(Clone, Debug, Default)]
+pub struct Presence(Arc<AtomicU64>);
+
+/// Somebody is present until this is dropped.
+#[derive(Debug)]
+pub struct Present(Arc<AtomicU64>);
+
+impl Presence {
+    /// Counts one more.
+    pub fn enter(&self) -> Present {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Present(Arc::clone(&self.0))
+    }
+
+    /// How many there are.
+    pub fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Buckets for each doubling; four keep the error of a percentile under 13 %, and far below that
 /// where a bucket has many.
 const STEPS: u64 = 4;
@@ -64,12 +94,28 @@ const BUCKETS: usize = 160;
 #[derive(Debug)]
 pub struct Latency {
     buckets: Box<[AtomicU64]>,
+    sum_micros: AtomicU64,
 }
+
+/// What a [`Latency`] holds, in coarse buckets whose edges are its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buckets {
+    /// Of all durations, seconds.
+    pub sum: f64,
+    /// How many there are.
+    pub count: u64,
+    /// The longest duration of each bucket, seconds, and how many lie in it.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+/// The coarse buckets end at 2^7 microseconds and each doubling up to 2^27, which is 134 s.
+const COARSE: std::ops::RangeInclusive<usize> = 7..=27;
 
 impl Default for Latency {
     fn default() -> Self {
         Self {
             buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            sum_micros: AtomicU64::new(0),
         }
     }
 }
@@ -81,6 +127,30 @@ impl Latency {
             .unwrap_or(u64::MAX)
             .max(1);
         self.buckets[bucket(micros)].fetch_add(1, Ordering::Relaxed);
+        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// All of it, for a histogram of somebody else.
+    pub fn buckets(&self) -> Buckets {
+        let steps = usize::try_from(STEPS).unwrap_or(1);
+        let mut from = 0;
+        let mut coarse = Vec::new();
+        let ends = COARSE.map(|log| log * steps);
+        for to in ends.chain(std::iter::once(BUCKETS)) {
+            let counts = self.buckets[from..to].iter();
+            let end = if to == BUCKETS {
+                f64::INFINITY
+            } else {
+                edge(to) / 1e6
+            };
+            coarse.push((end, counts.map(|count| count.load(Ordering::Relaxed)).sum()));
+            from = to;
+        }
+        Buckets {
+            sum: float(self.sum_micros.load(Ordering::Relaxed)) / 1e6,
+            count: coarse.iter().map(|(_, count)| count).sum(),
+            buckets: coarse,
+        }
     }
 
     /// The duration that `part` (0.0 to 1.0) of the recorded ones do not exceed, as if those in one
@@ -166,6 +236,33 @@ mod tests {
                 "{part}: {found} for {truth}"
             );
         }
+    }
+
+    #[test]
+    fn coarse_buckets_keep_every_duration() {
+        let latency = Latency::default();
+        for micros in [1, 127, 128, 1_000_000, u64::MAX / 4] {
+            latency.record(Duration::from_micros(micros));
+        }
+        let Buckets { count, buckets, .. } = latency.buckets();
+        let filled: Vec<_> = buckets
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(count, 5);
+        let expect = [(128e-6, 2), (256e-6, 1), (1.048576, 1), (f64::INFINITY, 1)];
+        assert_eq!(filled, expect, "an edge belongs to the bucket above it");
+    }
+
+    #[test]
+    fn who_leaves_is_counted_no_longer() {
+        let presence = Presence::default();
+        let (one, other) = (presence.enter(), presence.enter());
+        assert_eq!(presence.now(), 2);
+        drop(one);
+        assert_eq!(presence.now(), 1);
+        drop(other);
+        assert_eq!(presence.now(), 0);
     }
 
     #[test]

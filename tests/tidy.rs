@@ -54,6 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "governance",
             "catalog",
             "names",
+            "telemetry",
             "clock",
         ],
     ),

@@ -139,6 +139,10 @@ impl Backend {
             return Ok(Arc::clone(&self.catalog));
         }
         let mut instances = self.lock();
+        if self.life.is_over() {
+            let reason = "the config has changed".to_owned();
+            return Err(Failure::Lost { reason });
+        }
         let mut failures = 0;
         if let Some(known) = instances.get(&key) {
             // One that failed just now is not replaced at once: a crash loop must cost nothing.

@@ -26,6 +26,21 @@ pub enum State {
     NeedsReauth,
 }
 
+impl State {
+    /// The state as `/status` writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Connecting => "connecting",
+            Self::Degraded => "degraded",
+            Self::Disabled => "disabled",
+            Self::Disconnected => "disconnected",
+            Self::Failed => "failed",
+            Self::NeedsReauth => "needs_reauth",
+        }
+    }
+}
+
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -120,7 +135,7 @@ impl Backend {
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
-            tags: self.config.tags.clone(),
+            tags: self.written().tags.clone(),
             restarts: self.maker.shared.restarts.load(Ordering::Relaxed),
             failed_starts: self.maker.shared.failed_starts.load(Ordering::Relaxed),
             instances: self.live_instances(),

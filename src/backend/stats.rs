@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::mcp::{Outcome, Raw};
+
 /// Calls of one server that ended.
 #[derive(Debug, Default)]
 pub struct Stats {
@@ -12,6 +14,8 @@ pub struct Stats {
     /// Calls that got no answer.
     pub failed: AtomicU64,
     latency: crate::telemetry::Latency,
+    bytes_to: AtomicU64,
+    bytes_from: AtomicU64,
 }
 
 impl Stats {
@@ -19,6 +23,31 @@ impl Stats {
     pub fn latency(&self) -> &crate::telemetry::Latency {
         &self.latency
     }
+
+    /// Bytes of params sent to it.
+    pub fn bytes_to(&self) -> u64 {
+        self.bytes_to.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of results and errors that it answered with.
+    pub fn bytes_from(&self) -> u64 {
+        self.bytes_from.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_sent(&self, params: Option<&Raw>) {
+        self.bytes_to.fetch_add(len(params), Ordering::Relaxed);
+    }
+
+    pub(super) fn note_received(&self, outcome: &Outcome) {
+        let (Ok(body) | Err(body)) = outcome;
+        self.bytes_from
+            .fetch_add(len(Some(body)), Ordering::Relaxed);
+    }
+}
+
+fn len(body: Option<&Raw>) -> u64 {
+    let bytes = body.map_or(0, |body| body.as_bytes().len());
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Counts a call as running until dropped.

@@ -94,16 +94,13 @@ impl Gateway {
 
     /// Waits until every server has been listed or has failed, and says how each does.
     pub(super) async fn survey(&self) -> Vec<Found> {
-        let catalogs_of = self
-            .proxy()
-            .backends()
-            .all()
-            .map(|backend| self.find(backend));
+        let backends = self.proxy().backends().all();
+        let catalogs_of = backends.map(|backend| self.find(backend));
         let all = join_all(catalogs_of);
         patiently(all, || self.waiting()).await
     }
 
-    async fn find(&self, backend: &Arc<Backend>) -> Found {
+    async fn find(&self, backend: Arc<Backend>) -> Found {
         let board = self.proxy().board();
         let scope = Scope::Server(backend.name.clone());
         board.settled(&scope, self.patience).await;
@@ -196,12 +193,10 @@ impl Gateway {
     }
 
     fn waiting(&self) -> String {
-        let names: Vec<&str> = self
-            .proxy()
-            .backends()
-            .all()
+        let backends = self.proxy().backends().all();
+        let names: Vec<String> = backends
             .filter(|backend| backend.report().state == State::Connecting)
-            .map(|backend| backend.name.as_str())
+            .map(|backend| backend.name.to_string())
             .collect();
         format!("waiting for {}", names.join(", "))
     }

@@ -7,8 +7,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use super::{Board, list};
 use crate::{
     backend::{Backend, Failure, Standing},
@@ -19,7 +17,7 @@ use crate::{
 pub(super) const AT_ONCE_MAX: usize = 2;
 
 /// Publishes what `backend` lists for clients that can be asked something, for ever.
-pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>, turns: Arc<Semaphore>) {
+pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
     let mut came = board.able_came.subscribe();
     if came.wait_for(|came| *came).await.is_err() {
         return;
@@ -35,10 +33,14 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>, turns: Arc<
             (Standing::Up(control), Some(plain)) if control.is_legacy() => {
                 if !is_asked && compared.as_ref() != Some(&plain) {
                     is_asked = true;
-                    if compare(&backend, &plain, &board, &turns).await {
+                    if compare(&backend, &plain, &board).await {
                         compared = Some(plain);
                     }
                 }
+            }
+            (Standing::Up(control), _) if !control.is_legacy() => {
+                // Its predecessor may have been of the legacy era.
+                board.publish_able(&backend, Listing::default());
             }
             (Standing::Up(_), _) => {}
             (Standing::Connecting | Standing::Down, _) => is_asked = false,
@@ -51,12 +53,12 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>, turns: Arc<
 }
 
 /// Whether it could be found out what the server lists beyond `plain`.
-async fn compare(backend: &Backend, plain: &Listing, board: &Board, turns: &Semaphore) -> bool {
+async fn compare(backend: &Backend, plain: &Listing, board: &Board) -> bool {
     // It is never closed.
-    let _turn = turns.acquire().await;
+    let _turn = board.turns.acquire().await;
     match listing(backend).await {
         Ok(listing) => {
-            board.publish_able(&backend.name, listing.beyond(plain));
+            board.publish_able(backend, listing.beyond(plain));
             true
         }
         Err(failure) => {

@@ -2,17 +2,25 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use dashmap::DashMap;
 use serde::Serialize;
 
 use super::refusal::Refusal;
-use crate::config::Rule;
+use crate::{config::Rule, lock::lock, money::Micros, names::ServerName};
 
 /// Counters since the start.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<Counts>);
+pub(super) struct Tally {
+    refusals: Mutex<Counts>,
+    /// Micro-dollars by server.
+    spent: DashMap<ServerName, AtomicU64>,
+}
 
 /// How often calls were refused since the start.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
@@ -25,19 +33,36 @@ pub struct Counts {
 
 impl Tally {
     pub(super) fn refused(&self, refusal: &Refusal) {
-        *self.lock().refused.entry(refusal.row().name).or_default() += 1;
+        *lock(&self.refusals)
+            .refused
+            .entry(refusal.row().name)
+            .or_default() += 1;
     }
 
     pub(super) fn observed(&self, rule: Rule) {
-        *self.lock().observed.entry(name(rule)).or_default() += 1;
+        *lock(&self.refusals).observed.entry(name(rule)).or_default() += 1;
+    }
+
+    /// Notes that a call to `server` was charged.
+    pub(super) fn spent(&self, server: &ServerName, price: Micros) {
+        if let Some(spent) = self.spent.get(server) {
+            spent.fetch_add(price.get(), Ordering::Relaxed);
+            return;
+        }
+        self.spent
+            .entry(server.clone())
+            .or_default()
+            .fetch_add(price.get(), Ordering::Relaxed);
+    }
+
+    /// What calls to `server` were charged.
+    pub(super) fn spent_on(&self, server: &ServerName) -> u64 {
+        let spent = self.spent.get(server);
+        spent.map_or(0, |spent| spent.load(Ordering::Relaxed))
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.refusals).clone()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     config::Limits,
     mcp::{RpcError, error, json as scan, sse},
     session::replay::{Item, Place, Stream},
+    telemetry::Present,
 };
 
 /// How long a client may take to send a body.
@@ -77,6 +78,8 @@ pub(super) struct Writing {
     pub(super) first: Option<Bytes>,
     /// Dropped when the reader is gone.
     pub(super) _guard: Option<DropGuard>,
+    /// Counts the reader until it is gone.
+    pub(super) _reader: Present,
 }
 
 /// An answer that follows `stream` from `place` on.

@@ -152,6 +152,7 @@ impl Pump {
                 None
             },
             _guard: modern.then(|| cancel.drop_guard()),
+            _reader: edge.readers.enter(),
         };
         edge.tasks
             .spawn("stream of a call", self.run(Arc::clone(&stream), first));

@@ -60,6 +60,7 @@ pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Respons
         ids: false,
         first: Some(Bytes::from(endpoint)),
         _guard: Some(gone.drop_guard()),
+        _reader: edge.readers.enter(),
     };
     body::events(stream, place, writing)
 }

@@ -1,4 +1,4 @@
-//! `/status` and `/readyz`.
+//! `/status`, `/metrics` and `/readyz`.
 
 use http::{
     HeaderValue, Request, Response, StatusCode,
@@ -11,15 +11,14 @@ use super::{
     body::{self, Body},
     json, text,
 };
-use crate::{auth::Agent, status::Insight};
+use crate::{
+    auth::Agent,
+    status::{Insight, METRICS_CONTENT_TYPE},
+};
 
 /// The status as JSON, or as a page when a browser asks.
 pub(super) fn status(edge: &Edge, agent: &Agent, request: &Request<Incoming>) -> Response<Body> {
-    let insight = if agent.admin || edge.proxy.governance().directory().is_anonymous() {
-        Insight::Whole
-    } else {
-        Insight::States
-    };
+    let insight = insight(edge, agent);
     let code = if edge.status.is_serving() {
         StatusCode::OK
     } else {
@@ -42,6 +41,26 @@ pub(super) fn status(edge: &Edge, agent: &Agent, request: &Request<Incoming>) ->
     }
     let overview = serde_json::to_vec_pretty(&edge.status.overview(insight));
     json(code, overview.unwrap_or_default())
+}
+
+/// The figures for Prometheus.
+pub(super) fn metrics(edge: &Edge, agent: &Agent) -> Response<Body> {
+    let figures = edge
+        .status
+        .metrics(insight(edge, agent), edge.readers.now());
+    let mut response = Response::new(body::full(figures));
+    let form = HeaderValue::from_static(METRICS_CONTENT_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, form);
+    response
+}
+
+/// How much `agent` may see.
+fn insight(edge: &Edge, agent: &Agent) -> Insight {
+    if agent.admin || edge.proxy.governance().directory().is_anonymous() {
+        Insight::Whole
+    } else {
+        Insight::States
+    }
 }
 
 /// Whether to send clients here.

@@ -493,6 +493,7 @@ fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Bod
         ids: true,
         first: Some(first),
         _guard: None,
+        _reader: edge.readers.enter(),
     };
     body::events(stream, place, writing)
 }

@@ -12,18 +12,19 @@ use crate::{
 };
 
 impl Proxy {
-    /// Begins to record which servers come and go.
-    pub(super) fn follow_servers(&self) {
-        for backend in self.backends.all().filter(|backend| backend.config.enabled) {
-            let follow = follow(Arc::clone(backend), Arc::clone(&self.governance));
-            let stop = self.tasks.stop_token().clone();
-            self.tasks.spawn("journal of a server", async move {
-                tokio::select! {
-                    () = follow => {}
-                    () = stop.cancelled() => {}
-                }
-            });
+    /// Begins to record when a server comes and goes.
+    pub(super) fn follow_server(&self, backend: &Arc<Backend>) {
+        if !backend.config.enabled {
+            return;
         }
+        let follow = follow(Arc::clone(backend), Arc::clone(&self.governance));
+        let stop = self.tasks.stop_token().clone();
+        self.tasks.spawn("journal of a server", async move {
+            tokio::select! {
+                () = follow => {}
+                () = stop.cancelled() => {}
+            }
+        });
     }
 
     /// Begins to record which clients go.
@@ -60,7 +61,9 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
     let mut is_up = false;
     loop {
         // Why a server is down is left to logs and `/status`: it may be in the server's own words.
+        let is_over = backend.over().is_cancelled();
         let now = match standing.now() {
+            _ if is_over => false,
             Standing::Connecting => is_up,
             Standing::Down => false,
             Standing::Up(_) => true,
@@ -74,6 +77,12 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
             };
             governance.note(event, backend.name.as_str(), None, None);
         }
-        standing.changed().await;
+        if is_over {
+            return;
+        }
+        tokio::select! {
+            () = standing.changed() => {}
+            () = backend.over().cancelled() => {}
+        }
     }
 }

@@ -93,7 +93,7 @@ impl Proxy {
         match self.board.catalog().resource(scope, uri) {
             Lookup::Found { server, original } => {
                 let backend = self.backends.get(&server)?;
-                Some((Arc::clone(backend), original))
+                Some((backend, original))
             }
             Lookup::Ambiguous { .. } | Lookup::NotFound => None,
         }

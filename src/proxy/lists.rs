@@ -19,22 +19,25 @@ use crate::{
 impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
-        self.board.settled(&call.scope, self.first_list_wait).await;
+        let settings = self.settings();
+        self.board
+            .settled(&call.scope, settings.first_list_wait)
+            .await;
         let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let offset = match cursor.filter(|cursor| cursor.as_str() != "null") {
             None => 0,
-            Some(cursor) => self
-                .offset(&cursor, kind, &catalog)
+            Some(cursor) => Self::offset(&cursor, kind, &catalog)
+                .filter(|_| settings.page_size.is_some())
                 .ok_or_else(stale_cursor)?,
         };
         let sight = self.governance.sight(&call.client.agent, &call.scope);
         let sees_all = matches!(sight, Sight::Everything);
         let page = if sees_all {
-            view.page(offset, self.page_size)
+            view.page(offset, settings.page_size)
         } else {
-            view.page_where(offset, self.page_size, |entry| sight.shows(kind, entry))
+            view.page_where(offset, settings.page_size, |entry| sight.shows(kind, entry))
         };
         let page = page.ok_or_else(stale_cursor)?;
         let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
@@ -48,7 +51,7 @@ impl Proxy {
         Ok(finish(&members, view, public, call.client.era()))
     }
 
-    fn offset(&self, cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
+    fn offset(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
         let cursor = cursor.as_text()?;
         let text = URL_SAFE_NO_PAD.decode(cursor.as_bytes()).ok()?;
         let text = String::from_utf8(text).ok()?;
@@ -58,7 +61,7 @@ impl Proxy {
         offset
             .parse()
             .ok()
-            .filter(|_| fits && parts.next().is_none() && self.page_size.is_some())
+            .filter(|_| fits && parts.next().is_none())
     }
 
     /// The state of what `agent` may see of each list on the route of `scope`.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -28,7 +28,7 @@ pub struct Sessions {
     /// Those that have ended with subscriptions.
     left: Mutex<Vec<Arc<Session>>>,
     leaves: Notify,
-    per_agent_max: usize,
+    per_agent_max: AtomicUsize,
     start: Instant,
     /// Whether no session opens any more.
     closed: AtomicBool,
@@ -60,11 +60,16 @@ impl Sessions {
             by_id: DashMap::new(),
             left: Mutex::default(),
             leaves: Notify::new(),
-            per_agent_max,
+            per_agent_max: AtomicUsize::new(per_agent_max),
             start: Instant::now(),
             closed: AtomicBool::new(false),
             farewell: Farewell::default(),
         }
+    }
+
+    /// Sets how many sessions of an agent are held at most from the next one on.
+    pub fn set_per_agent_max(&self, per_agent_max: usize) {
+        self.per_agent_max.store(per_agent_max, Ordering::Relaxed);
     }
 
     /// Sets what is done with each session that ends; only the first call counts.
@@ -204,26 +209,28 @@ impl Sessions {
     }
 
     fn make_room(&self, agent: &Agent) {
-        if self.by_id.len() < self.per_agent_max {
+        let per_agent_max = self.per_agent_max.load(Ordering::Relaxed);
+        if self.by_id.len() < per_agent_max {
             return;
         }
-        let mut held = 0;
-        let mut oldest: Option<((bool, u64), String)> = None;
+        let mut held: usize = 0;
+        let mut idle: Vec<((bool, u64), String)> = Vec::new();
         for entry in &self.by_id {
             if entry.agent.id != agent.id {
                 continue;
             }
             held += 1;
-            // Those that somebody listens to go last.
-            let used = (entry.has_reader(), entry.used_ms.load(Ordering::Relaxed));
-            if entry.in_flight() == 0 && oldest.as_ref().is_none_or(|(best, _)| used < *best) {
-                oldest = Some((used, entry.id.clone()));
+            if entry.in_flight() == 0 {
+                // Those that somebody listens to go last.
+                let used = (entry.has_reader(), entry.used_ms.load(Ordering::Relaxed));
+                idle.push((used, entry.id.clone()));
             }
         }
-        if held >= self.per_agent_max
-            && let Some((_, id)) = oldest
-        {
-            self.close(&id);
+        idle.sort_unstable();
+        // More than one goes where the limit has become smaller.
+        let too_many = (held + 1).saturating_sub(per_agent_max);
+        for (_, id) in idle.iter().take(too_many) {
+            self.close(id);
         }
     }
 }
@@ -264,6 +271,22 @@ mod tests {
             !first.ended.is_cancelled(),
             "back under the limit nothing ends"
         );
+    }
+
+    #[test]
+    fn a_smaller_limit_holds_from_the_next_session_on() {
+        let sessions = Sessions::new(5);
+        for _ in 0..5 {
+            sessions
+                .open(Kind::Streamable, agent(), Scope::All)
+                .unwrap();
+        }
+        sessions.set_per_agent_max(2);
+        assert_eq!(sessions.len(), 5, "nothing ends by itself");
+        sessions
+            .open(Kind::Streamable, agent(), Scope::All)
+            .unwrap();
+        assert_eq!(sessions.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -205,7 +205,7 @@ impl Gateway {
         reached: impl Fn(&Value) -> bool,
     ) -> Value {
         let name = ServerName::parse(server).unwrap();
-        let backend = Arc::clone(self.running.core().proxy.backends().get(&name).unwrap());
+        let backend = self.running.core().proxy.backends().get(&name).unwrap();
         let mut standing = backend.standing();
         let wait = async {
             loop {

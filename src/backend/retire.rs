@@ -1,0 +1,142 @@
+//! The end of a backend whose server the config has changed or removed.
+//!
+//! Calls hold a [`Lease`]. A retired backend gives out none; once those it gave have ended, or
+//! patience has, its connections end, and none opens any more. Whoever follows a server rather than
+//! calls it, such as discovery, lets go as soon as it is retired.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::{sync::Notify, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Backend;
+use crate::config::Server;
+
+/// How far the life of a backend has come.
+#[derive(Debug)]
+pub(super) struct Life {
+    /// The config of the server as it is at present; differs from what the backend was started with
+    /// in nothing that its connections know of.
+    written: ArcSwap<Server>,
+    leases: AtomicUsize,
+    returned: Notify,
+    is_retired: AtomicBool,
+    /// Cancelled as soon as it is retired.
+    retired: CancellationToken,
+    /// Cancelled when its connections end.
+    over: CancellationToken,
+}
+
+impl Life {
+    pub(super) fn new(server: &Arc<Server>) -> Self {
+        Self {
+            written: ArcSwap::new(Arc::clone(server)),
+            leases: AtomicUsize::new(0),
+            returned: Notify::new(),
+            is_retired: AtomicBool::new(false),
+            retired: CancellationToken::new(),
+            over: CancellationToken::new(),
+        }
+    }
+
+    /// Whether no connection may open any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Completes when nobody holds a lease.
+    async fn unused(&self) {
+        loop {
+            let mut returned = std::pin::pin!(self.returned.notified());
+            returned.as_mut().enable();
+            if self.leases.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            returned.await;
+        }
+    }
+}
+
+/// The use of a backend by one call.
+#[derive(Debug)]
+pub(super) struct Lease(Arc<Backend>);
+
+impl Lease {
+    /// None of a backend that is retired.
+    pub(super) fn of(backend: Arc<Backend>) -> Option<Self> {
+        backend.life.leases.fetch_add(1, Ordering::SeqCst);
+        let lease = Self(backend);
+        // Whoever retires says so before looking for leases: one of both sees the other.
+        (!lease.0.life.is_retired.load(Ordering::SeqCst)).then_some(lease)
+    }
+
+    pub(super) fn backend(&self) -> &Backend {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let life = &self.0.life;
+        if life.leases.fetch_sub(1, Ordering::SeqCst) == 1 && life.is_retired.load(Ordering::SeqCst)
+        {
+            life.returned.notify_waiters();
+        }
+    }
+}
+
+impl Backend {
+    /// The config of the server as it is at present.
+    pub fn written(&self) -> Arc<Server> {
+        self.life.written.load_full()
+    }
+
+    /// Takes another config that differs in nothing its connections know of.
+    pub(super) fn rewrite(&self, server: &Server) {
+        if **self.life.written.load() != *server {
+            self.life.written.store(Arc::new(server.clone()));
+        }
+    }
+
+    /// Cancelled when the config no longer has the server, or has it differently.
+    pub fn retired(&self) -> &CancellationToken {
+        &self.life.retired
+    }
+
+    /// Cancelled when its connections end for good, some time after it was retired.
+    pub fn over(&self) -> &CancellationToken {
+        &self.life.over
+    }
+
+    /// Takes no more calls.
+    pub(super) fn close(&self) {
+        self.life.is_retired.store(true, Ordering::SeqCst);
+        self.life.retired.cancel();
+    }
+
+    /// Lets the running calls finish within `patience`, then ends all connections.
+    pub(super) async fn end(&self, patience: Duration) {
+        tokio::select! {
+            drained = timeout(patience, self.life.unused()) => if drained.is_err() {
+                let server = &self.name;
+                tracing::warn!(%server, "calls did not finish within {patience:?}; they are cut off");
+            },
+            () = self.maker.tasks.stop_token().cancelled() => {}
+        }
+        let mut instances = self.lock();
+        // Under the lock, so that none is added once all were told.
+        self.life.over.cancel();
+        for instance in instances.drain().map(|(_, instance)| instance) {
+            instance.stop.cancel();
+        }
+        drop(instances);
+        self.catalog.stop.cancel();
+    }
+}

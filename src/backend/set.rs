@@ -1,0 +1,226 @@
+//! The set of backends, which changes with the config while calls run.
+//!
+//! A set is immutable and swapped as a whole. What a new config says alike of a server keeps its
+//! backend, with processes, connections and counts; others are built anew, and those they replace
+//! are retired (see `retire`).
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use indexmap::IndexMap;
+use tokio::sync::mpsc;
+
+use super::{Answer, Backend, Failure, Unanswered, Update, guard::Guard, retire::Lease};
+use crate::{
+    config::{Config, ItemRules, Server},
+    governance::Admitted,
+    lock::lock,
+    names::ServerName,
+    session::Session,
+    task::Tasks,
+};
+
+/// Updates of resources that may wait to be passed on.
+const UPDATES_MAX: usize = 1024;
+
+/// How often a call looks for the successor of a backend that was retired in that moment.
+const SUCCESSORS_MAX: usize = 16;
+
+type Set = IndexMap<ServerName, Arc<Backend>>;
+
+/// All backends.
+#[derive(Debug)]
+pub struct Backends {
+    set: ArcSwap<Set>,
+    /// Those that finish their calls, or say goodbye.
+    retiring: Arc<Mutex<Vec<Arc<Backend>>>>,
+    guard: Guard,
+    updates: mpsc::Sender<Update>,
+    tasks: Tasks,
+}
+
+/// What became of the backends when the config changed.
+#[derive(Debug, Default)]
+pub struct Replaced {
+    /// Those that are new, in the order of the config; they run once [`Backend::start`] is called.
+    pub fresh: Vec<Arc<Backend>>,
+    /// Those that [`Backends::retire`] ends: their server is gone, or has a fresh one.
+    pub old: Vec<Arc<Backend>>,
+}
+
+impl Backends {
+    /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `guard` is the
+    /// program that is run as `guard` to end children after a kill -9.
+    pub fn new(
+        config: &Config,
+        guard: Option<PathBuf>,
+        tasks: &Tasks,
+    ) -> (Self, mpsc::Receiver<Update>) {
+        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
+        let backends = Self {
+            set: ArcSwap::default(),
+            retiring: Arc::default(),
+            guard: Guard::new(guard, tasks),
+            updates,
+            tasks: tasks.clone(),
+        };
+        backends.replace(config);
+        (backends, receiver)
+    }
+
+    /// Begins to connect to every enabled server, in the background.
+    pub fn start(&self) {
+        for backend in self.all() {
+            backend.start();
+        }
+    }
+
+    /// Takes the servers of another config. From now on calls go to the new set only.
+    pub fn replace(&self, config: &Config) -> Replaced {
+        let old = self.set.load_full();
+        let mut replaced = Replaced::default();
+        let mut set = Set::with_capacity(config.servers.len());
+        for (name, server) in &config.servers {
+            let known = old.get(name);
+            let backend = match known.filter(|known| run_alike(&known.config, server)) {
+                Some(known) => {
+                    known.rewrite(server);
+                    Arc::clone(known)
+                }
+                None => {
+                    let new = Backend::new(name, server, &self.guard, &self.updates, &self.tasks);
+                    let new = Arc::new(new);
+                    replaced.fresh.push(Arc::clone(&new));
+                    new
+                }
+            };
+            set.insert(name.clone(), backend);
+        }
+        let is_kept = |old: &Arc<Backend>| {
+            let new = set.get(&old.name);
+            new.is_some_and(|new| Arc::ptr_eq(new, old))
+        };
+        replaced.old = old.values().filter(|old| !is_kept(old)).cloned().collect();
+        self.set.store(Arc::new(set));
+        replaced
+    }
+
+    /// Lets backends that are not in the set any longer finish their calls within `patience`, then
+    /// ends their connections. They count as retired at once.
+    pub fn retire(&self, old: Vec<Arc<Backend>>, patience: Duration) {
+        for backend in old {
+            backend.close();
+            self.retiring().push(Arc::clone(&backend));
+            let retiring = Arc::clone(&self.retiring);
+            self.tasks.spawn("retirement of a server", async move {
+                backend.end(patience).await;
+                lock(&retiring).retain(|other| !Arc::ptr_eq(other, &backend));
+            });
+        }
+    }
+
+    /// The backend named `server`.
+    pub fn get(&self, server: &ServerName) -> Option<Arc<Backend>> {
+        self.set.load().get(server).cloned()
+    }
+
+    /// All backends, in the order of the config.
+    pub fn all(&self) -> impl Iterator<Item = Arc<Backend>> + use<> {
+        let set = self.set.load_full();
+        (0..set.len()).filter_map(move |at| set.get_index(at).map(|(_, one)| Arc::clone(one)))
+    }
+
+    /// The servers whose retired backends have not ended yet.
+    pub fn retiring_servers(&self) -> Vec<ServerName> {
+        self.retiring().iter().map(|one| one.name.clone()).collect()
+    }
+
+    /// Calls that have not been answered yet, those of retired backends included.
+    pub fn in_flight(&self) -> u64 {
+        let running = |backend: &Arc<Backend>| backend.stats.in_flight.load(Ordering::Relaxed);
+        let retiring: u64 = self.retiring().iter().map(running).sum();
+        retiring + self.set.load().values().map(running).sum::<u64>()
+    }
+
+    /// Takes an admitted call to its server. The answer is in the client's era.
+    ///
+    /// # Errors
+    /// When the server gave no answer.
+    pub async fn forward(&self, admitted: Admitted) -> Result<Answer, Unanswered> {
+        let lease = self
+            .lease(&admitted.routed().server)
+            .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
+        lease.backend().call(&admitted).await
+    }
+
+    /// The backend named `server`, which will not retire while it is held.
+    fn lease(&self, server: &ServerName) -> Option<Lease> {
+        for _ in 0..SUCCESSORS_MAX {
+            let backend = self.get(server)?;
+            // One that was retired since has a successor by now, or none for good.
+            if let Some(lease) = Lease::of(backend) {
+                return Some(lease);
+            }
+        }
+        None
+    }
+
+    /// Tells the servers whose connection belongs to `session` alone that its roots changed.
+    pub fn roots_changed(&self, session: &Session) {
+        for backend in self.all() {
+            backend.roots_changed(session);
+        }
+    }
+
+    /// A way to one server that outlives the caller's borrow, for a stream.
+    pub fn way_to(&self, server: &ServerName) -> Way {
+        Way(self.get(server))
+    }
+
+    fn retiring(&self) -> MutexGuard<'_, Vec<Arc<Backend>>> {
+        lock(&self.retiring)
+    }
+}
+
+/// The way to one server, for a stream: a retiring server does not wait for its end.
+#[derive(Debug)]
+pub struct Way(Option<Arc<Backend>>);
+
+impl Way {
+    /// Takes an admitted call to the server.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn forward(self, admitted: Admitted) -> Result<Answer, Unanswered> {
+        let backend = self.0.ok_or_else(|| Unanswered::before(Failure::Unknown))?;
+        backend.call(&admitted).await
+    }
+}
+
+/// Whether two configs of a server differ at most in how it is listed and governed, which its
+/// connections know nothing of.
+fn run_alike(old: &Server, new: &Server) -> bool {
+    let rules = |old: &ItemRules, new: &ItemRules| ItemRules {
+        timeout: new.timeout.clone(),
+        ..old.clone()
+    };
+    let listed_and_governed_alike = Server {
+        namespace: old.namespace.clone(),
+        expose: old.expose,
+        priority: old.priority,
+        tags: old.tags.clone(),
+        tools: rules(&old.tools, &new.tools),
+        resources: rules(&old.resources, &new.resources),
+        prompts: rules(&old.prompts, &new.prompts),
+        price: old.price,
+        budget: old.budget.clone(),
+        rate: old.rate,
+        scan: old.scan.clone(),
+        ..new.clone()
+    };
+    listed_and_governed_alike == *old
+}

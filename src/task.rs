@@ -73,12 +73,12 @@ impl Tasks {
 
     /// Says that a stop has begun: what runs may finish, and nothing new is taken.
     pub fn drain(&self) {
-        self.drain.cancel();
+        self.0.drain.cancel();
     }
 
     /// Cancelled by [`Tasks::drain`], some time before [`Tasks::stop_token`].
     pub fn drain_token(&self) -> &CancellationToken {
-        &self.drain
+        &self.0.drain
     }
 
     /// The token that ends every task.

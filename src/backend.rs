@@ -57,7 +57,7 @@ use crate::{
 pub use breaker::BreakerReport;
 use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served, Wish};
-pub use control::{Control, Following, List, ListChanges, Standing};
+pub use control::{Control, Following, List, ListChanges, Standing, Visit};
 pub use failure::Failure;
 use gate::{Gate, Seat};
 use guard::Guard;

@@ -108,7 +108,8 @@ pub(crate) struct Wanted {
 }
 
 impl Maker {
-    /// Connects and greets, within the time a start may take.
+    /// Connects and greets, within the time a start may take. A connection that nobody gets, since
+    /// this is dropped before, is closed.
     pub(crate) async fn connect(
         &self,
         wanted: &Wanted,
@@ -125,6 +126,7 @@ impl Maker {
                 odd: self.odd().since(odd_before),
             })
         })?;
+        let closed_early = connection.closed().clone().drop_guard();
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
@@ -134,6 +136,7 @@ impl Maker {
             // What a server says before the stream is open may be lost.
             drop(timeout(STANDING_PATIENCE, open).await);
         }
+        closed_early.disarm();
         Ok((connection, receiver))
     }
 

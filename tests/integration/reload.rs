@@ -187,6 +187,21 @@ async fn a_call_that_does_not_finish_is_cut_off() {
     gateway.stop().await;
 }
 
+/// A connection for the lists of able clients ends with the server, also while it is being asked.
+#[tokio::test]
+async fn a_listing_that_is_cut_leaves_no_connection() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    x.on_request(|envelope| (envelope.method() == "tools/list").then_some(Auto::Hand));
+    let sampling = r#"{"sampling":{}}"#;
+    let _able = gateway.client(Front::Streamable, "/mcp", sampling).await;
+    let asked = x.asked("tools/list").await;
+    assert!(!asked.conn.closed.is_cancelled());
+    reload(&gateway, |config| config.servers.clear());
+    soon("its connection ends", asked.conn.closed.cancelled()).await;
+    gateway.stop().await;
+}
+
 /// A successor has its predecessor's subscriptions.
 #[tokio::test]
 async fn a_changed_server_keeps_its_subscriptions() {

@@ -205,7 +205,10 @@ impl Sessions {
             left.push(Arc::clone(session));
             self.leaves.notify_one();
         } else {
-            tracing::warn!(session = %session.id, "its subscriptions are left to their servers");
+            tracing::warn!(
+                session = session.mark,
+                "its subscriptions are left to their servers"
+            );
         }
     }
 

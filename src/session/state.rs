@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -39,6 +40,10 @@ pub const CALLS_MAX: usize = 1024;
 /// event id of before names none of its streams.
 const STEP: u64 = 2;
 
+/// Bytes of the hash that stands for a session's id; two of the sessions that one machine ever has
+/// do not meet in so many.
+const MARK_BYTES: usize = 8;
+
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
@@ -48,6 +53,14 @@ pub enum Kind {
     Stdio,
     /// Streamable HTTP.
     Streamable,
+}
+
+/// What logs and the audit call the session `id`: the first 16 hex digits of the id's SHA-256, of
+/// which the store has the whole. So nobody who reads them can go on with the session.
+pub fn mark(id: &str) -> String {
+    let hash = Sha256::digest(id.as_bytes());
+    let start = hash.iter().take(MARK_BYTES);
+    start.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What a client said in its `initialize`.
@@ -73,8 +86,11 @@ impl Opening {
 /// One legacy session.
 #[derive(Debug)]
 pub struct Session {
-    /// 256 random bits in hex; never a credential.
+    /// 256 random bits in hex; never a credential, but nobody else's to know: who has it and the
+    /// agent's key can go on with the session.
     pub id: String,
+    /// What logs and the audit call it, see [`mark`].
+    pub mark: String,
     /// Whose it is.
     pub agent: Arc<Agent>,
     /// What it sees.
@@ -108,8 +124,10 @@ pub struct Session {
 impl Session {
     /// A session outside the registry, such as that of the process on stdin.
     pub fn new(kind: Kind, agent: Arc<Agent>, scope: Scope) -> Self {
+        let id = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Self {
-            id: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+            mark: mark(&id),
+            id,
             agent,
             scope,
             kind,
@@ -142,6 +160,7 @@ impl Session {
         // More milliseconds have passed since 1970 than streams were opened before.
         let life = u64::try_from(clock::now().as_millisecond()).unwrap_or(1);
         Some(Self {
+            mark: mark(id),
             id: id.to_owned(),
             opening: Mutex::new(Some(Arc::new(opening))),
             logs: Mutex::new(saved.logs()),

@@ -138,6 +138,7 @@ impl Proxy {
                 self.renew_subscriptions(backend);
             }
         }
+        self.review_subscriptions();
         changes
     }
 

@@ -90,7 +90,12 @@ impl Proxy {
                     let catalog = self.board.catalog_for(Audience::Able);
                     self.governance.forget_unlisted(&catalog);
                 }
-                told = agents.changed() => if told.is_err() { return },
+                told = agents.changed() => {
+                    if told.is_err() {
+                        return;
+                    }
+                    self.review_subscriptions();
+                }
                 () = self.tasks.stop_token().cancelled() => return,
             }
             self.dismiss_strangers();

@@ -137,6 +137,23 @@ impl Unanswered {
         }
     }
 
+    /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
+    /// done, it may have done at either time.
+    fn twice(first: Failure, second: Failure) -> Self {
+        if !first.may_have_arrived() {
+            return Self::during(second);
+        }
+        if second == Failure::SessionGone {
+            // Nothing came of the second attempt, which tells the caller less.
+            return Self::during(first);
+        }
+        Self {
+            delivered: true,
+            failure: second,
+            away: false,
+        }
+    }
+
     /// What it says of the server.
     fn sign(&self) -> Sign {
         Sign::of(&self.failure, self.away)
@@ -399,21 +416,25 @@ impl Backend {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
         served.note_call();
-        let mut outcome = self.exchange(admitted, &served.connection, limits).await;
-        if let Err(failure) = &outcome
-            && may_repeat(admitted, failure)
-        {
-            let failure = failure.clone();
-            let left = limits.after(start.elapsed());
-            (served, outcome) = match Box::pin(self.once_more(admitted, served, left)).await {
-                Ok(again) => again,
-                Err(why) if failure == Failure::SessionGone => return Err(Unanswered::before(why)),
-                // What was sent may have had its effect: the caller is told of that.
-                Err(_) => return Err(Unanswered::during(failure)),
-            };
-        }
+        let outcome = self.exchange(admitted, &served.connection, limits).await;
+        let outcome = match outcome {
+            Err(failure) if may_repeat(admitted, &failure) => {
+                let left = limits.after(start.elapsed());
+                let again = match Box::pin(self.once_more(admitted, served, left)).await {
+                    Ok(again) => again,
+                    Err(why) if failure == Failure::SessionGone => {
+                        return Err(Unanswered::before(why));
+                    }
+                    // What was sent may have had its effect: the caller is told of that.
+                    Err(_) => return Err(Unanswered::during(failure)),
+                };
+                served = again.0;
+                again.1.map_err(|second| Unanswered::twice(failure, second))
+            }
+            outcome => outcome.map_err(Unanswered::during),
+        };
         served.instance.touch();
-        let outcome = outcome.map_err(Unanswered::during)?;
+        let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;

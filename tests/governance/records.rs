@@ -1,6 +1,11 @@
 //! The audit: what it keeps, for how long, and that nothing is called that cannot be recorded.
 
-use std::{fs, path::Path, process::Stdio, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+};
 
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -16,7 +21,7 @@ use crate::{
     binary::Place,
     harness::{Server, Stage, call_over, code_of, records},
     support::{
-        Front, TestGateway,
+        Auto, Front, TestGateway,
         http::Http,
         soon,
         wire::{Envelope, request},
@@ -74,6 +79,33 @@ async fn a_record_says_what_happened() {
     let report = audit::verify(&data_dir.join("audit")).unwrap();
     assert!(report.is_whole(), "{report:?}");
     stage.stop().await;
+}
+
+/// A call that was sent twice may have had its effect the first time, whatever became of the second.
+#[tokio::test]
+async fn a_call_that_may_have_arrived_is_charged_though_refused_later() {
+    let tools =
+        r#"[{"name":"echo","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object"}}]"#;
+    let terms = "[governance]\nprice = \"0.01\"\n";
+    for (first, second, price) in [
+        (Auto::Die, Auto::Status(401), 10_000),
+        (Auto::Die, Auto::Status(404), 10_000),
+        (Auto::Die, Auto::Status(502), 10_000),
+        (Auto::Status(404), Auto::Status(401), 0),
+    ] {
+        let server = Server::start().await;
+        server.backend.set_list("tools/list", tools);
+        let stage = Stage::with(server, terms, "").await;
+        let script = Mutex::new(vec![second.clone(), first.clone()]);
+        stage.server.backend.on_request(move |envelope| {
+            let is_call = envelope.method() == "tools/call";
+            is_call.then(|| script.lock().unwrap().pop().unwrap_or(Auto::Nothing))
+        });
+        stage.call("{}").await.failure();
+        let record = stage.last();
+        assert_eq!(record.price.get(), price, "{first:?} {second:?}");
+        stage.stop().await;
+    }
 }
 
 /// Who reads the audit cannot go on with the sessions in it: it names them by a hash.

@@ -235,10 +235,11 @@ impl Mux {
     }
 
     /// Ends the link because the server no longer knows its session. What is under way is left to
-    /// find out for itself: the server may have begun it.
+    /// find out for itself: the server may have begun it. What it asked, nobody can answer it.
     pub(crate) fn forget_session(&self) {
         self.forgotten.store(true, Ordering::Relaxed);
         self.closed.cancel();
+        lock(&self.asked).clear();
     }
 
     /// Whether the link ended because the server no longer knows its session.

@@ -171,7 +171,7 @@ pub struct Backend {
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
@@ -191,7 +191,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let config = Arc::new(config.clone());
-        let shared = Arc::new(Shared::new(name, config.retry, updates));
+        let shared = Arc::new(Shared::new(name, &config, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
             config: Arc::clone(&config),
@@ -216,7 +216,7 @@ impl Backend {
         }
         Self {
             name: name.clone(),
-            breaker: Breaker::new(config.breaker),
+            breaker: Arc::clone(&maker.shared.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
             life: Life::new(&config),
             config,

@@ -236,7 +236,7 @@ mod tests {
 
     fn shared() -> Shared {
         let (updates, _) = mpsc::channel(1);
-        Shared::new(&ServerName::parse("x").unwrap(), server().retry, &updates)
+        Shared::new(&ServerName::parse("x").unwrap(), &server(), &updates)
     }
 
     #[tokio::test(start_paused = true)]

@@ -91,6 +91,8 @@ pub(crate) struct Mux {
 /// Something a server said that concerns the gateway rather than one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Signal {
+    /// It asked a client something, and waits.
+    Asks,
     /// It asked for the roots of a client.
     AsksRoots,
     /// A list changed; ask again.

@@ -241,6 +241,7 @@ impl Mux {
             self.forget_asked(id);
             return Err(refusal);
         }
+        drop(self.signals.try_send(Signal::Asks));
         Ok(waiting)
     }
 

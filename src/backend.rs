@@ -62,6 +62,7 @@ pub use failure::Failure;
 use gate::{Gate, Seat};
 use guard::Guard;
 pub use handshake::Hello;
+pub use health::Checks;
 use instance::{Connection, Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};

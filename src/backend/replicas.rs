@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::{
     Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
+    report::is_false,
 };
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits},
@@ -354,6 +355,9 @@ pub struct ReplicaReport {
     pub address: String,
     /// `connected` once greeted, since only one of them is listed.
     pub state: State,
+    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub asleep: bool,
     /// Why it is in that state, when it is not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -370,7 +374,8 @@ impl Replica {
     fn report(&self, now: Instant) -> ReplicaReport {
         let (reason, history) = self.backend.maker.shared.life.history();
         let state = history.last().map_or(State::Connecting, |now| now.state);
-        let is_greeted = matches!(self.backend.catalog.phase(), Phase::Ready(_));
+        let phase = self.backend.catalog.phase();
+        let is_greeted = matches!(phase, Phase::Ready(_));
         let (state, reason) = if state == State::Connecting && is_greeted {
             (State::Connected, None)
         } else {
@@ -384,6 +389,7 @@ impl Replica {
             locality: self.locality.clone(),
             address: self.address.clone(),
             state,
+            asleep: matches!(phase, Phase::Asleep(_)),
             reason,
             breaker: self.backend.breaker.report(),
             in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
@@ -393,6 +399,16 @@ impl Replica {
 }
 
 impl ReplicaReport {
+    /// Whether it gets no calls for a while since it failed, as long as others can have them.
+    pub fn is_ejected(&self) -> bool {
+        self.out_for_ms.is_some() || self.breaker.state == "open"
+    }
+
+    /// Whether it gets calls, also when the next one has to wake it.
+    pub fn is_healthy(&self) -> bool {
+        !self.is_ejected() && (self.asleep || self.state == State::Connected)
+    }
+
     /// The same without what the server wrote and where it is.
     pub(super) fn without_details(mut self) -> Self {
         self.reason = None;

@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     Update,
     breaker::Breaker,
+    health::Checks,
     instance::Starts,
     life::{Event, Life},
     mux::Signal,
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(super) life: Life,
     starts: Mutex<Starts>,
     pub(super) breaker: Arc<Breaker>,
+    /// Health checks of the catalog's connections.
+    pub(super) checks: Mutex<Checks>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
@@ -91,6 +94,7 @@ impl Shared {
             life: Life::new(server),
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
             breaker: Arc::new(Breaker::new(config.breaker)),
+            checks: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
             joined: OnceLock::new(),

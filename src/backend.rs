@@ -649,7 +649,7 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
         return;
     };
     if subscribes && outcome.is_ok() {
-        instance.subscribed(uri.into_owned());
+        instance.subscribed(&uri);
     } else {
         instance.unsubscribed(&uri);
     }

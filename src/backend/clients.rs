@@ -93,8 +93,7 @@ impl Backend {
             self.subscription(&instance, Method::ResourcesUnsubscribe, uri)
                 .await;
             // Whoever subscribed meanwhile may have come first.
-            if is_wanted(instance.id) {
-                instance.subscribed(uri.to_owned());
+            if is_wanted(instance.id) && instance.subscribed(uri) {
                 self.subscription(&instance, Method::ResourcesSubscribe, uri)
                     .await;
             }
@@ -130,8 +129,7 @@ impl Backend {
                 }
                 let (instance, era) = (served.instance, served.connection.era());
                 // To servers of 2026-07-28 nobody subscribes in this way.
-                if era == Era::Legacy && !instance.is_subscribed(uri) {
-                    instance.subscribed(uri.to_owned());
+                if era == Era::Legacy && instance.subscribed(uri) {
                     self.subscription(&instance, Method::ResourcesSubscribe, uri)
                         .await;
                 }
@@ -155,8 +153,7 @@ impl Backend {
                 Phase::Ready(connection) => connection.era() == Era::Legacy,
                 Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => false,
             };
-            if is_legacy && !instance.is_subscribed(uri) {
-                instance.subscribed(uri.to_owned());
+            if is_legacy && instance.subscribed(uri) {
                 self.subscription(&instance, Method::ResourcesSubscribe, uri)
                     .await;
             }

@@ -30,10 +30,9 @@ use crate::{
     session::Session,
 };
 
-/// How long a replica is out after it failed once; it doubles with each failure in a row.
-const OUT_FOR: Duration = Duration::from_secs(1);
-/// Longest time that a replica is out.
-const OUT_FOR_MAX: Duration = Duration::from_secs(60);
+/// Failures in a row after which the time that a replica is out doubles no more, so that no product
+/// overflows.
+const DOUBLINGS_MAX: u32 = 16;
 /// Sessions that are remembered before those that ended are forgotten.
 const STAYS_KEPT: usize = 1024;
 
@@ -70,14 +69,12 @@ struct Outlier {
 }
 
 impl Outlier {
-    fn note(&mut self, is_failure: bool, now: Instant) {
-        if !is_failure {
-            *self = Self::default();
-            return;
-        }
-        let factor = 1_u32 << self.failures.min(6);
+    /// Notes a failure: from `now` on it is out, for twice as long as after the one before.
+    fn note_failure(&mut self, ejection: config::Ejection, now: Instant) {
+        let factor = 1_u32 << self.failures.min(DOUBLINGS_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + OUT_FOR.saturating_mul(factor).min(OUT_FOR_MAX));
+        let time = ejection.base.saturating_mul(factor).min(ejection.max);
+        self.until = Some(now + time);
     }
 
     fn is_out(self, now: Instant) -> bool {
@@ -165,12 +162,13 @@ impl Replica {
     /// Takes a call, and notes how the replica did.
     async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
-        let is_failure = match &outcome {
-            Ok(_) => Some(false),
-            Err(unanswered) => is_ill(&unanswered.failure).then_some(true),
-        };
-        if let Some(is_failure) = is_failure {
-            lock(&self.outlier).note(is_failure, Instant::now());
+        match &outcome {
+            Ok(_) => *lock(&self.outlier) = Outlier::default(),
+            Err(unanswered) if is_ill(&unanswered.failure) => {
+                let ejection = self.backend.config.ejection;
+                lock(&self.outlier).note_failure(ejection, Instant::now());
+            }
+            Err(_) => {}
         }
         outcome
     }

@@ -21,7 +21,6 @@ use crate::{
     names::{Scope, ServerName},
     session::{
         Call, Event, Session,
-        registry::IDLE_MAX,
         saved::{Changes, Saved},
         state::Kind,
     },
@@ -162,7 +161,8 @@ impl Proxy {
         for part in used.chunks(BATCH) {
             memory.store.sessions.touch(part).await?;
         }
-        let idle_max = SignedDuration::try_from(IDLE_MAX).unwrap_or(SignedDuration::MAX);
+        let idle_max = self.sessions.idle_max();
+        let idle_max = SignedDuration::try_from(idle_max).unwrap_or(SignedDuration::MAX);
         let per_agent_max = self.sessions.per_agent_max();
         let trim = memory
             .store
@@ -213,7 +213,7 @@ impl Proxy {
         let idle = clock::now().duration_since(stored.used);
         let saved = Saved::from_json(&stored.body)?;
         let is_alive = stored.agent == agent.id
-            && SignedDuration::try_from(IDLE_MAX).is_ok_and(|idle_max| idle < idle_max)
+            && SignedDuration::try_from(self.sessions.idle_max()).is_ok_and(|most| idle < most)
             && self.governance.directory().still_knows(agent);
         if !is_alive || !saved.is_of(scope) {
             return None;

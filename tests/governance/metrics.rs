@@ -300,7 +300,10 @@ async fn what_replicas_do() {
         let part = ["_bucket", "_sum", "_count"];
         let whole = part.iter().find_map(|part| name.strip_suffix(part));
         let name = whole.unwrap_or(name);
-        assert!(readme.contains(&format!("`{name}`")), "{name} is not in the README");
+        assert!(
+            readme.contains(&format!("`{name}`")),
+            "{name} is not in the README"
+        );
     }
     gateway.stop().await;
 }

@@ -33,7 +33,8 @@ use crate::{
 pub const FAULTS_MAX: usize = 8;
 /// Bytes of a reason that are told: a schema may list any number of values.
 pub const REASON_BYTES_MAX: usize = 300;
-/// Schemas kept compiled for one server; beyond it they are compiled anew.
+/// Schemas kept compiled for one server; beyond it they are compiled anew. No key sets it: no server
+/// that people use lists as many tools, and it only costs time.
 pub const SCHEMAS_MAX: usize = 4096;
 /// Bytes of a schema that is compiled; a larger one checks nothing.
 pub const SCHEMA_BYTES_MAX: usize = 1 << 20;

@@ -34,7 +34,8 @@ pub(crate) async fn keep_alive() {
 #[tokio::test]
 pub(crate) async fn session_idle_timeout() {
     let start = async |timeout: &str| {
-        let gateway = launch(&format!("session_idle_timeout = \"{timeout}\"")).await;
+        let text = format!("listen = \"127.0.0.1:0\"\nsession_idle_timeout = \"{timeout}\"");
+        let gateway = launch(&text).await;
         let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
         (gateway, client)
     };

@@ -27,7 +27,7 @@ use books::Keeper;
 pub use books::Unusable;
 use reload::{Front, Reloader};
 pub use reload::{Refused, Reloaded};
-pub use watch::ConfigSource;
+pub use watch::{ConfigSource, Moment};
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]

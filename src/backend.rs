@@ -115,6 +115,8 @@ pub struct Unanswered {
     pub failure: Failure,
     /// Whether the call may have reached the server.
     pub delivered: bool,
+    /// Where the server stood then, where there is one.
+    pub state: Option<State>,
     /// Whether there was no connection for it.
     away: bool,
 }
@@ -125,6 +127,7 @@ impl Unanswered {
         Self {
             failure,
             delivered: false,
+            state: None,
             away: true,
         }
     }
@@ -134,6 +137,7 @@ impl Unanswered {
         Self {
             delivered: failure.may_have_arrived(),
             failure,
+            state: None,
             away: false,
         }
     }
@@ -152,6 +156,15 @@ impl Unanswered {
             delivered: true,
             failure: second,
             away: false,
+            state: None,
+        }
+    }
+
+    /// The same of a server in this state.
+    fn in_state(self, state: State) -> Self {
+        Self {
+            state: Some(state),
+            ..self
         }
     }
 
@@ -287,6 +300,23 @@ impl Backend {
     /// Where the server stands.
     pub fn state(&self) -> State {
         self.lead().maker.shared.life.state()
+    }
+
+    /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.
+    pub fn obstacle(&self) -> Option<Failure> {
+        match self.standing().now() {
+            Standing::Asleep => {
+                self.lead().catalog.rouse();
+                None
+            }
+            Standing::Connecting => None,
+            Standing::Down => match self.lead().catalog.phase() {
+                Phase::Down { failure } => Some(failure),
+                // It has just come up.
+                Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
+            },
+            Standing::Up(_) => (self.state() == State::Degraded).then_some(Failure::Unlisted),
+        }
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
@@ -566,6 +596,13 @@ impl Backend {
         let tool = admitted.routed().tool.as_ref();
         let of_tool = tool.and_then(|tool| self.config.tools.timeout.get(&*tool.original));
         of_tool.copied().unwrap_or(self.config.timeout)
+    }
+
+    /// How long a call of a tool that may have one of these names may take without progress.
+    pub fn patience_with(&self, tools: &[String]) -> Duration {
+        let timeouts = &self.config.tools.timeout;
+        let known = tools.iter().find_map(|tool| timeouts.get(&**tool));
+        known.copied().unwrap_or(self.config.timeout)
     }
 
     fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {

@@ -14,6 +14,7 @@ mod naming;
 mod pattern;
 mod problem;
 mod profile;
+mod prospect;
 mod resources;
 pub mod rewrite;
 mod uri;
@@ -32,6 +33,7 @@ pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
 pub use problem::{Cause, Outcome, Problem};
 pub use profile::Profiles;
+pub use prospect::Prospect;
 pub use resources::Lookup;
 pub use uri::UriMap;
 pub use view::{Entry, Freshness, Page, View};
@@ -76,6 +78,17 @@ impl Catalog {
     /// The same, with the views of `profiles`.
     pub fn build_with(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Self {
         merge::build(naming, profiles, offers)
+    }
+
+    /// The server among those that have listed nothing, whose empty offers `unlisted` are, that may
+    /// have the item called `name` on the route of `scope`.
+    pub fn prospect(
+        naming: &Naming,
+        profiles: &Profiles,
+        unlisted: &[Offer],
+        wanted: (&Scope, Kind, &str),
+    ) -> Option<Prospect> {
+        prospect::find(naming, profiles, unlisted, wanted)
     }
 
     /// The list of `kind` on the route of `scope`; empty for a server that is not in the snapshot.

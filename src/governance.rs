@@ -239,6 +239,22 @@ impl Governance {
         Ticket::open(call)
     }
 
+    /// Lets a call wait for `server`, of which it is not known yet whether it has what is called: it
+    /// counts among those of its agent meanwhile. Whether it may reach the server is decided by
+    /// [`Governance::admit`], once that is known.
+    ///
+    /// # Errors
+    /// The refusal, with the call's ticket still open.
+    pub fn let_wait(&self, server: &ServerName, ticket: &mut Ticket) -> Result<(), Refusal> {
+        ticket.target = Some(Target {
+            server: server.clone(),
+            original: None,
+        });
+        let law = self.law.load_full();
+        self.identify(&law, ticket)?;
+        self.seat(&law, ticket)
+    }
+
     /// Steps 2 and 3: decides whether a call may reach its server.
     ///
     /// # Errors
@@ -261,7 +277,7 @@ impl Governance {
             return Err(Refusal::Policy { because });
         }
         self.authorize(&routed, &rules, ticket)?;
-        self.seat(&routed, &law, ticket)?;
+        self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_arguments(&routed, &rules, ticket)?;
         if let Some(inputs) = toll.map(|toll| &toll.inputs).filter(|it| it.is_on()) {
@@ -317,8 +333,9 @@ impl Governance {
     }
 
     /// Step 2: how much at once.
-    fn seat(&self, routed: &Routed, law: &Law, ticket: &mut Ticket) -> Result<(), Refusal> {
-        if routed.call.method != Method::Listen {
+    fn seat(&self, law: &Law, ticket: &mut Ticket) -> Result<(), Refusal> {
+        // Who had to wait has one.
+        if ticket.method != Method::Listen && ticket.seat.is_none() {
             let limit = law.in_flight_per_agent;
             let seat = self.concurrency.enter(ticket.agent().id, limit);
             ticket.seat = seat.map_err(Refusal::Concurrency)?;
@@ -473,7 +490,7 @@ impl Governance {
                 reason,
             } => {
                 charge = delivered;
-                let outcome = Err(error.to_raw());
+                let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
                 (outcome, Ended::failed(reason))
             }
             Ending::Refused(refusal) => self.refuse(&refusal, &ticket),

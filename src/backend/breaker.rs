@@ -60,7 +60,8 @@ impl Sign {
             | Failure::SessionGone
             | Failure::StartsLimited { .. }
             | Failure::Unauthorized { .. }
-            | Failure::Unknown => Self::None,
+            | Failure::Unknown
+            | Failure::Unlisted => Self::None,
         }
     }
 }

@@ -150,6 +150,13 @@ impl Instance {
         woken.await;
     }
 
+    /// Wakes it, where it sleeps.
+    pub(super) fn rouse(&self) {
+        if matches!(self.phase(), Phase::Asleep(_)) {
+            self.wake.notify_waiters();
+        }
+    }
+
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         if let Some(connection) = self.ready() {
@@ -302,7 +309,8 @@ impl Backoff {
 /// How far back starts are counted.
 const STARTS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Starts of one server that came to nothing lately, on whichever connection.
+/// Starts of one server that came to nothing lately, on whichever connection; of programs, each
+/// process counts.
 #[derive(Debug)]
 pub(super) struct Starts {
     max: usize,
@@ -334,6 +342,15 @@ impl Starts {
             }
             Some(_) | None => Duration::ZERO,
         }
+    }
+
+    /// What callers are told, as long as the next start has to wait.
+    pub(super) fn failure(&self, now: Instant) -> Option<Failure> {
+        let wait = self.wait(now);
+        (!wait.is_zero()).then(|| Failure::StartsLimited {
+            starts: self.max,
+            until: now + wait,
+        })
     }
 }
 

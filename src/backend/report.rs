@@ -1,6 +1,9 @@
 //! What `/status` says of a server.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -8,7 +11,7 @@ use super::{
     Backend, BreakerReport, Checks, Instance, Pool, ReplicaReport, Replicas, State, Transition,
     control::transport_name, failure::display_odd, instance::Phase, supervisor::SLOW_START,
 };
-use crate::lock::lock;
+use crate::{clock, lock::lock};
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
@@ -50,6 +53,10 @@ pub struct Report {
     pub restarts: u64,
     /// Attempts to make it that failed, the first included.
     pub failed_starts: u64,
+    /// Until when it is not started again, RFC 3339, since it was started in vain as often within a
+    /// minute as `retry.starts_per_minute` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back_until: Option<String>,
     /// Connections beside the catalog's.
     pub instances: usize,
     /// Those of them that have calls under way, or subscriptions.
@@ -107,6 +114,17 @@ impl Report {
     }
 }
 
+/// The reason, with what keeps the server from being started again.
+fn with_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
+    match (reason, until) {
+        (Some(reason), Some(until)) => Some(format!(
+            "{reason}; too many starts came to nothing (retry.starts_per_minute), the next one is at \
+             {until}"
+        )),
+        (reason, _) => reason,
+    }
+}
+
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {
@@ -129,12 +147,14 @@ impl Backend {
                 .map(|latency| latency.as_secs_f64() * 1e3)
         };
         let info = connection.and_then(|connection| connection.hello.info.clone());
+        let held_back_until = lead.held_back_until(&phase);
+        let reason = reason.or_else(|| lead.being_started(state));
         Report {
             name: self.name.to_string(),
             state,
             asleep: matches!(phase, Phase::Asleep(_)),
             since,
-            reason: reason.or_else(|| lead.being_started(state)),
+            reason: with_limit(reason, held_back_until.as_deref()),
             history,
             breaker: lead.breaker.report(),
             transport: transport_name(&lead.config.transport),
@@ -144,6 +164,7 @@ impl Backend {
             tags: self.written().tags.clone(),
             restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
             failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
+            held_back_until,
             instances: self.sum(Self::live_instances),
             instances_busy: self.sum(Self::busy_instances),
             health_checks: self.checks(),
@@ -164,6 +185,17 @@ impl Backend {
             last_odd_line: odd.last().cloned(),
             stderr: lead.maker.stderr.lines(),
         }
+    }
+
+    /// Until when the next start has to wait, where one is wanted.
+    fn held_back_until(&self, phase: &Phase) -> Option<String> {
+        let wait = match phase {
+            Phase::Connecting | Phase::Down { .. } => self.maker.shared.start_wait(),
+            Phase::Asleep(_) | Phase::Ready(_) => Duration::ZERO,
+        };
+        let wait = jiff::SignedDuration::try_from(wait).ok()?;
+        let until = clock::now().checked_add(wait).ok()?;
+        (!wait.is_zero()).then(|| until.to_string())
     }
 
     /// What is known of the first start while it is under way.

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    Update,
+    Failure, Update,
     breaker::Breaker,
     health::Checks,
     instance::Starts,
@@ -182,6 +182,11 @@ impl Shared {
     /// How long the next start has to wait, since too many came to nothing.
     pub(super) fn start_wait(&self) -> Duration {
         lock(&self.starts).wait(Instant::now())
+    }
+
+    /// Why nothing can be started now, where too many starts came to nothing.
+    pub(super) fn held_back(&self) -> Option<Failure> {
+        lock(&self.starts).failure(Instant::now())
     }
 
     /// Lets the server be listed again.

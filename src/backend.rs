@@ -57,11 +57,12 @@ use crate::{
 pub use breaker::BreakerReport;
 use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served, Wish};
-pub use control::{Control, Following, List, ListChanges, Standing};
+pub use control::{Control, Following, List, ListChanges, Standing, Visit};
 pub use failure::Failure;
 use gate::{Gate, Seat};
 use guard::Guard;
 pub use handshake::Hello;
+pub use health::Checks;
 use instance::{Connection, Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
@@ -114,6 +115,8 @@ pub struct Unanswered {
     pub failure: Failure,
     /// Whether the call may have reached the server.
     pub delivered: bool,
+    /// Where the server stood then, where there is one.
+    pub state: Option<State>,
     /// Whether there was no connection for it.
     away: bool,
 }
@@ -124,6 +127,7 @@ impl Unanswered {
         Self {
             failure,
             delivered: false,
+            state: None,
             away: true,
         }
     }
@@ -133,7 +137,34 @@ impl Unanswered {
         Self {
             delivered: failure.may_have_arrived(),
             failure,
+            state: None,
             away: false,
+        }
+    }
+
+    /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
+    /// done, it may have done at either time.
+    fn twice(first: Failure, second: Failure) -> Self {
+        if !first.may_have_arrived() {
+            return Self::during(second);
+        }
+        if second == Failure::SessionGone {
+            // Nothing came of the second attempt, which tells the caller less.
+            return Self::during(first);
+        }
+        Self {
+            delivered: true,
+            failure: second,
+            away: false,
+            state: None,
+        }
+    }
+
+    /// The same of a server in this state.
+    fn in_state(self, state: State) -> Self {
+        Self {
+            state: Some(state),
+            ..self
         }
     }
 
@@ -154,7 +185,7 @@ pub struct Backend {
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
@@ -174,7 +205,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let config = Arc::new(config.clone());
-        let shared = Arc::new(Shared::new(name, config.retry, updates));
+        let shared = Arc::new(Shared::new(name, &config, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
             config: Arc::clone(&config),
@@ -199,7 +230,7 @@ impl Backend {
         }
         Self {
             name: name.clone(),
-            breaker: Breaker::new(config.breaker),
+            breaker: Arc::clone(&maker.shared.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
             life: Life::new(&config),
             config,
@@ -269,6 +300,23 @@ impl Backend {
     /// Where the server stands.
     pub fn state(&self) -> State {
         self.lead().maker.shared.life.state()
+    }
+
+    /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.
+    pub fn obstacle(&self) -> Option<Failure> {
+        match self.standing().now() {
+            Standing::Asleep => {
+                self.lead().catalog.rouse();
+                None
+            }
+            Standing::Connecting => None,
+            Standing::Down => match self.lead().catalog.phase() {
+                Phase::Down { failure } => Some(failure),
+                // It has just come up.
+                Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
+            },
+            Standing::Up(_) => (self.state() == State::Degraded).then_some(Failure::Unlisted),
+        }
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
@@ -399,21 +447,25 @@ impl Backend {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
         served.note_call();
-        let mut outcome = self.exchange(admitted, &served.connection, limits).await;
-        if let Err(failure) = &outcome
-            && may_repeat(admitted, failure)
-        {
-            let failure = failure.clone();
-            let left = limits.after(start.elapsed());
-            (served, outcome) = match Box::pin(self.once_more(admitted, served, left)).await {
-                Ok(again) => again,
-                Err(why) if failure == Failure::SessionGone => return Err(Unanswered::before(why)),
-                // What was sent may have had its effect: the caller is told of that.
-                Err(_) => return Err(Unanswered::during(failure)),
-            };
-        }
+        let outcome = self.exchange(admitted, &served.connection, limits).await;
+        let outcome = match outcome {
+            Err(failure) if may_repeat(admitted, &failure) => {
+                let left = limits.after(start.elapsed());
+                let again = match Box::pin(self.once_more(admitted, served, left)).await {
+                    Ok(again) => again,
+                    Err(why) if failure == Failure::SessionGone => {
+                        return Err(Unanswered::before(why));
+                    }
+                    // What was sent may have had its effect: the caller is told of that.
+                    Err(_) => return Err(Unanswered::during(failure)),
+                };
+                served = again.0;
+                again.1.map_err(|second| Unanswered::twice(failure, second))
+            }
+            outcome => outcome.map_err(Unanswered::during),
+        };
         served.instance.touch();
-        let outcome = outcome.map_err(Unanswered::during)?;
+        let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
@@ -546,6 +598,13 @@ impl Backend {
         of_tool.copied().unwrap_or(self.config.timeout)
     }
 
+    /// How long a call of a tool that may have one of these names may take without progress.
+    pub fn patience_with(&self, tools: &[String]) -> Duration {
+        let timeouts = &self.config.tools.timeout;
+        let known = tools.iter().find_map(|tool| timeouts.get(&**tool));
+        known.copied().unwrap_or(self.config.timeout)
+    }
+
     fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
         let idle = self.patience(admitted);
         Deadlines {
@@ -627,7 +686,7 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
         return;
     };
     if subscribes && outcome.is_ok() {
-        instance.subscribed(uri.into_owned());
+        instance.subscribed(&uri);
     } else {
         instance.unsubscribed(&uri);
     }

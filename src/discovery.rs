@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
-    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles},
+    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles, Prospect},
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
@@ -203,6 +203,32 @@ impl Board {
     /// Whether every enabled server has listed or failed.
     pub fn is_settled(&self) -> bool {
         self.awaited.borrow().is_empty()
+    }
+
+    /// The enabled server that may have the item called `name` on the route of `scope`, among those
+    /// of which nothing is listed: not yet, or not any longer.
+    pub fn prospect(&self, scope: &Scope, kind: Kind, name: &str) -> Option<Prospect> {
+        let plan = self.plan.load();
+        let offers = self.lock();
+        let unlisted = plan
+            .servers
+            .iter()
+            .filter(|(server, config)| config.enabled && !offers.plain.contains_key(server));
+        let unlisted: Vec<Offer> = unlisted
+            .map(|(server, config)| Offer {
+                server: server.clone(),
+                config: Arc::clone(config),
+                listing: Arc::default(),
+                modern_http: false,
+            })
+            .collect();
+        drop(offers);
+        Catalog::prospect(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+    }
+
+    /// Whether anything is known of what `server` lists.
+    pub fn lists(&self, server: &ServerName) -> bool {
+        self.lock().plain.contains_key(server)
     }
 
     fn publish(&self, backend: &Backend, mut offer: Offer) {

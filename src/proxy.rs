@@ -10,6 +10,7 @@ mod lists;
 mod memory;
 mod told;
 mod upstream;
+mod wait;
 
 use std::{
     sync::{
@@ -28,10 +29,9 @@ use crate::{
     catalog::{Audience, Kind},
     config::{Config, Limits},
     discovery::Board,
-    governance::{Ending, Governance, Refusal, Ticket},
+    governance::{Ending, Governance, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
     names::{Scope, ServerName},
-    router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     store::Store,
     task::Tasks,
@@ -91,7 +91,10 @@ impl Proxy {
             governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
             backends,
-            sessions: Sessions::new(config.limits.sessions_per_agent),
+            sessions: Sessions::new(
+                config.limits.sessions_per_agent,
+                config.session_idle_timeout,
+            ),
             settings: ArcSwap::from_pointee(Settings::new(config)),
             running: AtomicU64::new(0),
             memory: store.map(Memory::new),
@@ -128,6 +131,7 @@ impl Proxy {
         self.settings.store(Arc::new(settings));
         self.sessions
             .set_per_agent_max(config.limits.sessions_per_agent);
+        self.sessions.set_idle_max(config.session_idle_timeout);
         let Replaced { fresh, old } = self.backends.replace(config);
         let changes = Changes::of(&fresh, &old);
         self.backends.retire(old, drain_timeout);
@@ -138,6 +142,7 @@ impl Proxy {
                 self.renew_subscriptions(backend);
             }
         }
+        self.review_subscriptions();
         changes
     }
 
@@ -228,9 +233,9 @@ impl Proxy {
     }
 
     async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Ending {
-        let routed = match self.route(call).await {
+        let routed = match self.route(call, ticket).await {
             Ok(routed) => routed,
-            Err(unroutable) => return ending_of(unroutable),
+            Err(ending) => return ending,
         };
         Self::tell_lost_in(&routed.call, &routed.server);
         let back = upstream::WayBack::of(&routed);
@@ -239,24 +244,6 @@ impl Proxy {
             Err(refusal) => return Ending::Refused(refusal),
         };
         back.ending(Box::pin(self.backends.forward(admitted)).await)
-    }
-
-    /// Finds the server; while some are still starting, a name that is not known yet waits for them.
-    async fn route(&self, call: Call) -> Result<Routed, Unroutable> {
-        let audience = lists::audience(&call.client);
-        let lost = match router::route(call, &self.board.catalog_for(audience)) {
-            Ok(routed) => return Ok(routed),
-            Err(lost) => lost,
-        };
-        let (call, refusal) = *lost;
-        if self.board.is_settled() {
-            return Err(refusal);
-        }
-        let settled = self
-            .board
-            .settled(&call.scope, self.settings.load().first_list_wait);
-        Box::pin(settled).await;
-        router::route(call, &self.board.catalog_for(audience)).map_err(|lost| lost.1)
     }
 
     /// Notes the level of a session's log messages; a server hears of it before the next call.
@@ -352,14 +339,6 @@ impl Changes {
             changed,
             removed,
         }
-    }
-}
-
-/// How a call ends that no server is found for.
-fn ending_of(unroutable: Unroutable) -> Ending {
-    match unroutable {
-        Unroutable::Refused(error) => Ending::Unroutable(error),
-        Unroutable::UnknownTool { name } => Ending::Refused(Refusal::UnknownTool { name }),
     }
 }
 

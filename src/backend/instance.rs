@@ -150,6 +150,13 @@ impl Instance {
         woken.await;
     }
 
+    /// Wakes it, where it sleeps.
+    pub(super) fn rouse(&self) {
+        if matches!(self.phase(), Phase::Asleep(_)) {
+            self.wake.notify_waiters();
+        }
+    }
+
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         if let Some(connection) = self.ready() {
@@ -213,9 +220,10 @@ impl Instance {
         *backoff = (delays.failures, Some(Instant::now() + delay));
     }
 
-    /// Notes a subscription to a resource: it keeps the connection, and outlives it.
-    pub(crate) fn subscribed(&self, uri: String) {
-        lock(&self.subscriptions).insert(uri);
+    /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was
+    /// none.
+    pub(crate) fn subscribed(&self, uri: &str) -> bool {
+        lock(&self.subscriptions).insert(uri.to_owned())
     }
 
     /// Notes the end of a subscription.
@@ -301,7 +309,8 @@ impl Backoff {
 /// How far back starts are counted.
 const STARTS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Starts of one server that came to nothing lately, on whichever connection.
+/// Starts of one server that came to nothing lately, on whichever connection; of programs, each
+/// process counts.
 #[derive(Debug)]
 pub(super) struct Starts {
     max: usize,
@@ -333,6 +342,15 @@ impl Starts {
             }
             Some(_) | None => Duration::ZERO,
         }
+    }
+
+    /// What callers are told, as long as the next start has to wait.
+    pub(super) fn failure(&self, now: Instant) -> Option<Failure> {
+        let wait = self.wait(now);
+        (!wait.is_zero()).then(|| Failure::StartsLimited {
+            starts: self.max,
+            until: now + wait,
+        })
     }
 }
 

@@ -145,7 +145,9 @@ impl Backends {
         let lease = self
             .lease(&admitted.routed().server)
             .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
-        lease.backend().call(&admitted).await
+        let backend = lease.backend();
+        let answer = backend.call(&admitted).await;
+        answer.map_err(|unanswered| unanswered.in_state(backend.state()))
     }
 
     /// The backend named `server`, which will not retire while it is held.

@@ -108,7 +108,8 @@ pub(crate) struct Wanted {
 }
 
 impl Maker {
-    /// Connects and greets, within the time a start may take.
+    /// Connects and greets, within the time a start may take. A connection that nobody gets, since
+    /// this is dropped before, is closed.
     pub(crate) async fn connect(
         &self,
         wanted: &Wanted,
@@ -125,6 +126,7 @@ impl Maker {
                 odd: self.odd().since(odd_before),
             })
         })?;
+        let closed_early = connection.closed().clone().drop_guard();
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
@@ -134,6 +136,7 @@ impl Maker {
             // What a server says before the stream is open may be lost.
             drop(timeout(STANDING_PATIENCE, open).await);
         }
+        closed_early.disarm();
         Ok((connection, receiver))
     }
 
@@ -194,7 +197,12 @@ impl Maker {
                         era: EraPin::Legacy,
                         ..wanted.clone()
                     };
-                    self.over_stdio(command, &legacy, signals).await
+                    let second = self.over_stdio(command, &legacy, signals).await;
+                    if second.is_err() {
+                        // Two processes came to nothing; whoever asked notes one of them.
+                        self.shared.note_futile_start();
+                    }
+                    second
                 }
                 other => other,
             },
@@ -325,17 +333,17 @@ impl Maker {
             if instance.stop.is_cancelled() {
                 return;
             }
-            let held_back = self.shared.start_wait();
-            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_zero();
+            let held_back = self.shared.held_back();
+            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
             instance.set(if is_hopeful || failure == Failure::SessionGone {
                 Phase::Connecting
             } else {
-                let failure = failure.clone();
+                let failure = held_back.unwrap_or_else(|| failure.clone());
                 Phase::Down { failure }
             });
             self.shared.life.take(event, Some(failure.to_string()));
-            let delay = backoff.next_delay().max(held_back);
+            let delay = backoff.next_delay().max(self.shared.start_wait());
             let retry_in = for_people(delay);
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
@@ -424,9 +432,7 @@ impl Maker {
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
         let _down = DownAtTheEnd(&instance);
         let home_ended = wanted.home.as_ref().map(|session| session.ended.clone());
-        let retry_after = self.shared.start_wait();
-        if !retry_after.is_zero() {
-            let failure = Failure::StartsLimited { retry_after };
+        if let Some(failure) = self.shared.held_back() {
             return instance.set(Phase::Down { failure });
         }
         loop {

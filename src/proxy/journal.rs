@@ -50,7 +50,7 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
     let name = info.as_ref().and_then(Raw::as_text);
     governance.note(
         event,
-        &session.id,
+        &session.mark,
         Some(&session.agent.name),
         name.as_deref(),
     );

@@ -50,6 +50,8 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.command", reach::command),
     ("servers.*.connect_timeout", times::connect_timeout),
     ("servers.*.cwd", reach::cwd),
+    ("servers.*.ejection.base", replicas::ejection),
+    ("servers.*.ejection.max", replicas::ejection),
     ("servers.*.enabled", reach::enabled),
     ("servers.*.env.*", reach::env),
     ("servers.*.era", reach::era),
@@ -125,6 +127,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
     ("servers.*.validate", items::validate),
+    ("session_idle_timeout", times::session_idle_timeout),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
     ("workers", process::workers),
@@ -166,6 +169,7 @@ const AT_ONCE: &[&str] = &[
     "naming",
     "profiles",
     "servers",
+    "session_idle_timeout",
 ];
 
 /// What counts after a restart only, each with two configs that differ in it.

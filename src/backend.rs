@@ -59,11 +59,12 @@ use crate::{
 pub use breaker::BreakerReport;
 use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served, Wish};
-pub use control::{Control, Following, List, ListChanges, Standing};
+pub use control::{Control, Following, List, ListChanges, Standing, Visit};
 pub use failure::Failure;
 use gate::{Gate, Seat};
 use guard::Guard as ChildGuard;
 pub use handshake::Hello;
+pub use health::Checks;
 use instance::{Connection, Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
@@ -145,6 +146,24 @@ impl Unanswered {
         }
     }
 
+    /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
+    /// done, it may have done at either time.
+    fn twice(first: Failure, second: Failure) -> Self {
+        if !first.may_have_arrived() {
+            return Self::during(second);
+        }
+        if second == Failure::SessionGone {
+            // Nothing came of the second attempt, which tells the caller less.
+            return Self::during(first);
+        }
+        Self {
+            delivered: true,
+            failure: second,
+            away: false,
+            state: None,
+        }
+    }
+
     /// The same of a server in this state.
     fn in_state(self, state: State) -> Self {
         Self {
@@ -170,7 +189,7 @@ pub struct Backend {
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
@@ -190,7 +209,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let written = Written::new(config);
-        let shared = Arc::new(Shared::new(name, config.retry, updates));
+        let shared = Arc::new(Shared::new(name, config, updates));
         let maker = Arc::new(Maker {
             server: name.clone(),
             written: Arc::clone(&written),
@@ -215,7 +234,7 @@ impl Backend {
         }
         Self {
             name: name.clone(),
-            breaker: Breaker::new(config.breaker),
+            breaker: Arc::clone(&maker.shared.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
             life: Life::new(),
             written,
@@ -479,21 +498,25 @@ impl Backend {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
         served.note_call();
-        let mut outcome = self.exchange(admitted, &served.connection, limits).await;
-        if let Err(failure) = &outcome
-            && may_repeat(admitted, failure)
-        {
-            let failure = failure.clone();
-            let left = limits.after(start.elapsed());
-            (served, outcome) = match Box::pin(self.once_more(admitted, served, left)).await {
-                Ok(again) => again,
-                Err(why) if failure == Failure::SessionGone => return Err(Unanswered::before(why)),
-                // What was sent may have had its effect: the caller is told of that.
-                Err(_) => return Err(Unanswered::during(failure)),
-            };
-        }
+        let outcome = self.exchange(admitted, &served.connection, limits).await;
+        let outcome = match outcome {
+            Err(failure) if may_repeat(admitted, &failure) => {
+                let left = limits.after(start.elapsed());
+                let again = match Box::pin(self.once_more(admitted, served, left)).await {
+                    Ok(again) => again,
+                    Err(why) if failure == Failure::SessionGone => {
+                        return Err(Unanswered::before(why));
+                    }
+                    // What was sent may have had its effect: the caller is told of that.
+                    Err(_) => return Err(Unanswered::during(failure)),
+                };
+                served = again.0;
+                again.1.map_err(|second| Unanswered::twice(failure, second))
+            }
+            outcome => outcome.map_err(Unanswered::during),
+        };
         served.instance.touch();
-        let outcome = outcome.map_err(Unanswered::during)?;
+        let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
@@ -716,7 +739,7 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
         return;
     };
     if subscribes && outcome.is_ok() {
-        instance.subscribed(uri.into_owned());
+        instance.subscribed(&uri);
     } else {
         instance.unsubscribed(&uri);
     }

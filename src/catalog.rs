@@ -104,6 +104,12 @@ impl Catalog {
         self.tables(scope)?.tools.get(exposed)
     }
 
+    /// The tools of every server, each as its own route has it.
+    pub fn tools(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        let of_servers = self.servers.values();
+        of_servers.flat_map(|tables| tables.tools.values())
+    }
+
     /// The prompt that is called `exposed` on the route of `scope`.
     pub fn prompt(&self, scope: &Scope, exposed: &str) -> Option<&Arc<Prompt>> {
         self.tables(scope)?.prompts.get(exposed)

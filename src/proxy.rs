@@ -92,7 +92,10 @@ impl Proxy {
             governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
             backends,
-            sessions: Sessions::new(config.limits.sessions_per_agent),
+            sessions: Sessions::new(
+                config.limits.sessions_per_agent,
+                config.session_idle_timeout,
+            ),
             settings: ArcSwap::from_pointee(Settings::new(config)),
             running: AtomicU64::new(0),
             memory: store.map(Memory::new),
@@ -129,6 +132,7 @@ impl Proxy {
         self.settings.store(Arc::new(settings));
         self.sessions
             .set_per_agent_max(config.limits.sessions_per_agent);
+        self.sessions.set_idle_max(config.session_idle_timeout);
         let Replaced {
             fresh,
             old,
@@ -143,6 +147,7 @@ impl Proxy {
                 self.renew_subscriptions(backend);
             }
         }
+        self.review_subscriptions();
         changes
     }
 

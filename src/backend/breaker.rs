@@ -168,6 +168,15 @@ impl Core {
         }
     }
 
+    /// The server asked a client something: while it waits for that answer, it is well. The call that
+    /// is on trial may take as long as people do.
+    pub(crate) fn asks(&mut self) {
+        match self.phase {
+            Phase::HalfOpen { on_trial: true } => self.enter(Phase::Closed { failures: 0 }),
+            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => {}
+        }
+    }
+
     /// Whether a call would be refused.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
         match self.phase {
@@ -254,6 +263,11 @@ impl Breaker {
         self.lock().is_back();
     }
 
+    /// The server asked a client something.
+    pub(crate) fn asks(&self) {
+        self.lock().asks();
+    }
+
     /// Whether a call would be refused now.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().is_open(Instant::now())
@@ -305,8 +319,8 @@ mod tests {
     }
 
     /// A core, and what happens to it one second after the other: `w`, `i`, `a` and `n` are whole
-    /// calls with that sign, `(` begins one that `)` ends well, `b` says that the server is back,
-    /// `.` only lets time pass. What is refused is in the answer as `!`, what passes as itself.
+    /// calls with that sign, `(` begins one that `)` ends well, `b` says that the server is back, `q`
+    /// that it asks a client something, `.` only lets time pass. What is refused is in the answer as `!`, what passes as itself.
     fn run(failures: u32, events: &str) -> (String, &'static str) {
         let mut core = core(failures);
         let mut now = Instant::now();
@@ -323,6 +337,10 @@ mod tests {
                 '.' => true,
                 'b' => {
                     core.is_back();
+                    true
+                }
+                'q' => {
+                    core.asks();
                     true
                 }
                 '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
@@ -372,6 +390,11 @@ mod tests {
         check("iii.........(w)w", "iii.........(!)w", "closed");
         check("iii.........iw", "iii.........i!", "open");
         check("iii.........nw", "iii.........nw", "closed");
+        // A trial that asks a person is well, whatever becomes of it later; nobody waits for that.
+        check("iii.........(qww", "iii.........(qww", "closed");
+        check("iii.........(qiw)iw", "iii.........(qiw)iw", "closed");
+        check("iiiqw", "iiiq!", "open");
+        check("iiqi", "iiqi", "open");
         // What began before it opened says nothing afterwards.
         check("(iii)w", "(iii)!", "open");
         check("(iii.........n)w", "(iii.........n)w", "closed");

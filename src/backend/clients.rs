@@ -93,8 +93,7 @@ impl Backend {
             self.subscription(&instance, Method::ResourcesUnsubscribe, uri)
                 .await;
             // Whoever subscribed meanwhile may have come first.
-            if is_wanted(instance.id) {
-                instance.subscribed(uri.to_owned());
+            if is_wanted(instance.id) && instance.subscribed(uri) {
                 self.subscription(&instance, Method::ResourcesSubscribe, uri)
                     .await;
             }
@@ -125,16 +124,39 @@ impl Backend {
         };
         while !session.ended.is_cancelled() {
             if let Ok(served) = self.connection(self.beside(&client)).await {
+                if session.ended.is_cancelled() {
+                    return;
+                }
                 let (instance, era) = (served.instance, served.connection.era());
                 // To servers of 2026-07-28 nobody subscribes in this way.
-                if era == Era::Legacy && !instance.is_subscribed(uri) {
-                    instance.subscribed(uri.to_owned());
+                if era == Era::Legacy && instance.subscribed(uri) {
                     self.subscription(&instance, Method::ResourcesSubscribe, uri)
                         .await;
                 }
                 return;
             }
             tokio::time::sleep(self.config().retry.max).await;
+        }
+    }
+
+    /// Subscribes to `uri` again, in the server's spelling, on the connections of `session` that
+    /// stand. None is made for it: what has no connection is subscribed to when it gets one.
+    pub(crate) async fn join_again(&self, session: &Arc<Session>, uri: &str) {
+        if let Some(replicas) = &self.replicas {
+            if let Some(home) = replicas.home(session) {
+                Box::pin(home.join_again(session, uri)).await;
+            }
+            return;
+        }
+        for instance in self.instances_of(session) {
+            let is_legacy = match instance.phase() {
+                Phase::Ready(connection) => connection.era() == Era::Legacy,
+                Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => false,
+            };
+            if is_legacy && instance.subscribed(uri) {
+                self.subscription(&instance, Method::ResourcesSubscribe, uri)
+                    .await;
+            }
         }
     }
 

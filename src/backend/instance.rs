@@ -219,9 +219,10 @@ impl Instance {
         *backoff = (delays.failures, Some(Instant::now() + delay));
     }
 
-    /// Notes a subscription to a resource: it keeps the connection, and outlives it.
-    pub(crate) fn subscribed(&self, uri: String) {
-        lock(&self.subscriptions).insert(uri);
+    /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was
+    /// none.
+    pub(crate) fn subscribed(&self, uri: &str) -> bool {
+        lock(&self.subscriptions).insert(uri.to_owned())
     }
 
     /// Notes the end of a subscription.

@@ -164,6 +164,11 @@ impl Pool {
         all.filter(|(_, instance)| is_usable(instance)).count()
     }
 
+    /// Connections that serve a call.
+    pub(super) fn busy(&self) -> usize {
+        self.shelf.lock().lent.len()
+    }
+
     /// The connections that belong to the session `id` alone.
     pub(super) fn of_session(&self, id: &str) -> Vec<Arc<Instance>> {
         let books = self.shelf.lock();

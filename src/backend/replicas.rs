@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::{
     Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
+    report::is_false,
 };
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits, Transport},
@@ -29,10 +30,9 @@ use crate::{
     session::Session,
 };
 
-/// How long a replica is out after it failed once; it doubles with each failure in a row.
-const OUT_FOR: Duration = Duration::from_secs(1);
-/// Longest time that a replica is out.
-const OUT_FOR_MAX: Duration = Duration::from_secs(60);
+/// Failures in a row after which the time that a replica is out doubles no more, so that no product
+/// overflows.
+const DOUBLINGS_MAX: u32 = 16;
 /// Sessions that are remembered before those that ended are forgotten.
 const STAYS_KEPT: usize = 1024;
 
@@ -69,14 +69,12 @@ struct Outlier {
 }
 
 impl Outlier {
-    fn note(&mut self, is_failure: bool, now: Instant) {
-        if !is_failure {
-            *self = Self::default();
-            return;
-        }
-        let factor = 1_u32 << self.failures.min(6);
+    /// Notes a failure: from `now` on it is out, for twice as long as after the one before.
+    fn note_failure(&mut self, ejection: config::Ejection, now: Instant) {
+        let factor = 1_u32 << self.failures.min(DOUBLINGS_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + OUT_FOR.saturating_mul(factor).min(OUT_FOR_MAX));
+        let time = ejection.base.saturating_mul(factor).min(ejection.max);
+        self.until = Some(now + time);
     }
 
     fn is_out(self, now: Instant) -> bool {
@@ -164,12 +162,13 @@ impl Replica {
     /// Takes a call, and notes how the replica did.
     async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
-        let is_failure = match &outcome {
-            Ok(_) => Some(false),
-            Err(unanswered) => is_ill(&unanswered.failure).then_some(true),
-        };
-        if let Some(is_failure) = is_failure {
-            lock(&self.outlier).note(is_failure, Instant::now());
+        match &outcome {
+            Ok(_) => *lock(&self.outlier) = Outlier::default(),
+            Err(unanswered) if is_ill(&unanswered.failure) => {
+                let ejection = self.backend.written().ejection;
+                lock(&self.outlier).note_failure(ejection, Instant::now());
+            }
+            Err(_) => {}
         }
         outcome
     }
@@ -367,6 +366,9 @@ pub struct ReplicaReport {
     pub address: String,
     /// `connected` once greeted, since only one of them is listed.
     pub state: State,
+    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub asleep: bool,
     /// Why it is in that state, when it is not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -383,7 +385,8 @@ impl Replica {
     fn report(&self, now: Instant) -> ReplicaReport {
         let (reason, history) = self.backend.maker.shared.life.history();
         let state = history.last().map_or(State::Connecting, |now| now.state);
-        let is_greeted = matches!(self.backend.catalog.phase(), Phase::Ready(_));
+        let phase = self.backend.catalog.phase();
+        let is_greeted = matches!(phase, Phase::Ready(_));
         let (state, reason) = if state == State::Connecting && is_greeted {
             (State::Connected, None)
         } else {
@@ -397,6 +400,7 @@ impl Replica {
             locality: self.locality.clone(),
             address: self.address.clone(),
             state,
+            asleep: matches!(phase, Phase::Asleep(_)),
             reason,
             breaker: self.backend.breaker.report(),
             in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
@@ -406,6 +410,16 @@ impl Replica {
 }
 
 impl ReplicaReport {
+    /// Whether it gets no calls for a while since it failed, as long as others can have them.
+    pub fn is_ejected(&self) -> bool {
+        self.out_for_ms.is_some() || self.breaker.state == "open"
+    }
+
+    /// Whether it gets calls, also when the next one has to wake it.
+    pub fn is_healthy(&self) -> bool {
+        !self.is_ejected() && (self.asleep || self.state == State::Connected)
+    }
+
     /// The same without what the server wrote and where it is.
     pub(super) fn without_details(mut self) -> Self {
         self.reason = None;

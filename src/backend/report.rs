@@ -1,12 +1,15 @@
 //! What `/status` says of a server.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use serde::Serialize;
 
 use super::{
-    Backend, BreakerReport, ReplicaReport, Replicas, State, Transition, control::transport_name,
-    failure::display_odd, instance::Phase, supervisor::SLOW_START,
+    Backend, BreakerReport, Checks, Instance, Pool, ReplicaReport, Replicas, State, Transition,
+    control::transport_name, failure::display_odd, instance::Phase, supervisor::SLOW_START,
 };
 use crate::{clock, lock::lock};
 
@@ -19,6 +22,9 @@ pub struct Report {
     pub state: State,
     /// Since when it is in that state, RFC 3339.
     pub since: String,
+    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub asleep: bool,
     /// Why it is in that state, when it is not connected; while it is being started again, why the
     /// last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +59,10 @@ pub struct Report {
     pub held_back_until: Option<String>,
     /// Connections beside the catalog's.
     pub instances: usize,
+    /// Those of them that have calls under way, or subscriptions.
+    pub instances_busy: usize,
+    /// Health checks of the catalog's connections.
+    pub health_checks: Checks,
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
@@ -143,6 +153,7 @@ impl Backend {
         Report {
             name: self.name.to_string(),
             state,
+            asleep: matches!(phase, Phase::Asleep(_)),
             since,
             reason: with_limit(reason, held_back_until.as_deref()),
             history,
@@ -155,7 +166,9 @@ impl Backend {
             restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
             failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
             held_back_until,
-            instances: self.all_live_instances(),
+            instances: self.sum(Self::live_instances),
+            instances_busy: self.sum(Self::busy_instances),
+            health_checks: self.checks(),
             replicas: self
                 .replicas
                 .as_ref()
@@ -204,21 +217,41 @@ impl Backend {
         })
     }
 
-    fn all_live_instances(&self) -> usize {
+    /// The sum of a figure over all replicas, or the server's own.
+    fn sum(&self, figure: impl Fn(&Self) -> usize) -> usize {
         match &self.replicas {
-            None => self.live_instances(),
-            Some(replicas) => replicas
-                .backends()
-                .map(|replica| replica.live_instances())
-                .sum(),
+            None => figure(self),
+            Some(replicas) => replicas.backends().map(|replica| figure(replica)).sum(),
         }
     }
 
     fn live_instances(&self) -> usize {
-        let live = |instance: &&std::sync::Arc<super::Instance>| {
+        let live = |instance: &&Arc<Instance>| {
             matches!(instance.phase(), Phase::Ready(_) | Phase::Connecting)
         };
-        let pooled = self.pool.as_ref().map_or(0, super::Pool::live);
+        let pooled = self.pool.as_ref().map_or(0, Pool::live);
         self.lock().values().filter(live).count() + pooled
     }
+
+    fn busy_instances(&self) -> usize {
+        let pooled = self.pool.as_ref().map_or(0, Pool::busy);
+        let instances = self.lock();
+        instances.values().filter(|it| it.is_busy()).count() + pooled
+    }
+
+    fn checks(&self) -> Checks {
+        let own = |backend: &Self| *lock(&backend.maker.shared.checks);
+        match &self.replicas {
+            None => own(self),
+            Some(replicas) => replicas
+                .backends()
+                .map(|replica| own(replica))
+                .fold(Checks::default(), Checks::plus),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+pub(super) fn is_false(flag: &bool) -> bool {
+    !flag
 }

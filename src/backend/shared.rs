@@ -15,12 +15,14 @@ use tokio::{
 
 use super::{
     Failure, Update,
+    breaker::Breaker,
+    health::Checks,
     instance::Starts,
     life::{Event, Life},
     mux::Signal,
 };
 use crate::{
-    config::Retry,
+    config::Server,
     lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
@@ -41,6 +43,9 @@ pub(crate) struct Shared {
     /// Where it stands.
     pub(super) life: Life,
     starts: Mutex<Starts>,
+    pub(super) breaker: Arc<Breaker>,
+    /// Health checks of the catalog's connections.
+    pub(super) checks: Mutex<Checks>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
@@ -74,7 +79,11 @@ pub(super) const SPOKEN: u8 = 1;
 pub(super) const REFUSED: u8 = 2;
 
 impl Shared {
-    pub(super) fn new(server: &ServerName, retry: Retry, updates: &mpsc::Sender<Update>) -> Self {
+    pub(super) fn new(
+        server: &ServerName,
+        config: &Server,
+        updates: &mpsc::Sender<Update>,
+    ) -> Self {
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
@@ -83,7 +92,9 @@ impl Shared {
             greetings: AtomicU64::new(0),
             slow: AtomicBool::new(false),
             life: Life::new(server),
-            starts: Mutex::new(Starts::new(retry.starts_per_minute)),
+            starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
+            breaker: Arc::new(Breaker::new(config.breaker)),
+            checks: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
             joined: OnceLock::new(),
@@ -201,6 +212,7 @@ impl Shared {
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn signal(&self, signal: Signal, instance: u64) {
         match signal {
+            Signal::Asks => self.breaker.asks(),
             Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
             Signal::ListChanged => self.ask_for_lists(),
             Signal::ResourceUpdated(params) => {

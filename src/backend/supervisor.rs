@@ -114,7 +114,8 @@ impl Maker {
         self.written.now()
     }
 
-    /// Connects and greets, within the time a start may take.
+    /// Connects and greets, within the time a start may take. A connection that nobody gets, since
+    /// this is dropped before, is closed.
     pub(crate) async fn connect(
         &self,
         wanted: &Wanted,
@@ -131,6 +132,7 @@ impl Maker {
                 odd: self.odd().since(odd_before),
             })
         })?;
+        let closed_early = connection.closed().clone().drop_guard();
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
@@ -140,6 +142,7 @@ impl Maker {
             // What a server says before the stream is open may be lost.
             drop(timeout(STANDING_PATIENCE, open).await);
         }
+        closed_early.disarm();
         Ok((connection, receiver))
     }
 

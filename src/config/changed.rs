@@ -39,11 +39,12 @@ macro_rules! anew {
     };
 }
 
-const SETTINGS: [Setting; 34] = [
+const SETTINGS: [Setting; 35] = [
     anew!("balance", balance),
     setting!("breaker", breaker),
     setting!("budget", budget),
     anew!("connect_timeout", connect_timeout),
+    setting!("ejection", ejection),
     anew!("enabled", enabled),
     anew!("era", era),
     setting!("expose", expose),

@@ -55,6 +55,9 @@ pub(super) struct File {
     pub(super) first_list_wait: Time,
     /// How long running calls may take to finish once a stop was asked for.
     pub(super) drain_timeout: Time,
+    /// How long a session of a client may go unused, without a stream that is read and without a
+    /// running call; then it ends.
+    pub(super) session_idle_timeout: Time,
     /// Items a page of a list; `0` serves one full page, which some clients need.
     pub(super) list_page_size: usize,
     /// What is logged, and how.
@@ -100,6 +103,7 @@ impl Default for File {
             keep_alive: Time::secs(15),
             first_list_wait: Time::secs(2),
             drain_timeout: Time::secs(10),
+            session_idle_timeout: Time::secs(24 * 60 * 60),
             list_page_size: 0,
             log: Log::default(),
             tls: None,
@@ -301,6 +305,9 @@ pub(super) struct Server {
     /// How calls are spread over replicas.
     #[serde(skip_serializing_if = "is_failover")]
     pub(super) balance: Balance,
+    /// How long a replica that failed gets no calls, as long as others can have them.
+    #[serde(skip_serializing_if = "Ejection::is_default")]
+    pub(super) ejection: Ejection,
     /// Calls that go to certain replicas only: the first rule that holds decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) route: Vec<Route>,
@@ -358,6 +365,7 @@ impl Default for Server {
             limits: ServerLimits::default(),
             replicas: Vec::new(),
             balance: Balance::Failover,
+            ejection: Ejection::default(),
             route: Vec::new(),
             validate: Validate::Off,
             price: None,
@@ -582,6 +590,32 @@ impl Default for Retry {
             stable_after: Time::secs(30),
             starts_per_minute: 30,
         }
+    }
+}
+
+/// How long a replica that failed gets no calls: it doubles from `base` to `max` with each failure
+/// in a row.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Ejection {
+    /// After the first failure.
+    pub(super) base: Time,
+    /// The longest.
+    pub(super) max: Time,
+}
+
+impl Default for Ejection {
+    fn default() -> Self {
+        Self {
+            base: Time::secs(1),
+            max: Time::secs(60),
+        }
+    }
+}
+
+impl Ejection {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -51,7 +51,7 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
     let name = name.as_deref().filter(|name| !name.is_empty());
     governance.note(
         event,
-        &session.id,
+        &session.mark,
         Some(&session.agent.name),
         Some(name.unwrap_or("a client without a name")),
     );

@@ -147,6 +147,45 @@ async fn an_open_breaker_answers_at_once() {
     gateway.stop().await;
 }
 
+/// The call that is on trial may ask its client something; the others do not wait for a person.
+#[tokio::test]
+async fn a_trial_that_asks_a_person_closes_the_breaker() {
+    let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+    let breaker = "breaker = { failures = 1, open_for = \"100ms\" }";
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, breaker)
+        .start()
+        .await;
+    let able = gateway
+        .client(Front::Streamable, "/mcp", r#"{"elicitation":{}}"#)
+        .await;
+    let client = streamable(&gateway).await;
+    counting(&backend, Auto::Status(502));
+    call(&client, 1).await.unwrap_err();
+    let is = |state: &'static str| move |status: &Value| status["breaker"]["state"] == state;
+    gateway.status_until("x", is("open")).await;
+
+    backend.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Hand));
+    let is_over = |status: &Value| status["breaker"]["retry_in_ms"] == 0;
+    gateway.status_until("x", is_over).await;
+    able.ask("1", "tools/call", r#""name":"mcp_x_echo""#).await;
+    let trial = backend.asked("tools/call").await;
+    gateway.status_until("x", is("half_open")).await;
+    trial
+        .ask("9", "elicitation/create", r#"{"message":"?"}"#)
+        .await;
+    let question = able.must("elicitation/create").await;
+    gateway.status_until("x", is("closed")).await;
+    counting(&backend, Auto::Result("{}".to_owned()));
+    call(&client, 2).await.unwrap();
+    able.respond(question.id.as_deref().unwrap(), r#"{"action":"decline"}"#)
+        .await;
+    backend.answered().await;
+    trial.answer("{}").await;
+    able.answer("1").await.value();
+    gateway.stop().await;
+}
+
 /// What a tool answers is its own business, however often it is an error.
 #[tokio::test]
 async fn errors_of_tools_open_no_breaker() {

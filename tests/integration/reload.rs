@@ -15,7 +15,7 @@ use std::{
 use serde_json::Value;
 use tollbridge::{
     app::{ConfigSource, Refused, Reloaded},
-    config::{self, Config, Environment, Server},
+    config::{self, Config, Environment, Policy, PolicyMode, Server},
     names::ServerName,
 };
 
@@ -325,6 +325,21 @@ async fn a_call_that_does_not_finish_is_cut_off() {
     gateway.stop().await;
 }
 
+/// A connection for the lists of able clients ends with the server, also while it is being asked.
+#[tokio::test]
+async fn a_listing_that_is_cut_leaves_no_connection() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    x.on_request(|envelope| (envelope.method() == "tools/list").then_some(Auto::Hand));
+    let sampling = r#"{"sampling":{}}"#;
+    let _able = gateway.client(Front::Streamable, "/mcp", sampling).await;
+    let asked = x.asked("tools/list").await;
+    assert!(!asked.conn.closed.is_cancelled());
+    reload(&gateway, |config| config.servers.clear());
+    soon("its connection ends", asked.conn.closed.cancelled()).await;
+    gateway.stop().await;
+}
+
 /// A successor has its predecessor's subscriptions.
 #[tokio::test]
 async fn a_changed_server_keeps_its_subscriptions() {
@@ -356,6 +371,50 @@ async fn a_changed_server_keeps_its_subscriptions() {
         ))
         .await;
     client.must("notifications/resources/updated").await;
+    gateway.stop().await;
+}
+
+/// Who may no longer see a resource is no reason for a server to tell of it, whether it stays or has
+/// a successor; who may see it again hears of it.
+#[tokio::test]
+async fn subscriptions_follow_the_rules() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    x.on_request(|envelope| {
+        let is_one = envelope.method().ends_with("subscribe");
+        is_one.then_some(Auto::Hand)
+    });
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let uri = r#""uri":"x+file:///a.txt""#;
+    client.ask("1", "resources/subscribe", uri).await;
+    x.asked("resources/subscribe").await.answer("{}").await;
+    client.answer("1").await.value();
+    let hide = |config: &mut Config| {
+        config.governance.terms.policy = Some(Policy {
+            mode: PolicyMode::Allowlist,
+            tools: vec![globset::Glob::new("*").unwrap()],
+            ..Policy::default()
+        });
+    };
+    reload(&gateway, hide);
+    x.asked("resources/unsubscribe").await.answer("{}").await;
+    reload(&gateway, |_| {});
+    x.asked("resources/subscribe").await.answer("{}").await;
+
+    reload(&gateway, |config| {
+        hide(config);
+        config.servers[&name("x")].timeout = Duration::from_secs(7);
+    });
+    let is_new = |status: &Value| status["state"] == "connected" && x.greeted() == 2;
+    gateway.status_until("x", is_new).await;
+    // Time enough for what should not come.
+    reload(&gateway, |config| {
+        hide(config);
+        config.servers[&name("x")].timeout = Duration::from_secs(8);
+    });
+    let is_newer = |status: &Value| status["state"] == "connected" && x.greeted() == 3;
+    gateway.status_until("x", is_newer).await;
+    assert!(x.was_asked().await.is_none());
     gateway.stop().await;
 }
 

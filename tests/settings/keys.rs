@@ -53,6 +53,8 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.command", reach::command),
     ("servers.*.connect_timeout", times::connect_timeout),
     ("servers.*.cwd", reach::cwd),
+    ("servers.*.ejection.base", replicas::ejection),
+    ("servers.*.ejection.max", replicas::ejection),
     ("servers.*.enabled", reach::enabled),
     ("servers.*.env.*", reach::env),
     ("servers.*.era", reach::era),
@@ -128,6 +130,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
     ("servers.*.validate", items::validate),
+    ("session_idle_timeout", times::session_idle_timeout),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
     ("workers", process::workers),
@@ -169,6 +172,7 @@ const AT_ONCE: &[&str] = &[
     "naming",
     "profiles",
     "servers",
+    "session_idle_timeout",
 ];
 
 /// What counts after a restart only, each with two configs that differ in it.
@@ -246,6 +250,7 @@ fn what_counts_after_a_restart_is_kept() {
 const WHILE_IT_RUNS: &[(&str, &str, &str)] = &[
     ("breaker", "{ failures = 1 }", "{ failures = 2 }"),
     ("budget", "{ limit = '1' }", "{ limit = '2' }"),
+    ("ejection", "{ base = '2s' }", "{ base = '3s' }"),
     ("expose", "['tools']", "['prompts']"),
     ("grace", "'1s'", "'2s'"),
     ("health", "{ interval = '1s' }", "{ interval = '2s' }"),

@@ -403,14 +403,14 @@ async fn subscriptions_follow_the_rules() {
 
     reload(&gateway, |config| {
         hide(config);
-        config.servers[&name("x")].timeout = Duration::from_secs(7);
+        config.servers[&name("x")].connect_timeout = Duration::from_secs(7);
     });
     let is_new = |status: &Value| status["state"] == "connected" && x.greeted() == 2;
     gateway.status_until("x", is_new).await;
     // Time enough for what should not come.
     reload(&gateway, |config| {
         hide(config);
-        config.servers[&name("x")].timeout = Duration::from_secs(8);
+        config.servers[&name("x")].connect_timeout = Duration::from_secs(8);
     });
     let is_newer = |status: &Value| status["state"] == "connected" && x.greeted() == 3;
     gateway.status_until("x", is_newer).await;

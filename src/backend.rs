@@ -205,7 +205,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let config = Arc::new(config.clone());
-        let shared = Arc::new(Shared::new(name, &config, updates));
+        let shared = Arc::new(Shared::new(name, &config, updates, tasks.around()));
         let maker = Arc::new(Maker {
             server: name.clone(),
             config: Arc::clone(&config),
@@ -216,8 +216,10 @@ impl Backend {
             shared,
         });
         let pool = Pool::of(&config);
-        let replicas = Replicas::of(&config, |replica| {
-            let replica = Self::new(name, replica, guard, updates, tasks);
+        let replicas = Replicas::of(&config, |called, replica| {
+            // Above every level: what it adds to a line is wanted wherever the line is.
+            let span = tracing::error_span!("replica", replica = called);
+            let replica = Self::new(name, replica, guard, updates, &tasks.within(span));
             replica.maker.shared.join(&maker.shared);
             replica
         });

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 pub(crate) use steady::Steady;
 
@@ -24,6 +24,8 @@ pub struct Tasks {
     drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
+    /// What log lines of the tasks are about.
+    around: Span,
 }
 
 impl Tasks {
@@ -37,14 +39,30 @@ impl Tasks {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
+            around: Span::none(),
         }
+    }
+
+    /// The same tasks; what is spawned through these logs within `span`.
+    #[must_use]
+    pub fn within(&self, span: Span) -> Self {
+        Self {
+            around: span,
+            ..self.clone()
+        }
+    }
+
+    /// What log lines of the tasks are about.
+    pub fn around(&self) -> &Span {
+        &self.around
     }
 
     /// Starts `future` under `name`. It must end soon after [`Tasks::stop_token`] is cancelled.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
-        let span = tracing::debug_span!("task", name);
-        self.tracker
-            .spawn_on(future.instrument(span), &self.runtime);
+        // A child of what it is about, which is beside it where debugging is off.
+        let span = self.around.in_scope(|| tracing::debug_span!("task", name));
+        let future = future.instrument(span).instrument(self.around.clone());
+        self.tracker.spawn_on(future, &self.runtime);
     }
 
     /// Keeps a timer that is nearer than those of calls and connections.

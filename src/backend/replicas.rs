@@ -204,9 +204,12 @@ fn is_passed_on(failure: &Failure) -> bool {
 }
 
 impl Replicas {
-    /// The replicas of `server`, each made by `make` of a config that is reached as it is; `None`
-    /// of one that runs only once.
-    pub(super) fn of(server: &Server, mut make: impl FnMut(&Server) -> Backend) -> Option<Self> {
+    /// The replicas of `server`, each made by `make` of its name and a config that is reached as it is;
+    /// `None` of one that runs only once.
+    pub(super) fn of(
+        server: &Server,
+        mut make: impl FnMut(&str, &Server) -> Backend,
+    ) -> Option<Self> {
         if server.replicas.is_empty() {
             return None;
         }
@@ -228,7 +231,7 @@ impl Replicas {
             Replica {
                 name: replica.name.clone(),
                 locality: replica.locality.clone(),
-                backend: Arc::new(make(&alone)),
+                backend: Arc::new(make(&replica.name, &alone)),
                 is_near: replica.is_near,
                 address: replica.transport.to_address(),
                 greetings: AtomicU64::new(0),

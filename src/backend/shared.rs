@@ -12,6 +12,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
+use tracing::Span;
 
 use super::{
     Failure, Update,
@@ -83,6 +84,7 @@ impl Shared {
         server: &ServerName,
         config: &Server,
         updates: &mpsc::Sender<Update>,
+        about: &Span,
     ) -> Self {
         Self {
             server: server.clone(),
@@ -91,7 +93,7 @@ impl Shared {
             failed_starts: AtomicU64::new(0),
             greetings: AtomicU64::new(0),
             slow: AtomicBool::new(false),
-            life: Life::new(server),
+            life: Life::new(server, about),
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             checks: Mutex::default(),

@@ -24,6 +24,7 @@ use super::{
     mux::{Mux, Pending},
 };
 use crate::{
+    body::Unread,
     config::Remote,
     lock::lock,
     mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
@@ -296,17 +297,13 @@ impl HttpLink {
 
     async fn body(&self, response: Response<Answer>) -> Result<Bytes, Failure> {
         let limit = self.mux.settings.response_bytes_max;
-        let body = Limited::new(response.into_body(), limit).collect().await;
-        body.map(http_body_util::Collected::to_bytes)
-            .map_err(|error| {
-                if error.is::<http_body_util::LengthLimitError>() {
-                    Failure::ResponseTooLarge { limit }
-                } else {
-                    Failure::Lost {
-                        reason: format!("its answer broke off: {error}"),
-                    }
-                }
-            })
+        let body = crate::body::read(response.into_body(), limit).await;
+        body.map_err(|unread| match unread {
+            Unread::TooLarge { limit } => Failure::ResponseTooLarge { limit },
+            Unread::BrokeOff(error) => Failure::Lost {
+                reason: format!("its answer broke off: {error}"),
+            },
+        })
     }
 
     fn hand_in(&self, message: Message, origin: u64) {

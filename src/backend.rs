@@ -209,7 +209,7 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let written = Written::new(config);
-        let shared = Arc::new(Shared::new(name, config, updates));
+        let shared = Arc::new(Shared::new(name, config, updates, tasks.around()));
         let maker = Arc::new(Maker {
             server: name.clone(),
             written: Arc::clone(&written),
@@ -220,8 +220,10 @@ impl Backend {
             shared,
         });
         let pool = Pool::of(config);
-        let replicas = Replicas::of(config, |replica| {
-            let replica = Self::new(name, replica, guard, updates, tasks);
+        let replicas = Replicas::of(config, |called, replica| {
+            // Above every level: what it adds to a line is wanted wherever the line is.
+            let span = tracing::error_span!("replica", replica = called);
+            let replica = Self::new(name, replica, guard, updates, &tasks.within(span));
             replica.maker.shared.join(&maker.shared);
             replica
         });

@@ -118,9 +118,10 @@ impl Proxy {
         self.tasks.spawn("subscriptions of ended sessions", end);
     }
 
-    fn start_server(&self, backend: &Arc<Backend>) {
+    fn start_server(self: &Arc<Self>, backend: &Arc<Backend>) {
         backend.start();
         self.follow_server(backend);
+        self.follow_replicas(backend);
         crate::discovery::start(backend, &self.board, &self.tasks);
     }
 

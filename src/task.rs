@@ -11,7 +11,7 @@ use std::{
 
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 pub(crate) use steady::Steady;
 
@@ -28,6 +28,8 @@ struct Group {
     drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
+    /// What log lines of the tasks are about.
+    around: Span,
 }
 
 impl Tasks {
@@ -41,15 +43,49 @@ impl Tasks {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
+            around: Span::none(),
         }))
+    }
+
+    /// The same tasks; what is spawned through these logs within `span`.
+    #[must_use]
+    pub fn within(&self, span: Span) -> Self {
+        let Group {
+            tracker,
+            drain,
+            stop,
+            runtime,
+            around: _,
+        } = &*self.0;
+        Self(Arc::new(Group {
+            tracker: tracker.clone(),
+            drain: drain.clone(),
+            stop: stop.clone(),
+            runtime: runtime.clone(),
+            around: span,
+        }))
+    }
+
+    /// What log lines of the tasks are about.
+    pub fn around(&self) -> &Span {
+        &self.0.around
     }
 
     /// Starts `future` under `name`. It must end soon after [`Tasks::stop_token`] is cancelled.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
-        let span = tracing::debug_span!("task", name);
         let Group {
-            tracker, runtime, ..
+            tracker,
+            runtime,
+            around,
+            ..
         } = &*self.0;
+        let span = around.in_scope(|| tracing::debug_span!("task", name));
+        // Where debugging is off there is no such span, but still the one around it.
+        let span = if span.is_disabled() {
+            around.clone()
+        } else {
+            span
+        };
         tracker.spawn_on(future.instrument(span), runtime);
     }
 

@@ -100,17 +100,38 @@ impl Backend {
         }
     }
 
+    /// The sessions whose subscriptions are on another replica than they are, as soon as there are
+    /// any, each with what [`Backend::follow_session`] needs to know of the other; never where there
+    /// are no replicas. For one caller at a time.
+    pub(crate) async fn strays(&self) -> Vec<(Arc<Session>, usize)> {
+        match &self.replicas {
+            Some(replicas) => replicas.strays().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets the subscription to `uri`, in the server's spelling, follow its session from the replica
+    /// it has `left`, where it ends unless somebody else wants it there.
+    pub(crate) async fn follow_session(
+        &self,
+        session: &Arc<Session>,
+        uri: &str,
+        left: usize,
+        is_wanted: impl Fn(u64) -> bool,
+    ) {
+        self.join(session, uri).await;
+        let replicas = self.replicas.as_ref();
+        if let Some(left) = replicas.and_then(|replicas| replicas.at(left)) {
+            left.leave_here(session, uri, &is_wanted).await;
+        }
+    }
+
     /// Subscribes to `uri`, in the server's spelling, on the connection of `session`, as soon as there
     /// is one; not when its server takes longer than a start may.
     pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
         if let Some(replicas) = &self.replicas {
-            let to = replicas
-                .home(session)
-                .or_else(|| replicas.backends().next());
-            if let Some(to) = to {
-                Box::pin(to.join(session, uri)).await;
-            }
-            return;
+            let to = replicas.home_or_best(session);
+            return Box::pin(to.join(session, uri)).await;
         }
         let joined = timeout(self.config().startup_timeout, self.join_here(session, uri));
         if joined.await.is_err() {

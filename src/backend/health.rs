@@ -274,7 +274,12 @@ mod tests {
 
     fn shared() -> Shared {
         let (updates, _) = mpsc::channel(1);
-        Shared::new(&ServerName::parse("x").unwrap(), &server(), &updates)
+        Shared::new(
+            &ServerName::parse("x").unwrap(),
+            &server(),
+            &updates,
+            &tracing::Span::none(),
+        )
     }
 
     #[tokio::test(start_paused = true)]

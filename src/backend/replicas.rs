@@ -14,9 +14,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::select_all;
 use globset::{GlobSet, GlobSetBuilder};
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
@@ -33,6 +34,8 @@ use crate::{
 /// Failures in a row after which the time that a replica is out doubles no more, so that no product
 /// overflows.
 const DOUBLINGS_MAX: u32 = 16;
+/// Sessions whose subscriptions wait to be moved; those of more are not.
+const STRAYS_MAX: usize = 4096;
 /// Sessions that are remembered before those that ended are forgotten.
 const STAYS_KEPT: usize = 1024;
 
@@ -44,6 +47,8 @@ pub(super) struct Replicas {
     balance: Balance,
     routes: Vec<Route>,
     stays: Mutex<Stays>,
+    /// Tells that a session may have left a replica.
+    moved: Notify,
 }
 
 /// One replica.
@@ -120,6 +125,8 @@ impl Route {
 #[derive(Debug, Default)]
 struct Stays {
     of: HashMap<String, (Weak<Session>, usize)>,
+    /// Those that have left a replica on which they are subscribed to resources, and which.
+    strays: Vec<(Weak<Session>, usize)>,
 }
 
 impl Stays {
@@ -132,7 +139,18 @@ impl Stays {
             self.of.retain(|_, (session, _)| is_living(session));
         }
         let stay = (Arc::downgrade(session), replica);
-        self.of.insert(session.id.clone(), stay);
+        let left = self.of.insert(session.id.clone(), stay);
+        let left = left.map(|(_, at)| at).filter(|at| *at != replica);
+        if let Some(left) = left.filter(|_| !session.subscriptions().is_empty()) {
+            if self.strays.len() == STRAYS_MAX {
+                tracing::warn!(
+                    session = session.mark,
+                    "its subscriptions stay where they were"
+                );
+                return;
+            }
+            self.strays.push((Arc::downgrade(session), left));
+        }
     }
 }
 
@@ -219,9 +237,12 @@ fn alone(server: &Server, transport: &Transport) -> Server {
 }
 
 impl Replicas {
-    /// The replicas of `server`, each made by `make` of a config that is reached as it is; `None`
-    /// of one that runs only once.
-    pub(super) fn of(server: &Server, mut make: impl FnMut(&Server) -> Backend) -> Option<Self> {
+    /// The replicas of `server`, each made by `make` of its name and a config that is reached as it is;
+    /// `None` of one that runs only once.
+    pub(super) fn of(
+        server: &Server,
+        mut make: impl FnMut(&str, &Server) -> Backend,
+    ) -> Option<Self> {
         if server.replicas.is_empty() {
             return None;
         }
@@ -233,7 +254,7 @@ impl Replicas {
             Replica {
                 name: replica.name.clone(),
                 locality: replica.locality.clone(),
-                backend: Arc::new(make(&alone)),
+                backend: Arc::new(make(&replica.name, &alone)),
                 is_near: replica.is_near,
                 address: replica.transport.to_address(),
                 greetings: AtomicU64::new(0),
@@ -245,6 +266,7 @@ impl Replicas {
             balance: server.balance,
             routes: server.route.iter().filter_map(Route::new).collect(),
             stays: Mutex::default(),
+            moved: Notify::new(),
         })
     }
 
@@ -276,6 +298,77 @@ impl Replicas {
         at.map(|at| &self.all[at].backend)
     }
 
+    /// The one numbered `at`, in the order of preference.
+    pub(super) fn at(&self, at: usize) -> Option<&Arc<Backend>> {
+        self.all.get(at).map(|replica| &replica.backend)
+    }
+
+    /// The one that `session` is on, and from now on stays on: the best where it is on none.
+    pub(super) fn home_or_best(&self, session: &Arc<Session>) -> &Arc<Backend> {
+        if let Some(home) = self.home(session) {
+            return home;
+        }
+        let at = self.best().unwrap_or(0);
+        self.note_stay(session, at);
+        &self.all[at].backend
+    }
+
+    /// The one that serves best, if any is ready to.
+    fn best(&self) -> Option<usize> {
+        let now = Instant::now();
+        let is_ready = |at: &usize| self.all[*at].rank(now) == Rank::Ready;
+        (0..self.all.len()).find(is_ready)
+    }
+
+    fn note_stay(&self, session: &Arc<Session>, at: usize) {
+        let mut stays = lock(&self.stays);
+        stays.note(session, at);
+        if !stays.strays.is_empty() {
+            self.moved.notify_one();
+        }
+    }
+
+    /// The sessions that have left a replica on which they are subscribed to resources, since it was
+    /// lost or since a call of theirs went elsewhere, each with the number of that replica; as soon
+    /// as there are any. For one caller at a time.
+    pub(super) async fn strays(&self) -> Vec<(Arc<Session>, usize)> {
+        loop {
+            // Before looking, so that no change is missed.
+            let mut phases: Vec<_> = self.backends().map(|it| it.catalog.subscribe()).collect();
+            self.leave_lost();
+            let strays = std::mem::take(&mut lock(&self.stays).strays);
+            let living = strays.into_iter().filter_map(|(session, left)| {
+                let session = session.upgrade()?;
+                (!session.ended.is_cancelled()).then_some((session, left))
+            });
+            let living: Vec<_> = living.collect();
+            if !living.is_empty() {
+                return living;
+            }
+            let changes = phases.iter_mut().map(|phase| Box::pin(phase.changed()));
+            tokio::select! {
+                _ = select_all(changes) => {}
+                () = self.moved.notified() => {}
+            }
+        }
+    }
+
+    /// Lets sessions that only listen leave a replica that is lost: no call of theirs would.
+    fn leave_lost(&self) {
+        let is_lost =
+            |at: usize| matches!(self.all[at].backend.catalog.phase(), Phase::Down { .. });
+        let Some(best) = self.best() else { return };
+        let stays = lock(&self.stays).of.values().cloned().collect::<Vec<_>>();
+        for (session, _) in stays.into_iter().filter(|(_, at)| is_lost(*at)) {
+            if let Some(session) = session.upgrade()
+                && !session.ended.is_cancelled()
+                && !session.subscriptions().is_empty()
+            {
+                self.note_stay(&session, best);
+            }
+        }
+    }
+
     /// Takes a call to a replica; to the next where it did not reach one.
     pub(super) async fn call(
         &self,
@@ -295,7 +388,7 @@ impl Replicas {
                 }
                 outcome => {
                     if let (Some(session), None) = (session, route) {
-                        lock(&self.stays).note(session, at);
+                        self.note_stay(session, at);
                     }
                     return outcome;
                 }

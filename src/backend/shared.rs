@@ -12,6 +12,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
+use tracing::Span;
 
 use super::{
     Failure, Update,
@@ -49,10 +50,17 @@ pub(crate) struct Shared {
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
-    /// That of the server it is a replica of.
-    joined: OnceLock<watch::Sender<u64>>,
+    /// What belongs to the server it is a replica of.
+    joined: OnceLock<Joined>,
     reads: Arc<Reads>,
     updates: mpsc::Sender<Update>,
+}
+
+/// What replicas share.
+#[derive(Debug)]
+struct Joined {
+    changes: watch::Sender<u64>,
+    reads: Arc<Reads>,
 }
 
 /// Readings of its lists.
@@ -65,12 +73,18 @@ struct Reads {
 
 /// Its lists are being read until this is dropped.
 #[derive(Debug)]
-pub struct Reading(Arc<Reads>);
+pub struct Reading {
+    own: Arc<Reads>,
+    /// Those of all replicas.
+    all: Option<Arc<Reads>>,
+}
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.done.fetch_add(1, Ordering::SeqCst);
-        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+        for reads in std::iter::once(&self.own).chain(&self.all) {
+            reads.done.fetch_add(1, Ordering::SeqCst);
+        }
+        self.own.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -83,6 +97,7 @@ impl Shared {
         server: &ServerName,
         config: &Server,
         updates: &mpsc::Sender<Update>,
+        about: &Span,
     ) -> Self {
         Self {
             server: server.clone(),
@@ -91,7 +106,7 @@ impl Shared {
             failed_starts: AtomicU64::new(0),
             greetings: AtomicU64::new(0),
             slow: AtomicBool::new(false),
-            life: Life::new(server),
+            life: Life::new(server, about),
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             checks: Mutex::default(),
@@ -156,21 +171,33 @@ impl Shared {
         lock(&self.starts).set(max);
     }
 
-    /// Says to `server` from now on that its lists changed.
+    /// Says to `server` from now on that its lists changed, or were read.
     pub(super) fn join(&self, server: &Self) {
+        let joined = Joined {
+            changes: server.changes.clone(),
+            reads: Arc::clone(&server.reads),
+        };
         // A replica is of one server only.
-        self.joined.set(server.changes.clone()).ok();
+        self.joined.set(joined).ok();
     }
 
     pub(super) fn reading(&self) -> Reading {
         self.reads.under_way.fetch_add(1, Ordering::SeqCst);
-        Reading(Arc::clone(&self.reads))
+        Reading {
+            own: Arc::clone(&self.reads),
+            all: self.joined.get().map(|joined| Arc::clone(&joined.reads)),
+        }
     }
 
-    /// Whether its lists were read since it was connected, and are not being read now.
+    /// Whether its lists were read since it was connected, and are not being read now. Of replicas
+    /// one is listed: those of another will do.
     pub(super) fn is_read(&self) -> bool {
-        self.reads.under_way.load(Ordering::SeqCst) == 0
-            && self.reads.done.load(Ordering::SeqCst) > 0
+        let is_done = |reads: &Reads| reads.done.load(Ordering::SeqCst) > 0;
+        let by_another = self
+            .joined
+            .get()
+            .is_some_and(|joined| is_done(&joined.reads));
+        self.reads.under_way.load(Ordering::SeqCst) == 0 && (is_done(&self.reads) || by_another)
     }
 
     /// Notes that the catalog's connection was made.
@@ -196,7 +223,8 @@ impl Shared {
 
     /// Lets the server be listed again.
     pub(super) fn ask_for_lists(&self) {
-        let changes = self.joined.get().unwrap_or(&self.changes);
+        let joined = self.joined.get().map(|joined| &joined.changes);
+        let changes = joined.unwrap_or(&self.changes);
         changes.send_modify(|count| *count += 1);
     }
 

@@ -166,6 +166,45 @@ impl Proxy {
         backend.leave(session, original, is_wanted).await;
     }
 
+    /// Lets subscriptions follow their sessions from one replica of a server to another.
+    pub(super) fn follow_replicas(self: &Arc<Self>, backend: &Arc<Backend>) {
+        if backend.written().replicas.is_empty() {
+            return;
+        }
+        let (proxy, backend) = (Arc::clone(self), Arc::clone(backend));
+        self.tasks.spawn("subscriptions of replicas", async move {
+            let follow = async {
+                loop {
+                    for (session, left) in backend.strays().await {
+                        proxy.follow_session(&session, &backend, left).await;
+                    }
+                }
+            };
+            tokio::select! {
+                () = follow => {}
+                () = backend.retired().cancelled() => {}
+                () = proxy.tasks.stop_token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn follow_session(&self, session: &Arc<Session>, backend: &Arc<Backend>, left: usize) {
+        for uri in session.subscriptions() {
+            let found = self.resource(&session.scope, &uri);
+            let Some((_, original)) = found.filter(|(found, _)| Arc::ptr_eq(found, backend)) else {
+                continue;
+            };
+            if !self.may_hear(session, &backend.name, &original) {
+                continue;
+            }
+            let is_wanted = |instance| {
+                self.is_wanted(backend, &original, |other| backend.serves(other, instance))
+            };
+            let follow = backend.follow_session(session, &original, left, is_wanted);
+            follow.await;
+        }
+    }
+
     /// Whether the client of `session` is still there, and may know of the resource that `server`
     /// calls `original`.
     fn may_hear(&self, session: &Session, server: &ServerName, original: &str) -> bool {

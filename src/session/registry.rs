@@ -394,10 +394,11 @@ mod tests {
             .unwrap();
         sessions.sweep();
         assert!(!idle.ended.is_cancelled());
-        tokio::time::advance(IDLE_MAX - Duration::from_millis(1)).await;
+        let last = Duration::from_millis(1);
+        tokio::time::advance(IDLE_MAX.saturating_sub(last)).await;
         sessions.sweep();
         assert!(!idle.ended.is_cancelled(), "at the limit");
-        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::time::advance(last).await;
         sessions.sweep();
         assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled());
     }

@@ -93,3 +93,37 @@ async fn a_config_without_servers_is_pointed_out() {
         place.serve().await.says(expect).await;
     }
 }
+
+/// Lines about a replica name it beside its server.
+#[tokio::test]
+async fn a_line_about_a_replica_names_it() {
+    let replica = |name: &str| {
+        format!(
+            "{{ name = \"{name}\", command = \"sh\", args = [\"-c\", \"echo >> {name}; exit 3\"] }}"
+        )
+    };
+    let place = Place::new(&format!(
+        "log = {{ level = \"warn\", format = \"json\" }}\n[servers.x]\n\
+         retry = {{ base = \"10ms\" }}\nreplicas = [{}, {}]\n",
+        replica("one"),
+        replica("two")
+    ));
+    let serving = place.serve().await;
+    for name in ["one", "two"] {
+        // The second start is after the line about the first.
+        let starts = || std::fs::read_to_string(place.file(name)).map_or(0, |it| it.len());
+        until(|| (starts() >= 2).then_some(())).await;
+    }
+    let ended = serving.end(Signal::TERM).await;
+    for name in ["one", "two"] {
+        let mut lines = ended.stderr.lines();
+        let is_it = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap_or_default();
+            let mut spans = line["spans"].as_array().into_iter().flatten();
+            line["fields"]["message"] == "server is failed"
+                && line["fields"]["server"] == "x"
+                && spans.any(|span| span["replica"] == name)
+        };
+        assert!(lines.any(is_it), "{name}: {}", ended.stderr);
+    }
+}

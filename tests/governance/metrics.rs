@@ -37,6 +37,22 @@ fn check(series: &BTreeMap<String, String>, expect: &[(&str, &str)]) {
     }
 }
 
+/// Each metric has a place in the documentation.
+fn are_documented(series: impl Iterator<Item = String>) {
+    let readme = include_str!("../../README.md");
+    for series in series {
+        let (name, _) = series.split_once('{').unwrap_or((&series, ""));
+        let name = name.strip_prefix("tollbridge_").unwrap();
+        let part = ["_bucket", "_sum", "_count"];
+        let whole = part.iter().find_map(|part| name.strip_suffix(part));
+        let name = whole.unwrap_or(name);
+        assert!(
+            readme.contains(&format!("`{name}`")),
+            "{name} is not in the README"
+        );
+    }
+}
+
 const TERMS: &str = "[governance]\nprice = \"0.25\"\n\
                      args = [{ name = \"never\", at = \"/never\", equals = true }]\n";
 
@@ -292,18 +308,6 @@ async fn what_replicas_do() {
     );
     asked.answer(r#"{"content":[]}"#).await;
     client.answer("2").await;
-    // Each has a place in the documentation.
-    let readme = include_str!("../../README.md");
-    for series in scrape(&gateway.http()).await.into_keys() {
-        let (name, _) = series.split_once('{').unwrap_or((&series, ""));
-        let name = name.strip_prefix("tollbridge_").unwrap();
-        let part = ["_bucket", "_sum", "_count"];
-        let whole = part.iter().find_map(|part| name.strip_suffix(part));
-        let name = whole.unwrap_or(name);
-        assert!(
-            readme.contains(&format!("`{name}`")),
-            "{name} is not in the README"
-        );
-    }
+    are_documented(scrape(&gateway.http()).await.into_keys());
     gateway.stop().await;
 }

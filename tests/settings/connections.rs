@@ -102,7 +102,9 @@ pub(crate) async fn pool_size() {
         client.ask("1", "tools/call", CALL).await;
         let first = backend.asked("tools/call").await;
         client.ask("2", "tools/call", CALL).await;
-        let both = |status: &serde_json::Value| status["in_flight"] == 2;
+        let count = |status: &serde_json::Value, key: &str| status[key].as_u64().unwrap_or(0);
+        let both =
+            |status: &serde_json::Value| count(status, "in_flight") + count(status, "queued") == 2;
         gateway.status_until("one", both).await;
         let second = if at_once {
             let second = backend.asked("tools/call").await;

@@ -78,7 +78,9 @@ pub(crate) async fn log_level() {
     let info = log("log.level = \"info\"").await;
     assert!(info.contains("clients connect to"), "{info}");
     let warn = log("log.level = \"warn\"").await;
-    assert_eq!(warn, "");
+    assert!(warn.contains("no servers are configured"), "{warn}");
+    assert!(!warn.contains("clients connect to"), "{warn}");
+    assert_eq!(log("log.level = \"error\"").await, "");
 }
 
 #[tokio::test]

@@ -593,12 +593,12 @@ impl<'a> Members<'a> {
 fn string(to: &mut Vec<u8>, text: &str) {
     // Looking at every byte is quicker than stopping early: texts are short, and most are plain.
     let special = |b: u8| b < 0x20 || b == b'"' || b == b'\\';
-    if !text.bytes().fold(false, |found, b| found | special(b)) {
+    if text.bytes().fold(false, |found, b| found | special(b)) {
+        serde_json::to_writer(to, text).expect("a Vec takes every string");
+    } else {
         to.push(b'"');
         to.extend_from_slice(text.as_bytes());
         to.push(b'"');
-    } else {
-        serde_json::to_writer(to, text).expect("a Vec takes every string");
     }
 }
 

@@ -36,7 +36,8 @@ impl Hash {
     pub(super) fn hex(self) -> [u8; HEX] {
         let mut hex = [0; HEX];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
-            pair.copy_from_slice(&PAIRS[usize::from(byte)]);
+            let [high, low] = PAIRS[usize::from(byte)];
+            (pair[0], pair[1]) = (high, low);
         }
         hex
     }

@@ -406,7 +406,7 @@ fn spent(exceeded: &Exceeded, agent: &str) -> String {
         (exceeded.elsewhere, "kept by other processes"),
     ] {
         if amount > Micros::ZERO {
-            text.push_str(&format!(", {} {what}", amount.exact()));
+            text.extend([", ", &amount.exact(), " ", what]);
         }
     }
     text

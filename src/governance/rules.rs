@@ -38,8 +38,11 @@ pub(super) struct Rules {
     observe: Vec<Rule>,
     scan: Option<Arc<Scanner>>,
     /// By address. Nothing else comes to lie there as long as the entry is kept.
-    tools: Mutex<HashMap<usize, (Weak<Tool>, Arc<OfTool>)>>,
+    tools: Mutex<HashMap<usize, Known>>,
 }
+
+/// A tool that was asked about, and what was said.
+type Known = (Weak<Tool>, Arc<OfTool>);
 
 /// What the rules say of one tool whatever it is called with.
 #[derive(Debug)]

@@ -241,7 +241,9 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
     }
     let none = || Shapes([0; Shapes::BEGINNINGS]);
     let (mut shapes, mut compounds) = (none(), none());
-    words.keys().for_each(|word| shapes.add(word));
+    for word in words.keys() {
+        shapes.add(word);
+    }
     for (start, _) in COMPOUNDS {
         compounds.add(&start.as_bytes()[..2]);
     }

@@ -27,7 +27,7 @@ use books::Keeper;
 pub use books::Unusable;
 use reload::{Front, Reloader};
 pub use reload::{Refused, Reloaded};
-pub use watch::ConfigSource;
+pub use watch::{ConfigSource, Moment};
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +83,7 @@ impl Core {
         surroundings: Surroundings,
         remembers: bool,
     ) -> Result<Self, StartError> {
+        warn_if_empty(config);
         let tasks = Tasks::new();
         tasks.tick();
         let keeper = Arc::new(Keeper::open(config, remembers).await?);
@@ -156,21 +157,35 @@ impl Core {
     }
 }
 
+/// Says what is wanting where clients will find nothing.
+fn warn_if_empty(config: &Config) {
+    if config.servers.is_empty() {
+        tracing::warn!(
+            "no servers are configured, so clients find nothing here: add a section \
+             `[servers.NAME]` with `command` or `url`"
+        );
+    } else if !config.servers.values().any(|server| server.enabled) {
+        tracing::warn!(
+            "every server of the config has `enabled = false`, so clients find nothing here"
+        );
+    }
+}
+
 /// Looks after the sessions of clients that are gone.
 fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let (proxy, stop) = (Arc::clone(proxy), tasks.stop_token().clone());
     tasks.spawn("sweep of sessions", async move {
-        let mut tick = tokio::time::interval(SWEEP);
         loop {
+            let pause = SWEEP.min(proxy.sessions().idle_max() / 2);
             tokio::select! {
-                _ = tick.tick() => proxy.sessions().sweep(),
+                () = tokio::time::sleep(pause) => proxy.sessions().sweep(),
                 () = stop.cancelled() => return,
             }
         }
     });
 }
 
-/// How often idle sessions are looked for.
+/// How often idle sessions are looked for; more often where they may be idle for less.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// How long tasks may take to end once they were told to; longer than a server may take.

@@ -35,13 +35,15 @@ mod stats;
 mod stdio;
 mod supervisor;
 mod websocket;
+mod written;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
+use arc_swap::Guard;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
@@ -57,11 +59,12 @@ use crate::{
 pub use breaker::BreakerReport;
 use breaker::{Breaker, Sign};
 use choice::{Key, Owner, Served, Wish};
-pub use control::{Control, Following, List, ListChanges, Standing};
+pub use control::{Control, Following, List, ListChanges, Standing, Visit};
 pub use failure::Failure;
 use gate::{Gate, Seat};
-use guard::Guard;
+use guard::Guard as ChildGuard;
 pub use handshake::Hello;
+pub use health::Checks;
 use instance::{Connection, Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
@@ -79,6 +82,8 @@ use stats::Running;
 pub use stats::Stats;
 use stdio::StderrTail;
 use supervisor::Maker;
+pub use written::Rewrites;
+use written::Written;
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 64;
@@ -114,6 +119,8 @@ pub struct Unanswered {
     pub failure: Failure,
     /// Whether the call may have reached the server.
     pub delivered: bool,
+    /// Where the server stood then, where there is one.
+    pub state: Option<State>,
     /// Whether there was no connection for it.
     away: bool,
 }
@@ -124,6 +131,7 @@ impl Unanswered {
         Self {
             failure,
             delivered: false,
+            state: None,
             away: true,
         }
     }
@@ -133,7 +141,34 @@ impl Unanswered {
         Self {
             delivered: failure.may_have_arrived(),
             failure,
+            state: None,
             away: false,
+        }
+    }
+
+    /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
+    /// done, it may have done at either time.
+    fn twice(first: Failure, second: Failure) -> Self {
+        if !first.may_have_arrived() {
+            return Self::during(second);
+        }
+        if second == Failure::SessionGone {
+            // Nothing came of the second attempt, which tells the caller less.
+            return Self::during(first);
+        }
+        Self {
+            delivered: true,
+            failure: second,
+            away: false,
+            state: None,
+        }
+    }
+
+    /// The same of a server in this state.
+    fn in_state(self, state: State) -> Self {
+        Self {
+            state: Some(state),
+            ..self
         }
     }
 
@@ -148,13 +183,13 @@ impl Unanswered {
 pub struct Backend {
     /// Its name.
     pub name: ServerName,
-    /// What it was started with.
-    pub config: Arc<Server>,
+    /// What the config says of it at present.
+    written: Arc<Written>,
     life: Life,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     instances: Mutex<HashMap<Key, Arc<Instance>>>,
     /// Where each call has a connection to itself.
     pool: Option<Pool>,
@@ -169,24 +204,26 @@ impl Backend {
     fn new(
         name: &ServerName,
         config: &Server,
-        guard: &Guard,
+        guard: &ChildGuard,
         updates: &mpsc::Sender<Update>,
         tasks: &Tasks,
     ) -> Self {
-        let config = Arc::new(config.clone());
-        let shared = Arc::new(Shared::new(name, config.retry, updates));
+        let written = Written::new(config);
+        let shared = Arc::new(Shared::new(name, config, updates, tasks.around()));
         let maker = Arc::new(Maker {
             server: name.clone(),
-            config: Arc::clone(&config),
+            written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
             stderr: StderrTail::default(),
             odd_output: Arc::default(),
             shared,
         });
-        let pool = Pool::of(&config);
-        let replicas = Replicas::of(&config, |replica| {
-            let replica = Self::new(name, replica, guard, updates, tasks);
+        let pool = Pool::of(config);
+        let replicas = Replicas::of(config, |called, replica| {
+            // Above every level: what it adds to a line is wanted wherever the line is.
+            let span = tracing::error_span!("replica", replica = called);
+            let replica = Self::new(name, replica, guard, updates, &tasks.within(span));
             replica.maker.shared.join(&maker.shared);
             replica
         });
@@ -199,10 +236,10 @@ impl Backend {
         }
         Self {
             name: name.clone(),
-            breaker: Breaker::new(config.breaker),
+            breaker: Arc::clone(&maker.shared.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
-            life: Life::new(&config),
-            config,
+            life: Life::new(),
+            written,
             maker,
             catalog,
             listed_at: Mutex::default(),
@@ -213,9 +250,43 @@ impl Backend {
         }
     }
 
+    /// What the config says of it at present, for a look.
+    fn config(&self) -> Guard<Arc<Server>> {
+        self.written.now()
+    }
+
+    /// What the config says of it at present.
+    pub fn written(&self) -> Arc<Server> {
+        self.written.load()
+    }
+
+    /// Tells when the config says something else of it from now on, while it goes on.
+    pub fn rewrites(&self) -> Rewrites {
+        self.written.rewrites()
+    }
+
+    /// Whether it is to run at all.
+    pub fn is_enabled(&self) -> bool {
+        self.config().enabled
+    }
+
+    /// Takes another config with which it goes on (see [`Server::runs_like`]): what it is asked from
+    /// now on keeps to that, and what waits for its turn as well.
+    fn rewrite(&self, server: &Server) {
+        if !self.written.rewrite(server) {
+            return;
+        }
+        self.gate.set(server.limits.in_flight, server.limits.queue);
+        self.breaker.set(server.breaker);
+        self.maker.shared.set_starts(server.retry.starts_per_minute);
+        if let Some(replicas) = &self.replicas {
+            replicas.rewrite(server);
+        }
+    }
+
     /// Begins to connect, in the background, unless the server is switched off.
     pub fn start(&self) {
-        if !self.config.enabled {
+        if !self.is_enabled() {
             return;
         }
         if let Some(replicas) = &self.replicas {
@@ -269,6 +340,23 @@ impl Backend {
     /// Where the server stands.
     pub fn state(&self) -> State {
         self.lead().maker.shared.life.state()
+    }
+
+    /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.
+    pub fn obstacle(&self) -> Option<Failure> {
+        match self.standing().now() {
+            Standing::Asleep => {
+                self.lead().catalog.rouse();
+                None
+            }
+            Standing::Connecting => None,
+            Standing::Down => match self.lead().catalog.phase() {
+                Phase::Down { failure } => Some(failure),
+                // It has just come up.
+                Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
+            },
+            Standing::Up(_) => (self.state() == State::Degraded).then_some(Failure::Unlisted),
+        }
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
@@ -368,9 +456,22 @@ impl Backend {
         Ok((seat, start.elapsed()))
     }
 
-    /// Calls that wait at the gate.
+    /// Calls that wait for their turn: at the gate, or for a connection of their own.
     pub fn queued(&self) -> usize {
-        self.gate.queued()
+        self.gate.queued() + self.waiting_for_connections()
+    }
+
+    /// Calls under way that do not wait for their turn.
+    pub fn in_flight(&self) -> u64 {
+        let all = self.stats.in_flight.load(Ordering::Relaxed);
+        all.saturating_sub(u64::try_from(self.waiting_for_connections()).unwrap_or(u64::MAX))
+    }
+
+    fn waiting_for_connections(&self) -> usize {
+        let own = self.pool.as_ref().map_or(0, Pool::waiting);
+        let replicas = self.replicas.iter().flat_map(Replicas::backends);
+        let theirs = replicas.map(|replica| replica.waiting_for_connections());
+        own + theirs.sum::<usize>()
     }
 
     async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
@@ -399,21 +500,25 @@ impl Backend {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
         served.note_call();
-        let mut outcome = self.exchange(admitted, &served.connection, limits).await;
-        if let Err(failure) = &outcome
-            && may_repeat(admitted, failure)
-        {
-            let failure = failure.clone();
-            let left = limits.after(start.elapsed());
-            (served, outcome) = match Box::pin(self.once_more(admitted, served, left)).await {
-                Ok(again) => again,
-                Err(why) if failure == Failure::SessionGone => return Err(Unanswered::before(why)),
-                // What was sent may have had its effect: the caller is told of that.
-                Err(_) => return Err(Unanswered::during(failure)),
-            };
-        }
+        let outcome = self.exchange(admitted, &served.connection, limits).await;
+        let outcome = match outcome {
+            Err(failure) if may_repeat(admitted, &failure) => {
+                let left = limits.after(start.elapsed());
+                let again = match Box::pin(self.once_more(admitted, served, left)).await {
+                    Ok(again) => again,
+                    Err(why) if failure == Failure::SessionGone => {
+                        return Err(Unanswered::before(why));
+                    }
+                    // What was sent may have had its effect: the caller is told of that.
+                    Err(_) => return Err(Unanswered::during(failure)),
+                };
+                served = again.0;
+                again.1.map_err(|second| Unanswered::twice(failure, second))
+            }
+            outcome => outcome.map_err(Unanswered::during),
+        };
         served.instance.touch();
-        let outcome = outcome.map_err(Unanswered::during)?;
+        let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
@@ -542,8 +647,17 @@ impl Backend {
     /// How long a call may take without progress: what its tool says, else what the server says.
     fn patience(&self, admitted: &Admitted) -> Duration {
         let tool = admitted.routed().tool.as_ref();
-        let of_tool = tool.and_then(|tool| self.config.tools.timeout.get(&*tool.original));
-        of_tool.copied().unwrap_or(self.config.timeout)
+        let config = self.config();
+        let of_tool = tool.and_then(|tool| config.tools.timeout.get(&*tool.original));
+        of_tool.copied().unwrap_or(config.timeout)
+    }
+
+    /// How long a call of a tool that may have one of these names may take without progress.
+    pub fn patience_with(&self, tools: &[String]) -> Duration {
+        let config = self.config();
+        let timeouts = &config.tools.timeout;
+        let known = tools.iter().find_map(|tool| timeouts.get(&**tool));
+        known.copied().unwrap_or(config.timeout)
     }
 
     fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
@@ -551,7 +665,7 @@ impl Backend {
         Deadlines {
             idle,
             total: self
-                .config
+                .config()
                 .max_total_timeout
                 .max(idle)
                 .saturating_sub(waited),
@@ -627,7 +741,7 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
         return;
     };
     if subscribes && outcome.is_ok() {
-        instance.subscribed(uri.into_owned());
+        instance.subscribed(&uri);
     } else {
         instance.unsubscribed(&uri);
     }

@@ -14,6 +14,7 @@ mod naming;
 mod pattern;
 mod problem;
 mod profile;
+mod prospect;
 mod resources;
 pub mod rewrite;
 mod uri;
@@ -32,6 +33,7 @@ pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
 pub use problem::{Cause, Outcome, Problem};
 pub use profile::Profiles;
+pub use prospect::Prospect;
 pub use resources::Lookup;
 pub use uri::UriMap;
 pub use view::{Entry, Freshness, Page, View};
@@ -78,6 +80,17 @@ impl Catalog {
         merge::build(naming, profiles, offers)
     }
 
+    /// The server among those that have listed nothing, whose empty offers `unlisted` are, that may
+    /// have the item called `name` on the route of `scope`.
+    pub fn prospect(
+        naming: &Naming,
+        profiles: &Profiles,
+        unlisted: &[Offer],
+        wanted: (&Scope, Kind, &str),
+    ) -> Option<Prospect> {
+        prospect::find(naming, profiles, unlisted, wanted)
+    }
+
     /// The list of `kind` on the route of `scope`; empty for a server that is not in the snapshot.
     pub fn list(&self, scope: &Scope, kind: Kind) -> View<'_> {
         match self.tables(scope) {
@@ -89,6 +102,12 @@ impl Catalog {
     /// The tool that is called `exposed` on the route of `scope`.
     pub fn tool(&self, scope: &Scope, exposed: &str) -> Option<&Arc<Tool>> {
         self.tables(scope)?.tools.get(exposed)
+    }
+
+    /// The tools of every server, each as its own route has it.
+    pub fn tools(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        let of_servers = self.servers.values();
+        of_servers.flat_map(|tables| tables.tools.values())
     }
 
     /// The prompt that is called `exposed` on the route of `scope`.

@@ -23,6 +23,7 @@ use crate::{
     names::{ProfileName, ServerName},
 };
 
+pub use changed::server_keys;
 pub use child_env::child_environment;
 pub use display::Shown;
 pub use environment::Environment;
@@ -36,6 +37,7 @@ pub use governing::{
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
 pub use report::{Mistakes, Notice, Severity};
 
+mod changed;
 mod child_env;
 mod decode;
 mod display;
@@ -87,6 +89,8 @@ pub struct Config {
     pub first_list_wait: Duration,
     /// How long running calls may take to finish once a stop was asked for.
     pub drain_timeout: Duration,
+    /// How long a session of a client may go unused.
+    pub session_idle_timeout: Duration,
     /// Items a page of a list; `None` serves one full page, which some clients need.
     pub list_page_size: Option<usize>,
     /// How names and URIs of servers become exposed ones.
@@ -253,6 +257,8 @@ pub struct Server {
     pub replicas: Vec<Replica>,
     /// How calls are spread over the replicas.
     pub balance: Balance,
+    /// How long a replica that failed gets no calls.
+    pub ejection: Ejection,
     /// Which calls go to certain replicas only; the first that holds decides.
     pub route: Vec<Route>,
     /// Whether arguments are checked against the input schemas of tools.
@@ -492,6 +498,16 @@ pub struct Retry {
     pub stable_after: Duration,
     /// Starts within a minute that may fail or end before `stable_after`; further ones wait.
     pub starts_per_minute: usize,
+}
+
+/// How long a replica that failed gets no calls: it doubles from `base` to `max` with each failure
+/// in a row.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ejection {
+    /// After the first failure.
+    pub base: Duration,
+    /// The longest.
+    pub max: Duration,
 }
 
 /// When calls are answered at once because the server keeps failing.

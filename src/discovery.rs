@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
-    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles},
+    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles, Prospect},
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
@@ -96,7 +96,7 @@ struct Snapshots {
 impl Board {
     /// An empty catalog that waits for every enabled server.
     pub fn new(config: &Config, backends: &Backends) -> Self {
-        let enabled = backends.all().filter(|backend| backend.config.enabled);
+        let enabled = backends.all().filter(|backend| backend.is_enabled());
         let awaited = enabled.map(|backend| backend.name.clone()).collect();
         let plan = Plan::new(config, backends);
         let empty = Snapshots::build(&plan, &[], &HashMap::new());
@@ -205,6 +205,40 @@ impl Board {
         self.awaited.borrow().is_empty()
     }
 
+    /// The enabled server that may have the item called `name` on the route of `scope`, among those
+    /// of which nothing is listed: not yet, or not any longer.
+    pub fn prospect(&self, scope: &Scope, kind: Kind, name: &str) -> Option<Prospect> {
+        let plan = self.plan.load();
+        let offers = self.lock();
+        let unlisted = plan
+            .servers
+            .iter()
+            .filter(|(server, config)| config.enabled && !offers.plain.contains_key(server));
+        let unlisted: Vec<Offer> = unlisted
+            .map(|(server, config)| self::unlisted(server, config))
+            .collect();
+        drop(offers);
+        Catalog::prospect(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+    }
+
+    /// The enabled servers that may have the item called `name` on the merged route, whatever they
+    /// have listed.
+    pub fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
+        let plan = self.plan.load();
+        let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
+        let may_have = enabled.filter(|(server, config)| {
+            let offer = unlisted(server, config);
+            let wanted = (&Scope::All, kind, name);
+            Catalog::prospect(&plan.naming, &plan.profiles, &[offer], wanted).is_some()
+        });
+        may_have.map(|(server, _)| server.clone()).collect()
+    }
+
+    /// Whether anything is known of what `server` lists.
+    pub fn lists(&self, server: &ServerName) -> bool {
+        self.lock().plain.contains_key(server)
+    }
+
     fn publish(&self, backend: &Backend, mut offer: Offer) {
         let server = offer.server.clone();
         let mut offers = self.lock();
@@ -283,6 +317,16 @@ impl Board {
     }
 }
 
+/// The offer of a server that has listed nothing.
+fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
+    Offer {
+        server: server.clone(),
+        config: Arc::clone(config),
+        listing: Arc::default(),
+        modern_http: false,
+    }
+}
+
 impl Snapshots {
     fn build(plan: &Plan, offers: &[Offer], able: &HashMap<ServerName, Listing>) -> Self {
         let build = |offers: &[Offer]| {
@@ -307,7 +351,7 @@ impl Snapshots {
 
 /// Starts to follow a server until it is retired, if it is enabled.
 pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
-    if !backend.config.enabled {
+    if !backend.is_enabled() {
         return;
     }
     let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
@@ -327,6 +371,7 @@ pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
 async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     let mut standing = backend.standing();
     let mut lists = backend.list_changes();
+    let mut rewrites = backend.rewrites();
     let mut gone: Option<Instant> = None;
     // What a predecessor listed stays for a while, as after any interruption.
     let mut listed = board.listing(&backend.name).is_some();
@@ -355,12 +400,13 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let grace = backend.config.grace;
+        let grace = backend.written().grace;
         let withdraw = gone.map(|since| since + grace).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
             () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
+            () = rewrites.changed(), if withdraw.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
                 board.withdraw(&backend);
                 backend.note_withdrawn();

@@ -12,7 +12,7 @@
 //! not compile; [`Governance::settle`] does 5 to 7 for every call, however it ends. Lists ask
 //! [`Governance::sight`], which decides by the same rules as `admit`: what is listed may be called.
 
-use std::sync::{Arc, Weak};
+use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use crate::{
     audit::{Event, EventKind, Log},
     auth::{Agent, Directory},
-    catalog::Tool,
+    catalog::{Catalog, Tool},
     clock,
     config::{Config, Rule},
     mcp::{Method, Outcome, Raw, RpcError},
@@ -40,7 +40,7 @@ use rules::{OfTool, Rules};
 use screen::{Leg, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
-use validate::{Inputs, Validation, Verdict};
+use validate::{Inputs, Validation, Verdict, is_same};
 
 pub mod arguments;
 pub mod budget;
@@ -90,8 +90,17 @@ pub struct Governance {
 /// The compiled output schema of a tool, as long as the catalog has that tool.
 #[derive(Debug)]
 struct Schema {
-    of: Weak<Tool>,
+    source: Raw,
+    /// `None` when it cannot be used.
     compiled: Option<OutputSchema>,
+}
+
+impl Schema {
+    /// Whether it is what `tool` has at present.
+    fn is_of(&self, tool: &Tool) -> bool {
+        let source = tool.source.get("outputSchema");
+        source.is_some_and(|source| is_same(&self.source, &source))
+    }
 }
 
 /// A call that may reach its server.
@@ -162,7 +171,8 @@ impl Governance {
 
     /// Lets other rules hold for every call that is admitted from now on. What was counted and spent
     /// stays so.
-    pub fn enforce(&self, law: Law) {
+    pub fn enforce(&self, mut law: Law) {
+        law.succeed(&self.law.load());
         self.law.store(Arc::new(law));
     }
 
@@ -196,8 +206,27 @@ impl Governance {
     /// What the check of arguments of `server` did; `None` where nothing checks them.
     pub fn validation(&self, server: &ServerName) -> Option<Validation> {
         let law = self.law.load();
-        let inputs = law.toll(server)?.inputs.as_ref()?;
-        Some(inputs.validation())
+        law.toll(server)?.inputs.validation()
+    }
+
+    /// Forgets the compiled schemas of tools that `catalog` no longer has, or has otherwise.
+    pub fn forget_unlisted(&self, catalog: &Catalog) {
+        let law = self.law.load();
+        if self.schemas.is_empty() && !law.tolls().any(|(_, toll)| toll.inputs.keeps_schemas()) {
+            return;
+        }
+        let tools = catalog.tools();
+        let listed: HashMap<(&ServerName, &str), &Arc<Tool>> = tools
+            .map(|tool| ((&tool.server, &*tool.original), tool))
+            .collect();
+        self.schemas.retain(|(server, tool), known| {
+            let tool = listed.get(&(server, &**tool));
+            tool.is_some_and(|tool| known.is_of(tool))
+        });
+        for (server, toll) in law.tolls() {
+            let tool = |name: &str| listed.get(&(server, name)).copied();
+            toll.inputs.forget_unlisted(tool);
+        }
     }
 
     /// What calls to `server` were charged since the start, micro-dollars.
@@ -208,6 +237,22 @@ impl Governance {
     /// Step 1: names a call.
     pub fn open(&self, call: &Call) -> Ticket {
         Ticket::open(call)
+    }
+
+    /// Lets a call wait for `server`, of which it is not known yet whether it has what is called: it
+    /// counts among those of its agent meanwhile. Whether it may reach the server is decided by
+    /// [`Governance::admit`], once that is known.
+    ///
+    /// # Errors
+    /// The refusal, with the call's ticket still open.
+    pub fn let_wait(&self, server: &ServerName, ticket: &mut Ticket) -> Result<(), Refusal> {
+        ticket.target = Some(Target {
+            server: server.clone(),
+            original: None,
+        });
+        let law = self.law.load_full();
+        self.identify(&law, ticket)?;
+        self.seat(&law, ticket)
     }
 
     /// Steps 2 and 3: decides whether a call may reach its server.
@@ -233,12 +278,12 @@ impl Governance {
         }
         let of_tool = routed.tool.as_ref().map(|tool| rules.of_tool(tool));
         self.authorize(&routed, &rules, of_tool.as_deref(), ticket)?;
-        self.seat(&routed, &law, ticket)?;
+        self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         if let Some(of_tool) = &of_tool {
             self.check_arguments(&routed, &rules, of_tool, ticket)?;
         }
-        if let Some(inputs) = toll.and_then(|toll| toll.inputs.as_ref()) {
+        if let Some(inputs) = toll.map(|toll| &toll.inputs).filter(|it| it.is_on()) {
             Box::pin(validated(inputs, &routed, ticket)).await?;
         }
         let of_server = toll.and_then(|toll| toll.scan.as_ref());
@@ -296,8 +341,9 @@ impl Governance {
     }
 
     /// Step 2: how much at once.
-    fn seat(&self, routed: &Routed, law: &Law, ticket: &mut Ticket) -> Result<(), Refusal> {
-        if routed.call.method != Method::Listen {
+    fn seat(&self, law: &Law, ticket: &mut Ticket) -> Result<(), Refusal> {
+        // Who had to wait has one.
+        if ticket.method != Method::Listen && ticket.seat.is_none() {
             let limit = law.in_flight_per_agent;
             let seat = self.concurrency.enter(ticket.agent().id, limit);
             ticket.seat = seat.map_err(Refusal::Concurrency)?;
@@ -449,7 +495,7 @@ impl Governance {
                 reason,
             } => {
                 charge = delivered;
-                let outcome = Err(error.to_raw());
+                let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
                 (outcome, Ended::failed(reason))
             }
             Ending::Refused(refusal) => self.refuse(&refusal, &ticket),
@@ -633,19 +679,18 @@ impl Governance {
     }
 
     fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
+        let source = tool.source.get("outputSchema")?;
         let key = (tool.server.clone(), Arc::clone(&tool.original));
-        let this = Arc::downgrade(tool);
         if let Some(known) = self
             .schemas
             .get(&key)
-            .filter(|known| known.of.ptr_eq(&this))
+            .filter(|known| is_same(&known.source, &source))
         {
             return known.compiled.clone();
         }
-        let schema = tool.source.get("outputSchema");
-        let compiled = schema.and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok());
+        let compiled = OutputSchema::compile(source.as_bytes()).ok();
         let known = Schema {
-            of: this,
+            source,
             compiled: compiled.clone(),
         };
         self.schemas.insert(key, known);

@@ -189,7 +189,8 @@ impl Route {
     }
 
     fn takes(&self, verb: &Verb) -> bool {
-        self.verbs().split(", ").any(|taken| taken == verb.as_str())
+        let mut verbs = self.verbs().split(',').map(str::trim_ascii_start);
+        verbs.any(|taken| taken == verb.as_str())
     }
 
     /// Whether clients speak MCP there.

@@ -30,6 +30,7 @@ pub mod mcp;
 pub mod store;
 pub mod telemetry;
 
+mod body;
 pub mod clock;
 mod lock;
 pub mod money;

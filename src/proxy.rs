@@ -10,6 +10,7 @@ mod lists;
 mod memory;
 mod told;
 mod upstream;
+mod wait;
 
 use std::{
     sync::{
@@ -20,6 +21,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -28,10 +30,9 @@ use crate::{
     catalog::{Audience, Kind},
     config::{Config, Limits},
     discovery::Board,
-    governance::{Ending, Governance, Refusal, Ticket},
+    governance::{Ending, Governance, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
     names::{Scope, ServerName},
-    router::{self, Routed, Unroutable},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     store::Store,
     task::Tasks,
@@ -91,7 +92,10 @@ impl Proxy {
             governance: Arc::new(governance),
             board: Arc::new(Board::new(config, &backends)),
             backends,
-            sessions: Sessions::new(config.limits.sessions_per_agent),
+            sessions: Sessions::new(
+                config.limits.sessions_per_agent,
+                config.session_idle_timeout,
+            ),
             settings: ArcSwap::from_pointee(Settings::new(config)),
             running: AtomicU64::new(0),
             memory: store.map(Memory::new),
@@ -114,9 +118,10 @@ impl Proxy {
         self.tasks.spawn("subscriptions of ended sessions", end);
     }
 
-    fn start_server(&self, backend: &Arc<Backend>) {
+    fn start_server(self: &Arc<Self>, backend: &Arc<Backend>) {
         backend.start();
         self.follow_server(backend);
+        self.follow_replicas(backend);
         crate::discovery::start(backend, &self.board, &self.tasks);
     }
 
@@ -128,8 +133,13 @@ impl Proxy {
         self.settings.store(Arc::new(settings));
         self.sessions
             .set_per_agent_max(config.limits.sessions_per_agent);
-        let Replaced { fresh, old } = self.backends.replace(config);
-        let changes = Changes::of(&fresh, &old);
+        self.sessions.set_idle_max(config.session_idle_timeout);
+        let Replaced {
+            fresh,
+            old,
+            settings,
+        } = self.backends.replace(config);
+        let changes = Changes::of(&fresh, &old, settings);
         self.backends.retire(old, drain_timeout);
         self.board.replace(config, &self.backends);
         for backend in fresh {
@@ -138,6 +148,7 @@ impl Proxy {
                 self.renew_subscriptions(backend);
             }
         }
+        self.review_subscriptions();
         changes
     }
 
@@ -228,9 +239,9 @@ impl Proxy {
     }
 
     async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Ending {
-        let routed = match self.route(call).await {
+        let routed = match self.route(call, ticket).await {
             Ok(routed) => routed,
-            Err(unroutable) => return ending_of(unroutable),
+            Err(ending) => return ending,
         };
         Self::tell_lost_in(&routed.call, &routed.server);
         let back = upstream::WayBack::of(&routed);
@@ -239,24 +250,6 @@ impl Proxy {
             Err(refusal) => return Ending::Refused(refusal),
         };
         back.ending(Box::pin(self.backends.forward(admitted)).await)
-    }
-
-    /// Finds the server; while some are still starting, a name that is not known yet waits for them.
-    async fn route(&self, call: Call) -> Result<Routed, Unroutable> {
-        let audience = lists::audience(&call.client);
-        let lost = match router::route(call, &self.board.catalog_for(audience)) {
-            Ok(routed) => return Ok(routed),
-            Err(lost) => lost,
-        };
-        let (call, refusal) = *lost;
-        if self.board.is_settled() {
-            return Err(refusal);
-        }
-        let settled = self
-            .board
-            .settled(&call.scope, self.settings.load().first_list_wait);
-        Box::pin(settled).await;
-        router::route(call, &self.board.catalog_for(audience)).map_err(|lost| lost.1)
     }
 
     /// Notes the level of a session's log messages; a server hears of it before the next call.
@@ -336,10 +329,17 @@ pub struct Changes {
     pub changed: Vec<ServerName>,
     /// Those that are gone.
     pub removed: Vec<ServerName>,
+    /// The settings in which servers differ that were there before, by the names of their keys; those
+    /// that are not in `changed` go on with them.
+    pub settings: IndexMap<ServerName, Vec<&'static str>>,
 }
 
 impl Changes {
-    fn of(fresh: &[Arc<Backend>], old: &[Arc<Backend>]) -> Self {
+    fn of(
+        fresh: &[Arc<Backend>],
+        old: &[Arc<Backend>],
+        settings: IndexMap<ServerName, Vec<&'static str>>,
+    ) -> Self {
         let names = |all: &[Arc<Backend>]| -> Vec<ServerName> {
             all.iter().map(|backend| backend.name.clone()).collect()
         };
@@ -351,15 +351,8 @@ impl Changes {
             added,
             changed,
             removed,
+            settings,
         }
-    }
-}
-
-/// How a call ends that no server is found for.
-fn ending_of(unroutable: Unroutable) -> Ending {
-    match unroutable {
-        Unroutable::Refused(error) => Ending::Unroutable(error),
-        Unroutable::UnknownTool { name } => Ending::Refused(Refusal::UnknownTool { name }),
     }
 }
 

@@ -151,6 +151,30 @@ pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, Box<(Call, Unrouta
     }
 }
 
+/// What a call names, where that may be an item of a server that is not listed yet.
+pub fn wanted(call: &Call) -> Option<(Kind, String)> {
+    let (kind, member) = match &call.method {
+        Method::ToolsCall => (Kind::Tools, "name"),
+        Method::PromptsGet => (Kind::Prompts, "name"),
+        Method::ResourcesRead => (Kind::Resources, "uri"),
+        Method::Complete
+        | Method::Discover
+        | Method::Initialize
+        | Method::Listen
+        | Method::Other(_)
+        | Method::Ping
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsList => return None,
+    };
+    let named = Named::of(call, &[member]).ok()?;
+    Some((kind, named.text))
+}
+
 /// The refusal of a method that this route does not have.
 pub fn unknown_method(method: &Method) -> RpcError {
     RpcError::new(

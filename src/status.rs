@@ -253,7 +253,7 @@ impl Status {
             .proxy
             .backends()
             .all()
-            .filter(|b| b.config.enabled)
+            .filter(|b| b.is_enabled())
             .peekable();
         enabled.peek().is_some()
             && enabled.all(|backend| match backend.report().state {

@@ -5,12 +5,13 @@ mod steady;
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 pub(crate) use steady::Steady;
 
@@ -19,11 +20,16 @@ const TICK: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Spawns tasks that belong to this process and waits for them at the end.
 #[derive(Clone, Debug)]
-pub struct Tasks {
+pub struct Tasks(Arc<Group>);
+
+#[derive(Debug)]
+struct Group {
     tracker: TaskTracker,
     drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
+    /// What log lines of the tasks are about.
+    around: Span,
 }
 
 impl Tasks {
@@ -32,19 +38,55 @@ impl Tasks {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new() -> Self {
-        Self {
+        Self(Arc::new(Group {
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
-        }
+            around: Span::none(),
+        }))
+    }
+
+    /// The same tasks; what is spawned through these logs within `span`.
+    #[must_use]
+    pub fn within(&self, span: Span) -> Self {
+        let Group {
+            tracker,
+            drain,
+            stop,
+            runtime,
+            around: _,
+        } = &*self.0;
+        Self(Arc::new(Group {
+            tracker: tracker.clone(),
+            drain: drain.clone(),
+            stop: stop.clone(),
+            runtime: runtime.clone(),
+            around: span,
+        }))
+    }
+
+    /// What log lines of the tasks are about.
+    pub fn around(&self) -> &Span {
+        &self.0.around
     }
 
     /// Starts `future` under `name`. It must end soon after [`Tasks::stop_token`] is cancelled.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
-        let span = tracing::debug_span!("task", name);
-        self.tracker
-            .spawn_on(future.instrument(span), &self.runtime);
+        let Group {
+            tracker,
+            runtime,
+            around,
+            ..
+        } = &*self.0;
+        let span = around.in_scope(|| tracing::debug_span!("task", name));
+        // Where debugging is off there is no such span, but still the one around it.
+        let span = if span.is_disabled() {
+            around.clone()
+        } else {
+            span
+        };
+        tracker.spawn_on(future.instrument(span), runtime);
     }
 
     /// Keeps a timer that is nearer than those of calls and connections.
@@ -53,7 +95,7 @@ impl Tasks {
     /// sleeps for. Calls set several, none of which ever fires as a rule; with this one those are
     /// always further away, and setting them costs no system call.
     pub fn tick(&self) {
-        let stop = self.stop.clone();
+        let stop = self.0.stop.clone();
         self.spawn("tick", async move {
             let mut tick = tokio::time::interval(TICK);
             loop {
@@ -67,24 +109,24 @@ impl Tasks {
 
     /// Says that a stop has begun: what runs may finish, and nothing new is taken.
     pub fn drain(&self) {
-        self.drain.cancel();
+        self.0.drain.cancel();
     }
 
     /// Cancelled by [`Tasks::drain`], some time before [`Tasks::stop_token`].
     pub fn drain_token(&self) -> &CancellationToken {
-        &self.drain
+        &self.0.drain
     }
 
     /// The token that ends every task.
     pub fn stop_token(&self) -> &CancellationToken {
-        &self.stop
+        &self.0.stop
     }
 
     /// Cancels the token and waits until every task has ended.
     pub async fn finish(&self) {
-        self.stop.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.0.stop.cancel();
+        self.0.tracker.close();
+        self.0.tracker.wait().await;
     }
 }
 

@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "telemetry",
             "config",
             "task",
+            "body",
         ],
     ),
     (
@@ -98,6 +99,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "task",
             "clock",
             "lock",
+            "body",
         ],
     ),
     (
@@ -137,6 +139,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["names", "money"]),
     ("mcp", &["names"]),
     ("telemetry", &["config"]),
+    ("body", &[]),
     ("clock", &[]),
     ("money", &[]),
     ("lock", &[]),

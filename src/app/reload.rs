@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use super::books::Keeper;
+use super::{books::Keeper, warn_if_empty};
 use crate::{
     audit::EventKind,
     config::{Budget, Config, Mistakes, Terms},
@@ -188,6 +188,7 @@ impl Reloader {
             });
         }
         let servers = self.proxy.replace(&config);
+        warn_if_empty(&config);
         *running = config;
         Ok(Reloaded {
             servers,
@@ -241,16 +242,28 @@ impl Reloaded {
             added,
             changed,
             removed,
+            settings,
         } = &self.servers;
+        let with_settings = |name: &ServerName| match settings.get(name) {
+            Some(settings) => format!("{name} ({})", settings.join(", ")),
+            None => name.to_string(),
+        };
+        let all = |names: &[ServerName]| names.iter().map(with_settings).collect();
+        let goes_on = |name: &&ServerName| !changed.contains(name);
+        let adjusted: Vec<_> = settings.keys().filter(goes_on).map(with_settings).collect();
         let mut parts = Vec::new();
-        for (what, names) in [("added", added), ("changed", changed), ("removed", removed)] {
+        for (what, names) in [
+            ("added", all(added)),
+            ("started anew", all(changed)),
+            ("changed while they run", adjusted),
+            ("removed", all(removed)),
+        ] {
             if !names.is_empty() {
-                let names: Vec<&str> = names.iter().map(ServerName::as_str).collect();
                 parts.push(format!("servers {what}: {}", names.join(", ")));
             }
         }
         if parts.is_empty() {
-            parts.push("no server starts or ends".to_owned());
+            parts.push("no server differs".to_owned());
         }
         if !self.needs_restart.is_empty() {
             let keys = self.needs_restart.join(", ");

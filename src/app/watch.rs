@@ -39,11 +39,23 @@ const RECENT: Duration = Duration::from_secs(3);
 pub struct ConfigSource {
     files: Vec<PathBuf>,
     load: Box<Load>,
+    announce: Box<Announce>,
     /// The files as they were before the config was first read.
     first: Sight,
 }
 
 type Load = dyn Fn() -> Result<Loaded, Mistakes> + Send + Sync;
+
+type Announce = dyn Fn(Moment) + Send + Sync;
+
+/// What is announced of reading the config again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Moment {
+    /// It begins.
+    Begins,
+    /// It is over: the changed config runs, or the old one goes on.
+    Over,
+}
 
 impl std::fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -62,8 +74,16 @@ impl ConfigSource {
         Self {
             files,
             load: Box::new(load),
+            announce: Box::new(|_| {}),
             first,
         }
+    }
+
+    /// Tells `announce` when the config is read again, and when that is over.
+    #[must_use]
+    pub fn announced_to(mut self, announce: impl Fn(Moment) + Send + Sync + 'static) -> Self {
+        self.announce = Box::new(announce);
+        self
     }
 }
 
@@ -146,10 +166,12 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
             known = seen;
             continue;
         }
+        (source.announce)(Moment::Begins);
         seen = settled(&source, &reloader, seen).await;
         if is_asked || differ(&seen, &known) {
             read(&source, &reloader).await;
         }
+        (source.announce)(Moment::Over);
         known = seen;
     }
 }

@@ -165,7 +165,7 @@ pub struct Record<'a> {
     pub team: Option<Cow<'a, str>>,
     /// What the client called itself.
     pub client: Option<Cow<'a, str>>,
-    /// The client's session.
+    /// The client's session: a short hash of its id, never the id itself.
     pub session_id: Option<Cow<'a, str>>,
     /// The protocol revision between the client and us.
     pub client_revision: Option<Cow<'a, str>>,

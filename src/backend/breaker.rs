@@ -60,7 +60,8 @@ impl Sign {
             | Failure::SessionGone
             | Failure::StartsLimited { .. }
             | Failure::Unauthorized { .. }
-            | Failure::Unknown => Self::None,
+            | Failure::Unknown
+            | Failure::Unlisted => Self::None,
         }
     }
 }
@@ -167,6 +168,15 @@ impl Core {
         }
     }
 
+    /// The server asked a client something: while it waits for that answer, it is well. The call that
+    /// is on trial may take as long as people do.
+    pub(crate) fn asks(&mut self) {
+        match self.phase {
+            Phase::HalfOpen { on_trial: true } => self.enter(Phase::Closed { failures: 0 }),
+            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => {}
+        }
+    }
+
     /// Whether a call would be refused.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
         match self.phase {
@@ -187,6 +197,17 @@ impl Core {
             failures,
             opened: self.opened,
             retry_in_ms: wait.map(millis),
+        }
+    }
+
+    /// Keeps to other settings from now on: one that is open lets a call through as soon as both
+    /// would, one that never opens is closed.
+    pub(crate) fn set(&mut self, settings: config::Breaker, now: Instant) {
+        self.settings = settings;
+        if settings.failures == 0 {
+            self.enter(Phase::Closed { failures: 0 });
+        } else if let Phase::Open { until, .. } = &mut self.phase {
+            *until = (*until).min(now + settings.open_for);
         }
     }
 
@@ -232,9 +253,19 @@ impl Breaker {
         })
     }
 
+    /// Keeps to other settings from now on.
+    pub(crate) fn set(&self, settings: config::Breaker) {
+        self.lock().set(settings, Instant::now());
+    }
+
     /// The server was connected anew.
     pub(crate) fn is_back(&self) {
         self.lock().is_back();
+    }
+
+    /// The server asked a client something.
+    pub(crate) fn asks(&self) {
+        self.lock().asks();
     }
 
     /// Whether a call would be refused now.
@@ -288,8 +319,8 @@ mod tests {
     }
 
     /// A core, and what happens to it one second after the other: `w`, `i`, `a` and `n` are whole
-    /// calls with that sign, `(` begins one that `)` ends well, `b` says that the server is back,
-    /// `.` only lets time pass. What is refused is in the answer as `!`, what passes as itself.
+    /// calls with that sign, `(` begins one that `)` ends well, `b` says that the server is back, `q`
+    /// that it asks a client something, `.` only lets time pass. What is refused is in the answer as `!`, what passes as itself.
     fn run(failures: u32, events: &str) -> (String, &'static str) {
         let mut core = core(failures);
         let mut now = Instant::now();
@@ -306,6 +337,10 @@ mod tests {
                 '.' => true,
                 'b' => {
                     core.is_back();
+                    true
+                }
+                'q' => {
+                    core.asks();
                     true
                 }
                 '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
@@ -355,6 +390,11 @@ mod tests {
         check("iii.........(w)w", "iii.........(!)w", "closed");
         check("iii.........iw", "iii.........i!", "open");
         check("iii.........nw", "iii.........nw", "closed");
+        // A trial that asks a person is well, whatever becomes of it later; nobody waits for that.
+        check("iii.........(qww", "iii.........(qww", "closed");
+        check("iii.........(qiw)iw", "iii.........(qiw)iw", "closed");
+        check("iiiqw", "iiiq!", "open");
+        check("iiqi", "iiqi", "open");
         // What began before it opened says nothing afterwards.
         check("(iii)w", "(iii)!", "open");
         check("(iii.........n)w", "(iii.........n)w", "closed");
@@ -389,6 +429,29 @@ mod tests {
         );
         assert!(core.ask(start + OPEN_FOR).is_ok());
         assert_eq!(core.ask(start + OPEN_FOR).unwrap_err(), TRIAL_WAIT);
+    }
+
+    #[test]
+    fn other_settings_hold_at_once() {
+        let settings = |failures, open_for| config::Breaker { failures, open_for };
+        let start = Instant::now();
+        let mut core = core(2);
+        let fail = |core: &mut Core| {
+            let pass = core.ask(start).unwrap();
+            core.tell(&pass, Sign::Ill, start);
+        };
+        fail(&mut core);
+        core.set(settings(3, OPEN_FOR), start);
+        fail(&mut core);
+        assert!(!core.is_open(start), "two of three");
+        fail(&mut core);
+        core.set(settings(3, OPEN_FOR * 9), start);
+        assert_eq!(core.ask(start).unwrap_err(), OPEN_FOR, "as it was said");
+        let short = Duration::from_secs(1);
+        core.set(settings(3, short), start);
+        assert_eq!(core.ask(start).unwrap_err(), short);
+        core.set(settings(0, short), start);
+        assert!(core.ask(start).is_ok(), "it never opens");
     }
 
     #[tokio::test(start_paused = true)]

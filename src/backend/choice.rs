@@ -92,12 +92,12 @@ impl Backend {
         if self.pool.is_some() {
             return None;
         }
-        let era = match self.config.era {
+        let era = match self.config().era {
             EraPin::Legacy => Era::Legacy,
             EraPin::Modern => Era::Modern,
             EraPin::Auto => client.era(),
         };
-        if self.config.era == EraPin::Auto && self.maker.shared.knows(era) != SPOKEN {
+        if self.config().era == EraPin::Auto && self.maker.shared.knows(era) != SPOKEN {
             return None;
         }
         let instance = self.instance(client, era).ok()?;
@@ -175,7 +175,7 @@ impl Backend {
             Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => false,
         };
         may_pass
-            && !self.config.grace.is_zero()
+            && !self.config().grace.is_zero()
             && instance.must_wait()
             && instance.failures() <= ATTEMPTS_AWAITED
     }
@@ -203,7 +203,7 @@ impl Backend {
 
     /// The era to speak for a client: its own wherever the server does.
     async fn era_for(&self, client: Era) -> Result<Era, Failure> {
-        match self.config.era {
+        match self.config().era {
             EraPin::Legacy => return Ok(Era::Legacy),
             EraPin::Modern => return Ok(Era::Modern),
             EraPin::Auto => {}
@@ -225,7 +225,7 @@ impl Backend {
     }
 
     fn may_switch(&self, era: Era) -> bool {
-        self.config.era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
+        self.config().era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
     }
 
     fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, Failure> {
@@ -245,8 +245,8 @@ impl Backend {
                 return Ok(Arc::clone(known));
             }
             failures = known.failures();
-        } else if instances.len() >= self.config.max_instances {
-            make_room(&mut instances, self.config.max_instances)?;
+        } else if instances.len() >= self.config().max_instances {
+            make_room(&mut instances, self.config().max_instances)?;
         }
         let instance = self.begin(&key, client, failures);
         instances.insert(key, Arc::clone(&instance));
@@ -270,7 +270,7 @@ impl Backend {
             } else {
                 client.capabilities.clone()
             },
-            home: match (&key.owner, self.config.isolation) {
+            home: match (&key.owner, self.config().isolation) {
                 (Owner::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
                 (Owner::Agent(_) | Owner::Shared, _) => None,
             },
@@ -303,7 +303,7 @@ impl Backend {
                 .as_ref()
                 .map(|session| Owner::Session(session.id.clone()))
         };
-        let owner = match (self.config.isolation, era) {
+        let owner = match (self.config().isolation, era) {
             (Isolation::Session, _) => session().unwrap_or(agent),
             (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
                 session().unwrap_or(agent)
@@ -317,7 +317,7 @@ impl Backend {
 
     /// A server that asks for roots sees those of one client only.
     fn splits_by_roots(&self, profile: &str) -> bool {
-        self.config.roots.is_none()
+        self.config().roots.is_none()
             && profile.contains("\"roots\"")
             && self.maker.shared.asks_roots.load(Ordering::Relaxed)
     }

@@ -93,11 +93,36 @@ impl Backend {
             self.subscription(&instance, Method::ResourcesUnsubscribe, uri)
                 .await;
             // Whoever subscribed meanwhile may have come first.
-            if is_wanted(instance.id) {
-                instance.subscribed(uri.to_owned());
+            if is_wanted(instance.id) && instance.subscribed(uri) {
                 self.subscription(&instance, Method::ResourcesSubscribe, uri)
                     .await;
             }
+        }
+    }
+
+    /// The sessions whose subscriptions are on another replica than they are, as soon as there are
+    /// any, each with what [`Backend::follow_session`] needs to know of the other; never where there
+    /// are no replicas. For one caller at a time.
+    pub(crate) async fn strays(&self) -> Vec<(Arc<Session>, usize)> {
+        match &self.replicas {
+            Some(replicas) => replicas.strays().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets the subscription to `uri`, in the server's spelling, follow its session from the replica
+    /// it has `left`, where it ends unless somebody else wants it there.
+    pub(crate) async fn follow_session(
+        &self,
+        session: &Arc<Session>,
+        uri: &str,
+        left: usize,
+        is_wanted: impl Fn(u64) -> bool,
+    ) {
+        self.join(session, uri).await;
+        let replicas = self.replicas.as_ref();
+        if let Some(left) = replicas.and_then(|replicas| replicas.at(left)) {
+            left.leave_here(session, uri, &is_wanted).await;
         }
     }
 
@@ -105,15 +130,10 @@ impl Backend {
     /// is one; not when its server takes longer than a start may.
     pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
         if let Some(replicas) = &self.replicas {
-            let to = replicas
-                .home(session)
-                .or_else(|| replicas.backends().next());
-            if let Some(to) = to {
-                Box::pin(to.join(session, uri)).await;
-            }
-            return;
+            let to = replicas.home_or_best(session);
+            return Box::pin(to.join(session, uri)).await;
         }
-        let joined = timeout(self.config.startup_timeout, self.join_here(session, uri));
+        let joined = timeout(self.config().startup_timeout, self.join_here(session, uri));
         if joined.await.is_err() {
             tracing::warn!(server = %self.name, uri, "a subscription is not renewed: the server does not start");
         }
@@ -125,16 +145,39 @@ impl Backend {
         };
         while !session.ended.is_cancelled() {
             if let Ok(served) = self.connection(self.beside(&client)).await {
+                if session.ended.is_cancelled() {
+                    return;
+                }
                 let (instance, era) = (served.instance, served.connection.era());
                 // To servers of 2026-07-28 nobody subscribes in this way.
-                if era == Era::Legacy && !instance.is_subscribed(uri) {
-                    instance.subscribed(uri.to_owned());
+                if era == Era::Legacy && instance.subscribed(uri) {
                     self.subscription(&instance, Method::ResourcesSubscribe, uri)
                         .await;
                 }
                 return;
             }
-            tokio::time::sleep(self.config.retry.max).await;
+            tokio::time::sleep(self.config().retry.max).await;
+        }
+    }
+
+    /// Subscribes to `uri` again, in the server's spelling, on the connections of `session` that
+    /// stand. None is made for it: what has no connection is subscribed to when it gets one.
+    pub(crate) async fn join_again(&self, session: &Arc<Session>, uri: &str) {
+        if let Some(replicas) = &self.replicas {
+            if let Some(home) = replicas.home(session) {
+                Box::pin(home.join_again(session, uri)).await;
+            }
+            return;
+        }
+        for instance in self.instances_of(session) {
+            let is_legacy = match instance.phase() {
+                Phase::Ready(connection) => connection.era() == Era::Legacy,
+                Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => false,
+            };
+            if is_legacy && instance.subscribed(uri) {
+                self.subscription(&instance, Method::ResourcesSubscribe, uri)
+                    .await;
+            }
         }
     }
 
@@ -168,7 +211,7 @@ impl Backend {
             .params
             .as_ref()
             .map_or(0, |params| params.as_bytes().len());
-        if bytes > self.config.limits.request {
+        if bytes > self.config().limits.request {
             tracing::debug!(server = %self.name, bytes, "a notification is larger than limits.request");
             return false;
         }
@@ -193,7 +236,7 @@ impl Backend {
         Wish {
             client,
             method: &Method::ResourcesSubscribe,
-            until: Instant::now() + self.config.timeout,
+            until: Instant::now() + self.config().timeout,
         }
     }
 
@@ -203,7 +246,7 @@ impl Backend {
         method: &str,
         params: Option<&Raw>,
     ) -> Result<(), Failure> {
-        let after = self.config.timeout;
+        let after = self.config().timeout;
         let served = timeout(after, self.connection(self.beside(client))).await;
         let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
         served.connection.link.notify(method, params).await

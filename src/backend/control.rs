@@ -9,6 +9,7 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
+use tokio_util::sync::DropGuard;
 
 use super::{
     Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
@@ -55,11 +56,6 @@ impl Control {
         self.0.closed().is_cancelled()
     }
 
-    /// Ends a connection of [`Backend::connect_as_able`].
-    pub async fn end(&self) {
-        self.0.end("its lists were read").await;
-    }
-
     fn has(&self, capability: &str) -> bool {
         self.0.hello.capabilities.member(capability).is_some()
     }
@@ -68,6 +64,32 @@ impl Control {
         let part = self.0.hello.capabilities.get(capability);
         part.and_then(|part| part.get("listChanged"))
             .is_some_and(|flag| flag.as_str() == "true")
+    }
+}
+
+/// A connection for the lists of a server alone; closed when dropped.
+#[derive(Debug)]
+pub struct Visit {
+    control: Control,
+    _closed: DropGuard,
+}
+
+impl Visit {
+    fn new(connection: Arc<Connection>) -> Self {
+        Self {
+            _closed: connection.closed().clone().drop_guard(),
+            control: Control(connection),
+        }
+    }
+
+    /// What the server is asked with.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Ends the connection, politely where the transport allows it.
+    pub async fn end(self) {
+        self.control.0.end("its lists were read").await;
     }
 }
 
@@ -225,18 +247,18 @@ impl Backend {
     }
 
     /// A connection beside all others that declares every capability of clients we relay, for its
-    /// lists; whoever asks ends it. The server's questions on it have no client and are refused.
+    /// lists. The server's questions on it have no client and are refused.
     ///
     /// # Errors
     /// When there is no connection to be had.
-    pub async fn connect_as_able(&self) -> Result<Control, Failure> {
+    pub async fn connect_as_able(&self) -> Result<Visit, Failure> {
         let wanted = Wanted {
             era: EraPin::Legacy,
             capabilities: handshake::RELAYED,
             home: None,
         };
         let (connection, _) = self.lead().maker.connect(&wanted).await?;
-        Ok(Control(connection))
+        Ok(Visit::new(connection))
     }
 
     /// Whether `control` is the catalog's connection as it is now.
@@ -317,7 +339,7 @@ impl Backend {
             Raw::parse(format!("{{{}}}", members.join(","))).expect("members of ours are JSON")
         });
         let request = handshake::control(Method::parse(kind.method()), params);
-        let limit = self.config.timeout;
+        let limit = self.config().timeout;
         let answer = timeout(limit, control.0.link.request(request)).await;
         answer.unwrap_or(Err(Failure::Timeout { after: limit }))
     }

@@ -3,8 +3,12 @@
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use http::StatusCode;
+use tokio::time::Instant;
 
-use super::breaker::{Sign, millis};
+use super::{
+    State,
+    breaker::{Sign, millis},
+};
 use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
@@ -140,10 +144,16 @@ pub enum Failure {
         retry_after: Duration,
     },
     /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
-    #[error("it was started too often within a minute; the next start is in {} ms", millis(*retry_after))]
+    #[error(
+        "it was started in vain {starts} times within a minute (retry.starts_per_minute); the next \
+         start is in {} ms",
+        millis(left(*until))
+    )]
     StartsLimited {
-        /// How long the caller should wait.
-        retry_after: Duration,
+        /// The starts that were allowed.
+        starts: usize,
+        /// When the next start may be.
+        until: Instant,
     },
     /// The start took too long.
     #[error("it did not start within {after:?}{}", display_odd(odd))]
@@ -174,6 +184,14 @@ pub enum Failure {
     /// There is no such server.
     #[error("there is no such server")]
     Unknown,
+    /// It is not known yet what it has; nothing was sent.
+    #[error("its lists have not been read yet")]
+    Unlisted,
+}
+
+/// What is left of the time until then.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 fn display_body(body: &str) -> String {
@@ -205,10 +223,17 @@ impl Failure {
 
     /// What the client is told. What the server wrote is left to logs and `/status`: it may name
     /// paths, hosts and secrets of where it runs.
-    pub fn to_error(&self, server: &ServerName) -> RpcError {
-        let mut data = serde_json::json!({ "server": server.as_str(), "reason": self.kind() });
+    pub fn to_error(&self, server: &ServerName, state: Option<State>) -> RpcError {
+        let mut data = serde_json::json!({
+            "code": self.kind().to_ascii_uppercase(),
+            "server": server.as_str(),
+            "reason": self.kind(),
+            "retryable": self.is_retryable(),
+        });
+        if let Some(state) = state {
+            data["state"] = state.as_str().into();
+        }
         if let Some(wait) = self.retry_after() {
-            data["retryable"] = true.into();
             data["retryAfterMs"] = millis(wait).into();
         }
         RpcError::new(
@@ -218,12 +243,22 @@ impl Failure {
         .with(data)
     }
 
+    /// Whether the same call may succeed later although nobody asks the server in another way, and
+    /// cannot be done twice by that.
+    fn is_retryable(&self) -> bool {
+        let is_busy = matches!(self, Self::InstancesBusy { .. });
+        let is_new = matches!(self, Self::SessionGone | Self::Unlisted);
+        let may_pass = self.retry_after().is_some() || self.may_pass() || is_busy || is_new;
+        may_pass && !self.may_have_arrived()
+    }
+
     /// How long the caller should wait before the next attempt, where that is known.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::BreakerOpen { retry_after }
-            | Self::Overloaded { retry_after, .. }
-            | Self::StartsLimited { retry_after } => Some(*retry_after),
+            Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } => {
+                Some(*retry_after)
+            }
+            Self::StartsLimited { until, .. } => Some(left(*until)),
             Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
@@ -245,7 +280,8 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => None,
+            | Self::Unknown
+            | Self::Unlisted => None,
         }
     }
 
@@ -257,9 +293,10 @@ impl Failure {
             Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Spawn { .. }
-            | Self::StartsLimited { .. }
             | Self::Startup { .. }
-            | Self::Tls { .. } => "unavailable",
+            | Self::Tls { .. }
+            | Self::Unlisted => "unavailable",
+            Self::StartsLimited { .. } => "starts_limited",
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
             Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
@@ -301,12 +338,13 @@ impl Failure {
             | Self::Startup { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => false,
+            | Self::Unknown
+            | Self::Unlisted => false,
         }
     }
 
     /// The cause without any words of the server.
-    pub(super) fn for_client(&self) -> Cow<'static, str> {
+    pub fn for_client(&self) -> Cow<'static, str> {
         match self {
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
@@ -336,7 +374,8 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => self.to_string().into(),
+            | Self::Unknown
+            | Self::Unlisted => self.to_string().into(),
         }
     }
 
@@ -372,7 +411,8 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown => false,
+            | Self::Unknown
+            | Self::Unlisted => false,
         }
     }
 }
@@ -387,7 +427,7 @@ mod tests {
             let shown = failure.to_string();
             assert!(shown.contains("secret"), "{shown}");
             let server = ServerName::parse("x").unwrap();
-            let told = failure.to_error(&server).to_raw();
+            let told = failure.to_error(&server, None).to_raw();
             let expect = format!("server `x`: {expect}");
             let message = told.get("message");
             let message = message.as_ref().and_then(Raw::as_text);

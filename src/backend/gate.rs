@@ -1,7 +1,7 @@
 //! The gate in front of one server: how many calls may be under way, and how many may wait for that.
 //!
 //! Called by [`super::Backend`] for every call; the gateway's own traffic and listen streams do not
-//! pass it. Without `limits.in_flight` a gate is always open and costs nothing. With it, a call
+//! pass it. Without `limits.in_flight` a gate is open and costs nothing. With it, a call
 //! beyond the limit waits for a seat, and the agents that wait are served in turn, so that the
 //! burst of one does not delay another's single call. When the queue is full, a call is refused at
 //! once; where its agent waits with fewer calls than another, the last call of that other one is
@@ -12,7 +12,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -32,20 +32,18 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// The gate in front of one server.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// `None` where any number of calls may be under way.
-    limit: Option<Limit>,
-    refused: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Limit {
-    seats: NonZeroUsize,
-    queue: usize,
+    /// Whether any number of calls may be under way: known without the lock.
+    is_open: AtomicBool,
     state: Mutex<State>,
+    refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// How many calls may be under way; any number when `None`.
+    seats: Option<NonZeroUsize>,
+    /// How many more may wait.
+    queue: usize,
     taken: usize,
     /// Calls that wait, of all agents.
     waiting: usize,
@@ -74,30 +72,48 @@ pub(super) struct Seat(Option<Arc<Gate>>);
 
 /// A place in the queue, left when dropped.
 struct Place<'a> {
-    limit: &'a Limit,
+    gate: &'a Gate,
     ticket: u64,
 }
 
 impl Gate {
     /// A gate for `in_flight` calls at a time, while `queue` more wait.
     pub(super) fn new(in_flight: Option<NonZeroUsize>, queue: usize) -> Arc<Self> {
-        let limit = in_flight.map(|seats| Limit {
-            seats,
+        let state = State {
+            seats: in_flight,
             queue,
-            state: Mutex::default(),
-        });
+            ..State::default()
+        };
         Arc::new(Self {
-            limit,
+            is_open: AtomicBool::new(in_flight.is_none()),
+            state: Mutex::new(state),
             refused: AtomicU64::new(0),
         })
     }
 
+    /// Lets `in_flight` calls at a time pass from now on, while `queue` more wait. Calls that are
+    /// under way stay so; those that came while the gate was open do not count.
+    pub(super) fn set(self: &Arc<Self>, in_flight: Option<NonZeroUsize>, queue: usize) {
+        let mut state = self.state();
+        (state.seats, state.queue) = (in_flight, queue);
+        self.is_open.store(in_flight.is_none(), Ordering::Relaxed);
+        let mut next = Vec::new();
+        while state.waiting > 0 && state.take() {
+            next.extend(state.next());
+        }
+        drop(state);
+        for next in next {
+            // Whoever has just given up drops the seat, which gives it back.
+            drop(next.send(self.seat()));
+        }
+    }
+
     /// A seat, when there is nothing to wait for.
     pub(super) fn at_hand(self: &Arc<Self>) -> Option<Seat> {
-        match &self.limit {
-            Some(limit) => limit.state().take(limit).then(|| self.seat()),
-            None => Some(Seat(None)),
+        if self.is_open.load(Ordering::Relaxed) {
+            return Some(Seat(None));
         }
+        self.state().take().then(|| self.seat())
     }
 
     /// A seat for a call of `agent`, as soon as it is its turn, within `patience`. How long calls
@@ -112,31 +128,27 @@ impl Gate {
         cancel: &CancellationToken,
         latency: &Latency,
     ) -> Result<Seat, Failure> {
-        let Some(limit) = &self.limit else {
-            return Ok(Seat(None));
-        };
         let joined = {
-            let mut state = limit.state();
-            if state.take(limit) {
+            let mut state = self.state();
+            if state.take() {
                 drop(state);
                 return Ok(self.seat());
             }
-            state.join(agent, limit.queue)
+            state.join(agent)
         };
-        let (ticket, seat) = joined.ok_or_else(|| self.refuse(limit, latency))?;
-        let _place = Place { limit, ticket };
+        let (ticket, seat) = joined.ok_or_else(|| self.refuse(latency))?;
+        let _place = Place { gate: self, ticket };
         tokio::select! {
             biased;
-            seat = seat => seat.map_err(|_| self.refuse(limit, latency)),
+            seat = seat => seat.map_err(|_| self.refuse(latency)),
             () = cancel.cancelled() => Err(Failure::Cancelled),
-            () = tokio::time::sleep(patience) => Err(self.refuse(limit, latency)),
+            () = tokio::time::sleep(patience) => Err(self.refuse(latency)),
         }
     }
 
     /// Calls that wait for a seat.
     pub(super) fn queued(&self) -> usize {
-        let limit = self.limit.as_ref();
-        limit.map_or(0, |limit| limit.state().waiting)
+        self.state().waiting
     }
 
     /// Calls that got no seat, but for those that were cancelled.
@@ -149,8 +161,12 @@ impl Gate {
     }
 
     /// Gives a seat back: to the next call that waits, else to whoever comes.
-    fn leave(self: &Arc<Self>, limit: &Limit) {
-        let mut state = limit.state();
+    fn leave(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.taken -= 1;
+        if state.waiting == 0 || !state.take() {
+            return;
+        }
         match state.next() {
             Some(next) => {
                 drop(state);
@@ -161,18 +177,18 @@ impl Gate {
         }
     }
 
-    fn refuse(&self, limit: &Limit, latency: &Latency) -> Failure {
+    fn refuse(&self, latency: &Latency) -> Failure {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let typical = latency.percentile(0.5);
+        let state = self.state();
+        let seats = state.seats.unwrap_or(NonZeroUsize::MIN);
         Failure::Overloaded {
-            in_flight: limit.seats.get(),
-            queue: limit.queue,
-            retry_after: retry_after(typical, limit.state().waiting, limit.seats),
+            in_flight: seats.get(),
+            queue: state.queue,
+            retry_after: retry_after(typical, state.waiting, seats),
         }
     }
-}
 
-impl Limit {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -181,17 +197,17 @@ impl Limit {
 impl State {
     /// Takes a seat when one is free. None is while anybody waits: a seat that is given back goes to
     /// them.
-    fn take(&mut self, limit: &Limit) -> bool {
-        let is_free = self.taken < limit.seats.get();
+    fn take(&mut self) -> bool {
+        let is_free = self.seats.is_none_or(|seats| self.taken < seats.get());
         self.taken += usize::from(is_free);
         is_free
     }
 
     /// Joins the queue, which may make another agent's last call leave it; `None` when it is full.
-    fn join(&mut self, agent: AgentId, queue: usize) -> Option<(u64, oneshot::Receiver<Seat>)> {
+    fn join(&mut self, agent: AgentId) -> Option<(u64, oneshot::Receiver<Seat>)> {
         let own = self.turns.iter().find(|turn| turn.agent == agent);
         let own = own.map_or(0, |turn| turn.calls.len());
-        if self.waiting >= queue {
+        if self.waiting >= self.queue {
             self.make_room(own)?;
         }
         self.last_ticket += 1;
@@ -253,17 +269,15 @@ impl State {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some(gate) = &self.0
-            && let Some(limit) = &gate.limit
-        {
-            gate.leave(limit);
+        if let Some(gate) = &self.0 {
+            gate.leave();
         }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.limit.state().forget(self.ticket);
+        self.gate.state().forget(self.ticket);
     }
 }
 
@@ -474,5 +488,28 @@ mod tests {
         check(1, 0, 1, 100);
         check(10_000, 9, 1, 30_000);
         assert_eq!(retry_after(None, 9, seats(1)), RETRY_UNKNOWN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_limits_hold_at_once() {
+        let gate = gate(1, 9);
+        let first = come(&gate, 1).await.expect("under the limit");
+        let mut second = come(&gate, 1).await.expect_err("it waits");
+        let mut third = come(&gate, 1).await.expect_err("it waits");
+        gate.set(NonZeroUsize::new(2), 9);
+        let second = decided(&mut second).await.expect("it is its turn").unwrap();
+        assert!(decided(&mut third).await.is_none(), "two of two");
+        gate.set(NonZeroUsize::new(1), 9);
+        drop(first);
+        assert!(decided(&mut third).await.is_none(), "one of one");
+        gate.set(None, 9);
+        let third = decided(&mut third).await.expect("none waits").unwrap();
+        let open = come(&gate, 1).await.expect("without a limit");
+        gate.set(NonZeroUsize::new(2), 0);
+        assert!(gate.at_hand().is_none(), "two are under way that count");
+        drop((second, open));
+        assert!(gate.at_hand().is_some());
+        drop(third);
+        assert_eq!((gate.queued(), gate.refused()), (0, 0));
     }
 }

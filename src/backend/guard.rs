@@ -23,6 +23,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
+use super::memory::Lookout;
 use crate::{lock::lock, task::Tasks};
 
 /// The environment variable that marks our children.
@@ -42,6 +43,7 @@ struct Inner {
     marker: String,
     program: Option<PathBuf>,
     tasks: Tasks,
+    lookout: Lookout,
     state: Mutex<State>,
 }
 
@@ -60,6 +62,7 @@ impl Guard {
             marker,
             program,
             tasks: tasks.clone(),
+            lookout: Lookout::new(tasks),
             state: Mutex::default(),
         }))
     }
@@ -67,6 +70,11 @@ impl Guard {
     /// The value of [`MARKER`] for our children.
     pub(crate) fn marker(&self) -> &str {
         &self.0.marker
+    }
+
+    /// Who looks after the memory of our children.
+    pub(super) fn lookout(&self) -> &Lookout {
+        &self.0.lookout
     }
 
     /// Puts a process group under guard.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::{
     config::{Health, Probe, Server},
+    lock::lock,
     mcp::{Era, Method, Outcome, Raw},
 };
 
@@ -50,7 +52,12 @@ pub(super) async fn until_dead(
         if !in_a_hurry && mux.silence() < health.interval {
             continue;
         }
-        match check(connection, health).await {
+        let finding = check(connection, health).await;
+        let is_over = connection.closed().is_cancelled();
+        if let Some(shared) = shown.filter(|_| !is_over) {
+            lock(&shared.checks).note(&finding);
+        }
+        match finding {
             Finding::Well => {
                 let was_refused = shown.is_some_and(|s| s.life.state() == State::NeedsReauth);
                 if misses.count > 0 || was_refused {
@@ -59,7 +66,7 @@ pub(super) async fn until_dead(
                 }
             }
             // Whoever keeps the connection knows why it ended.
-            Finding::Missed(_) | Finding::Refused(_) if connection.closed().is_cancelled() => {
+            Finding::Missed(_) | Finding::Refused(_) if is_over => {
                 return std::future::pending().await;
             }
             Finding::Refused(refusal) => tell(shown, Event::Refused, refusal.to_string()),
@@ -83,6 +90,37 @@ pub(super) async fn until_dead(
 fn patience(config: &Server) -> Duration {
     let of_tools = config.tools.timeout.values().copied();
     of_tools.fold(config.timeout, Duration::max)
+}
+
+/// Health checks since the start, by what came of them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Checks {
+    /// Answered, in whatever way.
+    pub answered: u64,
+    /// Not answered in time, or not as a server does.
+    pub missed: u64,
+    /// Refused, since the server does not take our credential.
+    pub unauthorized: u64,
+}
+
+impl Checks {
+    fn note(&mut self, finding: &Finding) {
+        let count = match finding {
+            Finding::Missed(_) => &mut self.missed,
+            Finding::Refused(_) => &mut self.unauthorized,
+            Finding::Well => &mut self.answered,
+        };
+        *count += 1;
+    }
+
+    /// Those of both.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            answered: self.answered + other.answered,
+            missed: self.missed + other.missed,
+            unauthorized: self.unauthorized + other.unauthorized,
+        }
+    }
 }
 
 /// Checks missed since the last sign of life.
@@ -236,7 +274,12 @@ mod tests {
 
     fn shared() -> Shared {
         let (updates, _) = mpsc::channel(1);
-        Shared::new(&ServerName::parse("x").unwrap(), server().retry, &updates)
+        Shared::new(
+            &ServerName::parse("x").unwrap(),
+            &server(),
+            &updates,
+            &tracing::Span::none(),
+        )
     }
 
     #[tokio::test(start_paused = true)]

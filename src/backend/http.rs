@@ -24,6 +24,7 @@ use super::{
     mux::{Mux, Pending},
 };
 use crate::{
+    body::Unread,
     config::Remote,
     lock::lock,
     mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
@@ -142,6 +143,9 @@ impl HttpLink {
             self.talk().set_session(session.cloned());
         }
         self.check(&response)?;
+        if response.status() == StatusCode::BAD_REQUEST && exchange.method != Method::Initialize {
+            return Box::pin(self.read_bad_request(response, pending)).await;
+        }
         match content_type(&response) {
             Content::Events => Box::pin(self.read_events(response, exchange, pending)).await,
             Content::Json => self.read_json(response, pending).await,
@@ -170,6 +174,26 @@ impl HttpLink {
         }
     }
 
+    /// Some servers answer 400 in a session that they do not know, where the specification has 404.
+    async fn read_bad_request(
+        &self,
+        response: Response<Answer>,
+        pending: &Pending,
+    ) -> Result<Outcome, Failure> {
+        let body = self.body(response).await?;
+        let is_answer = match Message::parse(&body) {
+            Ok(Message::Response(found)) => {
+                found.id.as_ref().and_then(Id::as_number) == Some(pending.id)
+            }
+            Ok(_) | Err(_) => false,
+        };
+        if !is_answer && self.talk().has_session() && denies_session(&body) {
+            self.mux.forget_session();
+            return Err(Failure::SessionGone);
+        }
+        self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
+    }
+
     async fn read_json(
         &self,
         response: Response<Answer>,
@@ -177,10 +201,19 @@ impl HttpLink {
     ) -> Result<Outcome, Failure> {
         let status = response.status();
         let body = self.body(response).await?;
-        if let Some(answer) = only_answer(&body, pending) {
+        self.find_answer(&body, status, pending)
+    }
+
+    fn find_answer(
+        &self,
+        body: &Bytes,
+        status: StatusCode,
+        pending: &Pending,
+    ) -> Result<Outcome, Failure> {
+        if let Some(answer) = only_answer(body, pending) {
             return Ok(answer);
         }
-        let parts = envelope::split_batch(&body).unwrap_or_else(|_| vec![body.clone()]);
+        let parts = envelope::split_batch(body).unwrap_or_else(|_| vec![body.clone()]);
         let mut answer = None;
         for part in &parts {
             match Message::parse(part) {
@@ -191,7 +224,7 @@ impl HttpLink {
                 Err(_) => {}
             }
         }
-        answer.ok_or_else(|| garbled_or_http(status, &body))
+        answer.ok_or_else(|| garbled_or_http(status, body))
     }
 
     /// Posts a notification or an answer. It ends soon after the link does.
@@ -264,17 +297,13 @@ impl HttpLink {
 
     async fn body(&self, response: Response<Answer>) -> Result<Bytes, Failure> {
         let limit = self.mux.settings.response_bytes_max;
-        let body = Limited::new(response.into_body(), limit).collect().await;
-        body.map(http_body_util::Collected::to_bytes)
-            .map_err(|error| {
-                if error.is::<http_body_util::LengthLimitError>() {
-                    Failure::ResponseTooLarge { limit }
-                } else {
-                    Failure::Lost {
-                        reason: format!("its answer broke off: {error}"),
-                    }
-                }
-            })
+        let body = crate::body::read(response.into_body(), limit).await;
+        body.map_err(|unread| match unread {
+            Unread::TooLarge { limit } => Failure::ResponseTooLarge { limit },
+            Unread::BrokeOff(error) => Failure::Lost {
+                reason: format!("its answer broke off: {error}"),
+            },
+        })
     }
 
     fn hand_in(&self, message: Message, origin: u64) {
@@ -328,6 +357,26 @@ fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
     }
 }
 
+/// Whether the body of a 400 that answers no request says that the session is not known. There is no
+/// code for that; these are the words of SDKs and of servers that follow them.
+fn denies_session(body: &[u8]) -> bool {
+    let start = &body[..body.len().min(ODD_BODY_BYTES)];
+    let words = String::from_utf8_lossy(start).to_ascii_lowercase();
+    let denials = [
+        "invalid",
+        "no valid",
+        "unknown",
+        "not found",
+        "not recognized",
+        "expired",
+        "does not exist",
+        "no longer",
+        "terminated",
+    ];
+    let is_denied = denials.iter().any(|denial| words.contains(denial));
+    words.contains("session") && is_denied || words.contains("server not initialized")
+}
+
 fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
     let shown = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
     if status.is_success() {
@@ -361,6 +410,23 @@ mod tests {
 
     use super::*;
     use crate::{backend::mux::Settings, config::Auth, names::ServerName};
+
+    #[test]
+    fn a_denied_session_is_told_from_other_bad_requests() {
+        let check = |body: &str, expect: bool| {
+            assert_eq!(denies_session(body.as_bytes()), expect, "{body}");
+        };
+        check("Invalid session ID", true);
+        check("Bad Request: No valid session ID provided\n", true);
+        let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: Server not initialized"}}"#;
+        check(error, true);
+        let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session has expired"}}"#;
+        check(error, true);
+        check("unknown Mcp-Session-Id", true);
+        check("Session header is required", false);
+        check("Unsupported protocol version: invalid", false);
+        check("", false);
+    }
 
     /// Its connections open, and nobody ever reads what is posted.
     #[tokio::test(start_paused = true)]

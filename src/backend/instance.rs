@@ -150,6 +150,13 @@ impl Instance {
         woken.await;
     }
 
+    /// Wakes it, where it sleeps.
+    pub(super) fn rouse(&self) {
+        if matches!(self.phase(), Phase::Asleep(_)) {
+            self.wake.notify_waiters();
+        }
+    }
+
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         if let Some(connection) = self.ready() {
@@ -205,17 +212,17 @@ impl Instance {
     pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
         let mut backoff = lock(&self.backoff);
         let mut delays = Backoff {
-            retry,
             failures: backoff.0,
         };
-        delays.after_uptime(up);
-        let delay = delays.next_delay();
+        delays.after_uptime(retry, up);
+        let delay = delays.next_delay(retry);
         *backoff = (delays.failures, Some(Instant::now() + delay));
     }
 
-    /// Notes a subscription to a resource: it keeps the connection, and outlives it.
-    pub(crate) fn subscribed(&self, uri: String) {
-        lock(&self.subscriptions).insert(uri);
+    /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was
+    /// none.
+    pub(crate) fn subscribed(&self, uri: &str) -> bool {
+        lock(&self.subscriptions).insert(uri.to_owned())
     }
 
     /// Notes the end of a subscription.
@@ -267,20 +274,15 @@ impl Drop for DownAtTheEnd<'_> {
 }
 
 /// Exponential delays with jitter, from the start again after a stable time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Backoff {
-    retry: Retry,
     failures: u32,
 }
 
 impl Backoff {
-    pub(super) fn new(retry: Retry) -> Self {
-        Self { retry, failures: 0 }
-    }
-
     /// A connection that held for `stable_after` clears the count.
-    pub(super) fn after_uptime(&mut self, up: Duration) {
-        if up >= self.retry.stable_after {
+    pub(super) fn after_uptime(&mut self, retry: Retry, up: Duration) {
+        if up >= retry.stable_after {
             self.failures = 0;
         }
     }
@@ -290,18 +292,19 @@ impl Backoff {
         self.failures
     }
 
-    pub(super) fn next_delay(&mut self) -> Duration {
+    pub(super) fn next_delay(&mut self, retry: Retry) -> Duration {
         let factor = 1u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
-        let full = self.retry.base.saturating_mul(factor).min(self.retry.max);
-        full.mul_f64(1.0 - self.retry.jitter * fraction())
+        let full = retry.base.saturating_mul(factor).min(retry.max);
+        full.mul_f64(1.0 - retry.jitter * fraction())
     }
 }
 
 /// How far back starts are counted.
 const STARTS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Starts of one server that came to nothing lately, on whichever connection.
+/// Starts of one server that came to nothing lately, on whichever connection; of programs, each
+/// process counts.
 #[derive(Debug)]
 pub(super) struct Starts {
     max: usize,
@@ -315,6 +318,13 @@ impl Starts {
             max,
             futile: VecDeque::new(),
         }
+    }
+
+    /// Allows `max` of them in a minute from now on.
+    pub(super) fn set(&mut self, max: usize) {
+        self.max = max;
+        let surplus = self.futile.len().saturating_sub(max);
+        self.futile.drain(..surplus);
     }
 
     /// Notes a start that came to nothing.
@@ -333,6 +343,15 @@ impl Starts {
             }
             Some(_) | None => Duration::ZERO,
         }
+    }
+
+    /// What callers are told, as long as the next start has to wait.
+    pub(super) fn failure(&self, now: Instant) -> Option<Failure> {
+        let wait = self.wait(now);
+        (!wait.is_zero()).then(|| Failure::StartsLimited {
+            starts: self.max,
+            until: now + wait,
+        })
     }
 }
 
@@ -354,17 +373,19 @@ mod tests {
             stable_after: Duration::from_secs(1),
             starts_per_minute: 1,
         };
-        let mut backoff = Backoff::new(retry);
-        let delays: Vec<_> = (0..4).map(|_| backoff.next_delay().as_millis()).collect();
+        let mut backoff = Backoff::default();
+        let delays: Vec<_> = (0..4)
+            .map(|_| backoff.next_delay(retry).as_millis())
+            .collect();
         assert_eq!(delays, [100, 200, 400, 500]);
-        backoff.after_uptime(Duration::from_millis(999));
+        backoff.after_uptime(retry, Duration::from_millis(999));
         assert_eq!(
-            backoff.next_delay().as_millis(),
+            backoff.next_delay(retry).as_millis(),
             500,
             "it did not hold long enough"
         );
-        backoff.after_uptime(Duration::from_secs(1));
-        assert_eq!(backoff.next_delay().as_millis(), 100);
+        backoff.after_uptime(retry, Duration::from_secs(1));
+        assert_eq!(backoff.next_delay(retry).as_millis(), 100);
     }
 
     #[test]
@@ -385,6 +406,10 @@ mod tests {
         );
         starts.note(at(60));
         assert_eq!(starts.wait(at(61)), Duration::from_secs(9));
+        starts.set(4);
+        assert_eq!(starts.wait(at(61)), Duration::ZERO, "one more is allowed");
+        starts.set(2);
+        assert_eq!(starts.wait(at(61)), Duration::from_secs(19));
     }
 
     #[test]
@@ -396,9 +421,9 @@ mod tests {
             stable_after: Duration::from_secs(1),
             starts_per_minute: 1,
         };
-        let mut backoff = Backoff::new(retry);
+        let mut backoff = Backoff::default();
         for _ in 0..100 {
-            let delay = backoff.next_delay();
+            let delay = backoff.next_delay(retry);
             assert!((Duration::from_millis(500)..=Duration::from_secs(1)).contains(&delay));
         }
     }

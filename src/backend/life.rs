@@ -14,6 +14,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tracing::Span;
 
 use super::Failure;
 use crate::{clock, lock::lock, names::ServerName};
@@ -162,6 +163,8 @@ pub struct Transition {
 #[derive(Debug)]
 pub(crate) struct Life {
     server: ServerName,
+    /// What its log lines are within.
+    about: Span,
     /// The state once more, to be read without the lock.
     state: AtomicU8,
     inner: Mutex<Inner>,
@@ -176,7 +179,8 @@ struct Inner {
 }
 
 impl Life {
-    pub(super) fn new(server: &ServerName) -> Self {
+    /// Of `server`; log lines are within `about`.
+    pub(super) fn new(server: &ServerName, about: &Span) -> Self {
         let state = State::Connecting;
         let first = Transition {
             at: clock::now().to_string(),
@@ -185,6 +189,7 @@ impl Life {
         };
         Self {
             server: server.clone(),
+            about: about.clone(),
             state: AtomicU8::new(state as u8),
             inner: Mutex::new(Inner {
                 history: [first].into(),
@@ -225,6 +230,7 @@ impl Life {
             }
             return;
         }
+        let _about = self.about.enter();
         if event == Event::FellAsleep {
             let server = &self.server;
             tracing::debug!(%server, from = old.as_str(), reason, "server is asleep");
@@ -327,7 +333,7 @@ mod tests {
 
     /// Takes events, each with its letter as the reason.
     fn lived(events: &str) -> Life {
-        let life = Life::new(&ServerName::parse("x").unwrap());
+        let life = Life::new(&ServerName::parse("x").unwrap(), &Span::none());
         for letter in events.chars() {
             let (_, event) = EVENTS
                 .into_iter()

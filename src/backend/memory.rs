@@ -1,67 +1,161 @@
 //! How much memory a child and everything it started use, and that it is no more than they may.
 //!
-//! What the processes of its group have resident is looked at every [`LOOK`] and added up. A limit
+//! What the processes of its group have resident is looked at every [`LOOK`] and added up, in one
+//! look for all children, by one task that rests while none has a limit. A limit
 //! of the system (`setrlimit`) would not do: it counts address space, of which some runtimes reserve
 //! many times what they use, holds for each process alone, and ends it without a reason. So a child
 //! may go beyond its limit for a moment, pages that processes share count for each of them, and a
 //! process that leaves the group is not counted.
 
-use std::{fs, process::Command, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use rustix::process::Pid;
 use tokio::{
+    sync::{Notify, watch},
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
-/// Time between two looks.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
-/// Looks in a row that may fail before it is logged that a limit is not watched.
+use crate::{lock::lock, task::Tasks};
+
+/// Time between two looks. No key sets it: more often costs more than it finds, and what a child may
+/// use meanwhile is a matter of its limit.
+const LOOK: Duration = Duration::from_millis(500);
+/// Looks in a row that may fail before it is logged that limits are not watched.
 const FAILURES_MAX: u32 = 10;
 
-/// Completes with what is in use once the process group of `leader` uses more than `limit` bytes;
-/// never without a limit.
-pub(super) async fn exceeded(leader: u32, limit: Option<u64>) -> u64 {
-    let group = i32::try_from(leader).ok().and_then(Pid::from_raw);
-    let (Some(limit), Some(group)) = (limit, group) else {
-        return std::future::pending().await;
-    };
-    let look = move || async move {
-        let look = spawn_blocking(move || resident(group));
-        look.await.ok().flatten()
-    };
-    watch(limit, look).await
+/// Bytes in use by the groups that were looked at; `None` when the system does not say.
+type Usage = Option<HashMap<i32, u64>>;
+
+/// Looks after the memory of all children; cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Lookout(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tasks: Tasks,
+    /// Process groups with a limit.
+    groups: Mutex<HashSet<i32>>,
+    /// Tells that there is one more.
+    came: Notify,
+    is_manned: AtomicBool,
+    looks: watch::Sender<Arc<Usage>>,
 }
 
-/// Looks until more than `limit` bytes are in use.
-async fn watch<F: Future<Output = Option<u64>>>(limit: u64, look: impl Fn() -> F) -> u64 {
-    let mut ticks = interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut failures = 0;
-    loop {
-        ticks.tick().await;
-        match look().await {
-            Some(used) if used > limit => return used,
-            Some(_) => failures = 0,
-            None => failures += 1,
+impl Lookout {
+    pub(super) fn new(tasks: &Tasks) -> Self {
+        Self(Arc::new(Inner {
+            tasks: tasks.clone(),
+            groups: Mutex::default(),
+            came: Notify::new(),
+            is_manned: AtomicBool::new(false),
+            looks: watch::channel(Arc::default()).0,
+        }))
+    }
+
+    /// Completes with what is in use once the process group of `leader` uses more than `limit`
+    /// bytes; never without a limit.
+    pub(super) async fn exceeded(&self, leader: u32, limit: Option<u64>) -> u64 {
+        let (Some(limit), Ok(group)) = (limit, i32::try_from(leader)) else {
+            return std::future::pending().await;
+        };
+        if !self.0.is_manned.swap(true, Ordering::Relaxed) {
+            let looks = self.clone().look_for_ever(in_use);
+            let stop = self.0.tasks.stop_token().clone();
+            self.0.tasks.spawn("memory of children", async move {
+                tokio::select! { () = looks => {}, () = stop.cancelled() => {} }
+            });
         }
-        if failures == FAILURES_MAX {
-            tracing::warn!("limits.memory is not watched: the system does not tell what is in use");
+        let watched = self.watch(group);
+        watched.exceeds(limit).await
+    }
+
+    fn watch(&self, group: i32) -> Watched<'_> {
+        let looks = self.0.looks.subscribe();
+        lock(&self.0.groups).insert(group);
+        self.0.came.notify_one();
+        Watched {
+            lookout: self,
+            group,
+            looks,
+        }
+    }
+
+    /// Looks at all groups at once, as long as there are any.
+    async fn look_for_ever(self, look: fn(&HashSet<i32>) -> Usage) {
+        let mut ticks = interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failures = 0;
+        loop {
+            ticks.tick().await;
+            let groups = lock(&self.0.groups).clone();
+            if groups.is_empty() {
+                self.0.came.notified().await;
+                continue;
+            }
+            let usage = spawn_blocking(move || look(&groups)).await.ok().flatten();
+            failures = if usage.is_some() { 0 } else { failures + 1 };
+            if failures == FAILURES_MAX {
+                tracing::warn!(
+                    "limits.memory is not watched: the system does not tell what is in use"
+                );
+            }
+            self.0.looks.send_replace(Arc::new(usage));
         }
     }
 }
 
-/// Bytes that the processes of `group` have resident or swapped out; `None` when the system does not
-/// say.
-fn resident(group: Pid) -> Option<u64> {
-    from_proc(group).or_else(|| from_ps(group))
+/// A group that is looked at until this is dropped.
+struct Watched<'l> {
+    lookout: &'l Lookout,
+    group: i32,
+    looks: watch::Receiver<Arc<Usage>>,
+}
+
+impl Watched<'_> {
+    /// Completes with what is in use once that is more than `limit` bytes.
+    async fn exceeds(mut self, limit: u64) -> u64 {
+        while self.looks.changed().await.is_ok() {
+            let usage = Arc::clone(&self.looks.borrow_and_update());
+            // One that came during a look is in the next.
+            let used = usage
+                .as_ref()
+                .as_ref()
+                .and_then(|used| used.get(&self.group));
+            if let Some(used) = used.filter(|used| **used > limit) {
+                return *used;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        lock(&self.lookout.0.groups).remove(&self.group);
+    }
+}
+
+/// Bytes that the processes of each of `groups` have resident or swapped out; `None` when the system
+/// does not say.
+fn in_use(groups: &HashSet<i32>) -> Usage {
+    from_proc(groups).or_else(|| from_ps(groups))
 }
 
 /// What Linux says.
-fn from_proc(group: Pid) -> Option<u64> {
-    let mut kib = 0_u64;
+fn from_proc(groups: &HashSet<i32>) -> Usage {
     // Without a `/proc` of Linux nothing is found, not even ourselves.
     fs::metadata("/proc/self/status").ok()?;
+    let mut used = HashMap::new();
     for entry in fs::read_dir("/proc").ok()? {
         let Some(pid) = entry.ok().and_then(|entry| {
             let name = entry.file_name();
@@ -70,14 +164,15 @@ fn from_proc(group: Pid) -> Option<u64> {
             continue;
         };
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        if group_in(&stat.unwrap_or_default()) == Some(group) {
+        let group = group_in(&stat.unwrap_or_default()).map(|group| group.as_raw_nonzero().get());
+        if let Some(group) = group.filter(|group| groups.contains(group)) {
             // Whoever has ended meanwhile uses nothing.
             let path = format!("/proc/{}/status", pid.as_raw_nonzero());
             let status = fs::read_to_string(path).unwrap_or_default();
-            kib += in_status(&status);
+            *used.entry(group).or_default() += in_status(&status) * 1024;
         }
     }
-    Some(kib * 1024)
+    Some(used)
 }
 
 /// The group of a process, by its `stat`: the third word after the name, which may have any
@@ -100,45 +195,88 @@ fn in_status(status: &str) -> u64 {
 }
 
 /// What every Unix says, at the price of a process.
-fn from_ps(group: Pid) -> Option<u64> {
+fn from_ps(groups: &HashSet<i32>) -> Usage {
     let output = Command::new("/bin/ps")
         .args(["-A", "-o", "pgid=", "-o", "rss="])
         .output();
     let output = output.ok().filter(|output| output.status.success())?;
     let listing = String::from_utf8(output.stdout).ok()?;
-    Some(in_listing(&listing, group) * 1024)
+    Some(in_listing(&listing, groups))
 }
 
-/// KiB in the lines of `group`, each of which has a group and what is resident.
-fn in_listing(listing: &str, group: Pid) -> u64 {
-    let of_group = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let is_it = words.next()?.parse() == Ok(group.as_raw_nonzero().get());
-        words.next()?.parse::<u64>().ok().filter(|_| is_it)
-    };
-    listing.lines().filter_map(of_group).sum()
+/// What the lines of `groups` say, each of which has a group and the KiB that are resident.
+fn in_listing(listing: &str, groups: &HashSet<i32>) -> HashMap<i32, u64> {
+    let mut used = HashMap::new();
+    for line in listing.lines() {
+        let mut words = line.split_ascii_whitespace().map(str::parse::<i64>);
+        let (Some(Ok(group)), Some(Ok(kib))) = (words.next(), words.next()) else {
+            continue;
+        };
+        if let Some(group) = i32::try_from(group).ok().filter(|it| groups.contains(it)) {
+            *used.entry(group).or_default() += u64::try_from(kib).unwrap_or(0) * 1024;
+        }
+    }
+    used
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, future::ready, os::unix::process::CommandExt, process::Stdio};
+    use std::{
+        os::unix::process::CommandExt,
+        process::Stdio,
+        sync::atomic::{AtomicU64, AtomicUsize},
+    };
 
-    use tokio::time::Instant;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
 
+    /// A lookout that is told by `look` what is in use.
+    fn lookout(look: fn(&HashSet<i32>) -> Usage) -> Lookout {
+        let tasks = Tasks::new();
+        let lookout = Lookout::new(&tasks);
+        lookout.0.is_manned.store(true, Ordering::Relaxed);
+        tasks.spawn("looks", lookout.clone().look_for_ever(look));
+        lookout
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_limit_is_reached_only_past_it() {
-        let seen = RefCell::new([99, 100, 101].into_iter());
+        static USED: AtomicU64 = AtomicU64::new(99);
+        let next = |groups: &HashSet<i32>| {
+            let used = USED.fetch_add(1, Ordering::Relaxed);
+            Some(groups.iter().map(|group| (*group, used)).collect())
+        };
         let start = Instant::now();
-        let used = watch(100, || ready(seen.borrow_mut().next())).await;
+        let used = lookout(next).exceeded(7, Some(100)).await;
         assert_eq!(used, 101);
-        assert_eq!(start.elapsed(), 2 * LOOK);
+        let looks = start.elapsed().as_millis() / LOOK.as_millis();
+        assert_eq!(looks, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_look_sees_all_children() {
+        static LOOKS: AtomicUsize = AtomicUsize::new(0);
+        let look = |groups: &HashSet<i32>| {
+            LOOKS.fetch_add(1, Ordering::Relaxed);
+            Some(groups.iter().map(|group| (*group, 10)).collect())
+        };
+        let lookout = lookout(look);
+        let rested = timeout(LOOK * 100, std::future::pending::<()>()).await;
+        assert!(rested.is_err());
+        assert_eq!(LOOKS.load(Ordering::Relaxed), 0, "there is no child");
+        let within =
+            futures_util::future::join_all((1..=20).map(|group| lookout.exceeded(group, Some(10))));
+        assert!(timeout(LOOK * 10, within).await.is_err());
+        let looks = LOOKS.load(Ordering::Relaxed);
+        assert!((9..=11).contains(&looks), "{looks}");
+        assert!(lock(&lookout.0.groups).is_empty(), "they are gone");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_seen_ends_nothing() {
-        let ended = tokio::time::timeout(100 * LOOK, watch(0, || ready(None))).await;
+        let blind = lookout(|_| None);
+        let ended = timeout(100 * LOOK, blind.exceeded(7, Some(0))).await;
         assert!(ended.is_err());
     }
 
@@ -151,8 +289,8 @@ mod tests {
         assert_eq!(of("81 (a) (b) S 1 77 77 0 -1"), Some(77));
         assert_eq!(of("2 (kthreadd) S 0 0 0 0 -1"), None);
         let listing = "    1   400\n   77  1000\n  177     5\n   77    24\nnothing\n";
-        let group = Pid::from_raw(77).expect("it is not zero");
-        assert_eq!(in_listing(listing, group), 1024);
+        let used = in_listing(listing, &[77, 78].into());
+        assert_eq!(used, [(77, 1024 * 1024)].into());
     }
 
     /// Both ways see the whole group, and nothing of ours.
@@ -164,16 +302,16 @@ mod tests {
             .process_group(0)
             .spawn()
             .expect("there is a shell");
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let group = group.expect("it is not zero");
-        assert_eq!(from_proc(group).is_some(), cfg!(target_os = "linux"));
-        for way in [resident, from_proc, from_ps] {
+        let group = i32::try_from(child.id()).expect("it is small");
+        let groups = HashSet::from([group]);
+        assert_eq!(from_proc(&groups).is_some(), cfg!(target_os = "linux"));
+        for way in [in_use, from_proc, from_ps] {
             // Not every machine has both ways.
-            let is_likely = |used| (1..100 << 20).contains(&used);
-            assert!(way(group).is_none_or(is_likely), "{:?}", way(group));
+            let is_likely = |used: HashMap<i32, u64>| (1..100 << 20).contains(&used[&group]);
+            assert!(way(&groups).is_none_or(is_likely), "{:?}", way(&groups));
         }
         drop(child.stdin.take());
         child.wait().expect("it is ours");
-        assert_eq!(resident(group), Some(0), "it has ended");
+        assert_eq!(in_use(&groups), Some(HashMap::new()), "it has ended");
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Mux {
 /// Something a server said that concerns the gateway rather than one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Signal {
+    /// It asked a client something, and waits.
+    Asks,
     /// It asked for the roots of a client.
     AsksRoots,
     /// A list changed; ask again.
@@ -235,10 +237,11 @@ impl Mux {
     }
 
     /// Ends the link because the server no longer knows its session. What is under way is left to
-    /// find out for itself: the server may have begun it.
+    /// find out for itself: the server may have begun it. What it asked, nobody can answer it.
     pub(crate) fn forget_session(&self) {
         self.forgotten.store(true, Ordering::Relaxed);
         self.closed.cancel();
+        lock(&self.asked).clear();
     }
 
     /// Whether the link ended because the server no longer knows its session.

@@ -7,7 +7,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::{
@@ -29,6 +32,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Pool {
     turns: Arc<Semaphore>,
+    /// Calls that wait for a turn.
+    waiting: AtomicUsize,
     shelf: Arc<Shelf>,
 }
 
@@ -72,6 +77,7 @@ impl Pool {
         let connections_max = connections_max.min(Semaphore::MAX_PERMITS);
         Some(Self {
             turns: Arc::new(Semaphore::new(connections_max)),
+            waiting: AtomicUsize::new(0),
             shelf: Arc::new(Shelf {
                 connections_max,
                 limit,
@@ -83,6 +89,11 @@ impl Pool {
 
     /// Waits for a connection to become free; who came first is served first.
     pub(super) async fn turn(&self, until: Instant) -> Result<Turn, Failure> {
+        // None is to be had while anybody waits.
+        if let Ok(permit) = Arc::clone(&self.turns).try_acquire_owned() {
+            return Ok(Turn { _permit: permit });
+        }
+        let _waiting = Waiting::new(&self.waiting);
         let turn = Arc::clone(&self.turns).acquire_owned();
         match timeout_at(until, turn).await {
             // It is never closed.
@@ -141,11 +152,21 @@ impl Pool {
         }
     }
 
+    /// Calls that wait for a connection to become free.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Connections that are used, could be, or are being made.
     pub(super) fn live(&self) -> usize {
         let books = self.shelf.lock();
         let all = books.free.iter().chain(&books.lent);
         all.filter(|(_, instance)| is_usable(instance)).count()
+    }
+
+    /// Connections that serve a call.
+    pub(super) fn busy(&self) -> usize {
+        self.shelf.lock().lent.len()
     }
 
     /// The connections that belong to the session `id` alone.
@@ -154,6 +175,22 @@ impl Pool {
         let all = books.free.iter().chain(&books.lent);
         let own = all.filter(|(key, _)| matches!(&key.owner, Owner::Session(of) if of == id));
         own.map(|(_, instance)| Arc::clone(instance)).collect()
+    }
+}
+
+/// Counts a call that waits until this is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -268,6 +305,7 @@ mod tests {
     fn pool(connections_max: usize, lends_again: bool) -> Pool {
         Pool {
             turns: Arc::new(Semaphore::new(connections_max)),
+            waiting: AtomicUsize::new(0),
             shelf: Arc::new(Shelf {
                 connections_max,
                 limit: "pool_size",

@@ -14,25 +14,28 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::select_all;
 use globset::{GlobSet, GlobSetBuilder};
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
+    report::is_false,
 };
 use crate::{
-    config::{self, Balance, Condition, Server, ServerLimits},
+    config::{self, Balance, Condition, Server, ServerLimits, Transport},
     governance::{Admitted, ArgumentTest},
     lock::lock,
     mcp::Raw,
     session::Session,
 };
 
-/// How long a replica is out after it failed once; it doubles with each failure in a row.
-const OUT_FOR: Duration = Duration::from_secs(1);
-/// Longest time that a replica is out.
-const OUT_FOR_MAX: Duration = Duration::from_secs(60);
+/// Failures in a row after which the time that a replica is out doubles no more, so that no product
+/// overflows.
+const DOUBLINGS_MAX: u32 = 16;
+/// Sessions whose subscriptions wait to be moved; those of more are not.
+const STRAYS_MAX: usize = 4096;
 /// Sessions that are remembered before those that ended are forgotten.
 const STAYS_KEPT: usize = 1024;
 
@@ -44,6 +47,8 @@ pub(super) struct Replicas {
     balance: Balance,
     routes: Vec<Route>,
     stays: Mutex<Stays>,
+    /// Tells that a session may have left a replica.
+    moved: Notify,
 }
 
 /// One replica.
@@ -69,14 +74,12 @@ struct Outlier {
 }
 
 impl Outlier {
-    fn note(&mut self, is_failure: bool, now: Instant) {
-        if !is_failure {
-            *self = Self::default();
-            return;
-        }
-        let factor = 1_u32 << self.failures.min(6);
+    /// Notes a failure: from `now` on it is out, for twice as long as after the one before.
+    fn note_failure(&mut self, ejection: config::Ejection, now: Instant) {
+        let factor = 1_u32 << self.failures.min(DOUBLINGS_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + OUT_FOR.saturating_mul(factor).min(OUT_FOR_MAX));
+        let time = ejection.base.saturating_mul(factor).min(ejection.max);
+        self.until = Some(now + time);
     }
 
     fn is_out(self, now: Instant) -> bool {
@@ -122,6 +125,8 @@ impl Route {
 #[derive(Debug, Default)]
 struct Stays {
     of: HashMap<String, (Weak<Session>, usize)>,
+    /// Those that have left a replica on which they are subscribed to resources, and which.
+    strays: Vec<(Weak<Session>, usize)>,
 }
 
 impl Stays {
@@ -134,7 +139,18 @@ impl Stays {
             self.of.retain(|_, (session, _)| is_living(session));
         }
         let stay = (Arc::downgrade(session), replica);
-        self.of.insert(session.id.clone(), stay);
+        let left = self.of.insert(session.id.clone(), stay);
+        let left = left.map(|(_, at)| at).filter(|at| *at != replica);
+        if let Some(left) = left.filter(|_| !session.subscriptions().is_empty()) {
+            if self.strays.len() == STRAYS_MAX {
+                tracing::warn!(
+                    session = session.mark,
+                    "its subscriptions stay where they were"
+                );
+                return;
+            }
+            self.strays.push((Arc::downgrade(session), left));
+        }
     }
 }
 
@@ -164,12 +180,13 @@ impl Replica {
     /// Takes a call, and notes how the replica did.
     async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
-        let is_failure = match &outcome {
-            Ok(_) => Some(false),
-            Err(unanswered) => is_ill(&unanswered.failure).then_some(true),
-        };
-        if let Some(is_failure) = is_failure {
-            lock(&self.outlier).note(is_failure, Instant::now());
+        match &outcome {
+            Ok(_) => *lock(&self.outlier) = Outlier::default(),
+            Err(unanswered) if is_ill(&unanswered.failure) => {
+                let ejection = self.backend.written().ejection;
+                lock(&self.outlier).note_failure(ejection, Instant::now());
+            }
+            Err(_) => {}
         }
         outcome
     }
@@ -204,10 +221,28 @@ fn is_passed_on(failure: &Failure) -> bool {
     is_held_back || is_ill(failure)
 }
 
+/// The config of one replica of `server`, as if it were a server of its own.
+fn alone(server: &Server, transport: &Transport) -> Server {
+    Server {
+        transport: transport.clone(),
+        replicas: Vec::new(),
+        route: Vec::new(),
+        // The server's own gate counts the calls to all of them.
+        limits: ServerLimits {
+            in_flight: None,
+            ..server.limits
+        },
+        ..server.clone()
+    }
+}
+
 impl Replicas {
-    /// The replicas of `server`, each made by `make` of a config that is reached as it is; `None`
-    /// of one that runs only once.
-    pub(super) fn of(server: &Server, mut make: impl FnMut(&Server) -> Backend) -> Option<Self> {
+    /// The replicas of `server`, each made by `make` of its name and a config that is reached as it is;
+    /// `None` of one that runs only once.
+    pub(super) fn of(
+        server: &Server,
+        mut make: impl FnMut(&str, &Server) -> Backend,
+    ) -> Option<Self> {
         if server.replicas.is_empty() {
             return None;
         }
@@ -215,21 +250,11 @@ impl Replicas {
         // Stable: within a locality the order is that of the config.
         all.sort_by_key(|replica| !replica.is_near);
         let all = all.into_iter().map(|replica| {
-            let alone = Server {
-                transport: replica.transport.clone(),
-                replicas: Vec::new(),
-                route: Vec::new(),
-                // The server's own gate counts the calls to all of them.
-                limits: ServerLimits {
-                    in_flight: None,
-                    ..server.limits
-                },
-                ..server.clone()
-            };
+            let alone = alone(server, &replica.transport);
             Replica {
                 name: replica.name.clone(),
                 locality: replica.locality.clone(),
-                backend: Arc::new(make(&alone)),
+                backend: Arc::new(make(&replica.name, &alone)),
                 is_near: replica.is_near,
                 address: replica.transport.to_address(),
                 greetings: AtomicU64::new(0),
@@ -241,7 +266,16 @@ impl Replicas {
             balance: server.balance,
             routes: server.route.iter().filter_map(Route::new).collect(),
             stays: Mutex::default(),
+            moved: Notify::new(),
         })
+    }
+
+    /// Takes another config of `server`, with which all of them go on.
+    pub(super) fn rewrite(&self, server: &Server) {
+        for backend in self.backends() {
+            let transport = backend.written().transport.clone();
+            backend.rewrite(&alone(server, &transport));
+        }
     }
 
     /// All of them, in the order of preference.
@@ -264,6 +298,77 @@ impl Replicas {
         at.map(|at| &self.all[at].backend)
     }
 
+    /// The one numbered `at`, in the order of preference.
+    pub(super) fn at(&self, at: usize) -> Option<&Arc<Backend>> {
+        self.all.get(at).map(|replica| &replica.backend)
+    }
+
+    /// The one that `session` is on, and from now on stays on: the best where it is on none.
+    pub(super) fn home_or_best(&self, session: &Arc<Session>) -> &Arc<Backend> {
+        if let Some(home) = self.home(session) {
+            return home;
+        }
+        let at = self.best().unwrap_or(0);
+        self.note_stay(session, at);
+        &self.all[at].backend
+    }
+
+    /// The one that serves best, if any is ready to.
+    fn best(&self) -> Option<usize> {
+        let now = Instant::now();
+        let is_ready = |at: &usize| self.all[*at].rank(now) == Rank::Ready;
+        (0..self.all.len()).find(is_ready)
+    }
+
+    fn note_stay(&self, session: &Arc<Session>, at: usize) {
+        let mut stays = lock(&self.stays);
+        stays.note(session, at);
+        if !stays.strays.is_empty() {
+            self.moved.notify_one();
+        }
+    }
+
+    /// The sessions that have left a replica on which they are subscribed to resources, since it was
+    /// lost or since a call of theirs went elsewhere, each with the number of that replica; as soon
+    /// as there are any. For one caller at a time.
+    pub(super) async fn strays(&self) -> Vec<(Arc<Session>, usize)> {
+        loop {
+            // Before looking, so that no change is missed.
+            let mut phases: Vec<_> = self.backends().map(|it| it.catalog.subscribe()).collect();
+            self.leave_lost();
+            let strays = std::mem::take(&mut lock(&self.stays).strays);
+            let living = strays.into_iter().filter_map(|(session, left)| {
+                let session = session.upgrade()?;
+                (!session.ended.is_cancelled()).then_some((session, left))
+            });
+            let living: Vec<_> = living.collect();
+            if !living.is_empty() {
+                return living;
+            }
+            let changes = phases.iter_mut().map(|phase| Box::pin(phase.changed()));
+            tokio::select! {
+                _ = select_all(changes) => {}
+                () = self.moved.notified() => {}
+            }
+        }
+    }
+
+    /// Lets sessions that only listen leave a replica that is lost: no call of theirs would.
+    fn leave_lost(&self) {
+        let is_lost =
+            |at: usize| matches!(self.all[at].backend.catalog.phase(), Phase::Down { .. });
+        let Some(best) = self.best() else { return };
+        let stays = lock(&self.stays).of.values().cloned().collect::<Vec<_>>();
+        for (session, _) in stays.into_iter().filter(|(_, at)| is_lost(*at)) {
+            if let Some(session) = session.upgrade()
+                && !session.ended.is_cancelled()
+                && !session.subscriptions().is_empty()
+            {
+                self.note_stay(&session, best);
+            }
+        }
+    }
+
     /// Takes a call to a replica; to the next where it did not reach one.
     pub(super) async fn call(
         &self,
@@ -283,7 +388,7 @@ impl Replicas {
                 }
                 outcome => {
                     if let (Some(session), None) = (session, route) {
-                        lock(&self.stays).note(session, at);
+                        self.note_stay(session, at);
                     }
                     return outcome;
                 }
@@ -354,6 +459,9 @@ pub struct ReplicaReport {
     pub address: String,
     /// `connected` once greeted, since only one of them is listed.
     pub state: State,
+    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub asleep: bool,
     /// Why it is in that state, when it is not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -370,7 +478,8 @@ impl Replica {
     fn report(&self, now: Instant) -> ReplicaReport {
         let (reason, history) = self.backend.maker.shared.life.history();
         let state = history.last().map_or(State::Connecting, |now| now.state);
-        let is_greeted = matches!(self.backend.catalog.phase(), Phase::Ready(_));
+        let phase = self.backend.catalog.phase();
+        let is_greeted = matches!(phase, Phase::Ready(_));
         let (state, reason) = if state == State::Connecting && is_greeted {
             (State::Connected, None)
         } else {
@@ -384,6 +493,7 @@ impl Replica {
             locality: self.locality.clone(),
             address: self.address.clone(),
             state,
+            asleep: matches!(phase, Phase::Asleep(_)),
             reason,
             breaker: self.backend.breaker.report(),
             in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
@@ -393,6 +503,16 @@ impl Replica {
 }
 
 impl ReplicaReport {
+    /// Whether it gets no calls for a while since it failed, as long as others can have them.
+    pub fn is_ejected(&self) -> bool {
+        self.out_for_ms.is_some() || self.breaker.state == "open"
+    }
+
+    /// Whether it gets calls, also when the next one has to wake it.
+    pub fn is_healthy(&self) -> bool {
+        !self.is_ejected() && (self.asleep || self.state == State::Connected)
+    }
+
     /// The same without what the server wrote and where it is.
     pub(super) fn without_details(mut self) -> Self {
         self.reason = None;

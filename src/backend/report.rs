@@ -1,14 +1,17 @@
 //! What `/status` says of a server.
 
-use std::sync::atomic::Ordering;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use serde::Serialize;
 
 use super::{
-    Backend, BreakerReport, ReplicaReport, Replicas, State, Transition, control::transport_name,
-    failure::display_odd, instance::Phase, supervisor::SLOW_START,
+    Backend, BreakerReport, Checks, Instance, Pool, ReplicaReport, Replicas, State, Transition,
+    control::transport_name, failure::display_odd, instance::Phase, supervisor::SLOW_START,
 };
-use crate::lock::lock;
+use crate::{clock, lock::lock};
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
@@ -19,6 +22,9 @@ pub struct Report {
     pub state: State,
     /// Since when it is in that state, RFC 3339.
     pub since: String,
+    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub asleep: bool,
     /// Why it is in that state, when it is not connected; while it is being started again, why the
     /// last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,8 +53,16 @@ pub struct Report {
     pub restarts: u64,
     /// Attempts to make it that failed, the first included.
     pub failed_starts: u64,
+    /// Until when it is not started again, RFC 3339, since it was started in vain as often within a
+    /// minute as `retry.starts_per_minute` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back_until: Option<String>,
     /// Connections beside the catalog's.
     pub instances: usize,
+    /// Those of them that have calls under way, or subscriptions.
+    pub instances_busy: usize,
+    /// Health checks of the catalog's connections.
+    pub health_checks: Checks,
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
@@ -58,9 +72,10 @@ pub struct Report {
     pub replicas: Vec<ReplicaReport>,
     /// Calls under way.
     pub in_flight: u64,
-    /// Calls that wait, since as many are under way as `limits.in_flight` allows.
+    /// Calls that wait, since as many are under way as `limits.in_flight` allows, or as there are
+    /// connections with one call at a time (`pool_size`, `max_instances`).
     pub queued: usize,
-    /// Calls that were refused for that, or waited for too long.
+    /// Calls that `limits` refused, or that waited for them for too long.
     pub refused: u64,
     /// Calls that were answered.
     pub answered: u64,
@@ -100,6 +115,17 @@ impl Report {
     }
 }
 
+/// The reason, with what keeps the server from being started again.
+fn with_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
+    match (reason, until) {
+        (Some(reason), Some(until)) => Some(format!(
+            "{reason}; too many starts came to nothing (retry.starts_per_minute), the next one is at \
+             {until}"
+        )),
+        (reason, _) => reason,
+    }
+}
+
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> Report {
@@ -122,29 +148,35 @@ impl Backend {
                 .map(|latency| latency.as_secs_f64() * 1e3)
         };
         let info = connection.and_then(|connection| connection.hello.info.clone());
+        let held_back_until = lead.held_back_until(&phase);
+        let reason = reason.or_else(|| lead.being_started(state));
         Report {
             name: self.name.to_string(),
             state,
+            asleep: matches!(phase, Phase::Asleep(_)),
             since,
-            reason: reason.or_else(|| lead.being_started(state)),
+            reason: with_limit(reason, held_back_until.as_deref()),
             history,
             breaker: lead.breaker.report(),
-            transport: transport_name(&lead.config.transport),
+            transport: self.transport(),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
             tags: self.written().tags.clone(),
             restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
             failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
-            instances: self.all_live_instances(),
+            held_back_until,
+            instances: self.sum(Self::live_instances),
+            instances_busy: self.sum(Self::busy_instances),
+            health_checks: self.checks(),
             replicas: self
                 .replicas
                 .as_ref()
                 .map(Replicas::reports)
                 .unwrap_or_default(),
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
-            in_flight: self.stats.in_flight.load(Ordering::Relaxed),
-            queued: self.gate.queued(),
+            in_flight: self.in_flight(),
+            queued: self.queued(),
             refused: self.gate.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
@@ -154,6 +186,22 @@ impl Backend {
             last_odd_line: odd.last().cloned(),
             stderr: lead.maker.stderr.lines(),
         }
+    }
+
+    /// Until when the next start has to wait, where one is wanted.
+    fn held_back_until(&self, phase: &Phase) -> Option<String> {
+        let wait = match phase {
+            Phase::Connecting | Phase::Down { .. } => self.maker.shared.start_wait(),
+            Phase::Asleep(_) | Phase::Ready(_) => Duration::ZERO,
+        };
+        let wait = jiff::SignedDuration::try_from(wait).ok()?;
+        let until = clock::now().checked_add(wait).ok()?;
+        (!wait.is_zero()).then(|| until.to_string())
+    }
+
+    /// How it is reached, in a word.
+    pub fn transport(&self) -> &'static str {
+        transport_name(&self.lead().config().transport)
     }
 
     /// What is known of the first start while it is under way.
@@ -169,21 +217,41 @@ impl Backend {
         })
     }
 
-    fn all_live_instances(&self) -> usize {
+    /// The sum of a figure over all replicas, or the server's own.
+    fn sum(&self, figure: impl Fn(&Self) -> usize) -> usize {
         match &self.replicas {
-            None => self.live_instances(),
-            Some(replicas) => replicas
-                .backends()
-                .map(|replica| replica.live_instances())
-                .sum(),
+            None => figure(self),
+            Some(replicas) => replicas.backends().map(|replica| figure(replica)).sum(),
         }
     }
 
     fn live_instances(&self) -> usize {
-        let live = |instance: &&std::sync::Arc<super::Instance>| {
+        let live = |instance: &&Arc<Instance>| {
             matches!(instance.phase(), Phase::Ready(_) | Phase::Connecting)
         };
-        let pooled = self.pool.as_ref().map_or(0, super::Pool::live);
+        let pooled = self.pool.as_ref().map_or(0, Pool::live);
         self.lock().values().filter(live).count() + pooled
     }
+
+    fn busy_instances(&self) -> usize {
+        let pooled = self.pool.as_ref().map_or(0, Pool::busy);
+        let instances = self.lock();
+        instances.values().filter(|it| it.is_busy()).count() + pooled
+    }
+
+    fn checks(&self) -> Checks {
+        let own = |backend: &Self| *lock(&backend.maker.shared.checks);
+        match &self.replicas {
+            None => own(self),
+            Some(replicas) => replicas
+                .backends()
+                .map(|replica| own(replica))
+                .fold(Checks::default(), Checks::plus),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+pub(super) fn is_false(flag: &bool) -> bool {
+    !flag
 }

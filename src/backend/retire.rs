@@ -12,19 +12,14 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Backend, replicas::Replicas};
-use crate::config::Server;
 
 /// How far the life of a backend has come.
 #[derive(Debug)]
 pub(super) struct Life {
-    /// The config of the server as it is at present; differs from what the backend was started with
-    /// in nothing that its connections know of.
-    written: ArcSwap<Server>,
     leases: AtomicUsize,
     returned: Notify,
     is_retired: AtomicBool,
@@ -35,9 +30,8 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn new(server: &Arc<Server>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            written: ArcSwap::new(Arc::clone(server)),
             leases: AtomicUsize::new(0),
             returned: Notify::new(),
             is_retired: AtomicBool::new(false),
@@ -93,18 +87,6 @@ impl Drop for Lease {
 }
 
 impl Backend {
-    /// The config of the server as it is at present.
-    pub fn written(&self) -> Arc<Server> {
-        self.life.written.load_full()
-    }
-
-    /// Takes another config that differs in nothing its connections know of.
-    pub(super) fn rewrite(&self, server: &Server) {
-        if **self.life.written.load() != *server {
-            self.life.written.store(Arc::new(server.clone()));
-        }
-    }
-
     /// Cancelled when the config no longer has the server, or has it differently.
     pub fn retired(&self) -> &CancellationToken {
         &self.life.retired

@@ -1,8 +1,9 @@
 //! The set of backends, which changes with the config while calls run.
 //!
-//! A set is immutable and swapped as a whole. What a new config says alike of a server keeps its
-//! backend, with processes, connections and counts; others are built anew, and those they replace
-//! are retired (see `retire`).
+//! A set is immutable and swapped as a whole. A server whose connections know nothing of what a new
+//! config says otherwise keeps its backend, with processes, connections and counts, and goes on
+//! with the new settings (see `written`); others are built anew, and those they replace are retired
+//! (see `retire`).
 
 use std::{
     path::PathBuf,
@@ -16,11 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{Answer, Backend, Failure, Unanswered, Update, guard::Guard, retire::Lease};
 use crate::{
-    config::{Config, ItemRules, Server},
-    governance::Admitted,
-    lock::lock,
-    names::ServerName,
-    session::Session,
+    config::Config, governance::Admitted, lock::lock, names::ServerName, session::Session,
     task::Tasks,
 };
 
@@ -48,6 +45,8 @@ pub struct Backends {
 pub struct Replaced {
     /// Those that are new, in the order of the config; they run once [`Backend::start`] is called.
     pub fresh: Vec<Arc<Backend>>,
+    /// The settings in which servers differ that were there before, by the names of their keys.
+    pub settings: IndexMap<ServerName, Vec<&'static str>>,
     /// Those that [`Backends::retire`] ends: their server is gone, or has a fresh one.
     pub old: Vec<Arc<Backend>>,
 }
@@ -86,8 +85,12 @@ impl Backends {
         let mut set = Set::with_capacity(config.servers.len());
         for (name, server) in &config.servers {
             let known = old.get(name);
+            let settings = known.map(|known| known.written().changes_to(server));
+            if let Some(settings) = settings.filter(|settings| !settings.is_empty()) {
+                replaced.settings.insert(name.clone(), settings);
+            }
             let backend =
-                if let Some(known) = known.filter(|known| run_alike(&known.config, server)) {
+                if let Some(known) = known.filter(|known| known.written().runs_like(server)) {
                     known.rewrite(server);
                     Arc::clone(known)
                 } else {
@@ -145,7 +148,9 @@ impl Backends {
         let lease = self
             .lease(&admitted.routed().server)
             .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
-        lease.backend().call(&admitted).await
+        let backend = lease.backend();
+        let answer = backend.call(&admitted).await;
+        answer.map_err(|unanswered| unanswered.in_state(backend.state()))
     }
 
     /// The backend named `server`, which will not retire while it is held.
@@ -190,29 +195,4 @@ impl Way {
         let backend = self.0.ok_or_else(|| Unanswered::before(Failure::Unknown))?;
         backend.call(&admitted).await
     }
-}
-
-/// Whether two configs of a server differ at most in how it is listed and governed, which its
-/// connections know nothing of.
-fn run_alike(old: &Server, new: &Server) -> bool {
-    let rules = |old: &ItemRules, new: &ItemRules| ItemRules {
-        timeout: new.timeout.clone(),
-        ..old.clone()
-    };
-    let listed_and_governed_alike = Server {
-        namespace: old.namespace.clone(),
-        expose: old.expose,
-        priority: old.priority,
-        tags: old.tags.clone(),
-        tools: rules(&old.tools, &new.tools),
-        resources: rules(&old.resources, &new.resources),
-        prompts: rules(&old.prompts, &new.prompts),
-        price: old.price,
-        budget: old.budget.clone(),
-        rate: old.rate,
-        scan: old.scan.clone(),
-        validate: old.validate,
-        ..new.clone()
-    };
-    listed_and_governed_alike == *old
 }

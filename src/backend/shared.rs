@@ -12,15 +12,18 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
+use tracing::Span;
 
 use super::{
-    Update,
+    Failure, Update,
+    breaker::Breaker,
+    health::Checks,
     instance::Starts,
     life::{Event, Life},
     mux::Signal,
 };
 use crate::{
-    config::Retry,
+    config::Server,
     lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
@@ -41,13 +44,23 @@ pub(crate) struct Shared {
     /// Where it stands.
     pub(super) life: Life,
     starts: Mutex<Starts>,
+    pub(super) breaker: Arc<Breaker>,
+    /// Health checks of the catalog's connections.
+    pub(super) checks: Mutex<Checks>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
-    /// That of the server it is a replica of.
-    joined: OnceLock<watch::Sender<u64>>,
+    /// What belongs to the server it is a replica of.
+    joined: OnceLock<Joined>,
     reads: Arc<Reads>,
     updates: mpsc::Sender<Update>,
+}
+
+/// What replicas share.
+#[derive(Debug)]
+struct Joined {
+    changes: watch::Sender<u64>,
+    reads: Arc<Reads>,
 }
 
 /// Readings of its lists.
@@ -60,12 +73,18 @@ struct Reads {
 
 /// Its lists are being read until this is dropped.
 #[derive(Debug)]
-pub struct Reading(Arc<Reads>);
+pub struct Reading {
+    own: Arc<Reads>,
+    /// Those of all replicas.
+    all: Option<Arc<Reads>>,
+}
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.done.fetch_add(1, Ordering::SeqCst);
-        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+        for reads in std::iter::once(&self.own).chain(&self.all) {
+            reads.done.fetch_add(1, Ordering::SeqCst);
+        }
+        self.own.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -74,7 +93,12 @@ pub(super) const SPOKEN: u8 = 1;
 pub(super) const REFUSED: u8 = 2;
 
 impl Shared {
-    pub(super) fn new(server: &ServerName, retry: Retry, updates: &mpsc::Sender<Update>) -> Self {
+    pub(super) fn new(
+        server: &ServerName,
+        config: &Server,
+        updates: &mpsc::Sender<Update>,
+        about: &Span,
+    ) -> Self {
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
@@ -82,8 +106,10 @@ impl Shared {
             failed_starts: AtomicU64::new(0),
             greetings: AtomicU64::new(0),
             slow: AtomicBool::new(false),
-            life: Life::new(server),
-            starts: Mutex::new(Starts::new(retry.starts_per_minute)),
+            life: Life::new(server, about),
+            starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
+            breaker: Arc::new(Breaker::new(config.breaker)),
+            checks: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
             joined: OnceLock::new(),
@@ -140,21 +166,38 @@ impl Shared {
         lock(&self.starts).note(Instant::now());
     }
 
-    /// Says to `server` from now on that its lists changed.
+    /// Allows so many starts that come to nothing a minute from now on.
+    pub(super) fn set_starts(&self, max: usize) {
+        lock(&self.starts).set(max);
+    }
+
+    /// Says to `server` from now on that its lists changed, or were read.
     pub(super) fn join(&self, server: &Self) {
+        let joined = Joined {
+            changes: server.changes.clone(),
+            reads: Arc::clone(&server.reads),
+        };
         // A replica is of one server only.
-        self.joined.set(server.changes.clone()).ok();
+        self.joined.set(joined).ok();
     }
 
     pub(super) fn reading(&self) -> Reading {
         self.reads.under_way.fetch_add(1, Ordering::SeqCst);
-        Reading(Arc::clone(&self.reads))
+        Reading {
+            own: Arc::clone(&self.reads),
+            all: self.joined.get().map(|joined| Arc::clone(&joined.reads)),
+        }
     }
 
-    /// Whether its lists were read since it was connected, and are not being read now.
+    /// Whether its lists were read since it was connected, and are not being read now. Of replicas
+    /// one is listed: those of another will do.
     pub(super) fn is_read(&self) -> bool {
-        self.reads.under_way.load(Ordering::SeqCst) == 0
-            && self.reads.done.load(Ordering::SeqCst) > 0
+        let is_done = |reads: &Reads| reads.done.load(Ordering::SeqCst) > 0;
+        let by_another = self
+            .joined
+            .get()
+            .is_some_and(|joined| is_done(&joined.reads));
+        self.reads.under_way.load(Ordering::SeqCst) == 0 && (is_done(&self.reads) || by_another)
     }
 
     /// Notes that the catalog's connection was made.
@@ -173,9 +216,15 @@ impl Shared {
         lock(&self.starts).wait(Instant::now())
     }
 
+    /// Why nothing can be started now, where too many starts came to nothing.
+    pub(super) fn held_back(&self) -> Option<Failure> {
+        lock(&self.starts).failure(Instant::now())
+    }
+
     /// Lets the server be listed again.
     pub(super) fn ask_for_lists(&self) {
-        let changes = self.joined.get().unwrap_or(&self.changes);
+        let joined = self.joined.get().map(|joined| &joined.changes);
+        let changes = joined.unwrap_or(&self.changes);
         changes.send_modify(|count| *count += 1);
     }
 
@@ -191,6 +240,7 @@ impl Shared {
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn signal(&self, signal: Signal, instance: u64) {
         match signal {
+            Signal::Asks => self.breaker.asks(),
             Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
             Signal::ListChanged => self.ask_for_lists(),
             Signal::ResourceUpdated(params) => {

@@ -23,7 +23,6 @@ use super::{
     failure::LAST_WORDS,
     guard::Guard,
     link::Link,
-    memory,
     mux::Mux,
     pipe::{self, Line, Lines},
 };
@@ -202,7 +201,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             mux.close(exit_reason(status.ok(), &stderr));
         }
         () = mux.closed.cancelled() => {}
-        used = memory::exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
+        used = guard.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
             mux.close(memory_reason(used, mux.settings.memory_max));
             // Time to end by itself is time to use more.
             signal_group(pid, Signal::KILL);

@@ -28,6 +28,7 @@ use super::{
     pipe, sse,
     stdio::{self, StderrTail},
     websocket,
+    written::Written,
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
@@ -60,7 +61,7 @@ const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) server: ServerName,
-    pub(crate) config: Arc<Server>,
+    pub(super) written: Arc<Written>,
     pub(crate) tasks: Tasks,
     pub(crate) guard: Guard,
     pub(crate) stderr: StderrTail,
@@ -108,12 +109,18 @@ pub(crate) struct Wanted {
 }
 
 impl Maker {
-    /// Connects and greets, within the time a start may take.
+    /// What the config says of the server at present, for a look.
+    fn config(&self) -> arc_swap::Guard<Arc<Server>> {
+        self.written.now()
+    }
+
+    /// Connects and greets, within the time a start may take. A connection that nobody gets, since
+    /// this is dropped before, is closed.
     pub(crate) async fn connect(
         &self,
         wanted: &Wanted,
     ) -> Result<(Arc<Connection>, mpsc::Receiver<Signal>), Failure> {
-        let limit = self.config.startup_timeout;
+        let limit = self.config().startup_timeout;
         let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
         let odd_before = self.odd().count;
         let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
@@ -125,6 +132,7 @@ impl Maker {
                 odd: self.odd().since(odd_before),
             })
         })?;
+        let closed_early = connection.closed().clone().drop_guard();
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy
         {
@@ -134,6 +142,7 @@ impl Maker {
             // What a server says before the stream is open may be lost.
             drop(timeout(STANDING_PATIENCE, open).await);
         }
+        closed_early.disarm();
         Ok((connection, receiver))
     }
 
@@ -160,7 +169,8 @@ impl Maker {
         wanted: &Wanted,
         signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
-        match &self.config.transport {
+        let config = self.written.load();
+        match &config.transport {
             Transport::Auto(remote) => match self.over_http(remote, wanted, signals).await {
                 Err(Failure::Http { status, .. }) if status.is_client_error() => {
                     self.over_sse(remote, wanted, signals).await
@@ -171,7 +181,7 @@ impl Maker {
             Transport::Sse(remote) => self.over_sse(remote, wanted, signals).await,
             Transport::WebSocket(remote) => {
                 let mux = self.mux(wanted, signals);
-                let link = websocket::open(remote, mux, self.config.connect_timeout).await?;
+                let link = websocket::open(remote, mux, config.connect_timeout).await?;
                 self.greet(link, wanted, None).await
             }
             Transport::Builtin => {
@@ -194,7 +204,12 @@ impl Maker {
                         era: EraPin::Legacy,
                         ..wanted.clone()
                     };
-                    self.over_stdio(command, &legacy, signals).await
+                    let second = self.over_stdio(command, &legacy, signals).await;
+                    if second.is_err() {
+                        // Two processes came to nothing; whoever asked notes one of them.
+                        self.shared.note_futile_start();
+                    }
+                    second
                 }
                 other => other,
             },
@@ -227,7 +242,7 @@ impl Maker {
         let link = http::open(
             remote,
             self.mux(wanted, signals),
-            self.config.connect_timeout,
+            self.config().connect_timeout,
         )?;
         self.greet(link, wanted, None).await
     }
@@ -239,7 +254,7 @@ impl Maker {
         signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
         let mux = self.mux(wanted, signals);
-        let link = sse::open(remote, mux, self.config.connect_timeout).await?;
+        let link = sse::open(remote, mux, self.config().connect_timeout).await?;
         // HTTP+SSE exists in the legacy era only.
         let legacy = Wanted {
             era: EraPin::Legacy,
@@ -269,13 +284,14 @@ impl Maker {
     }
 
     fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
+        let config = self.config();
         let settings = Settings {
             server: self.server.clone(),
-            request_bytes_max: self.config.limits.request,
-            response_bytes_max: self.config.limits.response,
-            memory_max: self.config.limits.memory,
-            ask_timeout: self.config.max_total_timeout,
-            roots: self.config.roots.clone(),
+            request_bytes_max: config.limits.request,
+            response_bytes_max: config.limits.response,
+            memory_max: config.limits.memory,
+            ask_timeout: config.max_total_timeout,
+            roots: config.roots.clone(),
         };
         Mux::new(
             settings,
@@ -288,13 +304,13 @@ impl Maker {
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let _down = DownAtTheEnd(&instance);
-        let mut backoff = Backoff::new(self.config.retry);
+        let mut backoff = Backoff::default();
         // Failed attempts that callers still wait through.
         let mut hope = 0;
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
             let wanted = Wanted {
-                era: self.config.era,
+                era: self.config().era,
                 capabilities: Raw::from_static("{}"),
                 home: None,
             };
@@ -310,7 +326,7 @@ impl Maker {
                         continue;
                     };
                     self.note_uptime(up.elapsed());
-                    backoff.after_uptime(up.elapsed());
+                    backoff.after_uptime(self.config().retry, up.elapsed());
                     hope = self.hope(backoff.failures());
                     (failure, Event::Lost)
                 }
@@ -325,21 +341,21 @@ impl Maker {
             if instance.stop.is_cancelled() {
                 return;
             }
-            let held_back = self.shared.start_wait();
-            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_zero();
+            let held_back = self.shared.held_back();
+            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
             instance.set(if is_hopeful || failure == Failure::SessionGone {
                 Phase::Connecting
             } else {
-                let failure = failure.clone();
+                let failure = held_back.unwrap_or_else(|| failure.clone());
                 Phase::Down { failure }
             });
             self.shared.life.take(event, Some(failure.to_string()));
-            let delay = backoff.next_delay().max(held_back);
-            let retry_in = for_people(delay);
+            let delay = backoff.next_delay(self.config().retry);
+            let retry_in = for_people(delay.max(self.shared.start_wait()));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                () = sleep(delay) => {}
+                () = self.pause(delay) => {}
                 () = instance.stop.cancelled() => return,
             }
             self.shared.note_restart();
@@ -365,10 +381,28 @@ impl Maker {
         (!slept).then(|| mux.lost())
     }
 
+    /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
+    /// longer than the config says meanwhile.
+    async fn pause(&self, delay: Duration) {
+        let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
+        loop {
+            let delay = delay.min(self.config().retry.max);
+            let left = delay.saturating_sub(start.elapsed());
+            let left = left.max(self.shared.start_wait());
+            if left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                () = sleep(left) => {}
+                () = rewrites.changed() => {}
+            }
+        }
+    }
+
     /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
     /// whoever calls while a server is started again does not notice.
     fn hope(&self, delays: u32) -> u32 {
-        if self.config.grace.is_zero() {
+        if self.config().grace.is_zero() {
             return 0;
         }
         ATTEMPTS_AWAITED.saturating_sub(delays)
@@ -376,7 +410,7 @@ impl Maker {
 
     /// Notes how long a connection held.
     fn note_uptime(&self, up: Duration) {
-        if up < self.config.retry.stable_after {
+        if up < self.config().retry.stable_after {
             self.shared.note_futile_start();
         }
     }
@@ -407,13 +441,16 @@ impl Maker {
     /// Ends the link once no client has used it for as long as it is kept; completes then. What we
     /// ask ourselves is no use of it, but is waited for.
     async fn unused(&self, instance: &Instance, mux: &Mux) {
-        if !self.config.sleeps {
-            return std::future::pending().await;
-        }
         instance.touch();
+        let mut rewrites = self.written.rewrites();
         loop {
-            idle_watch(instance, self.config.idle_timeout, None).await;
-            if self.shared.is_read() && mux.close_if_unused("it was idle") {
+            if !self.config().sleeps {
+                rewrites.changed().await;
+                continue;
+            }
+            idle_watch(instance, &self.written, None).await;
+            let sleeps = self.config().sleeps;
+            if sleeps && self.shared.is_read() && mux.close_if_unused("it was idle") {
                 return;
             }
             sleep(IDLE_LOOK).await;
@@ -424,9 +461,7 @@ impl Maker {
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
         let _down = DownAtTheEnd(&instance);
         let home_ended = wanted.home.as_ref().map(|session| session.ended.clone());
-        let retry_after = self.shared.start_wait();
-        if !retry_after.is_zero() {
-            let failure = Failure::StartsLimited { retry_after };
+        if let Some(failure) = self.shared.held_back() {
             return instance.set(Phase::Down { failure });
         }
         loop {
@@ -438,14 +473,14 @@ impl Maker {
                 Ok(connected) => connected,
                 Err(failure) => {
                     self.shared.note_futile_start();
-                    instance.note_failure(self.config.retry, Duration::ZERO);
+                    instance.note_failure(self.config().retry, Duration::ZERO);
                     return instance.set(Phase::Down { failure });
                 }
             };
             self.shared.learn(connection.era());
             self.renew_subscriptions(&instance, &connection);
             let up = Instant::now();
-            let idle = idle_watch(&instance, self.config.idle_timeout, home_ended.clone());
+            let idle = idle_watch(&instance, &self.written, home_ended.clone());
             tokio::select! {
                 () = self.serve(&instance, Arc::clone(&connection), signals, None) => {}
                 () = idle => {
@@ -458,7 +493,7 @@ impl Maker {
             let forgotten = connection.link.mux.is_forgotten();
             if !forgotten && !instance.stop.is_cancelled() {
                 self.note_uptime(up.elapsed());
-                instance.note_failure(self.config.retry, up.elapsed());
+                instance.note_failure(self.config().retry, up.elapsed());
             }
             if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
                 return instance.set(Phase::Down { failure });
@@ -487,7 +522,7 @@ impl Maker {
         if uris.is_empty() || connection.era() == Era::Modern {
             return;
         }
-        let (connection, limit) = (Arc::clone(connection), self.config.timeout);
+        let (connection, limit) = (Arc::clone(connection), self.config().timeout);
         self.tasks.spawn("renewed subscriptions", async move {
             for uri in uris {
                 let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
@@ -507,7 +542,7 @@ impl Maker {
     ) {
         instance.set(Phase::Ready(Arc::clone(&connection)));
         let id = instance.id;
-        let mut death = pin!(health::until_dead(&connection, &self.config, shown));
+        let mut death = pin!(self.death(&connection, shown));
         loop {
             tokio::select! {
                 biased;
@@ -521,6 +556,20 @@ impl Maker {
                     break;
                 }
                 Some(signal) = signals.recv() => self.shared.signal(signal, id),
+            }
+        }
+    }
+}
+
+impl Maker {
+    /// Checks a connection until it is dead, as the config says at present; why it is to be ended.
+    async fn death(&self, connection: &Connection, shown: Option<&Shared>) -> String {
+        let mut rewrites = self.written.rewrites();
+        loop {
+            let config = self.written.load();
+            tokio::select! {
+                reason = health::until_dead(connection, &config, shown) => return reason,
+                () = rewrites.changed() => {}
             }
         }
     }
@@ -547,7 +596,7 @@ fn for_people(delay: Duration) -> Duration {
     Duration::from_millis(millis.saturating_add(step / 2) / step * step)
 }
 
-async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<CancellationToken>) {
+async fn idle_watch(instance: &Instance, written: &Written, home_ended: Option<CancellationToken>) {
     let ended = async {
         match home_ended {
             Some(token) => token.cancelled().await,
@@ -555,12 +604,16 @@ async fn idle_watch(instance: &Instance, limit: Duration, home_ended: Option<Can
         }
     };
     let idle = async {
+        let mut rewrites = written.rewrites();
         loop {
-            let left = limit.saturating_sub(instance.idle());
+            let left = written.now().idle_timeout.saturating_sub(instance.idle());
             if left.is_zero() && !instance.is_busy() {
                 return;
             }
-            tokio::time::sleep(left.max(Duration::from_secs(1))).await;
+            tokio::select! {
+                () = sleep(left.max(Duration::from_secs(1))) => {}
+                () = rewrites.changed() => {}
+            }
         }
     };
     tokio::select! { () = ended => {}, () = idle => {} }

@@ -56,6 +56,30 @@ impl Template {
         name
     }
 
+    /// What a name that begins as those of `server` do calls the item, where the template tells
+    /// servers apart by what precedes it. Only for names that nobody has listed.
+    pub(super) fn item_of<'n>(&self, server: &str, name: &'n str) -> Option<&'n str> {
+        let mut before = String::new();
+        let mut is_named = false;
+        let mut parts = self.parts.iter();
+        for part in parts.by_ref() {
+            match part {
+                Part::Literal(text) => before.push_str(text),
+                Part::Server => {
+                    self.push(server, &mut before);
+                    is_named = true;
+                }
+                Part::Tool => break,
+            }
+        }
+        let item = name.strip_prefix(&before).filter(|item| !item.is_empty())?;
+        let item = match parts.as_slice() {
+            [Part::Literal(end)] => item.strip_suffix(&**end).unwrap_or(item),
+            [] | [_, ..] => item,
+        };
+        is_named.then_some(item)
+    }
+
     fn push(&self, text: &str, name: &mut String) {
         match self.charset {
             Charset::Original => name.push_str(text),

@@ -12,7 +12,7 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use indexmap::IndexMap;
 
 use super::{
-    ByKind, Cause, Entry, Kind, Offer, Problem, Prompt, Shelf, Tables, Tool, instructions,
+    ByKind, Cause, Entry, Kind, Offer, Problem, Prompt, Scope, Shelf, Tables, Tool, instructions,
     merge::merged_freshness, resources::Site,
 };
 use crate::config;
@@ -50,6 +50,23 @@ impl Profiles {
     pub fn takes(&self, name: &ProfileName, tags: &[String]) -> bool {
         self.find(name)
             .is_some_and(|selection| selection.takes(tags))
+    }
+
+    /// Whether the route of `scope` may show an item of `offer` that has these names.
+    pub(super) fn may_show(
+        &self,
+        scope: &Scope,
+        kind: Kind,
+        offer: &Offer,
+        [exposed, original]: [&str; 2],
+    ) -> bool {
+        match scope {
+            Scope::All | Scope::Server(_) => true,
+            Scope::Profile(name) => self.find(name).is_some_and(|selection| {
+                selection.takes(&offer.config.tags)
+                    && selection.shows(kind, &offer.server, [exposed, original])
+            }),
+        }
     }
 
     fn find(&self, name: &ProfileName) -> Option<&Selection> {

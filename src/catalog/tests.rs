@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Balance, Breaker, Charset, Conflict, EraPin, Expose, Health, Isolation, Probe, Profile, Retry,
-    Server, ServerLimits, Terms, Transport, Validate,
+    Balance, Breaker, Charset, Conflict, Ejection, EraPin, Expose, Health, Isolation, Probe,
+    Profile, Retry, Server, ServerLimits, Terms, Transport, Validate,
 };
 
 #[test]
@@ -1533,6 +1533,10 @@ fn server_config() -> Server {
         },
         replicas: Vec::new(),
         balance: Balance::Failover,
+        ejection: Ejection {
+            base: Duration::ZERO,
+            max: Duration::ZERO,
+        },
         route: Vec::new(),
         validate: Validate::Off,
         price: None,

@@ -28,9 +28,9 @@ use crate::{
     app::Core,
     auth::Agent,
     backend::{Backend, State},
-    catalog::{ByKind, Tool},
+    catalog::{ByKind, Kind, Tool},
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
-    names::Scope,
+    names::{Scope, ServerName},
     proxy::Proxy,
     session::{Call, Event, modern::Envelope, server_info},
 };
@@ -38,6 +38,8 @@ use crate::{
 /// How long people wait before they are told for what, and how often they are told again.
 const SILENCE: Duration = Duration::from_secs(1);
 const REMINDER: Duration = Duration::from_secs(10);
+/// When a line says it where no person reads, such as in the log of a job; once.
+const SILENCE_OF_JOBS: Duration = Duration::from_secs(2);
 /// The least severe log message that is shown.
 const LOG_LEVEL: Level = Level::Info;
 
@@ -109,6 +111,59 @@ impl Gateway {
         Found::new(backend.report(), offers, latency)
     }
 
+    /// What `find` finds in the catalog, as soon as it does; `None` once the servers that may have the
+    /// item of `kind` called `name` have been listed or have failed. Also says which those are.
+    pub(super) async fn seek<T>(
+        &self,
+        kind: Kind,
+        name: &str,
+        find: impl Fn() -> Option<T>,
+    ) -> (Option<T>, Vec<ServerName>) {
+        let candidates = self.candidates(kind, name);
+        let board = self.proxy().board();
+        let look = async {
+            let mut changes = board.changes();
+            let settled = join_all(candidates.iter().map(async |server| {
+                board
+                    .settled(&Scope::Server(server.clone()), self.patience)
+                    .await;
+            }));
+            let mut settled = pin!(settled);
+            loop {
+                if let Some(found) = find() {
+                    return Some(found);
+                }
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = &mut settled => return find(),
+                }
+            }
+        };
+        let found = patiently(look, || waiting_for(&candidates)).await;
+        (found, candidates)
+    }
+
+    /// The enabled servers that may have the item called `name`, of which any name is taken: all,
+    /// where the name does not say.
+    fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
+        let backends = self.proxy().backends().all();
+        let enabled = backends.filter(|backend| backend.is_enabled());
+        let enabled: Vec<ServerName> = enabled.map(|backend| backend.name.clone()).collect();
+        let qualified = name.split_once('/').map(|(server, _)| server);
+        let named = enabled
+            .iter()
+            .find(|server| qualified == Some(server.as_str()));
+        if let Some(server) = named {
+            return vec![server.clone()];
+        }
+        let candidates = self.proxy().board().candidates(kind, name);
+        if candidates.is_empty() {
+            enabled
+        } else {
+            candidates
+        }
+    }
+
     /// The tool `name`, as soon as it is known; `None` when all servers are known and none has it.
     pub(super) async fn tool(&self, name: &str) -> Option<Arc<Tool>> {
         let look = async {
@@ -178,8 +233,14 @@ impl Gateway {
 
     /// Says on stderr which servers are not connected, and why; whether all are.
     pub(super) fn complain(&self) -> bool {
+        self.complain_of(|_| true)
+    }
+
+    /// The same of some of them.
+    pub(super) fn complain_of(&self, matters: impl Fn(&ServerName) -> bool) -> bool {
         let mut complete = true;
-        for backend in self.proxy().backends().all() {
+        let backends = self.proxy().backends().all();
+        for backend in backends.filter(|backend| matters(&backend.name)) {
             let found = Found::new(backend.report(), ByKind::default(), Duration::ZERO);
             if matches!(found.state, State::Connected | State::Disabled) {
                 continue;
@@ -194,12 +255,15 @@ impl Gateway {
 
     fn waiting(&self) -> String {
         let backends = self.proxy().backends().all();
-        let names: Vec<String> = backends
-            .filter(|backend| backend.report().state == State::Connecting)
-            .map(|backend| backend.name.to_string())
-            .collect();
-        format!("waiting for {}", names.join(", "))
+        let waited = backends.filter(|backend| backend.state() == State::Connecting);
+        let names: Vec<_> = waited.map(|backend| backend.name.clone()).collect();
+        waiting_for(&names)
     }
+}
+
+fn waiting_for(servers: &[ServerName]) -> String {
+    let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
+    format!("waiting for {}", names.join(", "))
 }
 
 fn take(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {
@@ -216,15 +280,18 @@ fn take(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {
 
 /// Does `work`; when it takes long, people are told what for.
 pub(super) async fn patiently<F: Future>(work: F, what_for: impl Fn() -> String) -> F::Output {
-    if !io::stderr().is_terminal() {
-        return work.await;
-    }
+    let is_read = io::stderr().is_terminal();
+    let silence = if is_read { SILENCE } else { SILENCE_OF_JOBS };
     let mut work = pin!(work);
-    let mut remind = interval_at(Instant::now() + SILENCE, REMINDER);
+    let mut remind = interval_at(Instant::now() + silence, REMINDER);
+    let mut is_told = false;
     loop {
         tokio::select! {
             output = &mut work => return output,
-            _ = remind.tick() => say(&format!("{} ...\n", what_for())),
+            _ = remind.tick(), if is_read || !is_told => {
+                is_told = true;
+                say(&format!("{} ...\n", what_for()));
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `tollbridge list`
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -32,6 +32,10 @@ pub(super) struct List {
     what: What,
     #[command(flatten)]
     target: TargetArgs,
+    /// How long servers may take to start and to be listed, such as 30s; those that take longer are
+    /// named on stderr, and their items are missing
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    wait: Duration,
     /// Print JSON: the items as servers gave them
     #[arg(long)]
     json: bool,
@@ -49,7 +53,7 @@ enum What {
 impl List {
     pub(super) fn run(&self) -> ExitCode {
         let target = match self.target.resolve() {
-            Ok(target) => target.only_looking(),
+            Ok(target) => target.only_looking().within(self.wait),
             Err(code) => return code,
         };
         block_on(
@@ -60,6 +64,12 @@ impl List {
 
     async fn list(&self, gateway: &Gateway) -> ExitCode {
         let found = gateway.survey().await;
+        if found.iter().any(|server| server.state == State::Connecting) {
+            let wait = humantime::format_duration(self.wait);
+            say(&format!(
+                "not all servers were listed within {wait} (--wait)\n"
+            ));
+        }
         match self.what {
             What::Servers => servers(&found, self.json),
             What::Tools => self.items(&[Kind::Tools], gateway).await,
@@ -166,7 +176,7 @@ fn servers(found: &[Found], json: bool) -> ExitCode {
     printed
 }
 
-fn servers_table(found: &[Found]) -> Table<7> {
+fn servers_table(found: &[Found]) -> Table<8> {
     let mut table = Table::new([
         "SERVER",
         "STATE",
@@ -175,6 +185,7 @@ fn servers_table(found: &[Found]) -> Table<7> {
         "TOOLS",
         "RESOURCES",
         "PROMPTS",
+        "REASON",
     ]);
     for server in found {
         table.add([
@@ -185,6 +196,7 @@ fn servers_table(found: &[Found]) -> Table<7> {
             server.count(server.tools),
             server.count(server.resources + server.templates),
             server.count(server.prompts),
+            server.explanation(),
         ]);
     }
     table

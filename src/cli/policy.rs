@@ -87,23 +87,26 @@ impl Explain {
             .asked_by(Some(&self.agent))
             .only_looking();
         let work = async |gateway: &Gateway| {
-            gateway.survey().await;
-            let agent = gateway.agent();
-            self.explain(profile.as_ref(), observed(agent), gateway)
+            let scope = profile.clone().map_or(Scope::All, Scope::Profile);
+            let find = || self.find(&scope, gateway);
+            let (found, candidates) = gateway.seek(self.kinds()[0], &self.name, find).await;
+            let Some(found) = found else {
+                return self.unfound(profile.as_ref(), &candidates, gateway);
+            };
+            let observed = observed(gateway.agent());
+            self.explain(&found, profile.as_ref(), observed, gateway)
         };
         block_on(1, gateway::with(target, work))
     }
 
     fn explain(
         &self,
+        found: &Found,
         profile: Option<&ProfileName>,
         observed: bool,
         gateway: &Gateway,
     ) -> ExitCode {
-        let scope = profile.map_or(Scope::All, |profile| Scope::Profile(profile.clone()));
-        let Some(found) = self.find(&scope, gateway) else {
-            return self.unfound(profile, gateway);
-        };
+        let scope = profile.cloned().map_or(Scope::All, Scope::Profile);
         let governance = gateway.proxy().governance();
         let agent = gateway.agent();
         let item = found.item();
@@ -199,7 +202,13 @@ impl Explain {
             || qualified == Some(&*entry.original)
     }
 
-    fn unfound(&self, profile: Option<&ProfileName>, gateway: &Gateway) -> ExitCode {
+    /// Without all servers that may have it, it is not known whether the name is wrong.
+    fn unfound(
+        &self,
+        profile: Option<&ProfileName>,
+        candidates: &[ServerName],
+        gateway: &Gateway,
+    ) -> ExitCode {
         let (noun, name) = (self.noun(), &self.name);
         if let Some(profile) = profile
             && self.find(&Scope::All, gateway).is_some()
@@ -216,7 +225,7 @@ impl Explain {
         let entries = lists.flat_map(|list| list.entries());
         let names = entries.map(|entry| [&*entry.exposed, &*entry.original]);
         let ending = did_you_mean(name, names);
-        let complete = gateway.complain();
+        let complete = gateway.complain_of(|server| candidates.contains(server));
         let code = wrong_usage(&format!("there is no {noun} `{name}`{ending}"));
         if complete { code } else { ExitCode::FAILURE }
     }

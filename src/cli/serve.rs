@@ -54,7 +54,9 @@ async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
     };
     // Who reads the next line may send a signal at once.
     let interruption = interrupted();
-    running.core().follow(source);
+    running
+        .core()
+        .follow(source.announced_to(service::reloading));
     let url = &running.url;
     print(&format!("listening on {url}\n"));
     service::ready(running.core().tasks());

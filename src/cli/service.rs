@@ -1,14 +1,14 @@
-//! What the service manager hears of us: that we listen, that we live, that we stop. Without one that
-//! asked, through `NOTIFY_SOCKET`, nobody is told anything.
+//! What the service manager hears of us: that we listen, that we live, that we read the config again,
+//! that we stop. Without one that asked, through `NOTIFY_SOCKET`, nobody is told anything.
 
 use sd_notify::NotifyState;
 
-use crate::task::Tasks;
+use crate::{app::Moment, task::Tasks};
 
 /// Says that clients can connect, and from now on that the runtime still runs, as often as the service
 /// manager wants to hear it.
 pub(super) fn ready(tasks: &Tasks) {
-    tell(NotifyState::Ready);
+    tell(&[NotifyState::Ready]);
     let Some(patience) = sd_notify::watchdog_enabled() else {
         return;
     };
@@ -19,7 +19,7 @@ pub(super) fn ready(tasks: &Tasks) {
         loop {
             tokio::select! {
                 // Only a runtime whose timers fire and whose tasks are polled comes to this.
-                _ = tick.tick() => tell(NotifyState::Watchdog),
+                _ = tick.tick() => tell(&[NotifyState::Watchdog]),
                 () = stop.cancelled() => return,
             }
         }
@@ -28,11 +28,23 @@ pub(super) fn ready(tasks: &Tasks) {
 
 /// Says that we are about to end.
 pub(super) fn stopping() {
-    tell(NotifyState::Stopping);
+    tell(&[NotifyState::Stopping]);
 }
 
-fn tell(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+/// Says that the config is read again, and that we serve as before once that is over.
+pub(super) fn reloading(moment: Moment) {
+    match moment {
+        // The time tells which of several reloads that were asked for this is.
+        Moment::Begins => match NotifyState::monotonic_usec_now() {
+            Ok(now) => tell(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!(%error, "the service manager is not told of a reload"),
+        },
+        Moment::Over => tell(&[NotifyState::Ready]),
+    }
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager is not told");
     }
 }

@@ -156,6 +156,13 @@ impl Target {
         self
     }
 
+    /// The same, where servers may take no longer than `wait` to be listed.
+    pub(super) fn within(mut self, wait: Duration) -> Self {
+        let longest = self.config.first_list_wait;
+        self.config.first_list_wait = longest.min(wait);
+        self
+    }
+
     /// Lists wait for every server, since this process has no second chance to show them.
     fn new(mut config: Config, scope: Scope) -> Self {
         let longest = |server: &Server| server.startup_timeout + server.timeout * LISTS;

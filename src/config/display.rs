@@ -59,6 +59,7 @@ fn file(config: &Config) -> File {
         keep_alive: Time(config.keep_alive),
         first_list_wait: Time(config.first_list_wait),
         drain_timeout: Time(config.drain_timeout),
+        session_idle_timeout: Time(config.session_idle_timeout),
         list_page_size: config.list_page_size.unwrap_or(0),
         log: log(&config.log),
         tls: config.tls.as_ref().map(tls),
@@ -157,6 +158,10 @@ fn server(server: &Server) -> file::Server {
             memory: server.limits.memory.map(|memory| Size(memory.0)),
         },
         balance: server.balance,
+        ejection: file::Ejection {
+            base: Time(server.ejection.base),
+            max: Time(server.ejection.max),
+        },
         route: server.route.iter().map(route).collect(),
         validate: server.validate,
         price: server.price.map(Amount),

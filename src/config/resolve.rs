@@ -104,6 +104,11 @@ pub(super) fn config(
             Duration::ZERO,
             &root.key("drain_timeout"),
         ),
+        session_idle_timeout: resolver.time(
+            file.session_idle_timeout,
+            Duration::from_secs(1),
+            &root.key("session_idle_timeout"),
+        ),
         list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
         naming: resolver.naming(&file.naming, &root.key("naming")),
         data_dir: resolver.data_dir(file.data_dir.as_deref(), &root.key("data_dir")),

@@ -69,8 +69,8 @@ async fn compare(backend: &Backend, plain: &Listing, board: &Board) -> bool {
 }
 
 async fn listing(backend: &Backend) -> Result<Listing, Failure> {
-    let control = backend.connect_as_able().await?;
-    let offer = list(backend, &control).await;
-    control.end().await;
+    let visit = backend.connect_as_able().await?;
+    let offer = list(backend, visit.control()).await;
+    visit.end().await;
     Ok(Arc::unwrap_or_clone(offer?.listing))
 }

@@ -27,6 +27,12 @@ const KEPT: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Bytes of a listing that is kept; a larger one is asked for again after a start.
 const BYTES_MAX: usize = 32 << 20;
 
+/// A listing that is new, as it is on the board.
+struct New {
+    offer: Offer,
+    able: Listing,
+}
+
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Body {
@@ -44,11 +50,11 @@ impl Board {
             tracing::warn!(%error, "old listings are not removed");
         }
         for backend in backends.all() {
-            if !backend.config.enabled {
+            if !backend.is_enabled() {
                 continue;
             }
             let found = store
-                .listing(&backend.name, identity(&backend.config))
+                .listing(&backend.name, identity(&backend.written()))
                 .await;
             let stored = match found {
                 Ok(Some(stored)) => stored,
@@ -105,36 +111,47 @@ impl Board {
     /// # Errors
     /// Those of the store; what was not written is not tried again before it changes.
     pub async fn keep_new(&self, store: &dyn Listings) -> Result<(), StoreError> {
-        for listing in self.take_new() {
-            store.put(&listing).await?;
+        for new in self.take_new() {
+            if let Some(listing) = stored(new) {
+                store.put(&listing).await?;
+            }
         }
         Ok(())
     }
 
-    fn take_new(&self) -> Vec<StoredListing> {
+    /// Takes what is new, and leaves writing it out to whoever holds no lock.
+    fn take_new(&self) -> Vec<New> {
         let mut offers = self.lock();
         let new = std::mem::take(&mut offers.unkept);
-        let kept = new.into_iter().filter_map(|server| {
-            let offer = offers.plain.get(&server)?;
-            let body = Body {
-                plain: (*offer.listing).clone(),
-                modern_http: offer.modern_http,
+        let new = new.into_iter().filter_map(|server| {
+            Some(New {
+                offer: offers.plain.get(&server)?.clone(),
                 able: offers.able.get(&server).cloned().unwrap_or_default(),
-            };
-            let body = serde_json::to_string(&body).ok()?;
-            if body.len() > BYTES_MAX {
-                tracing::warn!(%server, bytes = body.len(), "its listing is too large to be kept");
-                return None;
-            }
-            Some(StoredListing {
-                connection: identity(&offer.config),
-                server,
-                listed: clock::now(),
-                body,
             })
         });
-        kept.collect()
+        new.collect()
     }
+}
+
+/// What the store keeps of a listing; nothing of one that is too large.
+fn stored(New { offer, able }: New) -> Option<StoredListing> {
+    let body = Body {
+        plain: Arc::unwrap_or_clone(offer.listing),
+        modern_http: offer.modern_http,
+        able,
+    };
+    let body = serde_json::to_string(&body).ok()?;
+    let server = offer.server;
+    if body.len() > BYTES_MAX {
+        tracing::warn!(%server, bytes = body.len(), "its listing is too large to be kept");
+        return None;
+    }
+    Some(StoredListing {
+        connection: identity(&offer.config),
+        server,
+        listed: clock::now(),
+        body,
+    })
 }
 
 /// The SHA-256 of what makes a server this one and no other.

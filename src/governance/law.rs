@@ -55,8 +55,8 @@ pub(super) struct Toll {
     pub(super) rate: Option<Rate>,
     pub(super) scan: Option<Arc<Scanner>>,
     pub(super) budgets: Vec<Applied>,
-    /// What checks arguments, where anything does.
-    pub(super) inputs: Option<Inputs>,
+    /// What checks arguments.
+    pub(super) inputs: Inputs,
 }
 
 impl Law {
@@ -97,6 +97,20 @@ impl Law {
         };
         law.check(config)?;
         Ok(law)
+    }
+
+    /// Goes on with what the check of arguments has counted and compiled under `predecessor`.
+    pub(super) fn succeed(&mut self, predecessor: &Self) {
+        for (server, toll) in &mut self.servers {
+            if let Some(former) = predecessor.toll(server) {
+                toll.inputs.succeed(&former.inputs);
+            }
+        }
+    }
+
+    /// Every server, and what it asks of its callers.
+    pub(super) fn tolls(&self) -> impl Iterator<Item = (&ServerName, &Toll)> {
+        self.servers.iter()
     }
 
     fn check(&self, config: &Config) -> Result<(), InvalidTerms> {

@@ -15,7 +15,7 @@ use globset::{Glob, GlobBuilder};
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
 use crate::{
-    catalog::{Entry, Kind, Prompt, Tool},
+    catalog::{Entry, Kind, Prompt, Prospect, Tool},
     config::{Policy, PolicyMode},
     mcp::Method,
     names::ServerName,
@@ -243,6 +243,17 @@ impl<'a> Item<'a> {
             server: &routed.server,
             original: &subject.original,
         })
+    }
+
+    /// What a server that is not listed may call `original`.
+    pub fn of_prospect(prospect: &'a Prospect, original: &'a str) -> Self {
+        Self {
+            kind: ItemKind::of(prospect.kind),
+            exposed: &prospect.exposed,
+            alias: "",
+            server: &prospect.server,
+            original,
+        }
     }
 
     /// A resource by what its server and merged routes call it.

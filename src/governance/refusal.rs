@@ -312,6 +312,19 @@ impl Refusal {
     }
 }
 
+/// The error of a call that its server did not answer, with whose call that was: `data` names them
+/// as that of a refusal does.
+pub(super) fn of_failure(mut error: RpcError, about: About) -> RpcError {
+    if let Some(Value::Object(data)) = &mut error.data {
+        data.insert(
+            "invocation_id".to_owned(),
+            json!(about.invocation.to_string()),
+        );
+        data.insert("agent_id".to_owned(), json!(about.agent.to_string()));
+    }
+    error
+}
+
 /// What passes between a server and its client beside the call itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Between {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{policy::Item, rules::Rules};
 use crate::{
-    catalog::{Entry, Kind},
+    catalog::{Entry, Kind, Prospect},
     names::ServerName,
 };
 
@@ -37,6 +37,12 @@ impl Sight {
     /// Whether a notification that only `server` knows may be sent to it: as with its methods.
     pub fn shows_method(&self, server: &ServerName, method: &str) -> bool {
         self.decides(|| Item::of_method(server, method))
+    }
+
+    /// Whether something that `prospect` may stand for is in it.
+    pub fn may_show(&self, prospect: &Prospect) -> bool {
+        let mut originals = prospect.originals.iter();
+        originals.any(|original| self.decides(|| Item::of_prospect(prospect, original)))
     }
 
     fn decides<'i>(&self, item: impl FnOnce() -> Item<'i>) -> bool {

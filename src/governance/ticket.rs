@@ -199,7 +199,7 @@ impl Ticket {
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
             client: self.client_name(),
-            session_id: session.map(|session| session.id.as_str().into()),
+            session_id: session.map(|session| session.mark.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
             server_revision: ended.server_revision.map(Cow::from),

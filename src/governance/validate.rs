@@ -33,7 +33,8 @@ use crate::{
 pub const FAULTS_MAX: usize = 8;
 /// Bytes of a reason that are told: a schema may list any number of values.
 pub const REASON_BYTES_MAX: usize = 300;
-/// Schemas kept compiled for one server; beyond it they are compiled anew.
+/// Schemas kept compiled for one server; beyond it they are compiled anew. No key sets it: no server
+/// that people use lists as many tools, and it only costs time.
 pub const SCHEMAS_MAX: usize = 4096;
 /// Bytes of a schema that is compiled; a larger one checks nothing.
 pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
@@ -47,11 +48,17 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Checks at a time; the runtime's workers make none.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
-/// The input schemas of one server.
+/// How the arguments of calls to one server are checked.
 #[derive(Debug)]
 pub struct Inputs {
-    /// Whether faults refuse the call.
-    refuses: bool,
+    mode: Validate,
+    /// Outlives the config that says how.
+    kept: Arc<Kept>,
+}
+
+/// What was compiled and counted of one server.
+#[derive(Debug, Default)]
+struct Kept {
     /// By the tool's original name.
     known: DashMap<Arc<str>, Known>,
     reported: AtomicU64,
@@ -102,24 +109,49 @@ pub(super) enum Verdict {
 }
 
 impl Inputs {
-    /// What checks as `mode` says; nothing does where it is switched off.
-    pub fn new(mode: Validate) -> Option<Self> {
-        let refuses = match mode {
-            Validate::Off => return None,
-            Validate::Refuse => true,
-            Validate::Report => false,
+    /// Checks as `mode` says.
+    pub fn new(mode: Validate) -> Self {
+        Self {
+            mode,
+            kept: Arc::default(),
+        }
+    }
+
+    /// Goes on with what `predecessor` has compiled and counted.
+    pub(super) fn succeed(&mut self, predecessor: &Self) {
+        self.kept = Arc::clone(&predecessor.kept);
+    }
+
+    /// Whether anything is checked.
+    pub(super) fn is_on(&self) -> bool {
+        match self.mode {
+            Validate::Off => false,
+            Validate::Refuse | Validate::Report => true,
+        }
+    }
+
+    /// Whether anything is kept that [`Inputs::forget_unlisted`] could forget.
+    pub(super) fn keeps_schemas(&self) -> bool {
+        !self.kept.known.is_empty()
+    }
+
+    /// Forgets the schemas that `listed` no longer has, by the original name of their tool.
+    pub(super) fn forget_unlisted<'t>(&self, listed: impl Fn(&str) -> Option<&'t Arc<Tool>>) {
+        let is_listed = |tool: &str, known: &Known| {
+            let source = listed(tool).and_then(|tool| tool.source.get("inputSchema"));
+            source.is_some_and(|source| is_same(&known.source, &source))
         };
-        Some(Self {
-            refuses,
-            known: DashMap::new(),
-            reported: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            unusable: Mutex::default(),
-        })
+        let kept = &self.kept;
+        kept.known.retain(|tool, known| is_listed(tool, known));
+        kept.unusable()
+            .retain(|tool, _| kept.known.contains_key(tool.as_str()));
     }
 
     /// Checks the arguments of a call, and counts.
     pub(super) async fn check(&self, routed: &Routed) -> Verdict {
+        if !self.is_on() {
+            return Verdict::Fits;
+        }
         let Some(tool) = routed
             .tool
             .as_deref()
@@ -127,15 +159,15 @@ impl Inputs {
         else {
             return Verdict::Fits;
         };
-        let faults = self.faults(tool, routed.params.as_ref()).await;
+        let faults = self.kept.faults(tool, routed.params.as_ref()).await;
         let Some(first) = faults.first() else {
             return Verdict::Fits;
         };
-        if self.refuses {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+        if self.mode == Validate::Refuse {
+            self.kept.refused.fetch_add(1, Ordering::Relaxed);
             return Verdict::Refused(faults);
         }
-        self.reported.fetch_add(1, Ordering::Relaxed);
+        self.kept.reported.fetch_add(1, Ordering::Relaxed);
         tracing::info!(
             server = %tool.server,
             tool = &*tool.original,
@@ -145,15 +177,18 @@ impl Inputs {
         Verdict::Reported(faults)
     }
 
-    /// What was counted.
-    pub fn validation(&self) -> Validation {
-        Validation {
-            reported: self.reported.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            unusable: self.unusable().clone(),
-        }
+    /// What was counted; `None` while nothing is checked.
+    pub fn validation(&self) -> Option<Validation> {
+        let kept = &self.kept;
+        self.is_on().then(|| Validation {
+            reported: kept.reported.load(Ordering::Relaxed),
+            refused: kept.refused.load(Ordering::Relaxed),
+            unusable: kept.unusable().clone(),
+        })
     }
+}
 
+impl Kept {
     async fn faults(&self, tool: &Tool, params: Option<&Raw>) -> Vec<Fault> {
         let Some(source) = tool.source.get("inputSchema") else {
             return Vec::new();
@@ -279,7 +314,7 @@ impl std::fmt::Display for Fault {
 }
 
 /// Whether two schemas are one text; most often they are the very same bytes.
-fn is_same(known: &Raw, source: &Raw) -> bool {
+pub(super) fn is_same(known: &Raw, source: &Raw) -> bool {
     let (known, source) = (known.as_bytes(), source.as_bytes());
     std::ptr::eq(known, source) || known == source
 }

@@ -4,18 +4,19 @@
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::Stream as Chunks;
+use futures_util::{FutureExt, Stream as Chunks};
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 use http_body::Frame;
-use http_body_util::{BodyExt, Either, Full, Limited, StreamBody};
+use http_body_util::{Either, Full, StreamBody};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::DropGuard;
 
 use super::{rpc_error, text};
 use crate::{
+    body::Unread,
     config::Limits,
     mcp::{RpcError, error, json as scan, sse},
     session::replay::{Item, Place, Stream},
@@ -33,23 +34,25 @@ pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
 /// Reads a body within the limits on size and nesting.
 pub(super) async fn read<B>(body: B, limits: &Limits) -> Result<Bytes, Response<Body>>
 where
-    B: http_body::Body,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::error::Error + 'static,
 {
-    let limit = limits.body;
-    let read = timeout(PATIENCE, Limited::new(body, limit).collect());
-    let Ok(read) = read.await else {
-        let message = format!("the body did not come within {PATIENCE:?}");
-        return Err(text(StatusCode::REQUEST_TIMEOUT, &message));
+    let mut read = std::pin::pin!(crate::body::read(body, limits.body));
+    // Most bodies are there already, and need no timer.
+    let read = match read.as_mut().now_or_never() {
+        Some(read) => read,
+        None => timeout(PATIENCE, read).await.map_err(|_| {
+            let message = format!("the body did not come within {PATIENCE:?}");
+            text(StatusCode::REQUEST_TIMEOUT, &message)
+        })?,
     };
-    let bytes = read.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
+    let bytes = read.map_err(|unread| match unread {
+        Unread::TooLarge { limit } => {
             let message = format!("the body is larger than limits.body ({limit} bytes)");
-            return text(StatusCode::PAYLOAD_TOO_LARGE, &message);
+            text(StatusCode::PAYLOAD_TOO_LARGE, &message)
         }
-        text(StatusCode::BAD_REQUEST, "the body broke off")
+        Unread::BrokeOff(_) => text(StatusCode::BAD_REQUEST, "the body broke off"),
     })?;
-    let bytes = bytes.to_bytes();
     let depth_max = limits.depth;
     if scan::is_deeper(&bytes, depth_max) {
         let message = format!("the body is nested deeper than limits.depth ({depth_max})");

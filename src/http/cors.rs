@@ -64,7 +64,10 @@ pub(super) fn preflight<B>(request: &Request<B>, verbs: &'static str) -> Option<
         && request
             .headers()
             .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    let page = Page::behind(request).filter(|_| asks)?;
+    if !asks {
+        return None;
+    }
+    let page = Page::behind(request)?;
     let mut response = Response::new(body::full(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();

@@ -171,7 +171,8 @@ impl Connection {
         let service = service_fn(move |request| {
             hear.cancel();
             let edge = Arc::clone(&edge);
-            async move { Ok::<_, Infallible>(edge.handle(request).await) }
+            // The connection is woken for more than its answer.
+            Steady::new(async move { Ok::<_, Infallible>(edge.handle(request).await) })
         });
         // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
         let head_max = self.headers_max.saturating_add(REQUEST_LINE_BYTES);
@@ -188,6 +189,7 @@ impl Connection {
         let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
+            biased;
             ended = connection.as_mut() => ended,
             () = silence(&heard) => return tracing::debug!("a connection brought no request"),
             () = self.stop.cancelled() => {

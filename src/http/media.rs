@@ -8,9 +8,19 @@ use http::{
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENTS: &str = "text/event-stream";
 
+/// What nearly all clients take, as most of them write it.
+const USUAL: &[u8] = b"application/json, text/event-stream";
+
 /// Whether the body is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    lists(headers, &CONTENT_TYPE, |found| is(found, JSON))
+    let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    value == Some(JSON.as_bytes()) || lists(headers, &CONTENT_TYPE, |found| is(found, JSON))
+}
+
+/// Whether the client takes both JSON and events; no `Accept` header at all takes everything.
+pub(super) fn accepts_both(headers: &HeaderMap) -> bool {
+    let value = headers.get(ACCEPT).map(HeaderValue::as_bytes);
+    value == Some(USUAL) || accepts(headers, &[JSON, EVENTS])
 }
 
 /// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.
@@ -63,9 +73,11 @@ mod tests {
             headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
             let found = (accepts(&headers, &[JSON]), accepts(&headers, &[EVENTS]));
             assert_eq!(found, (json, events), "{accept}");
+            assert_eq!(accepts_both(&headers), json && events, "{accept}");
         };
         check("application/json, text/event-stream", true, true);
         check("Application/JSON;q=0.9 ,x", true, false);
+        check("application/json,text/event-stream", true, true);
         check("text/*;q=1", false, true);
         check("*/*", true, true);
         check("text/event-streams", false, false);

@@ -211,7 +211,10 @@ async fn carry(
     }
     let answer = envelope::response(Some(&id), &answered.outcome);
     if session.send(answer, &stream).await.is_err() {
-        tracing::warn!(session = %session.id, "a client does not read its stream; it is ended");
+        tracing::warn!(
+            session = session.mark,
+            "a client does not read its stream; it is ended"
+        );
         session.end();
     }
 }

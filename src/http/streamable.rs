@@ -56,7 +56,7 @@ async fn post(
             "Content-Type must be application/json",
         );
     }
-    if !media::accepts(request.headers(), &[media::JSON, media::EVENTS]) {
+    if !media::accepts_both(request.headers()) {
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }

@@ -63,7 +63,7 @@ pub struct Id(Raw);
 impl Id {
     /// An id of ours.
     pub fn number(number: u64) -> Self {
-        Self(Raw::parse(number.to_string()).expect("digits are JSON"))
+        Self(Raw::from_value(&number))
     }
 
     /// Accepts strings and integers.

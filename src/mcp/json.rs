@@ -9,9 +9,10 @@ pub(in crate::mcp) mod check;
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
+use memchr::{memchr, memchr2, memchr2_iter};
 use serde_json::value::RawValue;
 
-use check::{skip_plain, skip_space};
+use check::skip_space;
 
 /// One JSON value, exactly as it was written; always valid JSON and valid UTF-8.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -231,7 +232,7 @@ pub fn find(json: &[u8], at: usize, key: &str) -> Option<Range<usize>> {
 /// Decodes a JSON string; `None` for other values and for lone surrogates.
 pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    if memchr::memchr(b'\\', inner).is_none() {
+    if memchr(b'\\', inner).is_none() {
         return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
     }
     serde_json::from_slice(json).ok().map(Cow::Owned)
@@ -240,8 +241,7 @@ pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
 /// Whether arrays and objects in `json` are nested deeper than `limit`.
 pub fn is_deeper(json: &[u8], limit: usize) -> bool {
     // Most texts have too few brackets, wherever they stand, to be worth a closer look.
-    let brackets = json.iter().filter(|byte| matches!(byte, b'{' | b'['));
-    brackets.count() > limit && depth(json, limit) > limit
+    memchr2_iter(b'{', b'[', json).nth(limit).is_some() && depth(json, limit) > limit
 }
 
 /// The deepest nesting of arrays and objects in `json`, counted no further than `limit + 1`.
@@ -356,9 +356,7 @@ impl<'a> Patch<'a> {
 
 fn key_is(quoted: &[u8], key: &str) -> bool {
     let plain = quoted.len() == key.len() + 2 && &quoted[1..quoted.len() - 1] == key.as_bytes();
-    plain
-        || (memchr::memchr(b'\\', quoted).is_some()
-            && text(quoted).is_some_and(|decoded| decoded == key))
+    plain || (memchr(b'\\', quoted).is_some() && text(quoted).is_some_and(|decoded| decoded == key))
 }
 
 fn skip_separators(json: &[u8], mut at: usize) -> usize {
@@ -371,15 +369,14 @@ fn skip_separators(json: &[u8], mut at: usize) -> usize {
 /// The offset after the string that starts at `at`, its quote included.
 pub(crate) fn skip_string(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
-    loop {
-        at = skip_plain(json, at);
-        match json.get(at) {
-            None => return json.len(),
-            Some(b'"') => return at + 1,
-            Some(b'\\') => at += 2,
-            Some(_) => at += 1,
+    while let Some(next) = json.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += next;
+        if json[at] == b'"' {
+            return at + 1;
         }
+        at += 2;
     }
+    json.len()
 }
 
 /// The offset after the value that starts at `at`; iterative, so that depth costs no stack.

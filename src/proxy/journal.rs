@@ -1,6 +1,6 @@
 //! Who comes and goes, as the audit has it: servers, and clients with a session.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::Proxy;
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 impl Proxy {
     /// Begins to record when a server comes and goes.
     pub(super) fn follow_server(&self, backend: &Arc<Backend>) {
-        if !backend.config.enabled {
+        if !backend.is_enabled() {
             return;
         }
         let follow = follow(Arc::clone(backend), Arc::clone(&self.governance));
@@ -48,11 +48,12 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
     };
     let info = opening.info.as_ref().and_then(|info| info.get("name"));
     let name = info.as_ref().and_then(Raw::as_text);
+    let name = name.as_deref().filter(|name| !name.is_empty());
     governance.note(
         event,
-        &session.id,
+        &session.mark,
         Some(&session.agent.name),
-        name.as_deref(),
+        Some(name.unwrap_or("a client without a name")),
     );
 }
 
@@ -61,7 +62,6 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
     let mut up: Option<Control> = None;
     let mut slept = false;
     loop {
-        // Why a server is down is left to logs and `/status`: it may be in the server's own words.
         let is_over = backend.over().is_cancelled();
         let now = match standing.now() {
             _ if is_over => None,
@@ -89,10 +89,14 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
             (Some(_), None) | (None, Some(_)) => false,
         };
         if !is_same {
-            let gone = up.as_ref().map(|_| EventKind::ServerDisconnected);
-            let come = now.as_ref().map(|_| EventKind::ServerConnected);
-            for event in gone.into_iter().chain(come) {
-                governance.note(event, backend.name.as_str(), None, None);
+            let server = backend.name.as_str();
+            if up.is_some() {
+                let why = why_gone(&backend, now.is_some());
+                governance.note(EventKind::ServerDisconnected, server, None, Some(&why));
+            }
+            if now.is_some() {
+                let how = backend.transport();
+                governance.note(EventKind::ServerConnected, server, None, Some(how));
             }
             up = now;
         }
@@ -104,4 +108,18 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
             () = backend.over().cancelled() => {}
         }
     }
+}
+
+/// Why the connection of a server ended. What the server wrote is left to logs and `/status`.
+fn why_gone(backend: &Backend, is_back: bool) -> Cow<'static, str> {
+    if backend.over().is_cancelled() {
+        return "the config has changed".into();
+    }
+    if is_back {
+        return "another connection took its place".into();
+    }
+    let failure = backend.obstacle();
+    failure.map_or("it is being connected again".into(), |failure| {
+        failure.for_client().into_owned().into()
+    })
 }

@@ -81,10 +81,7 @@ impl Proxy {
             let Some((backend, original)) = self.resource(&session.scope, &uri) else {
                 continue;
             };
-            let is_wanted = |instance| {
-                self.is_wanted(&backend, &original, |other| backend.serves(other, instance))
-            };
-            backend.leave(session, &original, is_wanted).await;
+            self.leave(session, &backend, &original).await;
         }
     }
 
@@ -104,11 +101,15 @@ impl Proxy {
         if wanted.is_empty() {
             return;
         }
+        let proxy = Arc::clone(self);
         let stop = self.tasks.stop_token().clone();
         self.tasks.spawn("renewed subscriptions", async move {
             let join = async {
                 for (session, original) in wanted {
-                    backend.join(&session, &original).await;
+                    // Its turn may be long after.
+                    if proxy.may_hear(&session, &backend.name, &original) {
+                        backend.join(&session, &original).await;
+                    }
                 }
             };
             tokio::select! {
@@ -119,6 +120,98 @@ impl Proxy {
         });
     }
 
+    /// Ends subscriptions at servers to what the rules no longer let their sessions see, and begins
+    /// those again that they let them see again.
+    pub(super) fn review_subscriptions(self: &Arc<Self>) {
+        let mut subscribed = Vec::new();
+        self.sessions.each(|session| {
+            if !session.subscriptions().is_empty() {
+                subscribed.push(Arc::clone(session));
+            }
+        });
+        if subscribed.is_empty() {
+            return;
+        }
+        let proxy = Arc::clone(self);
+        self.tasks.spawn("review of subscriptions", async move {
+            let review = async {
+                for session in subscribed {
+                    proxy.review(&session).await;
+                }
+            };
+            tokio::select! {
+                () = review => {}
+                () = proxy.tasks.stop_token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn review(&self, session: &Arc<Session>) {
+        for uri in session.subscriptions() {
+            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
+                continue;
+            };
+            if self.may_hear(session, &backend.name, &original) {
+                backend.join_again(session, &original).await;
+            } else {
+                self.leave(session, &backend, &original).await;
+            }
+        }
+    }
+
+    /// Ends a subscription of `session` at its server, where nobody else has it.
+    async fn leave(&self, session: &Arc<Session>, backend: &Arc<Backend>, original: &str) {
+        let is_wanted =
+            |instance| self.is_wanted(backend, original, |other| backend.serves(other, instance));
+        backend.leave(session, original, is_wanted).await;
+    }
+
+    /// Lets subscriptions follow their sessions from one replica of a server to another.
+    pub(super) fn follow_replicas(self: &Arc<Self>, backend: &Arc<Backend>) {
+        if backend.written().replicas.is_empty() {
+            return;
+        }
+        let (proxy, backend) = (Arc::clone(self), Arc::clone(backend));
+        self.tasks.spawn("subscriptions of replicas", async move {
+            let follow = async {
+                loop {
+                    for (session, left) in backend.strays().await {
+                        proxy.follow_session(&session, &backend, left).await;
+                    }
+                }
+            };
+            tokio::select! {
+                () = follow => {}
+                () = backend.retired().cancelled() => {}
+                () = proxy.tasks.stop_token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn follow_session(&self, session: &Arc<Session>, backend: &Arc<Backend>, left: usize) {
+        for uri in session.subscriptions() {
+            let found = self.resource(&session.scope, &uri);
+            let Some((_, original)) = found.filter(|(found, _)| Arc::ptr_eq(found, backend)) else {
+                continue;
+            };
+            if !self.may_hear(session, &backend.name, &original) {
+                continue;
+            }
+            let is_wanted = |instance| {
+                self.is_wanted(backend, &original, |other| backend.serves(other, instance))
+            };
+            let follow = backend.follow_session(session, &original, left, is_wanted);
+            follow.await;
+        }
+    }
+
+    /// Whether the client of `session` is still there, and may know of the resource that `server`
+    /// calls `original`.
+    fn may_hear(&self, session: &Session, server: &ServerName, original: &str) -> bool {
+        !session.ended.is_cancelled()
+            && self.may_see(&session.agent, &session.scope, server, original)
+    }
+
     /// Subscribes a session of an earlier process again to what it was subscribed to.
     pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
         let wait = self.settings().first_list_wait;
@@ -127,7 +220,7 @@ impl Proxy {
             let Some((backend, original)) = self.resource(&session.scope, &uri) else {
                 continue;
             };
-            if self.may_see(&session.agent, &session.scope, &backend.name, &original) {
+            if self.may_hear(session, &backend.name, &original) {
                 backend.join(session, &original).await;
             }
         }
@@ -144,7 +237,8 @@ impl Proxy {
         }
     }
 
-    /// Whether any session `among` them is subscribed to a resource, however its route spells it.
+    /// Whether any session `among` them is subscribed to a resource that it may know of, however its
+    /// route spells it.
     fn is_wanted(
         &self,
         backend: &Arc<Backend>,
@@ -158,7 +252,9 @@ impl Proxy {
         let mut wanted = false;
         self.sessions.each(|session| {
             let mut subscribed = session.subscriptions().into_iter();
-            wanted |= subscribed.any(|uri| is_it(&session.scope, &uri)) && among(session);
+            wanted |= subscribed.any(|uri| is_it(&session.scope, &uri))
+                && among(session)
+                && self.may_hear(session, &backend.name, original);
         });
         wanted
     }

@@ -82,8 +82,20 @@ impl Proxy {
         let mut agents = self.governance.directory().changes();
         loop {
             tokio::select! {
-                told = changes.changed() => if told.is_err() { return },
-                told = agents.changed() => if told.is_err() { return },
+                told = changes.changed() => {
+                    if told.is_err() {
+                        return;
+                    }
+                    // Whatever there is for anybody is there for clients that can be asked.
+                    let catalog = self.board.catalog_for(Audience::Able);
+                    self.governance.forget_unlisted(&catalog);
+                }
+                told = agents.changed() => {
+                    if told.is_err() {
+                        return;
+                    }
+                    self.review_subscriptions();
+                }
                 () = self.tasks.stop_token().cancelled() => return,
             }
             self.dismiss_strangers();

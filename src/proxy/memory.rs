@@ -19,8 +19,12 @@ use crate::{
     clock,
     mcp::{Raw, method::notice},
     names::{Scope, ServerName},
-    session::{Call, Event, Session, registry::IDLE_MAX, saved::Saved, state::Kind},
-    store::{SessionHash, Store, StoreError, StoredSession},
+    session::{
+        Call, Event, Session,
+        saved::{Changes, Saved},
+        state::Kind,
+    },
+    store::{SessionHash, Sessions, Store, StoreError, StoredSession},
 };
 
 /// How long changes of sessions are gathered before they are written.
@@ -121,35 +125,11 @@ impl Proxy {
         let Some(memory) = &self.memory else {
             return Ok(());
         };
-        let changes = self.sessions.changes();
-        loop {
-            let (changed, ended) = changes.take(BATCH);
-            if changed.is_empty() && ended.is_empty() {
-                return Ok(());
-            }
-            let rows = changed.iter().filter_map(|id| {
-                let session = self.sessions.get(id)?;
-                self.row(&session)
-            });
-            let rows: Vec<StoredSession> = rows.collect();
-            let gone: Vec<SessionHash> = ended.iter().map(|id| SessionHash::of(id)).collect();
-            let written = async {
-                if !rows.is_empty() {
-                    memory.store.sessions.put(&rows).await?;
-                }
-                if !gone.is_empty() {
-                    memory.store.sessions.remove(&gone).await?;
-                }
-                Ok(())
-            };
-            if let Err(error) = written.await {
-                for id in &changed {
-                    changes.note(id);
-                }
-                return Err(error);
-            }
-            changes.forget(&ended);
-        }
+        let row = |id: &str| {
+            let session = self.sessions.get(id)?;
+            self.row(&session)
+        };
+        write_all(self.sessions.changes(), &*memory.store.sessions, row).await
     }
 
     fn row(&self, session: &Session) -> Option<StoredSession> {
@@ -181,7 +161,8 @@ impl Proxy {
         for part in used.chunks(BATCH) {
             memory.store.sessions.touch(part).await?;
         }
-        let idle_max = SignedDuration::try_from(IDLE_MAX).unwrap_or(SignedDuration::MAX);
+        let idle_max = self.sessions.idle_max();
+        let idle_max = SignedDuration::try_from(idle_max).unwrap_or(SignedDuration::MAX);
         let per_agent_max = self.sessions.per_agent_max();
         let trim = memory
             .store
@@ -232,7 +213,7 @@ impl Proxy {
         let idle = clock::now().duration_since(stored.used);
         let saved = Saved::from_json(&stored.body)?;
         let is_alive = stored.agent == agent.id
-            && SignedDuration::try_from(IDLE_MAX).is_ok_and(|idle_max| idle < idle_max)
+            && SignedDuration::try_from(self.sessions.idle_max()).is_ok_and(|most| idle < most)
             && self.governance.directory().still_knows(agent);
         if !is_alive || !saved.is_of(scope) {
             return None;
@@ -249,10 +230,10 @@ impl Proxy {
             self.board.expect_able();
         }
         self.note_client(session);
-        tracing::debug!(session = %session.id, "a client goes on with its session");
+        tracing::debug!(session = session.mark, "a client goes on with its session");
         for server in lost {
             tracing::warn!(
-                session = %session.id,
+                session = session.mark,
                 %server,
                 "a client goes on with its session; what this server knew of it is lost"
             );
@@ -292,6 +273,37 @@ impl Proxy {
     }
 }
 
+/// Writes the rows of sessions that changed to `store` and removes those that ended. What the store
+/// does not take stays noted in `changes`, which says that there is something to write.
+async fn write_all(
+    changes: &Changes,
+    store: &dyn Sessions,
+    row: impl Fn(&str) -> Option<StoredSession>,
+) -> Result<(), StoreError> {
+    loop {
+        let (changed, ended) = changes.take(BATCH);
+        if changed.is_empty() && ended.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<StoredSession> = changed.iter().filter_map(|id| row(id)).collect();
+        let gone: Vec<SessionHash> = ended.iter().map(|id| SessionHash::of(id)).collect();
+        let written = async {
+            if !rows.is_empty() {
+                store.put(&rows).await?;
+            }
+            if !gone.is_empty() {
+                store.remove(&gone).await?;
+            }
+            Ok(())
+        };
+        if let Err(error) = written.await {
+            changes.give_back(&changed);
+            return Err(error);
+        }
+        changes.forget(&ended);
+    }
+}
+
 /// The log message about a server that knows nothing any more, if the client wants it.
 fn warning(session: &Session, server: &ServerName) -> Option<Event> {
     let params = Raw::from_value(&serde_json::json!({
@@ -309,4 +321,87 @@ fn warning(session: &Session, server: &ServerName) -> Option<Event> {
             method: notice::MESSAGE.into(),
             params: Some(params),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::future::{BoxFuture, ready};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Takes everything while `works`.
+    #[derive(Debug, Default)]
+    struct Flaky {
+        works: AtomicBool,
+        removed: std::sync::Mutex<Vec<SessionHash>>,
+    }
+
+    impl Flaky {
+        fn done(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            let done = if self.works.load(Ordering::Relaxed) {
+                Ok(())
+            } else {
+                Err(StoreError::Busy {
+                    path: "x".into(),
+                    doing: "testing",
+                    seconds: 0,
+                })
+            };
+            Box::pin(ready(done))
+        }
+    }
+
+    impl Sessions for Flaky {
+        fn put<'a>(&'a self, _: &'a [StoredSession]) -> BoxFuture<'a, Result<(), StoreError>> {
+            self.done()
+        }
+
+        fn session(
+            &self,
+            _: SessionHash,
+        ) -> BoxFuture<'_, Result<Option<StoredSession>, StoreError>> {
+            Box::pin(ready(Ok(None)))
+        }
+
+        fn touch<'a>(
+            &'a self,
+            _: &'a [(SessionHash, Timestamp)],
+        ) -> BoxFuture<'a, Result<(), StoreError>> {
+            self.done()
+        }
+
+        fn remove<'a>(&'a self, ids: &'a [SessionHash]) -> BoxFuture<'a, Result<(), StoreError>> {
+            if self.works.load(Ordering::Relaxed) {
+                self.removed.lock().unwrap().extend(ids);
+            }
+            self.done()
+        }
+
+        fn trim(&self, _: Timestamp, _: usize) -> BoxFuture<'_, Result<(), StoreError>> {
+            self.done()
+        }
+    }
+
+    /// Whoever deleted a session must not find it again after a restart.
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_could_not_be_removed_is_removed_later() {
+        let (changes, store) = (Changes::default(), Flaky::default());
+        let news = || timeout(PAUSE, changes.any());
+        changes.want();
+        changes.end("a");
+        for _ in 0..3 {
+            assert!(news().await.is_ok(), "there is something to write");
+            let written = write_all(&changes, &store, |_| None).await;
+            assert!(written.is_err() && changes.has_ended("a"));
+        }
+        store.works.store(true, Ordering::Relaxed);
+        assert!(news().await.is_ok(), "it is still to be removed");
+        write_all(&changes, &store, |_| None).await.unwrap();
+        assert_eq!(*store.removed.lock().unwrap(), [SessionHash::of("a")]);
+        assert!(!changes.has_ended("a"));
+        assert!(news().await.is_err(), "nothing is left");
+    }
 }

@@ -32,7 +32,11 @@ impl Proxy {
         };
         if !is_taken {
             let method = &*notification.method;
-            tracing::debug!(session = %session.id, method, "a notification concerns nobody");
+            tracing::debug!(
+                session = session.mark,
+                method,
+                "a notification concerns nobody"
+            );
         }
     }
 

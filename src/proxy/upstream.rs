@@ -46,9 +46,12 @@ impl WayBack {
                 revision: Some(revision.as_str()),
             },
             Err(Unanswered {
-                failure, delivered, ..
+                failure,
+                delivered,
+                state,
+                ..
             }) => Ending::Failed {
-                error: failure.to_error(&self.server),
+                error: failure.to_error(&self.server, state),
                 delivered,
                 reason: failure.kind(),
             },

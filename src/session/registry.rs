@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -17,9 +17,6 @@ use super::{
 };
 use crate::{auth::Agent, lock::lock, names::Scope};
 
-/// How long a session may go unused without a reader or a running call.
-pub const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// Sessions that have ended with subscriptions nobody has taken back yet; with more, their servers
 /// go on telling of what nobody hears.
 const LEFT_MAX: usize = 4096;
@@ -32,6 +29,7 @@ pub struct Sessions {
     left: Mutex<Vec<Arc<Session>>>,
     leaves: Notify,
     per_agent_max: AtomicUsize,
+    idle_max_ms: AtomicU64,
     start: Instant,
     /// Whether no session opens any more.
     closed: AtomicBool,
@@ -67,9 +65,11 @@ pub enum Unopened {
 }
 
 impl Sessions {
-    /// An empty registry that holds at most `per_agent_max` sessions of an agent.
-    pub fn new(per_agent_max: usize) -> Self {
+    /// An empty registry that holds at most `per_agent_max` sessions of an agent, each for
+    /// `idle_max` after it was last used.
+    pub fn new(per_agent_max: usize, idle_max: Duration) -> Self {
         Self {
+            idle_max_ms: AtomicU64::new(millis(idle_max)),
             by_id: DashMap::new(),
             left: Mutex::default(),
             leaves: Notify::new(),
@@ -89,6 +89,16 @@ impl Sessions {
     /// How many sessions of an agent are held at most.
     pub fn per_agent_max(&self) -> usize {
         self.per_agent_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets how long a session may go unused without a reader or a running call.
+    pub fn set_idle_max(&self, idle_max: Duration) {
+        self.idle_max_ms.store(millis(idle_max), Ordering::Relaxed);
+    }
+
+    /// How long a session may go unused without a reader or a running call.
+    pub fn idle_max(&self) -> Duration {
+        Duration::from_millis(self.idle_max_ms.load(Ordering::Relaxed))
     }
 
     /// Which sessions are to be written down: those of streamable HTTP that changed or ended. The end
@@ -205,7 +215,10 @@ impl Sessions {
             left.push(Arc::clone(session));
             self.leaves.notify_one();
         } else {
-            tracing::warn!(session = %session.id, "its subscriptions are left to their servers");
+            tracing::warn!(
+                session = session.mark,
+                "its subscriptions are left to their servers"
+            );
         }
     }
 
@@ -231,7 +244,8 @@ impl Sessions {
         });
     }
 
-    /// Ends the sessions that nobody has used for [`IDLE_MAX`], and trims the streams of the others.
+    /// Ends the sessions that nobody has used for [`Sessions::idle_max`], and trims the streams of
+    /// the others.
     pub fn sweep(&self) {
         self.by_id.retain(|_, session| {
             session.trim();
@@ -239,7 +253,7 @@ impl Sessions {
                 self.touch(session);
                 return true;
             }
-            let keep = self.idle(session) < IDLE_MAX;
+            let keep = self.idle(session) < self.idle_max();
             if !keep {
                 self.note_end(session);
                 self.part_with(session);
@@ -306,6 +320,10 @@ impl Sessions {
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use tokio_util::sync::CancellationToken;
@@ -313,13 +331,15 @@ mod tests {
     use super::*;
     use crate::{mcp::Id, names::AgentId};
 
+    const IDLE_MAX: Duration = Duration::from_secs(60);
+
     fn agent() -> Arc<Agent> {
         Arc::new(Agent::anonymous())
     }
 
     #[test]
     fn the_least_recently_used_session_makes_room() {
-        let sessions = Sessions::new(2);
+        let sessions = Sessions::new(2, IDLE_MAX);
         let first = sessions
             .open(Kind::Streamable, agent(), Scope::All)
             .unwrap();
@@ -346,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_smaller_limit_holds_from_the_next_session_on() {
-        let sessions = Sessions::new(5);
+        let sessions = Sessions::new(5, IDLE_MAX);
         for _ in 0..5 {
             sessions
                 .open(Kind::Streamable, agent(), Scope::All)
@@ -362,7 +382,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_session_ends_and_one_with_a_call_does_not() {
-        let sessions = Sessions::new(8);
+        let sessions = Sessions::new(8, IDLE_MAX);
         let idle = sessions
             .open(Kind::Streamable, agent(), Scope::All)
             .unwrap();
@@ -374,14 +394,18 @@ mod tests {
             .unwrap();
         sessions.sweep();
         assert!(!idle.ended.is_cancelled());
-        tokio::time::advance(IDLE_MAX).await;
+        let last = Duration::from_millis(1);
+        tokio::time::advance(IDLE_MAX.saturating_sub(last)).await;
+        sessions.sweep();
+        assert!(!idle.ended.is_cancelled(), "at the limit");
+        tokio::time::advance(last).await;
         sessions.sweep();
         assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled());
     }
 
     #[test]
     fn none_opens_while_all_are_busy() {
-        let sessions = Sessions::new(1);
+        let sessions = Sessions::new(1, IDLE_MAX);
         let open = || sessions.open(Kind::Streamable, agent(), Scope::All);
         let busy = open().unwrap();
         let running = busy
@@ -396,7 +420,7 @@ mod tests {
 
     #[test]
     fn none_opens_once_all_are_closed() {
-        let sessions = Sessions::new(8);
+        let sessions = Sessions::new(8, IDLE_MAX);
         let early = sessions.open(Kind::Streamable, agent(), Scope::All);
         sessions.close_all();
         assert!(early.unwrap().ended.is_cancelled());
@@ -409,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_session_answers_only_its_own_agent() {
-        let sessions = Sessions::new(8);
+        let sessions = Sessions::new(8, IDLE_MAX);
         let session = sessions
             .open(Kind::Streamable, agent(), Scope::All)
             .unwrap();

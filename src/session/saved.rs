@@ -10,7 +10,7 @@ use std::{collections::HashSet, sync::Mutex};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::state::Session;
+use super::state::{Session, mark};
 use crate::{
     lock::lock,
     mcp::{Level, Logs, Raw, Revision},
@@ -141,7 +141,7 @@ impl Changes {
         if noted.ended.len() >= ENDED_MAX {
             drop(noted);
             return tracing::warn!(
-                session = id,
+                session = mark(id),
                 "too many sessions have ended; it is kept on disk"
             );
         }
@@ -173,6 +173,17 @@ impl Changes {
             self.news.notify_one();
         }
         (changed, ended)
+    }
+
+    /// Notes that what was taken could not be written: those that `changed` are to be written again,
+    /// those that ended still are to be removed.
+    pub fn give_back(&self, changed: &[String]) {
+        for id in changed {
+            self.note(id);
+        }
+        if !lock(&self.noted).ended.is_empty() {
+            self.news.notify_one();
+        }
     }
 
     /// Notes that sessions which ended are no longer kept anywhere.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -50,6 +51,15 @@ pub enum Kind {
     Streamable,
 }
 
+/// What logs and the audit call the session `id`: the first 16 hex digits of the id's SHA-256, of
+/// which the store has the whole. So nobody who reads them can go on with the session.
+pub fn mark(id: &str) -> String {
+    let hash: [u8; 32] = Sha256::digest(id.as_bytes()).into();
+    // Eight bytes: two of the sessions that a machine ever has do not meet in so many.
+    let start = hash.first_chunk().expect("32 bytes begin with 8");
+    format!("{:016x}", u64::from_be_bytes(*start))
+}
+
 /// What a client said in its `initialize`.
 #[derive(Clone, Debug)]
 pub struct Opening {
@@ -73,8 +83,11 @@ impl Opening {
 /// One legacy session.
 #[derive(Debug)]
 pub struct Session {
-    /// 256 random bits in hex; never a credential.
+    /// 256 random bits in hex; never a credential, but nobody else's to know: who has it and the
+    /// agent's key can go on with the session.
     pub id: String,
+    /// What logs and the audit call it, see [`mark`].
+    pub mark: String,
     /// Whose it is.
     pub agent: Arc<Agent>,
     /// What it sees.
@@ -108,8 +121,10 @@ pub struct Session {
 impl Session {
     /// A session outside the registry, such as that of the process on stdin.
     pub fn new(kind: Kind, agent: Arc<Agent>, scope: Scope) -> Self {
+        let id = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Self {
-            id: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+            mark: mark(&id),
+            id,
             agent,
             scope,
             kind,
@@ -142,6 +157,7 @@ impl Session {
         // More milliseconds have passed since 1970 than streams were opened before.
         let life = u64::try_from(clock::now().as_millisecond()).unwrap_or(1);
         Some(Self {
+            mark: mark(id),
             id: id.to_owned(),
             opening: Mutex::new(Some(Arc::new(opening))),
             logs: Mutex::new(saved.logs()),

@@ -1,8 +1,8 @@
 //! `/metrics`: the figures of `/status` for Prometheus, in the text form of OpenMetrics 1.0.
 //!
 //! Everything is counted where it happens and read here when somebody asks, so that a call pays
-//! for no metrics. Labels are the names of servers, states and codes: their number is bounded by
-//! the config.
+//! for no metrics. Labels are the names of servers and replicas, states and codes: their number is
+//! bounded by the config. The README has them in a table.
 
 use std::{
     fmt::Error,
@@ -18,13 +18,65 @@ use prometheus_client::{
 
 use super::{Insight, Status};
 use crate::{
-    backend::{Report, State},
+    backend::{ReplicaReport, Report, State},
     governance::Counts,
     telemetry::Buckets,
 };
 
 /// What the answer says it is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The state of a server that is disconnected because nobody uses it, which is no cause for alarm.
+const SLEEPING: &str = "sleeping";
+/// What [`BreakerReport`](crate::backend::BreakerReport) says.
+const BREAKER_STATES: [&str; 3] = ["closed", "half_open", "open"];
+
+/// The state of a server: that of `/status`, where one that sleeps is told apart by `asleep`.
+fn state_of(report: &Report) -> &'static str {
+    if report.asleep && report.state == State::Disconnected {
+        SLEEPING
+    } else {
+        report.state.as_str()
+    }
+}
+
+/// Whether a replica gets calls.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ReplicaState {
+    Down,
+    Ejected,
+    Healthy,
+}
+
+impl ReplicaState {
+    const ALL: [Self; 3] = [Self::Down, Self::Ejected, Self::Healthy];
+
+    fn of(replica: &ReplicaReport) -> Self {
+        if replica.is_ejected() {
+            Self::Ejected
+        } else if replica.is_healthy() {
+            Self::Healthy
+        } else {
+            Self::Down
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Ejected => "ejected",
+            Self::Healthy => "healthy",
+        }
+    }
+}
+
+fn of_replica<'l>(server: &'l Server, replica: &'l ReplicaReport) -> [(&'static str, &'l str); 2] {
+    [("server", &server.report.name), ("replica", &replica.name)]
+}
+
+fn bounded(figure: usize) -> u64 {
+    u64::try_from(figure).unwrap_or(u64::MAX)
+}
 
 /// The figures at one moment.
 #[derive(Debug)]
@@ -93,37 +145,129 @@ impl Figures {
 
     fn servers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = gauge(encoder, "server_state", "1 for the state a server is in")?;
-        for server in &self.servers {
-            for state in State::ALL {
-                let labels = [("server", &*server.report.name), ("state", state.as_str())];
+        for Server { report, .. } in &self.servers {
+            for state in State::ALL.map(State::as_str).into_iter().chain([SLEEPING]) {
+                let labels = [("server", &*report.name), ("state", state)];
+                set(&mut family, &labels, u64::from(state_of(report) == state))?;
+            }
+        }
+        let help = "Tools that a server offers";
+        self.each(gauge(encoder, "server_tools", help)?, |server| {
+            bounded(server.tools)
+        })?;
+        let help = "Attempts to connect to a server again";
+        self.each_counted(counter(encoder, "server_restarts", help)?, |server| {
+            server.report.restarts
+        })?;
+        let help = "Attempts to connect to a server that failed";
+        self.each_counted(counter(encoder, "server_failed_starts", help)?, |server| {
+            server.report.failed_starts
+        })?;
+        let help = "Connections to a server beside the one of the catalog";
+        self.each(gauge(encoder, "server_instances", help)?, |server| {
+            bounded(server.report.instances)
+        })?;
+        let help = "Those of server_instances with calls under way or subscriptions";
+        self.each(gauge(encoder, "server_instances_busy", help)?, |server| {
+            bounded(server.report.instances_busy)
+        })
+    }
+
+    /// How the gateway takes care that a server is well and not overrun.
+    fn care(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "1 for the state that the breaker of a server is in";
+        let mut family = gauge(encoder, "server_breaker_state", help)?;
+        for Server { report, .. } in &self.servers {
+            for state in BREAKER_STATES {
+                let labels = [("server", &*report.name), ("state", state)];
                 set(
                     &mut family,
                     &labels,
-                    u64::from(server.report.state == state),
+                    u64::from(report.breaker.state == state),
                 )?;
             }
         }
-        self.each(
-            gauge(encoder, "server_tools", "Tools that a server offers")?,
-            |server| u64::try_from(server.tools).unwrap_or(u64::MAX),
-        )?;
-        let restarts = "Attempts to connect to a server again";
-        self.each_counted(counter(encoder, "server_restarts", restarts)?, |server| {
-            server.report.restarts
+        let help = "Times that the breaker of a server opened";
+        self.each_counted(counter(encoder, "server_breaker_opened", help)?, |server| {
+            server.report.breaker.opened
         })?;
-        let failed = "Attempts to connect to a server that failed";
-        self.each_counted(
-            counter(encoder, "server_failed_starts", failed)?,
-            |server| server.report.failed_starts,
-        )?;
-        self.each(
-            gauge(
-                encoder,
-                "server_calls_in_flight",
-                "Calls that a server works on",
-            )?,
-            |server| server.report.in_flight,
-        )
+        let help = "Health checks of a server by what came of them";
+        let mut family = counter(encoder, "server_health_checks", help)?;
+        for Server { report, .. } in &self.servers {
+            let checks = &report.health_checks;
+            for (result, figure) in [
+                ("answered", checks.answered),
+                ("missed", checks.missed),
+                ("unauthorized", checks.unauthorized),
+            ] {
+                let labels = [("server", &*report.name), ("result", result)];
+                count(&mut family, &labels, figure)?;
+            }
+        }
+        let help = "Calls that a server works on";
+        self.each(gauge(encoder, "server_calls_in_flight", help)?, |server| {
+            server.report.in_flight
+        })?;
+        let help = "Calls that wait, since limits.in_flight of a server are under way";
+        self.each(gauge(encoder, "server_calls_queued", help)?, |server| {
+            bounded(server.report.queued)
+        })?;
+        let help = "Calls that found no room in the queue of a server, or waited too long";
+        self.each_counted(counter(encoder, "server_calls_rejected", help)?, |server| {
+            server.report.refused
+        })
+    }
+
+    /// The replicas of servers that have some.
+    fn replicas(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Replicas of a server that get calls, that get none for a while since they \
+                    failed, and that are not connected";
+        let mut family = gauge(encoder, "server_replicas", help)?;
+        for server in self
+            .servers
+            .iter()
+            .filter(|it| !it.report.replicas.is_empty())
+        {
+            for state in ReplicaState::ALL {
+                let all = server.report.replicas.iter();
+                let figure = all.filter(|it| ReplicaState::of(it) == state).count();
+                let labels = [("server", &*server.report.name), ("state", state.as_str())];
+                set(&mut family, &labels, bounded(figure))?;
+            }
+        }
+        let help = "1 for the state that a replica is in, as server_replicas counts them";
+        let mut family = gauge(encoder, "replica_state", help)?;
+        for server in &self.servers {
+            for replica in &server.report.replicas {
+                for state in ReplicaState::ALL {
+                    let of = of_replica(server, replica);
+                    let labels = [of[0], of[1], ("state", state.as_str())];
+                    let is_it = ReplicaState::of(replica) == state;
+                    set(&mut family, &labels, u64::from(is_it))?;
+                }
+            }
+        }
+        let help = "1 for the state that the breaker of a replica is in";
+        let mut family = gauge(encoder, "replica_breaker_state", help)?;
+        for server in &self.servers {
+            for replica in &server.report.replicas {
+                for state in BREAKER_STATES {
+                    let of = of_replica(server, replica);
+                    let labels = [of[0], of[1], ("state", state)];
+                    let is_it = replica.breaker.state == state;
+                    set(&mut family, &labels, u64::from(is_it))?;
+                }
+            }
+        }
+        let help = "Calls that a replica works on";
+        let mut family = gauge(encoder, "replica_calls_in_flight", help)?;
+        for server in &self.servers {
+            for replica in &server.report.replicas {
+                let labels = of_replica(server, replica);
+                set(&mut family, &labels, replica.in_flight)?;
+            }
+        }
+        Ok(())
     }
 
     fn each(
@@ -132,11 +276,8 @@ impl Figures {
         figure: impl Fn(&Server) -> u64,
     ) -> Result<(), Error> {
         for server in &self.servers {
-            set(
-                &mut family,
-                &[("server", &*server.report.name)],
-                figure(server),
-            )?;
+            let labels = [("server", &*server.report.name)];
+            set(&mut family, &labels, figure(server))?;
         }
         Ok(())
     }
@@ -147,11 +288,8 @@ impl Figures {
         figure: impl Fn(&Server) -> u64,
     ) -> Result<(), Error> {
         for server in &self.servers {
-            count(
-                &mut family,
-                &[("server", &*server.report.name)],
-                figure(server),
-            )?;
+            let labels = [("server", &*server.report.name)];
+            count(&mut family, &labels, figure(server))?;
         }
         Ok(())
     }
@@ -188,6 +326,8 @@ impl Collector for Figures {
             "1 while calls are taken and served",
         )?)?;
         self.servers(encoder)?;
+        self.care(encoder)?;
+        self.replicas(encoder)?;
         self.calls(encoder)?;
         match &self.traffic {
             Some(traffic) => traffic.encode(encoder),
@@ -258,9 +398,8 @@ impl Traffic {
         }
         let lost = "Records of the audit that could not be written";
         ConstCounter::new(self.audit_lost).encode(counter(encoder, "audit_lost_records", lost)?)?;
-        let sessions = u64::try_from(self.sessions).unwrap_or(u64::MAX);
         let help = "Sessions of legacy clients that are open";
-        ConstGauge::new(sessions).encode(gauge(encoder, "sessions", help)?)?;
+        ConstGauge::new(bounded(self.sessions)).encode(gauge(encoder, "sessions", help)?)?;
         let help = "Event streams that clients read";
         ConstGauge::new(self.streams).encode(gauge(encoder, "streams", help)?)
     }

@@ -16,7 +16,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sqlx::{
-    AssertSqlSafe, Sqlite as Db, SqlitePool, Transaction,
+    AssertSqlSafe, ConnectOptions, Sqlite as Db, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use uuid::Uuid;
@@ -70,7 +70,10 @@ impl Sqlite {
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .busy_timeout(BUSY)
-            .journal_mode(SqliteJournalMode::Wal);
+            .journal_mode(SqliteJournalMode::Wal)
+            // Slow statements are slow disks or busy machines, which our own lines tell of where it
+            // matters.
+            .disable_statement_logging();
         let writer = options.clone().synchronous(SqliteSynchronous::Full);
         let durable = connect(&path, writer).await?;
         let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);

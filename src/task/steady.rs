@@ -1,8 +1,11 @@
-//! A future that is polled again at once when it wakes itself.
+//! A future that is polled when something woke it and at no other time, and then again at once as
+//! long as it wakes itself.
 //!
 //! Parts of one task wake each other through it: a body that is read tells its sender, which is
 //! polled by the same task. The runtime would queue the task once more and wake a second thread to
-//! take it over, which costs more than what there is left to do. Connections are wrapped in this.
+//! take it over, which costs more than what there is left to do. And a task polls all of its parts
+//! for each of them that was woken. Connections are wrapped in this, and so is what answers the
+//! request on one.
 
 use std::{
     pin::Pin,
@@ -18,9 +21,9 @@ const POLLS_MAX: usize = 8;
 
 /// Nobody polls; a wake goes to the task.
 const RESTING: u8 = 0;
-/// Being polled; a wake is noted.
+/// Being polled, and not woken since that began; a wake is noted.
 const POLLED: u8 = 1;
-/// Being polled, and woken since that began.
+/// Woken, whoever polls next finds something to do; the task knows.
 const WOKEN: u8 = 2;
 
 /// See the module.
@@ -41,7 +44,8 @@ impl<F: Future> Steady<F> {
     /// Wraps `future`.
     pub(crate) fn new(future: F) -> Self {
         let bell = Arc::new(Bell {
-            state: AtomicU8::new(RESTING),
+            // The first poll needs no wake.
+            state: AtomicU8::new(WOKEN),
             task: Mutex::new(Waker::noop().clone()),
         });
         Self {
@@ -63,27 +67,27 @@ impl<F: Future> Future for Steady<F> {
         } = self.get_mut();
         bell.belongs_to(cx.waker());
         for _ in 0..POLLS_MAX {
-            bell.state.store(POLLED, Ordering::Release);
+            if !bell.moves(WOKEN, POLLED) {
+                return Poll::Pending;
+            }
             let polled = future.as_mut().poll(&mut Context::from_waker(waker));
-            if polled.is_ready() || bell.rests() {
+            if polled.is_ready() || bell.moves(POLLED, RESTING) {
                 return polled;
             }
         }
-        bell.state.store(RESTING, Ordering::Release);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
 impl Bell {
+    /// Who is woken; noted before the state is looked at, so that no wake goes to who was before.
     fn belongs_to(&self, task: &Waker) {
         let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         known.clone_from(task);
     }
 
-    /// Whether nothing woke it while it was polled; from then on wakes go to the task.
-    fn rests(&self) -> bool {
-        let (from, to) = (POLLED, RESTING);
+    fn moves(&self, from: u8, to: u8) -> bool {
         self.state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -96,9 +100,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let note = |state| (state != RESTING).then_some(WOKEN);
-        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        if self.state.fetch_update(set, fetch, note).is_err() {
+        if self.state.swap(WOKEN, Ordering::AcqRel) == RESTING {
             let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
             task.wake_by_ref();
         }
@@ -149,6 +151,27 @@ mod tests {
         check(1, 2, (Poll::Ready(()), 2, 0));
         check(2, 9, (Poll::Pending, 3, 0));
         check(99, 99, (Poll::Pending, POLLS_MAX, 1));
+    }
+
+    #[test]
+    fn who_was_not_woken_is_not_polled() {
+        let task = Waker::from(Arc::new(Count::default()));
+        let mut polled = 0;
+        let mut steady = Steady::new(std::future::poll_fn(|_| {
+            polled += 1;
+            Poll::<()>::Pending
+        }));
+        let bell = Arc::clone(&steady.bell);
+        let mut poll = || Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
+        for _ in 0..3 {
+            assert_eq!(poll(), Poll::Pending);
+        }
+        Waker::from(bell).wake();
+        for _ in 0..3 {
+            assert_eq!(poll(), Poll::Pending);
+        }
+        drop(steady);
+        assert_eq!(polled, 2, "at first, and once it was woken");
     }
 
     #[test]

@@ -841,6 +841,25 @@ async fn policies_are_explained() {
     );
 }
 
+/// What matters to the answer is waited for, and nothing else: the other server takes for ever.
+#[tokio::test]
+async fn an_explanation_waits_for_the_servers_of_the_name_only() {
+    let slow = "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 600\"]\n\
+                startup_timeout = \"10m\"\n";
+    let place = Place::new(&format!("{GOVERNED}\n{slow}"));
+    for (name, code) in [
+        ("toolbox/hash", 0),
+        ("mcp_toolbox_hash", 0),
+        ("mcp_other_hash", 1),
+        ("mcp_toolbox_none", 2),
+        ("other/none", 2),
+    ] {
+        let ran = place.run(&["policy", "explain", "researcher", name]).await;
+        assert_eq!(ran.code, Some(code), "{name}: {ran:?}");
+        assert!(!ran.stderr.contains("slow"), "{name}: {ran:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_agent_sees_what_it_may_call_and_who_looks_leaves_nothing() {
     let place = Place::new(GOVERNED);

@@ -98,16 +98,34 @@ async fn what_a_broken_server_has_is_missing() {
     --- code 1
     ");
     assert_snapshot!(place.run(&["list", "servers"]).await.all(), @"
-    SERVER→STATE→TRANSPORT→REVISION→TOOLS→RESOURCES→PROMPTS
-    toolbox→connected→builtin→2026-07-28→9→2→1
-    missing→failed→stdio→→→→
-    off→disabled→auto→→→→
+    SERVER→STATE→TRANSPORT→REVISION→TOOLS→RESOURCES→PROMPTS→REASON
+    toolbox→connected→builtin→2026-07-28→9→2→1→
+    missing→failed→stdio→→→→→`/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    off→disabled→auto→→→→→
     --- stderr
     --- code 0
     ");
     let servers = place.run(&["list", "servers", "--json"]).await.json();
     assert_eq!(servers[1]["state"], "failed");
     assert_eq!(servers[2]["state"], "disabled");
+}
+
+/// The rest is listed when the time is over.
+#[tokio::test]
+async fn a_server_that_takes_long_is_missing() {
+    let slow = "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 60\"]\n";
+    let place = Place::new(&format!("{TOOLBOX}{slow}"));
+    let ran = place.run(&["list", "prompts", "--wait", "500ms"]).await;
+    assert_snapshot!(ran.all(), @"
+    NAME→SERVER→DESCRIPTION
+    mcp_toolbox_write_regex→toolbox→Write a regular expression and prove it with regex_test.
+    --- stderr
+    not all servers were listed within 500ms (--wait)
+    server `slow` is not connected: it takes too long
+    --- code 1
+    ");
+    let wrong = place.run(&["list", "--wait", "soon"]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }
 
 /// One server that can be listed is enough; those that are switched off do not count.

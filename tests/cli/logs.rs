@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::{Place, Ran, SCRIPT, bounded, until};
+use crate::support::{Place, Ran, SCRIPT, bounded, finish, until};
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_script_hang","arguments":{}}}"#;
 
@@ -66,4 +66,64 @@ async fn a_call_is_followed_to_its_server() {
     assert_eq!(stderr["server"], "script");
     let records = place.run(&["audit", "--json"]).await;
     assert!(records.stdout.contains(invocation), "{records:?}");
+}
+
+/// Statements of the store are no business of whoever reads the log.
+#[tokio::test]
+async fn the_log_has_no_lines_of_the_store() {
+    let place = Place::new("[governance]\nauth = \"keys\"\n");
+    let mut command = place.command(&["agents", "add", "bot"]);
+    command.env("RUST_LOG", "sqlx=trace,tollbridge=info");
+    let ran = finish(command).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.stderr.contains("sqlx"), "{}", ran.stderr);
+}
+
+/// Who starts with nothing is told what to add.
+#[tokio::test]
+async fn a_config_without_servers_is_pointed_out() {
+    for (config, expect) in [
+        ("", "add a section `[servers.NAME]`"),
+        (
+            "[servers.x]\ncommand = \"sh\"\nenabled = false\n",
+            "every server of the config has `enabled = false`",
+        ),
+    ] {
+        let place = Place::new(config);
+        place.serve().await.says(expect).await;
+    }
+}
+
+/// Lines about a replica name it beside its server.
+#[tokio::test]
+async fn a_line_about_a_replica_names_it() {
+    let replica = |name: &str| {
+        format!(
+            "{{ name = \"{name}\", command = \"sh\", args = [\"-c\", \"echo >> {name}; exit 3\"] }}"
+        )
+    };
+    let place = Place::new(&format!(
+        "log = {{ level = \"warn\", format = \"json\" }}\n[servers.x]\n\
+         retry = {{ base = \"10ms\" }}\nreplicas = [{}, {}]\n",
+        replica("one"),
+        replica("two")
+    ));
+    let serving = place.serve().await;
+    for name in ["one", "two"] {
+        // The second start is after the line about the first.
+        let starts = || std::fs::read_to_string(place.file(name)).map_or(0, |it| it.len());
+        until(|| (starts() >= 2).then_some(())).await;
+    }
+    let ended = serving.end(Signal::TERM).await;
+    for name in ["one", "two"] {
+        let mut lines = ended.stderr.lines();
+        let is_it = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap_or_default();
+            let mut spans = line["spans"].as_array().into_iter().flatten();
+            line["fields"]["message"] == "server is failed"
+                && line["fields"]["server"] == "x"
+                && spans.any(|span| span["replica"] == name)
+        };
+        assert!(lines.any(is_it), "{name}: {}", ended.stderr);
+    }
 }

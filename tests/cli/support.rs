@@ -57,6 +57,8 @@ pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+    /// Lines on stderr that say what it waited for.
+    pub(crate) waits: String,
 }
 
 impl Place {
@@ -139,11 +141,16 @@ impl Place {
 }
 
 impl Ran {
+    /// What it waited for is kept apart: on a busy machine anything may take long enough for that.
     fn new(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Self {
+        let stderr = String::from_utf8_lossy(stderr);
+        let lines = stderr.split_inclusive('\n');
+        let (waits, stderr) = lines.partition(|line| line.starts_with("waiting for "));
         Self {
             code: status.code(),
             stdout: String::from_utf8_lossy(stdout).into_owned(),
-            stderr: String::from_utf8_lossy(stderr).into_owned(),
+            stderr,
+            waits,
         }
     }
 
@@ -158,6 +165,7 @@ impl Ran {
             code,
             stdout,
             stderr,
+            waits: _,
         } = self;
         let code = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
         let text = format!("{stdout}--- stderr\n{stderr}--- code {code}\n");

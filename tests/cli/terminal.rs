@@ -89,3 +89,19 @@ async fn people_are_told_what_is_waited_for() {
     let text = said(&place, &["check", "--connect"]).await;
     assert_eq!(text, "waiting for slow ...\n");
 }
+
+/// Jobs are told once.
+#[tokio::test]
+async fn jobs_are_told_what_is_waited_for() {
+    let slow = "[servers.slow]\ncommand = \"sh\"\nera = \"legacy\"\n\
+                args = [\"-c\", \"sleep 2.5\"]\n";
+    let place = Place::new(slow);
+    for args in [
+        &["check", "--connect"][..],
+        &["list"],
+        &["call", "mcp_slow_any"],
+    ] {
+        let ran = place.run(args).await;
+        assert_eq!(ran.waits, "waiting for slow ...\n", "{args:?}: {ran:?}");
+    }
+}

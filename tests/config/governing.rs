@@ -414,6 +414,7 @@ fn what_governs_is_shown_and_loads_again() {
     keep_alive = "15s"
     first_list_wait = "2s"
     drain_timeout = "10s"
+    session_idle_timeout = "1d"
     list_page_size = 0
 
     [log]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::{
     harness::{ANN, BOB, Server, Stage, keyed},
-    support::{Front, TestGateway, http::Http},
+    support::{Auto, Backend, Era, Front, TestGateway, Transport, http::Http, soon},
 };
 
 /// Every series by its name and labels, as they are written.
@@ -21,6 +23,34 @@ async fn scrape(http: &Http) -> BTreeMap<String, String> {
         (name.to_owned(), figure.to_owned())
     };
     series.map(pair).collect()
+}
+
+/// Checks figures by their names without the prefix.
+fn check(series: &BTreeMap<String, String>, expect: &[(&str, &str)]) {
+    for (name, figure) in expect {
+        let found = series.get(&format!("tollbridge_{name}"));
+        assert_eq!(
+            found.map(String::as_str),
+            Some(*figure),
+            "{name} in {series:#?}"
+        );
+    }
+}
+
+/// Each metric has a place in the documentation.
+fn are_documented(series: impl Iterator<Item = String>) {
+    let readme = include_str!("../../README.md");
+    for series in series {
+        let (name, _) = series.split_once('{').unwrap_or((&series, ""));
+        let name = name.strip_prefix("tollbridge_").unwrap();
+        let part = ["_bucket", "_sum", "_count"];
+        let whole = part.iter().find_map(|part| name.strip_suffix(part));
+        let name = whole.unwrap_or(name);
+        assert!(
+            readme.contains(&format!("`{name}`")),
+            "{name} is not in the README"
+        );
+    }
 }
 
 const TERMS: &str = "[governance]\nprice = \"0.25\"\n\
@@ -122,5 +152,162 @@ async fn only_admins_see_who_is_busy() {
             );
         }
     }
+    gateway.stop().await;
+}
+
+/// Who sleeps is well.
+#[tokio::test]
+async fn a_server_that_sleeps() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server_with("x", &backend, "idle_timeout = \"50ms\"");
+    let gateway = gateway.start().await;
+    let asleep = |status: &Value| status["asleep"] == true;
+    gateway.status_until("x", asleep).await;
+    let series = scrape(&gateway.http()).await;
+    check(
+        &series,
+        &[
+            (r#"server_state{server="x",state="sleeping"}"#, "1"),
+            (r#"server_state{server="x",state="disconnected"}"#, "0"),
+        ],
+    );
+    gateway.stop().await;
+}
+
+/// What waits, what found no room, the breaker and the health checks.
+#[tokio::test]
+async fn how_a_server_is_taken_care_of() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let keys = "limits = { in_flight = 1, queue = 1 }\n\
+                breaker = { failures = 1, open_for = \"1h\" }\n\
+                isolation = \"agent\"\n\
+                health = { interval = \"20ms\" }";
+    let gateway = TestGateway::new().server_with("x", &backend, keys);
+    let gateway = gateway.start().await;
+    let client = gateway
+        .client(Front::Streamable, "/mcp", r#"{"sampling":{}}"#)
+        .await;
+    let call = async |id: &str| client.ask(id, "tools/call", r#""name":"mcp_x_echo""#).await;
+    let _under_way = call("1").await;
+    let asked = backend.asked("tools/call").await;
+    let _waits = call("2").await;
+    let waits = |status: &Value| status["queued"] == 1;
+    gateway.status_until("x", waits).await;
+    call("3").await;
+    client.answer("3").await.failure();
+    check(
+        &scrape(&gateway.http()).await,
+        &[
+            (r#"server_calls_in_flight{server="x"}"#, "1"),
+            (r#"server_calls_queued{server="x"}"#, "1"),
+            (r#"server_calls_rejected_total{server="x"}"#, "1"),
+            (r#"server_instances{server="x"}"#, "1"),
+            (r#"server_instances_busy{server="x"}"#, "1"),
+            (r#"server_breaker_state{server="x",state="closed"}"#, "1"),
+            (r#"server_breaker_opened_total{server="x"}"#, "0"),
+        ],
+    );
+    backend.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+    asked.answer(r#"{"content":[]}"#).await;
+    for id in ["1", "2"] {
+        client.answer(id).await;
+    }
+    check(
+        &scrape(&gateway.http()).await,
+        &[
+            (r#"server_calls_in_flight{server="x"}"#, "0"),
+            (r#"server_calls_queued{server="x"}"#, "0"),
+            (r#"server_instances_busy{server="x"}"#, "0"),
+            (r#"server_breaker_state{server="x",state="closed"}"#, "0"),
+            (r#"server_breaker_state{server="x",state="open"}"#, "1"),
+            (r#"server_breaker_opened_total{server="x"}"#, "1"),
+        ],
+    );
+    let checks = async |result: &str| {
+        let name =
+            format!(r#"tollbridge_server_health_checks_total{{server="x",result="{result}"}}"#);
+        scrape(&gateway.http()).await[&name].parse::<u64>().unwrap()
+    };
+    let counted = async |result: &str| while checks(result).await == 0 {};
+    soon("checks are answered", counted("answered")).await;
+    assert_eq!(
+        (checks("missed").await, checks("unauthorized").await),
+        (0, 0)
+    );
+    backend.on_request(|envelope| (envelope.method() == "ping").then_some(Auto::Status(401)));
+    soon("checks are refused", counted("unauthorized")).await;
+    backend.on_request(|envelope| (envelope.method() == "ping").then_some(Auto::Status(502)));
+    soon("checks are missed", counted("missed")).await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_replicas_do() {
+    let start = || Backend::start(Transport::Http, Era::Legacy);
+    let (a, b, c) = (start().await, start().await, start().await);
+    c.on_request(|_| Some(Auto::Die));
+    let replica = |backend: &Backend, name: &str| {
+        let reached = backend.config().trim().replace('\n', ", ");
+        format!("{{ {reached}, name = \"{name}\" }}")
+    };
+    let replicas = [replica(&a, "a"), replica(&b, "b"), replica(&c, "c")].join(", ");
+    let keys = format!("replicas = [{replicas}]\nbreaker = {{ failures = 1, open_for = \"1h\" }}");
+    let gateway = TestGateway::new().section("x", &keys).start().await;
+    let up = |status: &Value| {
+        let state = |at: usize| status["replicas"][at]["state"].clone();
+        (state(0), state(1), state(2)) == ("connected".into(), "connected".into(), "failed".into())
+    };
+    gateway.status_until("x", up).await;
+    check(
+        &scrape(&gateway.http()).await,
+        &[
+            (r#"server_replicas{server="x",state="healthy"}"#, "2"),
+            (r#"server_replicas{server="x",state="ejected"}"#, "0"),
+            (r#"server_replicas{server="x",state="down"}"#, "1"),
+            (r#"replica_state{server="x",replica="c",state="down"}"#, "1"),
+            (
+                r#"replica_state{server="x",replica="a",state="healthy"}"#,
+                "1",
+            ),
+        ],
+    );
+    a.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    client.answer("1").await.failure();
+    client
+        .ask("2", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let asked = b.asked("tools/call").await;
+    check(
+        &scrape(&gateway.http()).await,
+        &[
+            (r#"server_replicas{server="x",state="healthy"}"#, "1"),
+            (r#"server_replicas{server="x",state="ejected"}"#, "1"),
+            (
+                r#"replica_state{server="x",replica="a",state="ejected"}"#,
+                "1",
+            ),
+            (
+                r#"replica_state{server="x",replica="a",state="healthy"}"#,
+                "0",
+            ),
+            (
+                r#"replica_breaker_state{server="x",replica="a",state="open"}"#,
+                "1",
+            ),
+            (
+                r#"replica_breaker_state{server="x",replica="b",state="closed"}"#,
+                "1",
+            ),
+            (r#"replica_calls_in_flight{server="x",replica="a"}"#, "0"),
+            (r#"replica_calls_in_flight{server="x",replica="b"}"#, "1"),
+        ],
+    );
+    asked.answer(r#"{"content":[]}"#).await;
+    client.answer("2").await;
+    are_documented(scrape(&gateway.http()).await.into_keys());
     gateway.stop().await;
 }

@@ -340,3 +340,40 @@ async fn each_call_of_a_batch_is_governed() {
     assert_eq!(stage.records().len(), 2);
     stage.stop().await;
 }
+
+/// Whoever may not see a server does not learn that it is down, or that it is there.
+#[tokio::test]
+async fn a_server_that_was_never_listed_is_hidden_too() {
+    let settings = "[agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"x/*\"] }\n\
+                    [agents.bob]\n[governance]\n\
+                    [profiles.p]\ntools = [\"x/*\"]\n\
+                    [servers.down]\ncommand = \"/no/such/program\"\n";
+    let mut stage = Stage::new(settings, "").await;
+    let routes = [
+        ("/mcp", "mcp_down_any"),
+        ("/mcp/servers/down", "any"),
+        ("/mcp/profiles/p", "mcp_down_any"),
+    ];
+    let mut told = async |who, path, tool: &str| {
+        (stage.who, stage.path) = (Some(who), path);
+        let mut failure = stage.call_tool(tool, "{}").await.failure();
+        let id = failure["data"]
+            .as_object_mut()
+            .unwrap()
+            .remove("invocation_id");
+        assert!(id.is_some(), "{failure}");
+        failure.to_string().replace(tool, "NAME")
+    };
+    let unknown = told(ANN, "/mcp", "mcp_none_any").await;
+    assert!(unknown.contains("TOOL_NOT_FOUND"), "{unknown}");
+    for (path, tool) in routes {
+        assert_eq!(told(ANN, path, tool).await, unknown, "{tool} on {path}");
+        let open = told(BOB, path, tool).await;
+        let expect = if path == "/mcp/profiles/p" {
+            "TOOL_NOT_FOUND"
+        } else {
+            "UNAVAILABLE"
+        };
+        assert!(open.contains(expect), "{open}");
+    }
+}

@@ -1,6 +1,11 @@
 //! The audit: what it keeps, for how long, and that nothing is called that cannot be recorded.
 
-use std::{fs, path::Path, process::Stdio, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+};
 
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -16,7 +21,7 @@ use crate::{
     binary::Place,
     harness::{Server, Stage, call_over, code_of, records},
     support::{
-        Front, TestGateway,
+        Auto, Front, TestGateway,
         http::Http,
         soon,
         wire::{Envelope, request},
@@ -60,6 +65,10 @@ async fn a_record_says_what_happened() {
         assert_eq!(record.arguments_digest, Some(digest));
         assert!(record.arguments.is_none());
         assert_eq!(record.session_id.is_some(), !front.is_modern(), "{front:?}");
+        if let Some(id) = &client.session {
+            let mark = tollbridge::session::state::mark(id);
+            assert_eq!(record.session_id.as_deref(), Some(&*mark), "{front:?}");
+        }
         let bytes = u64::try_from(answer.result.unwrap().len()).unwrap();
         assert!(
             record.bytes_out > 0 && record.bytes_out <= bytes,
@@ -69,6 +78,56 @@ async fn a_record_says_what_happened() {
     let data_dir = stage.gateway.config.data_dir.clone();
     let report = audit::verify(&data_dir.join("audit")).unwrap();
     assert!(report.is_whole(), "{report:?}");
+    stage.stop().await;
+}
+
+/// A call that was sent twice may have had its effect the first time, whatever became of the second.
+#[tokio::test]
+async fn a_call_that_may_have_arrived_is_charged_though_refused_later() {
+    let tools =
+        r#"[{"name":"echo","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object"}}]"#;
+    let terms = "[governance]\nprice = \"0.01\"\n";
+    for (first, second, price) in [
+        (Auto::Die, Auto::Status(401), 10_000),
+        (Auto::Die, Auto::Status(404), 10_000),
+        (Auto::Die, Auto::Status(502), 10_000),
+        (Auto::Status(404), Auto::Status(401), 0),
+    ] {
+        let server = Server::start().await;
+        server.backend.set_list("tools/list", tools);
+        let stage = Stage::with(server, terms, "").await;
+        let script = Mutex::new(vec![second.clone(), first.clone()]);
+        stage.server.backend.on_request(move |envelope| {
+            let is_call = envelope.method() == "tools/call";
+            is_call.then(|| script.lock().unwrap().pop().unwrap_or(Auto::Nothing))
+        });
+        stage.call("{}").await.failure();
+        let record = stage.last();
+        assert_eq!(record.price.get(), price, "{first:?} {second:?}");
+        stage.stop().await;
+    }
+}
+
+/// Who reads the audit cannot go on with the sessions in it: it names them by a hash.
+#[tokio::test]
+async fn a_session_is_named_by_a_hash() {
+    // SHA-256 of "abc", FIPS 180-2 B.1.
+    assert_eq!(tollbridge::session::state::mark("abc"), "ba7816bf8f01cfea");
+    let stage = Stage::new("[governance]\n", "").await;
+    let client = stage.client(Front::Streamable).await;
+    let id = client.session.clone().unwrap();
+    call_over(&client, "1", "mcp_x_echo", "{}").await.value();
+    let data_dir = stage.gateway.config.data_dir.clone();
+    let written = segments(&data_dir).into_iter().map(|name| {
+        let bytes = fs::read(data_dir.join("audit").join(name)).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let written: String = written.collect();
+    let mark = tollbridge::session::state::mark(&id);
+    let named = |what: &str| written.matches(what).count();
+    assert_eq!(named(&format!(r#""session_id":"{mark}""#)), 1, "{written}");
+    assert_eq!(named(&format!(r#""subject":"{mark}""#)), 1, "{written}");
+    assert_eq!(named(&id), 0, "{written}");
     stage.stop().await;
 }
 
@@ -310,8 +369,12 @@ async fn those_who_come_and_go_are_recorded() {
         .await;
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     let session = client.session.clone().unwrap();
+    let mark = tollbridge::session::state::mark(&session);
     let headers = [("mcp-session-id", session.as_str())];
     client.http.send("DELETE", "/mcp", &headers, "").await;
+    let mut config = gateway.config.clone();
+    config.servers.clear();
+    gateway.running.core().reload(&config).unwrap();
     gateway.stop().await;
     let mut events = Vec::new();
     for name in segments(data.path()) {
@@ -322,15 +385,16 @@ async fn those_who_come_and_go_are_recorded() {
         {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-            events.push((text("event"), text("subject")));
+            events.push((text("event"), text("subject"), text("detail")));
         }
     }
-    for (event, subject) in [
-        ("server_connected", "x"),
-        ("client_connected", session.as_str()),
-        ("client_disconnected", session.as_str()),
+    for (event, subject, detail) in [
+        ("server_connected", "x", "http"),
+        ("server_disconnected", "x", "the config has changed"),
+        ("client_connected", mark.as_str(), "test"),
+        ("client_disconnected", mark.as_str(), "test"),
     ] {
-        let found = (event.to_owned(), subject.to_owned());
+        let found = (event.to_owned(), subject.to_owned(), detail.to_owned());
         assert!(events.contains(&found), "no {found:?} in {events:?}");
     }
 }

@@ -8,7 +8,7 @@ use tollbridge::{
 
 use crate::{
     harness::{Server, Stage, call_over, records, status_of_call, text_result},
-    support::{Front, wire::Envelope},
+    support::{Auto, Front, wire::Envelope},
 };
 
 /// A call that is refused, and why.
@@ -405,4 +405,33 @@ async fn an_answer_that_is_allowed_is_as_it_was() {
     assert_eq!(text, r#"{"content":[],"isError":true,"x":1e3}"#);
     assert_eq!(stage.last().decision, Decision::Allowed);
     stage.stop().await;
+}
+
+/// What a server did not answer names the call and its agent as a refusal does, on every route.
+#[tokio::test]
+async fn a_failure_names_its_call() {
+    let settings = "[agents.ann]\n[governance]\n";
+    let mut stage = Stage::new(settings, "timeout = \"200ms\"").await;
+    let agent = json!(AgentId::of_name("ann").to_string());
+    for path in ["/mcp", "/mcp/servers/x"] {
+        stage.path = path;
+        let tool = if path == "/mcp" { "mcp_x_echo" } else { "echo" };
+        for (does, code) in [
+            (Auto::Status(502), "BAD_ANSWER"),
+            (Auto::Nothing, "TIMEOUT"),
+        ] {
+            stage.server.does("tools/call", does);
+            let failed = stage.call_tool(tool, "{}").await.failure();
+            let (data, last) = (&failed["data"], stage.last());
+            assert_eq!(failed["code"], -32603, "{failed}");
+            assert_eq!(data["code"], code, "{failed}");
+            assert_eq!(
+                data["invocation_id"],
+                json!(last.id.to_string()),
+                "{failed}"
+            );
+            assert_eq!(data["agent_id"], agent, "{failed}");
+            assert_eq!(last.code.as_deref(), data["reason"].as_str());
+        }
+    }
 }

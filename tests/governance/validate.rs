@@ -1,7 +1,11 @@
 //! Arguments against the input schemas of tools.
 
 use serde_json::{Value, json};
-use tollbridge::audit::Decision;
+use tollbridge::{
+    audit::Decision,
+    config::{Config, Validate},
+    names::ServerName,
+};
 
 use crate::{
     harness::{Server, Stage, call_over, code_of},
@@ -142,6 +146,48 @@ async fn a_schema_may_change() {
         counted,
         "the unusable one is gone"
     );
+    stage.stop().await;
+}
+
+fn reload(stage: &Stage, change: impl FnOnce(&mut Config)) {
+    let mut config = stage.gateway.config.clone();
+    change(&mut config);
+    stage.gateway.running.core().reload(&config).unwrap();
+}
+
+/// A reload counts on, also where nothing is checked for a while, and knows the schemas; what is not
+/// listed any more is forgotten.
+#[tokio::test]
+async fn what_was_counted_and_compiled_outlives_a_reload() {
+    let stage = stage(Server::start().await, SCHEMA, "refuse").await;
+    let listed = format!(
+        r#"[{{"name":"echo","inputSchema":{SCHEMA}}},{{"name":"broken","inputSchema":{{"type":"objekt"}}}}]"#
+    );
+    stage.server.backend.set_list("tools/list", listed);
+    stage.server.backend.list_changed("tools").await;
+    let has = |name: &'static str| move |names: &[String]| names.iter().any(|it| it == name);
+    stage.gateway.tools_until(has("mcp_x_broken")).await;
+    assert_eq!(stage.must_not("{}").await, "INVALID_ARGUMENTS");
+    stage.call_tool("mcp_x_broken", "{}").await;
+    let counted = validation(&stage).await;
+    assert_eq!(counted["refused"], 1);
+    assert!(counted["unusable"]["broken"].is_string(), "{counted}");
+
+    let x = ServerName::parse("x").unwrap();
+    for mode in [Validate::Report, Validate::Refuse] {
+        reload(&stage, |config| config.servers[&x].validate = Validate::Off);
+        assert_eq!(validation(&stage).await, Value::Null);
+        reload(&stage, |config| config.servers[&x].validate = mode);
+        assert_eq!(validation(&stage).await, counted, "{mode:?}");
+    }
+
+    let tools = r#"[{"name":"last","inputSchema":{"type":"object"}}]"#;
+    stage.server.backend.set_list("tools/list", tools);
+    stage.server.backend.list_changed("tools").await;
+    stage.gateway.tools_until(has("mcp_x_last")).await;
+    let forgotten = |report: &Value| report["validation"]["unusable"].is_null();
+    let report = stage.gateway.status_until("x", forgotten).await;
+    assert_eq!(report["validation"]["refused"], 1);
     stage.stop().await;
 }
 

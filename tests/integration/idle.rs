@@ -105,3 +105,28 @@ async fn calls_at_once_wake_it_once() {
     assert_eq!(backend.greeted(), greeted + 1);
     gateway.stop().await;
 }
+
+/// Of replicas one is listed; the others sleep all the same, and a call wakes the one it goes to.
+#[tokio::test]
+async fn every_replica_sleeps() {
+    let start = || Backend::start(Transport::Stdio, Era::Legacy);
+    let (a, b) = (start().await, start().await);
+    let reached = |backend: &Backend| backend.config().trim().replace('\n', ", ");
+    let keys = format!(
+        "replicas = [{{ {} }}, {{ {} }}]\nidle_timeout = \"50ms\"",
+        reached(&a),
+        reached(&b)
+    );
+    let gateway = TestGateway::new().section("x", &keys).start().await;
+    let all_asleep = |status: &Value| {
+        let mut replicas = status["replicas"].as_array().unwrap().iter();
+        replicas.all(|replica| replica["asleep"] == true)
+    };
+    gateway.status_until("x", all_asleep).await;
+    assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_other"]);
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    call(&client, &a, "1").await;
+    assert_eq!(b.greeted(), 1, "nobody needed it");
+    gateway.status_until("x", all_asleep).await;
+    gateway.stop().await;
+}

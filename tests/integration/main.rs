@@ -25,4 +25,5 @@ mod reload;
 mod replicas;
 mod restart;
 mod sessions;
+mod unlisted;
 mod upstream;

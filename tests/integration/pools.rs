@@ -30,7 +30,8 @@ async fn ask(client: &Client, id: &str) {
 
 /// Waits until `count` calls are under way, those that wait for a connection included.
 async fn in_flight(gateway: &Gateway, count: u64) {
-    let reached = |status: &Value| status["in_flight"] == count;
+    let of = |status: &Value, key: &str| status[key].as_u64().unwrap();
+    let reached = |status: &Value| of(status, "in_flight") + of(status, "queued") == count;
     gateway.status_until("x", reached).await;
 }
 
@@ -53,6 +54,9 @@ async fn a_connection_of_a_pool_has_one_call_at_a_time() {
             ask(&client, id).await;
             in_flight(&gateway, count).await;
         }
+        let status = gateway.status("x").await;
+        let counts = [&status["in_flight"], &status["queued"], &status["refused"]];
+        assert_eq!(counts, [2, 3, 0], "{transport:?}");
         nothing_is_asked(&backend).await;
         second.answer(DONE).await;
         client.answer("2").await;

@@ -147,6 +147,45 @@ async fn an_open_breaker_answers_at_once() {
     gateway.stop().await;
 }
 
+/// The call that is on trial may ask its client something; the others do not wait for a person.
+#[tokio::test]
+async fn a_trial_that_asks_a_person_closes_the_breaker() {
+    let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+    let breaker = "breaker = { failures = 1, open_for = \"100ms\" }";
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, breaker)
+        .start()
+        .await;
+    let able = gateway
+        .client(Front::Streamable, "/mcp", r#"{"elicitation":{}}"#)
+        .await;
+    let client = streamable(&gateway).await;
+    counting(&backend, Auto::Status(502));
+    call(&client, 1).await.unwrap_err();
+    let is = |state: &'static str| move |status: &Value| status["breaker"]["state"] == state;
+    gateway.status_until("x", is("open")).await;
+
+    backend.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Hand));
+    let is_over = |status: &Value| status["breaker"]["retry_in_ms"] == 0;
+    gateway.status_until("x", is_over).await;
+    able.ask("1", "tools/call", r#""name":"mcp_x_echo""#).await;
+    let trial = backend.asked("tools/call").await;
+    gateway.status_until("x", is("half_open")).await;
+    trial
+        .ask("9", "elicitation/create", r#"{"message":"?"}"#)
+        .await;
+    let question = able.must("elicitation/create").await;
+    gateway.status_until("x", is("closed")).await;
+    counting(&backend, Auto::Result("{}".to_owned()));
+    call(&client, 2).await.unwrap();
+    able.respond(question.id.as_deref().unwrap(), r#"{"action":"decline"}"#)
+        .await;
+    backend.answered().await;
+    trial.answer("{}").await;
+    able.answer("1").await.value();
+    gateway.stop().await;
+}
+
 /// What a tool answers is its own business, however often it is an error.
 #[tokio::test]
 async fn errors_of_tools_open_no_breaker() {
@@ -461,10 +500,44 @@ async fn a_crash_loop_costs_few_starts() {
         last = call(&client, id).await.unwrap_err();
     }
     assert_eq!(count.load(Ordering::SeqCst), 3);
-    assert_eq!(last["data"]["reason"], "unavailable", "{last}");
+    assert_eq!(last["data"]["reason"], "starts_limited", "{last}");
+    assert_eq!(last["data"]["retryable"], true, "{last}");
+    let message = last["message"].as_str().unwrap();
+    assert!(message.contains("starts_per_minute"), "{message}");
     let wait = last["data"]["retryAfterMs"].as_u64().unwrap();
     assert!((1..=60_000).contains(&wait), "{last}");
     // One for the catalog, one for what is listed for clients that can be asked, three in vain.
     assert!(backend.greeted() <= 5, "{} starts", backend.greeted());
+    gateway.stop().await;
+}
+
+/// Each process counts where one attempt starts two: it may be of an old server that exits when it
+/// is asked for the modern era.
+#[tokio::test]
+async fn starts_of_processes_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let starts = dir.path().join("starts");
+    let keys = format!(
+        "command = \"sh\"\nargs = [\"-c\", \"echo >> {}; exit 3\"]\n\
+         retry = {{ base = \"1ms\", max = \"1ms\", jitter = 0.0, starts_per_minute = 4 }}",
+        starts.display()
+    );
+    let gateway = TestGateway::new().section("x", &keys).launch().await;
+    let held = |status: &Value| status["held_back_until"].is_string();
+    let status = gateway.status_until("x", held).await;
+    assert_eq!(status["state"], "failed", "{status}");
+    let until: jiff::Timestamp = status["held_back_until"].as_str().unwrap().parse().unwrap();
+    assert!(until > jiff::Timestamp::now(), "{status}");
+    let reason = status["reason"].as_str().unwrap();
+    assert!(reason.contains("retry.starts_per_minute"), "{reason}");
+    let started = std::fs::read_to_string(&starts).unwrap().len();
+    assert_eq!(started, 4, "two attempts");
+    let client = streamable(&gateway).await;
+    let failure = call(&client, 1).await.unwrap_err();
+    assert_eq!(failure["data"]["reason"], "starts_limited", "{failure}");
+    assert!(
+        failure["data"]["retryAfterMs"].as_u64() > Some(0),
+        "{failure}"
+    );
     gateway.stop().await;
 }

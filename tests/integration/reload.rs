@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    num::NonZeroUsize,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::{
@@ -14,7 +15,7 @@ use std::{
 use serde_json::Value;
 use tollbridge::{
     app::{ConfigSource, Refused, Reloaded},
-    config::{self, Config, Environment},
+    config::{self, Config, Environment, Policy, PolicyMode, Server},
     names::ServerName,
 };
 
@@ -87,9 +88,10 @@ async fn an_untouched_server_keeps_its_process_and_its_sessions() {
     assert!(calls(&client, "mcp_x_echo").await.is_null());
     let (old_x, old_y) = (gateway.status("x").await, gateway.status("y").await);
     let reloaded = reload(&gateway, |config| {
-        config.servers[&name("y")].timeout = Duration::from_secs(7);
+        config.servers[&name("y")].connect_timeout = Duration::from_secs(7);
     });
     assert_eq!(reloaded.servers.changed, [name("y")]);
+    assert_eq!(reloaded.servers.settings[&name("y")], ["connect_timeout"]);
     assert!(reloaded.servers.added.is_empty() && reloaded.servers.removed.is_empty());
     let is_new = |y: &Value| y["state"] == "connected" && y["pid"] != old_y["pid"];
     gateway.status_until("y", is_new).await;
@@ -102,6 +104,141 @@ async fn an_untouched_server_keeps_its_process_and_its_sessions() {
     assert_eq!((&new_x["pid"], x.greeted()), (&old_x["pid"], 1));
     assert_eq!(new_x["answered"], 2, "it goes on counting");
     assert_eq!(y.greeted(), 2);
+    gateway.stop().await;
+}
+
+/// Checks that the server `x` goes on with these settings.
+fn goes_on(reloaded: &Reloaded, settings: &[&str]) {
+    let changes = &reloaded.servers;
+    assert!(changes.added.is_empty() && changes.removed.is_empty());
+    assert!(changes.changed.is_empty(), "{changes:?}");
+    assert_eq!(changes.settings[&name("x")], settings);
+}
+
+/// How long things take, how many there may be at once, and what happens when it fails, is no
+/// business of its connections either.
+#[tokio::test]
+async fn a_server_goes_on_with_other_times_and_limits() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let keys = "limits = { in_flight = 1 }\nhealth = { interval = \"1h\" }";
+    let gateway = TestGateway::new().server_with("x", &x, keys);
+    let gateway = gateway.start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let old = gateway.status("x").await;
+    let call = r#""name":"mcp_x_echo""#;
+    client.ask("1", "tools/call", call).await;
+    let first = x.asked("tools/call").await;
+    client.ask("2", "tools/call", call).await;
+    let waits = |status: &Value| status["queued"] == 1;
+    gateway.status_until("x", waits).await;
+    let mut config = gateway.config.clone();
+    let mut change = |change: fn(&mut Server)| {
+        change(&mut config.servers[&name("x")]);
+        gateway.running.core().reload(&config).unwrap()
+    };
+    // Whoever waits for its turn has it at once.
+    let reloaded = change(|x| x.limits.in_flight = NonZeroUsize::new(2));
+    goes_on(&reloaded, &["limits"]);
+    let second = x.asked("tools/call").await;
+    first.answer(EMPTY).await;
+    client.answer("1").await;
+    second.answer(EMPTY).await;
+    client.answer("2").await;
+
+    let reloaded = change(|x| x.timeout = Duration::from_millis(200));
+    goes_on(&reloaded, &["timeout"]);
+    client.ask("3", "tools/call", call).await;
+    let asked = x.asked("tools/call").await;
+    assert_eq!(
+        client.answer("3").await.failure()["data"]["reason"],
+        "timeout"
+    );
+    drop(asked);
+
+    let reloaded = change(|x| {
+        x.tools.timeout.insert("echo".to_owned(), LONG);
+        x.breaker.failures = 1;
+        x.retry.max = LONG;
+        x.startup_timeout = LONG;
+        x.idle_timeout = LONG;
+        x.grace = LONG;
+    });
+    let settings = [
+        "breaker",
+        "grace",
+        "idle_timeout",
+        "retry",
+        "startup_timeout",
+        "tools.timeout",
+    ];
+    goes_on(&reloaded, &settings);
+    // Between two checks that are an hour apart.
+    x.on_request(|request| (request.method() == "ping").then_some(Auto::Hand));
+    let reloaded = change(|x| x.health.interval = Duration::from_millis(50));
+    goes_on(&reloaded, &["health"]);
+    x.asked("ping").await.answer("{}").await;
+    let new = gateway.status("x").await;
+    assert_eq!((&new["pid"], x.greeted()), (&old["pid"], 1));
+    assert_eq!(new["answered"], 2, "it goes on counting");
+    gateway.stop().await;
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What waits for long because of a setting no longer does when that changes.
+#[tokio::test]
+async fn a_server_that_is_away_follows_the_config() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let keys = "grace = \"1h\"\nbreaker = { failures = 0 }\n\
+                retry = { base = \"1h\", max = \"1h\", jitter = 0.0 }";
+    let gateway = TestGateway::new().server_with("x", &x, keys);
+    let gateway = gateway.start().await;
+    x.die();
+    let away = |status: &Value| status["state"] == "disconnected";
+    gateway.status_until("x", away).await;
+    assert_eq!(gateway.tools().await.len(), 2, "they stay listed");
+    let reloaded = reload(&gateway, |config| {
+        config.servers[&name("x")].grace = Duration::ZERO;
+    });
+    goes_on(&reloaded, &["grace"]);
+    gateway.tools_until(<[String]>::is_empty).await;
+    let reloaded = reload(&gateway, |config| {
+        let server = &mut config.servers[&name("x")];
+        server.grace = Duration::ZERO;
+        server.retry.max = Duration::from_millis(20);
+    });
+    goes_on(&reloaded, &["retry"]);
+    gateway.tools_until(|tools| tools.len() == 2).await;
+    assert_eq!(x.greeted(), 2);
+    gateway.stop().await;
+}
+
+/// Each replica goes on with what the config says of its server.
+#[tokio::test]
+async fn replicas_go_on_with_other_times() {
+    let (one, two) = (
+        Backend::start(Transport::Http, Era::Legacy).await,
+        Backend::start(Transport::Http, Era::Legacy).await,
+    );
+    let keys = format!(
+        "balance = \"failover\"\nretry = {{ base = \"20ms\" }}\n[[servers.x.replicas]]\nname = \"one\"\n{}\
+         [[servers.x.replicas]]\nname = \"two\"\n{}",
+        one.config(),
+        two.config()
+    );
+    let gateway = TestGateway::new().section("x", &keys).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let reloaded = reload(&gateway, |config| {
+        config.servers[&name("x")].timeout = Duration::from_millis(200);
+    });
+    goes_on(&reloaded, &["timeout"]);
+    let call = r#""name":"mcp_x_echo""#;
+    client.ask("1", "tools/call", call).await;
+    assert_eq!(
+        client.answer("1").await.failure()["data"]["reason"],
+        "timeout"
+    );
+    assert_eq!((one.greeted(), two.greeted()), (1, 1));
     gateway.stop().await;
 }
 
@@ -121,7 +258,8 @@ async fn a_server_that_is_only_listed_differently_goes_on() {
         server.tags = vec!["tag".to_owned()];
         server.tools.deny = vec![globset::Glob::new("echo").unwrap()];
     });
-    assert_eq!(reloaded, Reloaded::default());
+    let settings = ["expose", "namespace", "tags", "tools"];
+    goes_on(&reloaded, &settings);
     assert_eq!(gateway.tools().await, ["mcp_other_other"]);
     for list in ["tools", "resources", "prompts"] {
         let method = format!("notifications/{list}/list_changed");
@@ -187,6 +325,21 @@ async fn a_call_that_does_not_finish_is_cut_off() {
     gateway.stop().await;
 }
 
+/// A connection for the lists of able clients ends with the server, also while it is being asked.
+#[tokio::test]
+async fn a_listing_that_is_cut_leaves_no_connection() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    x.on_request(|envelope| (envelope.method() == "tools/list").then_some(Auto::Hand));
+    let sampling = r#"{"sampling":{}}"#;
+    let _able = gateway.client(Front::Streamable, "/mcp", sampling).await;
+    let asked = x.asked("tools/list").await;
+    assert!(!asked.conn.closed.is_cancelled());
+    reload(&gateway, |config| config.servers.clear());
+    soon("its connection ends", asked.conn.closed.cancelled()).await;
+    gateway.stop().await;
+}
+
 /// A successor has its predecessor's subscriptions.
 #[tokio::test]
 async fn a_changed_server_keeps_its_subscriptions() {
@@ -202,7 +355,7 @@ async fn a_changed_server_keeps_its_subscriptions() {
     client.answer("1").await.value();
     x.on_request(|envelope| (envelope.method() == "resources/subscribe").then_some(Auto::Hand));
     reload(&gateway, |config| {
-        config.servers[&name("x")].timeout = Duration::from_secs(7);
+        config.servers[&name("x")].connect_timeout = Duration::from_secs(7);
     });
     let again = x.asked("resources/subscribe").await;
     assert_eq!(
@@ -218,6 +371,50 @@ async fn a_changed_server_keeps_its_subscriptions() {
         ))
         .await;
     client.must("notifications/resources/updated").await;
+    gateway.stop().await;
+}
+
+/// Who may no longer see a resource is no reason for a server to tell of it, whether it stays or has
+/// a successor; who may see it again hears of it.
+#[tokio::test]
+async fn subscriptions_follow_the_rules() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    x.on_request(|envelope| {
+        let is_one = envelope.method().ends_with("subscribe");
+        is_one.then_some(Auto::Hand)
+    });
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let uri = r#""uri":"x+file:///a.txt""#;
+    client.ask("1", "resources/subscribe", uri).await;
+    x.asked("resources/subscribe").await.answer("{}").await;
+    client.answer("1").await.value();
+    let hide = |config: &mut Config| {
+        config.governance.terms.policy = Some(Policy {
+            mode: PolicyMode::Allowlist,
+            tools: vec![globset::Glob::new("*").unwrap()],
+            ..Policy::default()
+        });
+    };
+    reload(&gateway, hide);
+    x.asked("resources/unsubscribe").await.answer("{}").await;
+    reload(&gateway, |_| {});
+    x.asked("resources/subscribe").await.answer("{}").await;
+
+    reload(&gateway, |config| {
+        hide(config);
+        config.servers[&name("x")].connect_timeout = Duration::from_secs(7);
+    });
+    let is_new = |status: &Value| status["state"] == "connected" && x.greeted() == 2;
+    gateway.status_until("x", is_new).await;
+    // Time enough for what should not come.
+    reload(&gateway, |config| {
+        hide(config);
+        config.servers[&name("x")].connect_timeout = Duration::from_secs(8);
+    });
+    let is_newer = |status: &Value| status["state"] == "connected" && x.greeted() == 3;
+    gateway.status_until("x", is_newer).await;
+    assert!(x.was_asked().await.is_none());
     gateway.stop().await;
 }
 
@@ -513,7 +710,7 @@ async fn many_changes_under_load_fail_no_call_and_leave_nothing() {
             config.servers[&name("x")].priority = i32::try_from(round).unwrap();
             config.governance.price = tollbridge::money::Micros::ZERO;
             match round % 10 {
-                0 => config.servers[&name("y")].timeout = Duration::from_secs(round),
+                0 => config.servers[&name("y")].connect_timeout = Duration::from_secs(round),
                 5 => drop(config.servers.shift_remove(&name("y"))),
                 _ => {}
             }

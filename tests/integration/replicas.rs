@@ -208,6 +208,40 @@ async fn limits_hold_for_all_replicas_together() {
     gateway.stop().await;
 }
 
+/// What a session is subscribed to follows it to another replica, whether it calls or only listens,
+/// and is left alone on the one it has left.
+#[tokio::test]
+async fn subscriptions_move_with_their_session() {
+    const URI: &str = r#""uri":"x+file:///a.txt""#;
+    const UPDATED: &str = "notifications/resources/updated";
+    const PARAMS: &str = r#"{"uri":"file:///a.txt"}"#;
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let gateway = gateway("", &replicas, "").await;
+    let client = client(&gateway).await;
+    client.listen().await;
+    client.ask("1", "resources/subscribe", URI).await;
+    a.asked("resources/subscribe").await.answer("{}").await;
+    client.answer("1").await.value();
+    a.speak(UPDATED, PARAMS).await;
+    client.must(UPDATED).await;
+
+    lose(&a);
+    b.asked("resources/subscribe").await.answer("{}").await;
+    b.speak(UPDATED, PARAMS).await;
+    client.must(UPDATED).await;
+    // It comes back, and has nothing to do with it any more.
+    a.on_request(|_| None);
+    let back = |status: &Value| state_of(status, "a") == "connected";
+    gateway.status_until("x", back).await;
+    call(&client, &b, "2").await;
+    assert!(a.was_asked().await.is_none());
+    client.ask("3", "resources/unsubscribe", URI).await;
+    b.asked("resources/unsubscribe").await.answer("{}").await;
+    client.answer("3").await.value();
+    gateway.stop().await;
+}
+
 /// A replica that failed while it was connected is left alone until its own breaker lets a call
 /// through, however soon it is connected again; the others serve meanwhile.
 #[tokio::test]

@@ -40,6 +40,33 @@ async fn a_forgotten_session_is_renewed() {
     }
 }
 
+/// Some servers answer 400 in a session that they do not know, and say so in words; what else is wrong
+/// with a request is no reason to begin anew.
+#[tokio::test]
+async fn a_session_may_be_denied_in_words() {
+    const NULL: &str = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"No valid session ID provided"}}"#;
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let mut greeted = backend.greeted();
+    for denial in ["Invalid session ID", NULL] {
+        backend.deny_sessions_with(400, denial);
+        backend.forget_sessions();
+        client.ask("1", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("1").await.value();
+        assert_eq!(backend.greeted(), greeted + 1, "{denial}");
+        greeted += 1;
+    }
+    backend.deny_sessions_with(400, "Bad Request: the weather is bad");
+    backend.forget_sessions();
+    client.ask("2", "tools/call", ECHO).await;
+    let failure = client.answer("2").await.failure();
+    assert_eq!(failure["data"]["reason"], "bad_answer", "{failure}");
+    assert_eq!(backend.greeted(), greeted);
+    gateway.stop().await;
+}
+
 /// Several calls that meet a forgotten session at once are all served.
 #[tokio::test]
 async fn many_calls_survive_a_forgotten_session() {

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-use tollbridge::config::{fixed_keys, schema};
+use tollbridge::{
+    config::{fixed_keys, schema, server_keys},
+    names::ServerName,
+};
 
 use crate::{
     connections, governing::GOVERNING, harness::parse, items, limits, listener, lists, naming,
@@ -50,6 +53,8 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.command", reach::command),
     ("servers.*.connect_timeout", times::connect_timeout),
     ("servers.*.cwd", reach::cwd),
+    ("servers.*.ejection.base", replicas::ejection),
+    ("servers.*.ejection.max", replicas::ejection),
     ("servers.*.enabled", reach::enabled),
     ("servers.*.env.*", reach::env),
     ("servers.*.era", reach::era),
@@ -125,6 +130,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
     ("servers.*.validate", items::validate),
+    ("session_idle_timeout", times::session_idle_timeout),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
     ("workers", process::workers),
@@ -166,6 +172,7 @@ const AT_ONCE: &[&str] = &[
     "naming",
     "profiles",
     "servers",
+    "session_idle_timeout",
 ];
 
 /// What counts after a restart only, each with two configs that differ in it.
@@ -236,6 +243,126 @@ fn what_counts_after_a_restart_is_kept() {
         config.keep_alive = running.keep_alive;
         assert_eq!(config, running, "{key}");
         assert!(config.keep_fixed(&running).is_empty(), "{key}");
+    }
+}
+
+/// What a running server goes on with, each with two values; a section stands for all of its keys.
+const WHILE_IT_RUNS: &[(&str, &str, &str)] = &[
+    ("breaker", "{ failures = 1 }", "{ failures = 2 }"),
+    ("budget", "{ limit = '1' }", "{ limit = '2' }"),
+    ("ejection", "{ base = '2s' }", "{ base = '3s' }"),
+    ("expose", "['tools']", "['prompts']"),
+    ("grace", "'1s'", "'2s'"),
+    ("health", "{ interval = '1s' }", "{ interval = '2s' }"),
+    ("idle_timeout", "'1s'", "'2s'"),
+    ("limits.in_flight", "1", "2"),
+    ("limits.queue", "1", "2"),
+    ("namespace", "'a'", "'b'"),
+    ("price", "'1'", "'2'"),
+    ("priority", "1", "2"),
+    ("prompts", "{ deny = ['a'] }", "{ deny = ['b'] }"),
+    (
+        "rate",
+        "{ calls = 1, per = '1s' }",
+        "{ calls = 2, per = '1s' }",
+    ),
+    ("resources", "{ deny = ['a'] }", "{ deny = ['b'] }"),
+    ("retry", "{ base = '1s' }", "{ base = '2s' }"),
+    (
+        "scan",
+        "{ results = { email = 'block' } }",
+        "{ results = { email = 'redact' } }",
+    ),
+    ("startup_timeout", "'1s'", "'2s'"),
+    ("tags", "['a']", "['b']"),
+    ("timeout", "'1s'", "'2s'"),
+    ("tools.allow", "['a']", "['b']"),
+    ("tools.deny", "['a']", "['b']"),
+    ("tools.describe", "{ a = 'b' }", "{ a = 'c' }"),
+    ("tools.price", "{ a = '1' }", "{ a = '2' }"),
+    ("tools.rename", "{ a = 'b' }", "{ a = 'c' }"),
+    ("tools.timeout", "{ a = '1s' }", "{ a = '2s' }"),
+    ("validate", "'off'", "'report'"),
+];
+
+/// What starts a server anew.
+const ANEW: &[(&str, &str, &str)] = &[
+    ("args", "['a']", "['b']"),
+    ("auth", "{ type = 'none' }", ""),
+    ("balance", "'failover'", "'least_loaded'"),
+    ("command", "'a'", "'b'"),
+    ("connect_timeout", "'1s'", "'2s'"),
+    ("cwd", "'/a'", "'/b'"),
+    ("enabled", "true", "false"),
+    ("env", "{ A = '1' }", "{ A = '2' }"),
+    ("era", "'legacy'", "'modern'"),
+    ("headers", "", ""),
+    ("isolation", "'shared'", "'session'"),
+    ("limits.memory", "'1 GiB'", "'2 GiB'"),
+    ("limits.request", "'1 MiB'", "'2 MiB'"),
+    ("limits.response", "'1 MiB'", "'2 MiB'"),
+    ("max_instances", "1", "2"),
+    ("max_total_timeout", "'5m'", "'6m'"),
+    ("pool_size", "1", "2"),
+    ("replicas", "", ""),
+    (
+        "roots",
+        "[{ uri = 'file:///a' }]",
+        "[{ uri = 'file:///b' }]",
+    ),
+    ("route", "", ""),
+    ("transport", "", ""),
+    ("url", "", ""),
+];
+
+/// Every key of a server either starts it anew or does not.
+#[test]
+fn every_key_of_a_server_starts_it_anew_or_not() {
+    let schema = schema();
+    let mut keys = BTreeSet::new();
+    collect(&schema, &schema, "", &mut keys);
+    for key in keys.iter().filter_map(|key| key.strip_prefix("servers.*.")) {
+        let stands_for = |section: &str| {
+            let rest = key.strip_prefix(section);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let found: Vec<_> = server_keys().filter(|known| stands_for(known.0)).collect();
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+    }
+    let of = |takes: bool| {
+        let known = server_keys().filter(move |known| known.1 == takes);
+        known.map(|known| known.0).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(of(true), WHILE_IT_RUNS.iter().map(|row| row.0).collect());
+    assert_eq!(of(false), ANEW.iter().map(|row| row.0).collect());
+}
+
+/// A change of one key is seen, and does what the list says.
+#[test]
+fn a_changed_key_starts_its_server_anew_or_not() {
+    let rows = WHILE_IT_RUNS.iter().map(|row| (row, true));
+    let rows = rows.chain(ANEW.iter().map(|row| (row, false)));
+    for ((key, old, new), goes_on) in rows.filter(|((_, _, new), _)| !new.is_empty()) {
+        let command = if *key == "command" {
+            ""
+        } else {
+            "command = 'a'\n"
+        };
+        let server = |value: &str| {
+            let config = format!("[servers.x]\n{command}{key} = {value}\n");
+            let mut config = parse(&config).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            config
+                .servers
+                .swap_remove(&ServerName::parse("x").unwrap())
+                .unwrap()
+        };
+        let (old, new) = (server(old), server(new));
+        assert_eq!(old.runs_like(&new), goes_on, "{key}");
+        assert!(old.runs_like(&old) && old.changes_to(&old).is_empty());
+        let told = old.changes_to(&new);
+        assert_eq!(told.len(), 1, "{key}: {told:?}");
+        let is_it = key.starts_with(told[0]) || told[0] == "transport";
+        assert!(is_it, "{key}: {told:?}");
     }
 }
 

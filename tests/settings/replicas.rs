@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{answer_with, ask, call, http_backend, parse},
-    support::{Backend, Gateway, TestGateway},
+    support::{Auto, Backend, Gateway, TestGateway},
 };
 
 /// A server in the shell that shows how it was started.
@@ -131,6 +131,47 @@ pub(crate) async fn balance() {
             first.answer("{\"content\":[]}").await;
         };
         let (_, ()) = tokio::join!(call(), script);
+    }
+}
+
+/// Who failed is out for `base`, and for longer with each failure in a row, up to `max`.
+#[tokio::test]
+pub(crate) async fn ejection() {
+    const HOUR_MS: u64 = 3_600_000;
+    for (keys, calls, expect) in [
+        ("", 1, 0..=1000),
+        (
+            "ejection = { base = \"1h\", max = \"10h\" }\n",
+            1,
+            HOUR_MS / 2..=HOUR_MS,
+        ),
+        (
+            "ejection = { base = \"1h\", max = \"10h\" }\n",
+            3,
+            HOUR_MS + 1..=2 * HOUR_MS,
+        ),
+        (
+            "ejection = { base = \"1h\", max = \"1h\" }\n",
+            3,
+            HOUR_MS / 2..=HOUR_MS,
+        ),
+    ] {
+        let (a, b, both) = two().await;
+        let gateway = launch("", &format!("{both}{keys}")).await;
+        for backend in [&a, &b] {
+            let fails = Auto::Status(502);
+            backend.on_request(move |envelope| {
+                (envelope.method() == "tools/call").then(|| fails.clone())
+            });
+        }
+        // The second goes to the other; where all are out, the first is tried all the same.
+        for _ in 0..calls {
+            let params = r#"{"name":"mcp_one_echo"}"#;
+            ask(&gateway, "/mcp", "tools/call", params).await.failure();
+        }
+        let status = gateway.status("one").await;
+        let out = status["replicas"][0]["out_for_ms"].as_u64().unwrap_or(0);
+        assert!(expect.contains(&out), "{keys} {calls}: {status}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     harness::{Raw, http_backend, launch, parse, with_one},
     support::{
         Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, http::Http, soon,
-        wire::spawn,
+        value, wire::spawn,
     },
 };
 
@@ -27,6 +27,34 @@ pub(crate) async fn keep_alive() {
     let (_chatty, mut lively) = standing_stream("1s").await;
     lively.until(comment, 2).await;
     assert!(!silent.so_far().contains(comment));
+}
+
+/// Without a call and without a stream that is read a session ends; how many there are is no use of
+/// them.
+#[tokio::test]
+pub(crate) async fn session_idle_timeout() {
+    let start = async |timeout: &str| {
+        let text = format!("listen = \"127.0.0.1:0\"\nsession_idle_timeout = \"{timeout}\"");
+        let gateway = launch(&text).await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        (gateway, client)
+    };
+    let open = async |gateway: &Gateway| {
+        let status = gateway.http().get("/status", &[]).await.text().await;
+        value(&status)["sessions"].as_array().unwrap().len()
+    };
+    let (long, _client) = start("1h").await;
+    let (short, client) = start("1s").await;
+    soon("the session ends", async {
+        while open(&short).await > 0 {}
+    })
+    .await;
+    assert_eq!(open(&long).await, 1);
+    let id = client.session.as_deref().unwrap();
+    let headers = [("mcp-session-id", id)];
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#.to_owned();
+    let answer = short.http().post_with("/mcp", &headers, ping).await;
+    assert_eq!(answer.status(), 404, "nor does it come back from the store");
 }
 
 async fn standing_stream(keep_alive: &str) -> (Gateway, Raw) {

@@ -241,6 +241,7 @@ impl Mux {
             self.forget_asked(id);
             return Err(refusal);
         }
+        drop(self.signals.try_send(Signal::Asks));
         Ok(waiting)
     }
 
@@ -347,4 +348,42 @@ fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcE
         client.revision
     );
     RpcError::new(error::METHOD_NOT_FOUND, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        auth::Agent,
+        backend::mux::Settings,
+        names::{Scope, ServerName},
+        session::{Session, state::Kind},
+        task::Tasks,
+    };
+
+    #[tokio::test]
+    async fn a_forgotten_session_leaves_no_questions() {
+        let settings = Settings {
+            server: ServerName::parse("x").unwrap(),
+            request_bytes_max: 1024,
+            response_bytes_max: 1024,
+            memory_max: None,
+            ask_timeout: Duration::from_secs(1),
+            roots: None,
+        };
+        let (signals, _) = mpsc::channel(1);
+        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let agent = Arc::new(Agent::anonymous());
+        let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
+        let asked = Asked {
+            key: 1,
+            recipient: Recipient::Session(Arc::clone(&session), None),
+            withdrawn: CancellationToken::new(),
+        };
+        mux.note_asked(&Id::number(1), asked).unwrap();
+        mux.forget_session();
+        assert_eq!(Arc::strong_count(&session), 1, "nothing holds its client");
+    }
 }

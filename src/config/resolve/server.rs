@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{CALLS_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Breaker, Expose, Health, Memory, Retry, Root, Server, ServerLimits, Transport,
+        Breaker, Ejection, Expose, Health, Memory, Retry, Root, Server, ServerLimits, Transport,
         file::{self, ItemKind},
         node::Place,
         report::Finding,
@@ -109,6 +109,7 @@ impl Resolver<'_> {
             grace: self.time(server.grace, Duration::ZERO, &at.key("grace")),
             limits: self.server_limits(server.limits, &at.key("limits")),
             balance: server.balance,
+            ejection: self.ejection(server.ejection, &at.key("ejection")),
             route: self.routes(server.route, &replicas, &at.key("route")),
             replicas,
             validate: server.validate,
@@ -170,19 +171,36 @@ impl Resolver<'_> {
         self.timeout(total, &at)
     }
 
-    fn retry(&mut self, retry: file::Retry, at: &Place<'_>) -> Retry {
-        if retry.base.0 > retry.max.0 {
-            let (base, max) = (at.key("base"), at.key("max"));
-            let first = if base.is_written() { &base } else { &max };
-            self.findings.add(
-                Finding::mistake(format!("`{}` is longer than `max`", base.path()))
-                    .at(
-                        first.span(),
-                        format!("base is {}, max is {}", retry.base, retry.max),
-                    )
-                    .help("delays grow from `base` to `max`"),
-            );
+    /// Reports a `base` that is longer than its `max`, since what is `meant` grows from one to the
+    /// other.
+    fn grows(&mut self, times: (Time, Time), meant: &str, at: &Place<'_>) {
+        let (base, max) = times;
+        if base.0 <= max.0 {
+            return;
         }
+        let (base_at, max_at) = (at.key("base"), at.key("max"));
+        let first = if base_at.is_written() {
+            &base_at
+        } else {
+            &max_at
+        };
+        self.findings.add(
+            Finding::mistake(format!("`{}` is longer than `max`", base_at.path()))
+                .at(first.span(), format!("base is {base}, max is {max}"))
+                .help(format!("{meant} from `base` to `max`")),
+        );
+    }
+
+    fn ejection(&mut self, ejection: file::Ejection, at: &Place<'_>) -> Ejection {
+        self.grows((ejection.base, ejection.max), "it grows", at);
+        Ejection {
+            base: self.timeout(ejection.base, &at.key("base")),
+            max: self.timeout(ejection.max, &at.key("max")),
+        }
+    }
+
+    fn retry(&mut self, retry: file::Retry, at: &Place<'_>) -> Retry {
+        self.grows((retry.base, retry.max), "delays grow", at);
         let jitter = at.key("jitter");
         Retry {
             base: self.timeout(retry.base, &at.key("base")),

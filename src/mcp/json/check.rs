@@ -89,7 +89,7 @@ pub(in crate::mcp) fn skip_space(json: &[u8], mut at: usize) -> usize {
 
 /// The offset of the first byte from `at` on that means something inside of a string, or may not be
 /// there: a quote, a backslash, a control character.
-pub(super) fn skip_plain(json: &[u8], mut at: usize) -> usize {
+fn skip_plain(json: &[u8], mut at: usize) -> usize {
     while let Some(word) = json.get(at..).and_then(<[u8]>::first_chunk) {
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {

@@ -486,6 +486,28 @@ fn delays_that_shrink() {
 }
 
 #[test]
+fn ejections_that_shrink() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        ejection = { max = "500ms" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.ejection.base` is longer than `max`
+     --> tollbridge.toml:3:20
+      |
+    3 | ejection = { max = "500ms" }
+      |                    ^^^^^^^ base is 1s, max is 500ms
+      |
+      = help: it grows from `base` to `max`
+
+    1 mistake
+    "#);
+}
+
+#[test]
 fn impossible_recovery() {
     let report = toml(
         r#"

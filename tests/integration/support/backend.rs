@@ -104,6 +104,8 @@ pub(crate) struct Script {
     gate: Mutex<Option<Gate>>,
     /// HTTP+SSE: messages are heard at once, and acknowledged never.
     late: AtomicBool,
+    /// The status and the body of the answer in a session that is not known.
+    denial: Mutex<(u16, &'static str)>,
     conns: Mutex<Vec<Arc<Conn>>>,
     listens: Mutex<Vec<Arc<Asked>>>,
     ignored: Mutex<Vec<Asked>>,
@@ -192,6 +194,7 @@ impl Backend {
             hook: Mutex::default(),
             gate: Mutex::default(),
             late: AtomicBool::default(),
+            denial: Mutex::new((404, "")),
             conns: Mutex::default(),
             listens: Mutex::default(),
             ignored: Mutex::default(),
@@ -367,7 +370,13 @@ impl Backend {
         }
     }
 
-    /// Forgets every HTTP session, so that requests in them are answered 404.
+    /// From now on this is the answer in an HTTP session that is not known.
+    pub(crate) fn deny_sessions_with(&self, status: u16, body: &'static str) {
+        *lock(&self.script.denial) = (status, body);
+    }
+
+    /// Forgets every HTTP session, so that requests in them are answered 404, unless another answer
+    /// was chosen.
     pub(crate) fn forget_sessions(&self) {
         lock(&self.script.conns).clear();
     }

@@ -89,7 +89,7 @@ async fn post(script: &Arc<Script>, headers: HeaderMap, text: &str) -> io::Resul
         }
     };
     let Some(conn) = conn else {
-        return Ok(status(404));
+        return Ok(denial(script));
     };
     let (send, out) = mpsc::channel(1024);
     let is_request = envelope.id.is_some() && !envelope.is_response();
@@ -111,7 +111,7 @@ async fn get(script: &Arc<Script>, headers: HeaderMap) -> io::Result<Response<Bo
         return Ok(status(405));
     }
     let Some(conn) = of_session(script, &headers) else {
-        return Ok(status(404));
+        return Ok(denial(script));
     };
     let (send, out) = mpsc::channel(1024);
     if headers.contains_key("last-event-id") {
@@ -183,6 +183,13 @@ fn stream(first: String, out: mpsc::Receiver<Out>, broken: CancellationToken) ->
     let mut response = Response::new(Either::Right(StreamBody::new(Box::pin(chunks) as Events)));
     let events = "text/event-stream".parse().unwrap();
     response.headers_mut().insert("content-type", events);
+    response
+}
+
+fn denial(script: &Script) -> Response<Body> {
+    let (code, body) = *lock(&script.denial);
+    let mut response = status(code);
+    *response.body_mut() = Either::Left(Full::new(Bytes::from_static(body.as_bytes())));
     response
 }
 

@@ -1,0 +1,90 @@
+//! Reading the body of a message to its end, as both sides of the gateway do.
+
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+/// Why a body was not read to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread<E: std::error::Error + 'static> {
+    /// The connection failed before.
+    #[error("it broke off: {0}")]
+    BrokeOff(#[source] E),
+    /// There is more of it than may be.
+    #[error("it is larger than {limit} bytes")]
+    TooLarge {
+        /// How much may be.
+        limit: usize,
+    },
+}
+
+/// The bytes of `body`, at most `limit`. Most bodies come in one piece, which is kept as it is.
+pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, Unread<B::Error>>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::error::Error + 'static,
+{
+    let mut body = pin!(body);
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    // One whose length is known ends with its last byte; nothing more is asked of it.
+    while !body.is_end_stream()
+        && let Some(frame) = body.frame().await
+    {
+        let Ok(data) = frame.map_err(Unread::BrokeOff)?.into_data() else {
+            // Trailers.
+            continue;
+        };
+        if data.len() > limit - first.len().max(all.len()) {
+            return Err(Unread::TooLarge { limit });
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        all.extend_from_slice(&std::mem::take(&mut first));
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use http_body::Frame;
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+
+    async fn check(pieces: &[&'static str], limit: usize, expect: Result<&str, &str>) {
+        let pieces = pieces.iter().map(|piece| match *piece {
+            "!" => Err(io::Error::other("cut")),
+            piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
+        });
+        let body = StreamBody::new(futures_util::stream::iter(pieces));
+        let found = read(body, limit).await.map_err(|unread| unread.to_string());
+        let found = found.as_deref().map_err(String::as_str);
+        assert_eq!(found, expect.map(str::as_bytes));
+    }
+
+    #[tokio::test]
+    async fn bodies_at_past_and_back_under_the_limit() {
+        check(&[], 4, Ok("")).await;
+        check(&["abcd"], 4, Ok("abcd")).await;
+        check(&["abcde"], 4, Err("it is larger than 4 bytes")).await;
+        check(&["ab", "", "c", "d"], 4, Ok("abcd")).await;
+        check(&["", "ab", "cd", "e"], 4, Err("it is larger than 4 bytes")).await;
+        check(&["a", "bc"], 4, Ok("abc")).await;
+        check(&["ab", "!"], 4, Err("it broke off: cut")).await;
+    }
+
+    #[tokio::test]
+    async fn one_piece_is_not_copied() {
+        let piece = Bytes::from(vec![b'a'; 64]);
+        let read = read(Full::new(piece.clone()), 64).await.unwrap();
+        assert_eq!(read.as_ptr(), piece.as_ptr());
+    }
+}

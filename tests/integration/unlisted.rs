@@ -1,0 +1,149 @@
+//! Calls of tools that no server lists, while one that may have them has not been listed.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use serde_json::Value;
+
+use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
+
+/// Calls a tool; the answer or the error.
+async fn call(gateway: &Gateway, path: &str, tool: &str) -> Result<Value, Value> {
+    let client = gateway.client(Front::Streamable, path, "{}").await;
+    ask(&client, tool).await;
+    heard(&client).await
+}
+
+async fn ask(client: &Client, tool: &str) {
+    let params = format!(r#""name":"{tool}""#);
+    client.ask("1", "tools/call", &params).await;
+}
+
+async fn heard(client: &Client) -> Result<Value, Value> {
+    let answer = client.answer("1").await;
+    if answer.error.is_some() {
+        return Err(answer.failure());
+    }
+    Ok(answer.value())
+}
+
+/// A server that answers every call, and whose tools are listed once it is told to.
+async fn slow(transport: Transport, era: Era) -> (Backend, Arc<AtomicBool>) {
+    let backend = Backend::start(transport, era).await;
+    let is_held = Arc::new(AtomicBool::new(true));
+    let held = Arc::clone(&is_held);
+    backend.on_request(move |request| match request.method() {
+        "tools/call" => Some(Auto::Result(r#"{"content":[]}"#.to_owned())),
+        "tools/list" if held.load(Ordering::SeqCst) => Some(Auto::Hand),
+        _ => None,
+    });
+    (backend, is_held)
+}
+
+const LISTED: &str = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}"#;
+
+/// They wait for their server, not for `first_list_wait`; what it then does not have is unknown.
+#[tokio::test]
+async fn calls_wait_for_a_server_that_is_starting() {
+    for front in [Front::Streamable, Front::Modern] {
+        let (x, is_held) = slow(Transport::Stdio, Era::Legacy).await;
+        let gateway = TestGateway::new()
+            .setting("first_list_wait = \"0s\"")
+            .server("x", &x)
+            .launch()
+            .await;
+        let wanted = [
+            ("/mcp", "mcp_x_echo", ""),
+            ("/mcp/servers/x", "echo", ""),
+            ("/mcp", "mcp_x_none", "TOOL_NOT_FOUND"),
+            ("/mcp/servers/x", "none", "TOOL_NOT_FOUND"),
+        ];
+        let asked = x.asked("tools/list").await;
+        let mut clients = Vec::new();
+        for (path, tool, _) in wanted {
+            let client = gateway.client(front, path, "{}").await;
+            ask(&client, tool).await;
+            clients.push(client);
+        }
+        let all_wait = async {
+            while gateway.running.core().proxy.in_flight() < 4 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("all calls wait", all_wait).await;
+        is_held.store(false, Ordering::SeqCst);
+        asked.answer(LISTED).await;
+        for (client, (path, tool, code)) in clients.iter().zip(wanted) {
+            let code_of = |failure: Value| failure["data"]["code"].as_str().unwrap().to_owned();
+            let found = heard(client).await.map_or_else(code_of, |_| String::new());
+            assert_eq!(found, code, "{front:?} {tool} on {path}");
+        }
+        gateway.stop().await;
+    }
+}
+
+/// Whoever calls a server that is down hears that, whether or not it was ever listed.
+#[tokio::test]
+async fn a_server_that_is_down_says_so() {
+    let (good, _) = slow(Transport::Stdio, Era::Legacy).await;
+    good.on_request(|_| None);
+    let gateway = TestGateway::new()
+        .section("bad", "command = \"/no/such/program\"")
+        .section("off", "command = \"/no/such/program\"\nenabled = false")
+        .server("good", &good)
+        .start()
+        .await;
+    for (path, tool) in [("/mcp", "mcp_bad_any"), ("/mcp/servers/bad", "any")] {
+        let failure = call(&gateway, path, tool).await.unwrap_err();
+        let data = &failure["data"];
+        assert_eq!(failure["code"], -32603, "{failure}");
+        assert_eq!(data["server"], "bad", "{failure}");
+        assert_eq!(data["code"], "UNAVAILABLE", "{failure}");
+        assert_eq!(data["reason"], "unavailable", "{failure}");
+        assert_eq!(data["state"], "failed", "{failure}");
+        assert_eq!(data["retryable"], true, "{failure}");
+    }
+    for (path, tool) in [
+        ("/mcp", "mcp_off_any"),
+        ("/mcp", "mcp_none_any"),
+        ("/mcp", "mcp_good_any"),
+        ("/mcp", "any"),
+    ] {
+        let failure = call(&gateway, path, tool).await.unwrap_err();
+        assert_eq!(failure["data"]["code"], "TOOL_NOT_FOUND", "{failure}");
+        assert_eq!(failure["data"]["retryable"], false, "{failure}");
+    }
+    gateway.stop().await;
+}
+
+/// No longer than a call may take, and not at all for lists that cannot be read.
+#[tokio::test]
+async fn the_wait_ends_with_the_time_of_the_call() {
+    let (slow, _held) = slow(Transport::Stdio, Era::Legacy).await;
+    let odd = Backend::start(Transport::Stdio, Era::Legacy).await;
+    odd.on_request(|request| {
+        let refusal = r#"{"code":-32603,"message":"no tools today"}"#;
+        (request.method() == "tools/list").then(|| Auto::Error(refusal.to_owned()))
+    });
+    let gateway = TestGateway::new()
+        .setting("first_list_wait = \"0s\"")
+        .server_with("slow", &slow, "tools = { timeout = { echo = \"300ms\" } }")
+        .server("odd", &odd)
+        .launch()
+        .await;
+    let degraded = |status: &Value| status["state"] == "degraded";
+    gateway.status_until("odd", degraded).await;
+    for (tool, state) in [
+        ("mcp_slow_echo", "connecting"),
+        ("mcp_odd_echo", "degraded"),
+    ] {
+        let failure = call(&gateway, "/mcp", tool).await.unwrap_err();
+        let data = &failure["data"];
+        assert_eq!(data["reason"], "unavailable", "{failure}");
+        assert_eq!(data["state"], state, "{failure}");
+        assert_eq!(data["retryable"], true, "{failure}");
+    }
+    gateway.stop().await;
+}

@@ -184,8 +184,9 @@ impl Log {
         let Some(open) = &self.open else {
             return Ok(Kept::now());
         };
+        let line = opened.line();
         let mut writer = open.shared.lock();
-        writer.opened(opened)?;
+        writer.opened(opened, line)?;
         Ok(open.shared.written(writer))
     }
 
@@ -197,14 +198,15 @@ impl Log {
         let Some(open) = &self.open else {
             return Kept::now();
         };
-        let mut writer = open.shared.lock();
-        let placed = if record.arguments.is_some() && !self.config.load().arguments {
+        let line = if record.arguments.is_some() && !self.config.load().arguments {
             let mut record = record.clone();
             record.arguments = None;
-            writer.record(&record)
+            record.line()
         } else {
-            writer.record(record)
+            record.line()
         };
+        let mut writer = open.shared.lock();
+        let placed = writer.record(record, line);
         open.shared.placed(writer, placed)
     }
 
@@ -213,8 +215,9 @@ impl Log {
         let Some(open) = &self.open else {
             return Kept::now();
         };
+        let line = event.line();
         let mut writer = open.shared.lock();
-        let placed = writer.event(event);
+        let placed = writer.event(event.ts, line);
         open.shared.placed(writer, placed)
     }
 
@@ -265,7 +268,7 @@ impl Open {
     fn close(&self) -> Result<(), AuditError> {
         let owned = lock(&self.owned).take();
         let Some(owned) = owned else { return Ok(()) };
-        self.shared.lock().end()?;
+        self.shared.lock().end(Opened::stopped)?;
         self.stop();
         self.shared.sync_now()?;
         let path = self.directory.clone();

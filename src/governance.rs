@@ -36,7 +36,7 @@ use concurrency::Concurrency;
 use law::Toll;
 use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
-use rules::Rules;
+use rules::{OfTool, Rules};
 use screen::{Leg, Seen};
 use tally::Tally;
 use ticket::{Ended, Target};
@@ -276,19 +276,24 @@ impl Governance {
             let because = "the config no longer has the server".to_owned();
             return Err(Refusal::Policy { because });
         }
-        self.authorize(&routed, &rules, ticket)?;
+        let of_tool = routed.tool.as_ref().map(|tool| rules.of_tool(tool));
+        self.authorize(&routed, &rules, of_tool.as_deref(), ticket)?;
         self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
-        self.check_arguments(&routed, &rules, ticket)?;
+        if let Some(of_tool) = &of_tool {
+            self.check_arguments(&routed, &rules, of_tool, ticket)?;
+        }
         if let Some(inputs) = toll.map(|toll| &toll.inputs).filter(|it| it.is_on()) {
             Box::pin(validated(inputs, &routed, ticket)).await?;
         }
-        let screens = rules.screens(toll.and_then(|toll| toll.scan.as_ref()));
-        ticket.screens = screens.map(|screens| screens.of_call(law.style.codes));
+        let of_server = toll.and_then(|toll| toll.scan.as_ref());
+        ticket.screens = rules.screens(of_server, Some(law.style.codes));
         let routed = self.scan_request(routed, ticket).await?;
         if routed.call.method == Method::ToolsCall {
             ticket.price = law.price_of(routed.tool.as_deref(), toll);
-            self.reserve(toll, &rules, ticket).await?;
+            if let Some(of_tool) = &of_tool {
+                self.reserve(toll, &rules, of_tool, ticket).await?;
+            }
             self.open_record(ticket).await?;
         }
         let screens = ticket.screens.clone();
@@ -319,10 +324,13 @@ impl Governance {
         &self,
         routed: &Routed,
         rules: &Rules,
+        of_tool: Option<&OfTool>,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
-        let Some(item) = Item::of_routed(routed).filter(|_| !rules.policy.allows_everything())
-        else {
+        if of_tool.is_some_and(|tool| tool.allowed) || rules.policy.allows_everything() {
+            return Ok(());
+        }
+        let Some(item) = Item::of_routed(routed) else {
             return Ok(());
         };
         if rules.policy.allows(&item) {
@@ -370,15 +378,14 @@ impl Governance {
         &self,
         routed: &Routed,
         rules: &Rules,
+        of_tool: &OfTool,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
-        if rules.arguments.is_empty() || routed.call.method != Method::ToolsCall {
+        if routed.call.method != Method::ToolsCall {
             return Ok(());
         }
-        let Some(item) = Item::of_routed(routed) else {
-            return Ok(());
-        };
-        let findings = rules.arguments.check(&item, routed.params.as_ref());
+        let params = routed.params.as_ref();
+        let findings = rules.arguments.check(&of_tool.arguments, params);
         for rule in findings.observed {
             self.tally.observed(Rule::Args);
             ticket.observed.push(format!("args: {rule}"));
@@ -399,20 +406,21 @@ impl Governance {
         let Some(screens) = ticket.screens.clone() else {
             return Ok(routed);
         };
-        for part in screen::of_request(&routed.call.method) {
-            let Some(params) = &routed.params else { break };
-            let Some(span) = part.span(params) else {
-                continue;
-            };
+        let Some(params) = &routed.params else {
+            return Ok(routed);
+        };
+        let mut masked = Vec::new();
+        for (direction, span) in screen::of_request(&routed.call.method, params) {
             let data = params.slice(span.clone());
-            let seen = screens.look(part.direction(), &data, || None).await;
+            let seen = screens.look(direction, &data, || None).await;
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
                 return Err(screen::refuse(seen.blocked, Leg::Request));
             }
-            if let Some(masked) = seen.redacted {
-                routed.params = Some(screen::with_part(params, span, &masked));
-            }
+            masked.extend(seen.redacted.map(|part| (span, part)));
+        }
+        if !masked.is_empty() {
+            routed.params = Some(screen::with_parts(params, masked));
         }
         Ok(routed)
     }
@@ -422,6 +430,7 @@ impl Governance {
         &self,
         toll: Option<&Toll>,
         rules: &Rules,
+        of_tool: &OfTool,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
         let Some(budgets) = self
@@ -432,16 +441,12 @@ impl Governance {
         else {
             return Ok(());
         };
-        let of_server = toll.map_or(&[][..], |toll| &toll.budgets);
-        let held = if of_server.is_empty() {
-            budgets
-                .hold(&rules.budgets, ticket.price, clock::now())
-                .await
-        } else {
-            let all = [&rules.budgets, of_server].concat();
-            budgets.hold(&all, ticket.price, clock::now()).await
-        };
-        match held {
+        let purses = of_tool.purses.get_or_init(|| {
+            let of_server = toll.map_or(&[][..], |toll| &toll.budgets);
+            budgets.purses(&[&rules.budgets, of_server].concat())
+        });
+        let held = budgets.hold_from(purses, ticket.price, clock::now());
+        match held.await {
             Ok(hold) => {
                 ticket.hold(hold);
                 Ok(())
@@ -516,7 +521,9 @@ impl Governance {
             let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
             for direction in screen::of_answer(&ticket.method, &outcome) {
                 let (Ok(body) | Err(body)) = &outcome;
-                let seen = screens.look(*direction, body, schema).await;
+                let state = screen::state_of(body, revision);
+                let looked_at = state.as_ref().map_or(body, |state| &state.without);
+                let seen = screens.look(*direction, looked_at, schema).await;
                 self.put_down(&seen, ticket);
                 if !seen.blocked.is_empty() {
                     let mut refused =
@@ -525,7 +532,11 @@ impl Governance {
                     return refused;
                 }
                 if let Some(masked) = seen.redacted {
-                    outcome = screen::with_body(&outcome, masked);
+                    let whole = match &state {
+                        Some(state) => state.put_back(&masked),
+                        None => masked,
+                    };
+                    outcome = screen::with_body(&outcome, whole);
                 }
             }
         }
@@ -590,7 +601,7 @@ impl Governance {
     fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended<'static>) {
         self.tally.refused(refusal);
         let outcome = refusal.answer(self.law.load().style, &ticket.method, ticket.about());
-        (outcome, Ended::refused(refusal))
+        (outcome, Ended::refused(refusal, &ticket.agent().name))
     }
 
     /// Nothing, where the rule that refuses is only observed.
@@ -603,7 +614,8 @@ impl Governance {
         match refusal.row().rule.filter(|rule| rules.observes(*rule)) {
             Some(rule) => {
                 self.tally.observed(rule);
-                ticket.observed.push(refusal.rule());
+                let rule = refusal.rule(&ticket.agent().name);
+                ticket.observed.push(rule);
                 Ok(())
             }
             None => Err(refusal),
@@ -644,7 +656,7 @@ impl Governance {
         let rules = law.rules_of(&agent, profile_of(scope), &self.limiters);
         let rules = rules.ok()?;
         let of_server = law.toll(server).and_then(|toll| toll.scan.as_ref());
-        match rules.screens(of_server) {
+        match rules.screens(of_server, None) {
             Some(screens) => screens.told(params),
             None => Some(params),
         }
@@ -708,7 +720,8 @@ async fn validated(inputs: &Inputs, routed: &Routed, ticket: &mut Ticket) -> Res
         Verdict::Fits => Ok(()),
         Verdict::Refused(faults) => Err(Refusal::Invalid { faults }),
         Verdict::Reported(faults) => {
-            ticket.observed.push(Refusal::Invalid { faults }.rule());
+            let rule = Refusal::Invalid { faults }.rule(&ticket.agent().name);
+            ticket.observed.push(rule);
             Ok(())
         }
     }

@@ -70,6 +70,10 @@ impl FromStr for Micros {
     type Err = InvalidAmount;
 
     fn from_str(text: &str) -> Result<Self, InvalidAmount> {
+        let size = text.strip_prefix('-');
+        if size.is_some_and(|size| size.starts_with(|c: char| c.is_ascii_digit())) {
+            return Err(InvalidAmount::Negative);
+        }
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         if !is_digits(whole) || !is_digits(fraction) {
@@ -113,6 +117,9 @@ pub enum InvalidAmount {
     /// Not a plain decimal.
     #[error("an amount is a decimal of US dollars such as \"0.015\"")]
     Form,
+    /// Less than nothing.
+    #[error("an amount is never negative")]
+    Negative,
     /// Beyond [`Micros::MAX`].
     #[error("the amount is too large")]
     Size,
@@ -148,7 +155,11 @@ mod tests {
         for (text, why) in [
             ("", InvalidAmount::Form),
             (".5", InvalidAmount::Form),
-            ("-1", InvalidAmount::Form),
+            ("-", InvalidAmount::Form),
+            ("--1", InvalidAmount::Form),
+            ("-0.01", InvalidAmount::Negative),
+            ("-0.0000001", InvalidAmount::Negative),
+            ("-1", InvalidAmount::Negative),
             ("1e3", InvalidAmount::Form),
             ("1.", InvalidAmount::Form),
             ("0.0000001", InvalidAmount::Digits),

@@ -151,6 +151,15 @@ pub struct Verdict {
     pub redacted: Option<Raw>,
 }
 
+impl Verdict {
+    /// Nothing was found.
+    const CLEAN: Self = Self {
+        hits: Vec::new(),
+        blocked: None,
+        redacted: None,
+    };
+}
+
 /// How often a class was found.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Hit {
@@ -263,6 +272,9 @@ impl Scanner {
         let text = message.as_str();
         let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask);
         let mut changes = walk::walk(text, Names::default(), &mut sink, 0);
+        if sink.counts.is_empty() {
+            return Verdict::CLEAN;
+        }
         let member = match direction {
             Direction::Results => Some("structuredContent"),
             Direction::Arguments => schema().map(|_| "content"),

@@ -300,7 +300,7 @@ async fn reconcile(
                     calls = chain.calls,
                     interrupted = chain.interrupted,
                     torn_bytes = chain.torn_bytes,
-                    "the audit of a process that died is closed"
+                    "the audit of a process that did not close it is closed"
                 );
                 if let Some(damage) = &chain.damage {
                     tracing::error!(chain = %chain.chain, %damage, "the audit is damaged");

@@ -6,6 +6,7 @@
 //! keeps its value, and `/status` says so.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::{Arc, Mutex, OnceLock},
 };
@@ -13,7 +14,7 @@ use std::{
 use super::{books::Keeper, warn_if_empty};
 use crate::{
     audit::EventKind,
-    config::{Config, Mistakes},
+    config::{Budget, Config, Mistakes, Terms},
     governance::{InvalidTerms, Law},
     http::{Certificate, Certificates, Edge, InvalidTls},
     lock::lock,
@@ -164,6 +165,12 @@ impl Reloader {
             (Some(_) | None, _) => None,
         };
         // From here on nothing fails.
+        for whose in counted_anew(&running, &config) {
+            tracing::warn!(
+                "the budget of {whose} counts in another window now and begins at 0.00; `budget show` \
+                 has what was spent in the old one"
+            );
+        }
         let governance = self.proxy.governance();
         governance.enforce(law);
         let agents = config.agents.values().cloned().collect();
@@ -188,6 +195,44 @@ impl Reloader {
             needs_restart,
         })
     }
+}
+
+/// Whose budgets `new` counts in none of the windows that `old` counted them in.
+fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
+    fn all(config: &Config) -> impl Iterator<Item = (String, &[Budget])> {
+        fn of_terms(whose: String, terms: &Terms) -> Option<(String, &[Budget])> {
+            let budget = terms.budget.as_deref();
+            budget.map(|budgets| (whose, budgets))
+        }
+        let governance = &config.governance;
+        let default = of_terms(
+            "agents without one of their own".to_owned(),
+            &governance.terms,
+        );
+        let agents = config.agents.iter();
+        let agents =
+            agents.filter_map(|(name, agent)| of_terms(format!("agent `{name}`"), &agent.terms));
+        let profiles = config.profiles.iter();
+        let profiles = profiles
+            .filter_map(|(name, profile)| of_terms(format!("profile `{name}`"), &profile.terms));
+        let teams = governance.teams.iter();
+        let teams = teams.map(|(name, budgets)| (format!("team `{name}`"), &**budgets));
+        let servers = config.servers.iter();
+        let servers = servers.map(|(name, it)| (format!("server `{name}`"), &*it.budget));
+        default
+            .into_iter()
+            .chain(agents)
+            .chain(profiles)
+            .chain(teams)
+            .chain(servers)
+    }
+    let before: HashMap<String, &[Budget]> = all(old).collect();
+    let changed = all(new).filter(|(whose, budgets)| {
+        let before = before.get(whose).copied().unwrap_or_default();
+        let is_kept = |old: &Budget| budgets.iter().any(|new| new.window == old.window);
+        !before.is_empty() && !budgets.is_empty() && !before.iter().any(is_kept)
+    });
+    changed.map(|(whose, _)| whose).collect()
 }
 
 impl Reloaded {
@@ -225,5 +270,59 @@ impl Reloaded {
             parts.push(format!("changed, but needs a restart: {keys}"));
         }
         parts.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Environment, Format, Source};
+
+    fn config(text: &str) -> Config {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: text.to_owned(),
+            directory: "/".into(),
+        };
+        let loaded = config::parse([source], &Environment::default());
+        loaded.expect("the config is right").config
+    }
+
+    #[test]
+    fn a_budget_that_counts_in_another_window_begins_anew() {
+        let old = config(
+            r#"
+            [servers.docs]
+            command = "x"
+            budget = { limit = "1.00", window = "day" }
+            [governance]
+            auth = "keys"
+            budget = { limit = "1.00", window = "day" }
+            [governance.teams.science]
+            budget = [{ limit = "1.00", window = "day" }, { limit = "9.00" }]
+            [agents.alice]
+            team = "science"
+            budget = { limit = "1.00" }
+            "#,
+        );
+        let new = config(
+            r#"
+            [servers.docs]
+            command = "x"
+            budget = { limit = "2.00", window = "day" }
+            [governance]
+            auth = "keys"
+            budget = { limit = "1.00", window = "month" }
+            [governance.teams.science]
+            budget = { limit = "9.00" }
+            [agents.alice]
+            team = "science"
+            budget = { limit = "1.00", window = "month" }
+            "#,
+        );
+        let expect = ["agents without one of their own", "agent `alice`"];
+        assert_eq!(counted_anew(&old, &new), expect);
+        assert!(counted_anew(&new, &new).is_empty());
     }
 }

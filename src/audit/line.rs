@@ -4,9 +4,9 @@
 //! call; it is read with serde. Members without a value are left out. The first member is `kind`,
 //! so that a reader knows from the first bytes whether a line concerns it.
 
-use std::{borrow::Cow, fmt, io::Write as _, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -23,6 +23,9 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// Bytes of recorded arguments; longer ones are left out, and `arguments_bytes` says how long
 /// they were.
 pub const ARGUMENTS_BYTES_MAX: usize = 256 << 10;
+
+/// Room for most lines with their seals, bytes.
+const LINE_BYTES_USUAL: usize = 1024;
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,6 +70,11 @@ impl Kind {
     pub fn of(line: &[u8]) -> Option<Self> {
         let is_of = |kind: &Self| line.starts_with(kind.head().as_bytes());
         Self::ALL.into_iter().find(is_of)
+    }
+
+    /// The line of this kind with these members.
+    pub(super) fn line(self, members: &[u8]) -> Vec<u8> {
+        [self.head().as_bytes(), members].concat()
     }
 
     /// What follows the kind in a line of this kind.
@@ -142,9 +150,13 @@ pub struct Record<'a> {
     /// The invocation.
     #[serde(deserialize_with = "invocation")]
     pub id: InvocationId,
-    /// When the record was made, which is when the call was over.
+    /// When the record was made, which is when the call was over; of a call whose end nobody saw, when
+    /// it was opened.
     #[serde(deserialize_with = "time")]
     pub ts: Timestamp,
+    /// When it was found that nobody saw the end of the call.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub reconciled: Option<Timestamp>,
     /// Who called.
     pub agent_id: AgentId,
     /// The agent's name.
@@ -205,7 +217,7 @@ pub enum Decision {
     Allowed,
     /// It was allowed, but there is no answer of the server: `code` says why.
     Failed,
-    /// The gateway died while it was under way; whether the server acted on it is not known.
+    /// The gateway stopped or died while it was under way; whether the server acted on it is not known.
     Interrupted,
     /// It was allowed although `rule`, which is only observed, would have refused it.
     Observed,
@@ -319,12 +331,31 @@ impl EventKind {
 }
 
 impl Opened<'_> {
-    /// The record of a call of which nothing more is known than that it was opened.
-    pub(super) fn interrupted(self, at: Timestamp) -> Record<'static> {
+    /// The record of a call that was under way when its process stopped in good order, at `at`.
+    pub(super) fn stopped(self, at: Timestamp) -> Record<'static> {
+        Record {
+            ts: at,
+            rule: Some("the gateway stopped while the call was under way".into()),
+            ..self.interrupted()
+        }
+    }
+
+    /// The record of a call of whose end nothing is known, as somebody finds at `at`.
+    pub(super) fn found(self, at: Timestamp) -> Record<'static> {
+        Record {
+            rule: Some("the gateway was gone before the end of the call was recorded".into()),
+            reconciled: Some(at),
+            ..self.interrupted()
+        }
+    }
+
+    /// The record of a call of which nothing more is known than that it was opened, and when.
+    pub(super) fn interrupted(self) -> Record<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         Record {
             id: self.id,
-            ts: at,
+            ts: self.ts,
+            reconciled: None,
             agent_id: self.agent_id,
             agent_name: owned(self.agent_name),
             team: self.team.map(owned),
@@ -351,8 +382,10 @@ impl Opened<'_> {
         }
     }
 
-    pub(super) fn write(&self, line: &mut Vec<u8>) {
-        let mut line = Members::begin(line, Kind::Opened);
+    /// The line, without its seal.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut made = Vec::with_capacity(LINE_BYTES_USUAL);
+        let mut line = Members::begin(&mut made, Kind::Opened);
         line.id("id", "inv_", self.id.0);
         line.time("ts", self.ts);
         line.id("agent_id", "agent_", self.agent_id.0);
@@ -365,14 +398,20 @@ impl Opened<'_> {
         line.digest(self.arguments_digest);
         line.number("price_micros", self.price.get());
         line.texts("accounts", &self.accounts);
+        made
     }
 }
 
 impl Record<'_> {
-    pub(super) fn write(&self, line: &mut Vec<u8>) {
-        let mut line = Members::begin(line, Kind::Call);
+    /// The line, without its seal.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut made = Vec::with_capacity(LINE_BYTES_USUAL);
+        let mut line = Members::begin(&mut made, Kind::Call);
         line.id("id", "inv_", self.id.0);
         line.time("ts", self.ts);
+        if let Some(at) = self.reconciled {
+            line.time("reconciled", at);
+        }
         line.id("agent_id", "agent_", self.agent_id.0);
         line.text("agent_name", &self.agent_name);
         line.maybe("team", self.team.as_deref());
@@ -396,17 +435,21 @@ impl Record<'_> {
         line.number("bytes_out", self.bytes_out);
         line.maybe("trace_id", self.trace_id.as_deref());
         line.maybe("parent_id", self.parent_id.as_deref());
+        made
     }
 }
 
 impl Event<'_> {
-    pub(super) fn write(&self, line: &mut Vec<u8>) {
-        let mut line = Members::begin(line, Kind::Event);
+    /// The line, without its seal.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut made = Vec::with_capacity(LINE_BYTES_USUAL);
+        let mut line = Members::begin(&mut made, Kind::Event);
         line.time("ts", self.ts);
         line.shown("event", self.event.as_str());
         line.text("subject", &self.subject);
         line.maybe("actor", self.actor.as_deref());
         line.maybe("detail", self.detail.as_deref());
+        made
     }
 }
 
@@ -481,8 +524,12 @@ impl<'a> Members<'a> {
     }
 
     pub(super) fn time(&mut self, name: &str, at: Timestamp) {
+        const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
         self.name(name);
-        write!(self.0, "\"{at:.6}\"").expect("a Vec takes every write");
+        self.0.push(b'"');
+        let printed = PRINTER.print_timestamp(&at, &mut *self.0);
+        printed.expect("a Vec takes every write");
+        self.0.push(b'"');
     }
 
     fn digest(&mut self, digest: Option<ArgumentsDigest>) {
@@ -544,13 +591,14 @@ impl<'a> Members<'a> {
 }
 
 fn string(to: &mut Vec<u8>, text: &str) {
-    let plain = |b: u8| b >= 0x20 && b != b'"' && b != b'\\';
-    if text.bytes().all(plain) {
+    // Looking at every byte is quicker than stopping early: texts are short, and most are plain.
+    let special = |b: u8| b < 0x20 || b == b'"' || b == b'\\';
+    if text.bytes().fold(false, |found, b| found | special(b)) {
+        serde_json::to_writer(to, text).expect("a Vec takes every string");
+    } else {
         to.push(b'"');
         to.extend_from_slice(text.as_bytes());
         to.push(b'"');
-    } else {
-        serde_json::to_writer(to, text).expect("a Vec takes every string");
     }
 }
 
@@ -569,6 +617,10 @@ pub(super) fn invocation<'de, D: Deserializer<'de>>(from: D) -> Result<Invocatio
 pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
     let text = Cow::<'_, str>::deserialize(from)?;
     text.parse().map_err(de::Error::custom)
+}
+
+fn maybe_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    time(from).map(Some)
 }
 
 fn micros<'de, D: Deserializer<'de>>(from: D) -> Result<Micros, D::Error> {

@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 use super::{
     AuditError, ChainId, Kind,
     files::{self, Owned},
+    line::Opened,
     reader::{Segment as SegmentReader, Step},
     seal::{Link, unseal},
     sink::{Directory, Place as _},
@@ -26,7 +27,7 @@ pub struct Recovered {
     pub chain: ChainId,
     /// How many records it has, all segments together, removed ones included.
     pub calls: u64,
-    /// How many of them were added now because the process died during the call.
+    /// How many of them were added now because the process ended during the call.
     pub interrupted: u64,
     /// Bytes of a line that was being written; they were cut off.
     pub torn_bytes: u64,
@@ -265,7 +266,7 @@ fn end_chain(directory: &Path, chain: ChainId, found: Loaded) -> Result<Recovere
     let mut segment = Segment::new(found.segment, sink, found.length);
     segment.used = true;
     let mut writer = Writer::resume(chain, Box::new(place), segment, (found.last, found.tally));
-    writer.end()?;
+    writer.end(Opened::found)?;
     let synced = writer.sink().sync();
     synced.map_err(cannot)?;
     let tally = writer.tally();

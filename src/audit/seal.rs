@@ -36,8 +36,8 @@ impl Hash {
     pub(super) fn hex(self) -> [u8; HEX] {
         let mut hex = [0; HEX];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
+            let [high, low] = PAIRS[usize::from(byte)];
+            (pair[0], pair[1]) = (high, low);
         }
         hex
     }
@@ -135,6 +135,18 @@ fn digit(hex: u8) -> Option<u8> {
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Every byte as two digits.
+static PAIRS: [[u8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 const HEX: usize = 64;
 const SEQ: &[u8] = b",\"seq\":";
 const PREV: &[u8] = b",\"prev\":\"";

@@ -12,9 +12,6 @@ use uuid::Uuid;
 use super::line::{Kind, Members, Opened, Record};
 use crate::{money::Micros, names::InvocationId};
 
-/// Buffers of closed calls that are kept for later ones.
-const SPARE_MAX: usize = 1024;
-
 /// What a chain amounts to so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -24,15 +21,22 @@ pub(super) struct Tally {
     pub(super) charged: BTreeMap<String, Micros>,
     open: HashMap<Uuid, Open>,
     opened: u64,
-    spare: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Open {
     /// Orders the open calls.
     order: u64,
-    /// Members of the line `opened`, up to its seal.
-    members: Vec<u8>,
+    /// The line `opened`, up to its seal.
+    line: Vec<u8>,
+}
+
+impl Open {
+    /// What follows the kind.
+    fn members(&self) -> &[u8] {
+        let members = Kind::Opened.members(&self.line);
+        members.expect("only lines of that kind are kept")
+    }
 }
 
 /// The tally as a line holds it.
@@ -60,7 +64,7 @@ impl Tally {
             let object = object.get();
             let opened: Opened<'_> = serde_json::from_str(object).ok()?;
             let members = object.strip_prefix('{')?.strip_suffix('}')?;
-            tally.open(opened.id, members.as_bytes());
+            tally.open(opened.id, Kind::Opened.line(members.as_bytes()));
         }
         Some(tally)
     }
@@ -69,9 +73,9 @@ impl Tally {
     /// than `opened` and `call` change nothing; nothing is returned for one not of our making.
     pub(super) fn take_in(&mut self, line: &[u8], body: usize) -> Option<()> {
         match Kind::of(line) {
-            Some(kind @ Kind::Opened) => {
+            Some(Kind::Opened) => {
                 let opened: Opened<'_> = serde_json::from_slice(line).ok()?;
-                self.open(opened.id, kind.members(line.get(..body)?)?);
+                self.open(opened.id, line.get(..body)?.to_vec());
             }
             Some(Kind::Call) => {
                 let record: Record<'_> = serde_json::from_slice(line).ok()?;
@@ -82,15 +86,12 @@ impl Tally {
         Some(())
     }
 
-    /// A call was opened.
-    pub(super) fn open(&mut self, id: InvocationId, members: &[u8]) {
-        let mut copy = self.spare.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(members);
+    /// A call was opened by `line`, which comes without its seal.
+    pub(super) fn open(&mut self, id: InvocationId, line: Vec<u8>) {
         self.opened += 1;
         let open = Open {
             order: self.opened,
-            members: copy,
+            line,
         };
         self.open.insert(id.0, open);
     }
@@ -104,11 +105,7 @@ impl Tally {
                 None => drop(self.charged.insert(account.clone(), price)),
             }
         }
-        if let Some(open) = self.open.remove(&id.0)
-            && self.spare.len() < SPARE_MAX
-        {
-            self.spare.push(open.members);
-        }
+        self.open.remove(&id.0);
     }
 
     /// Whether a call is open.
@@ -156,8 +153,6 @@ impl Tally {
     fn in_order(&self) -> Vec<&[u8]> {
         let mut open: Vec<&Open> = self.open.values().collect();
         open.sort_unstable_by_key(|open| open.order);
-        open.into_iter()
-            .map(|open| open.members.as_slice())
-            .collect()
+        open.into_iter().map(Open::members).collect()
     }
 }

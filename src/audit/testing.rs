@@ -70,7 +70,8 @@ pub(super) fn record(id: InvocationId) -> Record<'static> {
         execution_time: Duration::from_micros(12_345),
         bytes_in: 17,
         bytes_out: 4711,
-        ..opened(id).interrupted(clock::now())
+        ts: clock::now(),
+        ..opened(id).interrupted()
     }
 }
 

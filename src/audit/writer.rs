@@ -35,8 +35,6 @@ pub(super) struct Writer {
     /// The last line written.
     last: Link,
     tally: Tally,
-    /// The line being made; used again for each.
-    line: Vec<u8>,
     pending: Pending,
     /// Why the disk is not to be trusted.
     broken: Option<Arc<io::Error>>,
@@ -101,7 +99,6 @@ impl Writer {
             segment,
             last,
             tally,
-            line: Vec::new(),
             pending: Pending::default(),
             broken: None,
             closed: false,
@@ -146,38 +143,43 @@ impl Writer {
         }
     }
 
-    pub(super) fn opened(&mut self, opened: &Opened<'_>) -> Result<(), AuditError> {
+    /// Writes `line`, which is what `opened` writes.
+    pub(super) fn opened(
+        &mut self,
+        opened: &Opened<'_>,
+        mut line: Vec<u8>,
+    ) -> Result<(), AuditError> {
         self.ready()?;
-        opened.write(&mut self.line);
-        let body = self.line.len();
-        let put = self.put(opened.ts);
+        let body = line.len();
+        let put = self.put(&mut line, opened.ts);
         put.map_err(|source| AuditError::Write { source })?;
-        let members = Kind::Opened.members(&self.line[..body]);
-        self.tally
-            .open(opened.id, members.expect("it was just written as one"));
+        line.truncate(body);
+        self.tally.open(opened.id, line);
         Ok(())
     }
 
-    pub(super) fn record(&mut self, record: &Record<'_>) -> Result<Placed, AuditError> {
+    /// Writes `line`, which is what `record` writes.
+    pub(super) fn record(
+        &mut self,
+        record: &Record<'_>,
+        mut line: Vec<u8>,
+    ) -> Result<Placed, AuditError> {
         let may_write = self.before_line()?;
-        record.write(&mut self.line);
-        let body = self.line.len();
-        if may_write && self.put(record.ts).is_ok() {
+        if may_write && self.put(&mut line, record.ts).is_ok() {
             self.tally.close(record.id, record.price, &record.accounts);
             return Ok(Placed::Written);
         }
         let must_keep = self.tally.is_open(record.id);
-        Ok(self.postpone(record.ts, body, must_keep))
+        Ok(self.postpone(record.ts, line, must_keep))
     }
 
-    pub(super) fn event(&mut self, event: &Event<'_>) -> Result<Placed, AuditError> {
+    /// Writes `line`, which is what an event of the time `at` writes.
+    pub(super) fn event(&mut self, at: Timestamp, mut line: Vec<u8>) -> Result<Placed, AuditError> {
         let may_write = self.before_line()?;
-        event.write(&mut self.line);
-        let body = self.line.len();
-        if may_write && self.put(event.ts).is_ok() {
+        if may_write && self.put(&mut line, at).is_ok() {
             return Ok(Placed::Written);
         }
-        Ok(self.postpone(event.ts, body, false))
+        Ok(self.postpone(at, line, false))
     }
 
     /// Writes a line of its own making, or nothing.
@@ -188,18 +190,26 @@ impl Writer {
     ) -> Result<(), AuditError> {
         self.ready()?;
         let now = clock::now();
-        let mut line = Members::begin(&mut self.line, kind);
+        let mut made = Vec::new();
+        let mut line = Members::begin(&mut made, kind);
         line.time("ts", now);
         members(&mut line, &self.tally);
-        self.put(now).map_err(|source| AuditError::Write { source })
+        let put = self.put(&mut made, now);
+        put.map_err(|source| AuditError::Write { source })
     }
 
-    /// Closes every call that is still open, and the chain.
-    pub(super) fn end(&mut self) -> Result<(), AuditError> {
+    /// Closes every call that is still open with the record that `record` makes of it at this time, and
+    /// the chain.
+    pub(super) fn end(
+        &mut self,
+        record: fn(Opened<'static>, Timestamp) -> Record<'static>,
+    ) -> Result<(), AuditError> {
         self.flush_pending();
         self.ready()?;
         for opened in self.tally.still_open().unwrap_or_default() {
-            self.record(&opened.interrupted(clock::now()))?;
+            let record = record(opened, clock::now());
+            let line = record.line();
+            self.record(&record, line)?;
         }
         self.line(Kind::End, |line, tally| tally.write_sums(line))?;
         self.closed = true;
@@ -221,29 +231,26 @@ impl Writer {
 
     /// Tries again to write what waits; says whether nothing waits.
     pub(super) fn flush_pending(&mut self) -> bool {
-        while let Some((at, body)) = self.pending.lines.front() {
-            let (at, length) = (*at, body.len());
-            self.line.clear();
-            self.line.extend_from_slice(body);
-            if self.put(at).is_err() {
+        while let Some((at, mut line)) = self.pending.lines.pop_front() {
+            let length = line.len();
+            if self.put(&mut line, at).is_err() {
+                self.pending.lines.push_front((at, line));
                 return false;
             }
-            let known = self.tally.take_in(self.line.trim_ascii_end(), length);
+            let known = self.tally.take_in(line.trim_ascii_end(), length);
             debug_assert!(known.is_some(), "a line that waited is not what we write");
-            self.pending.lines.pop_front();
             self.pending.bytes -= length;
         }
         if self.pending.lost > 0 {
             let detail = format!("{} lines", self.pending.lost);
-            Event {
+            let event = Event {
                 ts: clock::now(),
                 event: EventKind::LinesLost,
                 subject: "audit".into(),
                 actor: None,
                 detail: Some(detail.into()),
-            }
-            .write(&mut self.line);
-            if self.put(clock::now()).is_err() {
+            };
+            if self.put(&mut event.line(), event.ts).is_err() {
                 return false;
             }
             self.pending.lost = 0;
@@ -260,28 +267,27 @@ impl Writer {
         Ok(!waits || self.flush_pending())
     }
 
-    fn postpone(&mut self, at: Timestamp, body: usize, must_keep: bool) -> Placed {
-        if !must_keep && self.pending.bytes + body > PENDING_BYTES_MAX {
+    fn postpone(&mut self, at: Timestamp, line: Vec<u8>, must_keep: bool) -> Placed {
+        if !must_keep && self.pending.bytes + line.len() > PENDING_BYTES_MAX {
             self.pending.lost += 1;
             return Placed::Lost;
         }
         if self.pending.lines.is_empty() {
             tracing::error!("the audit log cannot be written; no call may leave until it can");
         }
-        self.pending.bytes += body;
-        let line = self.line[..body].to_vec();
+        self.pending.bytes += line.len();
         self.pending.lines.push_back((at, line));
         Placed::Pending
     }
 
-    /// Seals and appends the line that was made. After an error the log and the line are as before.
-    fn put(&mut self, at: Timestamp) -> io::Result<()> {
-        let body = self.line.len();
-        self.roll_when_due(at);
-        let link = seal(&mut self.line, self.last);
-        let appended = self.segment.append(&self.line);
+    /// Seals and appends `line`. After an error the log and the line are as before.
+    fn put(&mut self, line: &mut Vec<u8>, at: Timestamp) -> io::Result<()> {
+        let body = line.len();
+        self.roll_when_due(line.len(), at);
+        let link = seal(line, self.last);
+        let appended = self.segment.append(line);
         if appended.is_err() {
-            self.line.truncate(body);
+            line.truncate(body);
         }
         appended?;
         self.last = link;
@@ -292,8 +298,8 @@ impl Writer {
 
     /// Begins a new segment when the present one is full or of another day. When that fails, the
     /// present one goes on.
-    fn roll_when_due(&mut self, at: Timestamp) {
-        let length = self.segment.length + (self.line.len() + SEAL_BYTES_MAX) as u64;
+    fn roll_when_due(&mut self, body: usize, at: Timestamp) {
+        let length = self.segment.length + (body + SEAL_BYTES_MAX) as u64;
         let due = length > SEGMENT_BYTES_MAX || day(at) > self.segment.day;
         if !due || !self.segment.used {
             return;

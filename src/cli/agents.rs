@@ -148,6 +148,9 @@ impl Change {
         let detail = [vec!["added".to_owned()], done].concat().join("; ");
         let add = books.store.agents.add(&agent);
         let told = books.change(&[note(&agent, &detail)], add).await?;
+        if let Some(hint) = terms::allowed(&agent, books) {
+            say(&hint);
+        }
         if !books.asks_for_keys() {
             say(
                 "nobody can call as this agent over HTTP until `auth = \"keys\"` is written in \

@@ -111,10 +111,8 @@ impl Look {
             .then(|| Follow::new(&books.log_dir(), wanted.filter.clone()));
         let follow = follow.transpose()?;
         let mut found = self.find(&wanted, books).await?;
-        if found.is_empty()
-            && let Some(unknown) = wanted.unknown_agent
-        {
-            return Err(unknown);
+        if found.is_empty() {
+            self.filter.nothing_found(wanted.unknown_agent, books)?;
         }
         only_latest(&mut found, usize::from(self.limit));
         match follow {
@@ -265,10 +263,11 @@ impl Export {
             export(records, format, &mut BufWriter::new(io::stdout().lock()))
         });
         match patiently(write, || "writing records".to_owned()).await? {
-            Ok(0) => match wanted.unknown_agent {
-                Some(unknown) => Err(unknown),
-                None => Ok(ExitCode::SUCCESS),
-            },
+            Ok(0) => {
+                let unknown = wanted.unknown_agent;
+                self.filter.nothing_found(unknown, books)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Ok(_) => Ok(ExitCode::SUCCESS),
             // Whoever reads has read enough.
             Err(AuditError::Export { source }) if source.kind() == io::ErrorKind::BrokenPipe => {

@@ -19,8 +19,9 @@ use crate::{
     clock,
     config::{Budget as Written, Governance, Window},
     governance::budget::{Applied, Budgets, Standing},
+    money::Micros,
     names::ServerName,
-    store::{Account, Subject},
+    store::{Account, Subject, SubjectKind},
 };
 
 /// The chain under which this process looks at accounts: it never holds a lease.
@@ -123,6 +124,8 @@ struct Line {
     name: String,
     subject: Subject,
     budget: Written,
+    /// Whether the budget limits anything; else it only says in which window something was spent.
+    limited: bool,
     source: String,
 }
 
@@ -159,6 +162,49 @@ impl Whose {
         Ok(agents.chain(teams).chain(servers).collect())
     }
 
+    /// What was spent where no budget of `limited` holds any more: its limit was taken away, or counts
+    /// in another window now.
+    async fn unlimited(&self, limited: &[Line], books: &Books) -> Result<Vec<Line>, Failure> {
+        let agent = self.agent.as_deref().map(|name| books.agent(name));
+        let agent = agent.transpose()?.map(|agent| Subject::agent(agent.id));
+        let is_meant = |subject: &Subject| match subject.kind() {
+            _ if agent.is_none() && self.team.is_none() && self.server.is_none() => true,
+            SubjectKind::Agent => agent.as_ref() == Some(subject),
+            SubjectKind::Server => self.server.as_deref() == Some(subject.id()),
+            SubjectKind::Team => self.team.as_deref() == Some(subject.id()),
+        };
+        let agents = books.agents();
+        let accounts = books.store.leases.spenders(clock::now()).await?;
+        let mut whose: Vec<_> = accounts.iter().filter_map(Account::of_whom).collect();
+        whose.sort_by_key(|(subject, window)| (subject.clone(), window_name(*window)));
+        whose.dedup();
+        whose.retain(|(subject, window)| {
+            let mut others = limited.iter();
+            let holds = others.any(|it| it.subject == *subject && it.budget.window == *window);
+            is_meant(subject) && !holds
+        });
+        let lines = whose.into_iter().map(|(subject, window)| {
+            let mut named = agents.iter();
+            let agent = named.find(|agent| Subject::agent(agent.id) == subject);
+            Line {
+                kind: match subject.kind() {
+                    SubjectKind::Agent => "agent",
+                    SubjectKind::Server => "server",
+                    SubjectKind::Team => "team",
+                },
+                name: agent.map_or_else(|| subject.id().to_owned(), |agent| agent.name.clone()),
+                subject,
+                budget: Written {
+                    limit: Micros::ZERO,
+                    window,
+                },
+                limited: false,
+                source: String::new(),
+            }
+        });
+        Ok(lines.collect())
+    }
+
     /// Complains that nobody's budget is meant, or that there is none.
     fn nothing(&self) -> Failure {
         let who = match (&self.agent, &self.team, &self.server) {
@@ -181,6 +227,7 @@ fn of_agent(agent: &Agent, books: &Books) -> Vec<Line> {
             name: agent.name.clone(),
             subject: Subject::agent(agent.id),
             budget: *budget,
+            limited: true,
             source: source.clone(),
         }
     };
@@ -207,6 +254,7 @@ fn of_team(name: &str, budgets: &[Written]) -> Vec<Line> {
         name: name.to_owned(),
         subject: Subject::team(name),
         budget: *budget,
+        limited: true,
         source: "team".to_owned(),
     };
     budgets.iter().map(line).collect()
@@ -218,6 +266,7 @@ fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<Line> {
         name: name.to_string(),
         subject: Subject::server(name),
         budget: *budget,
+        limited: true,
         source: "server".to_owned(),
     };
     budgets.iter().map(line).collect()
@@ -263,10 +312,14 @@ impl Show {
         let told = books.tell("what it has spent is missing").await;
         let budgets = Budgets::new(books.store.leases.clone(), CHAIN);
         let mut found = Vec::new();
-        for line in lines {
+        let unlimited = self.whose.unlimited(&lines, books).await?;
+        for line in lines.into_iter().chain(unlimited) {
             let applied = Applied::new(line.subject.clone(), line.budget);
             let standing = budgets.show(&applied, clock::now()).await?;
-            found.push((line, standing));
+            // What was spent before a reset is nobody's concern any more.
+            if line.limited || standing.spent > Micros::ZERO {
+                found.push((line, standing));
+            }
         }
         let code = if self.json {
             let shown = found.iter().map(|(line, standing)| to_json(line, standing));
@@ -285,14 +338,20 @@ fn table(found: &[(Line, Standing)]) -> Table<9> {
     for (line, standing) in found {
         let held = standing.held.saturating_add(standing.elsewhere);
         let ends = standing.ends.map(|at| format!("{at:.0}"));
+        let (limit, left) = if line.limited {
+            let left = standing.limit.saturating_sub(standing.spent);
+            (standing.limit.to_string(), left.to_string())
+        } else {
+            ("none".to_owned(), String::new())
+        };
         table.add([
             line.kind.to_owned(),
             line.name.clone(),
             window_name(line.budget.window).to_owned(),
-            standing.limit.to_string(),
+            limit,
             standing.spent.to_string(),
             held.to_string(),
-            standing.limit.saturating_sub(standing.spent).to_string(),
+            left,
             ends.unwrap_or_default(),
             line.source.clone(),
         ]);
@@ -301,21 +360,22 @@ fn table(found: &[(Line, Standing)]) -> Table<9> {
 }
 
 fn to_json(line: &Line, standing: &Standing) -> Value {
-    let left = standing.limit.saturating_sub(standing.spent);
+    let limit = line.limited.then_some(standing.limit);
+    let left = limit.map(|limit| limit.saturating_sub(standing.spent));
     json!({
         "of": line.kind,
         "name": line.name,
         "from": line.source,
         "window": window_name(line.budget.window),
         "account": standing.account.as_str(),
-        "limit": standing.limit.to_string(),
-        "limit_micros": standing.limit.get(),
+        "limit": limit.map(|limit| limit.to_string()),
+        "limit_micros": limit.map(Micros::get),
         "spent": standing.spent.to_string(),
         "spent_micros": standing.spent.get(),
         "held_micros": standing.held.get(),
         "elsewhere_micros": standing.elsewhere.get(),
-        "left": left.to_string(),
-        "left_micros": left.get(),
+        "left": left.map(|left| left.to_string()),
+        "left_micros": left.map(Micros::get),
         "ends": standing.ends.map(time),
     })
 }

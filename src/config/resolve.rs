@@ -112,7 +112,7 @@ pub(super) fn config(
         list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
         naming: resolver.naming(&file.naming, &root.key("naming")),
         data_dir: resolver.data_dir(file.data_dir.as_deref(), &root.key("data_dir")),
-        governance: resolver.governance(file.governance, &file.agents, &root.key("governance")),
+        governance: resolver.governance(file.governance, &file.agents, &root),
         audit: resolver.audit(file.audit, &root.key("audit")),
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),

@@ -12,7 +12,7 @@ use super::{
     report::{Finding, Findings, Sources},
     units::{Amount, Size, Time, UNIT_KEYWORD},
 };
-use crate::money::Micros;
+use crate::money::{InvalidAmount, Micros};
 
 /// Reports everything in `node` that `schema` does not allow, and removes it.
 pub(super) fn conform(
@@ -449,12 +449,24 @@ impl<'s> Check<'s, '_> {
         };
         let meant = written.trim().trim_start_matches(['$', '+']).trim_start();
         let is_shown = self.quotable(node).is_some();
-        let help = if is_shown && meant.parse::<Micros>().is_ok() {
-            format!("write \"{meant}\"")
-        } else {
-            "write for example \"0.015\"".to_owned()
+        let help = match meant.parse::<Micros>() {
+            Ok(_) if is_shown => format!("write \"{meant}\""),
+            Err(InvalidAmount::Digits) => {
+                "the smallest amount is \"0.000001\", a micro-dollar".to_owned()
+            }
+            Ok(_) | Err(InvalidAmount::Form | InvalidAmount::Negative | InvalidAmount::Size) => {
+                "write for example \"0.015\"".to_owned()
+            }
         };
-        let finding = Finding::mistake(format!("`{path}` must be an amount in quotes"));
+        let finding = Finding::mistake(match node.value {
+            Value::Text(_) => format!("`{path}` is not an amount of USD"),
+            Value::Bool(_)
+            | Value::Float(_)
+            | Value::Integer(_)
+            | Value::List(_)
+            | Value::Null
+            | Value::Table(_) => format!("`{path}` must be an amount in quotes"),
+        });
         self.findings
             .add(finding.at(Some(node.span), label).help(help));
         false

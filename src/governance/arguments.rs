@@ -29,6 +29,10 @@ pub struct ArgumentRules {
     owners: Vec<usize>,
 }
 
+/// Which of the [`ArgumentRules`] that made it are about a tool, in the order they were given.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct About(Vec<usize>);
+
 #[derive(Debug)]
 struct Compiled {
     name: String,
@@ -113,26 +117,25 @@ impl ArgumentRules {
         })
     }
 
-    /// Whether there is no rule at all.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
-    /// What the rules say of a call of `tool` with `params`, the params of `tools/call`.
-    pub fn check(&self, tool: &Item<'_>, params: Option<&Raw>) -> Findings<'_> {
-        let mut findings = Findings::default();
-        let mut about: Vec<usize> = self.globs.all_matches(tool);
-        if about.is_empty() {
-            return findings;
-        }
-        for at in &mut about {
-            *at = self.owners[*at];
-        }
+    /// The rules about `tool`, whatever it is called with.
+    pub fn about(&self, tool: &Item<'_>) -> About {
+        let globs = self.globs.all_matches(tool).into_iter();
+        let mut about: Vec<usize> = globs.map(|glob| self.owners[glob]).collect();
         about.sort_unstable();
         about.dedup();
+        About(about)
+    }
+
+    /// What `about`, the rules about a tool, say of a call of it with `params`, the params of
+    /// `tools/call`.
+    pub fn check(&self, about: &About, params: Option<&Raw>) -> Findings<'_> {
+        let mut findings = Findings::default();
+        if about.0.is_empty() {
+            return findings;
+        }
         let arguments = arguments(params);
-        for at in about {
-            let rule = &self.rules[at];
+        for at in &about.0 {
+            let rule = &self.rules[*at];
             if !rule.refuses(&arguments) {
                 continue;
             }

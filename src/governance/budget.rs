@@ -74,6 +74,10 @@ impl Applied {
     }
 }
 
+/// What calls are paid from to which the same budgets apply.
+#[derive(Debug)]
+pub struct Purses(Vec<Line>);
+
 /// What has one lease at a time.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Key {
@@ -185,25 +189,38 @@ impl Budgets {
         }
     }
 
-    /// Holds `price` against every one of `budgets`, or against none. A price of zero touches
-    /// nothing. Without I/O, and ready at once, where the slices in memory suffice.
+    /// Holds `price` against every one of `budgets`, or against none; see [`Budgets::hold_from`].
     ///
     /// # Errors
-    /// The first limit that has no room, or why that could not be found out.
+    /// As [`Budgets::hold_from`].
     pub async fn hold(
         &self,
         budgets: &[Applied],
         price: Micros,
         now: Timestamp,
     ) -> Result<Hold, Refusal> {
-        if price == Micros::ZERO || budgets.is_empty() {
+        self.hold_from(&self.purses(budgets), price, now).await
+    }
+
+    /// Holds `price` against every budget of `purses`, which this made, or against none. A price of
+    /// zero touches nothing. Without I/O, and ready at once, where the slices in memory suffice.
+    ///
+    /// # Errors
+    /// The first limit that has no room, or why that could not be found out.
+    pub async fn hold_from(
+        &self,
+        purses: &Purses,
+        price: Micros,
+        now: Timestamp,
+    ) -> Result<Hold, Refusal> {
+        let lines = &purses.0;
+        if price == Micros::ZERO || lines.is_empty() {
             return Ok(Hold::of_nothing(price));
         }
-        let lines = self.lines(budgets);
-        match lease::take(&lines, price, now) {
+        match lease::take(lines, price, now) {
             Ok(hold) => Ok(hold),
             Err(short) => {
-                let slowly = Box::pin(self.hold_slowly(&lines, short, price, now));
+                let slowly = Box::pin(self.hold_slowly(lines, short, price, now));
                 let in_time = tokio::time::timeout(WAIT_MAX, slowly);
                 in_time
                     .await
@@ -394,8 +411,9 @@ impl Budgets {
         purse.install(lease);
     }
 
-    /// The purses of `budgets`, each once with its lowest limit, in the order of their mutexes.
-    fn lines(&self, budgets: &[Applied]) -> Vec<Line> {
+    /// What calls to which `budgets` apply are paid from, to be kept for all of them: each purse once
+    /// with its lowest limit, in the order of their mutexes.
+    pub fn purses(&self, budgets: &[Applied]) -> Purses {
         let mut lines: Vec<Line> = budgets
             .iter()
             .map(|budget| Line {
@@ -408,7 +426,7 @@ impl Budgets {
             a_key.cmp(&b_key).then(a.limit.cmp(&b.limit))
         });
         lines.dedup_by(|next, kept| next.purse.key == kept.purse.key);
-        lines
+        Purses(lines)
     }
 
     fn purse(&self, key: &Key) -> Arc<Purse> {

@@ -14,9 +14,11 @@ use super::{
     validate::Fault,
 };
 use crate::{
-    config::{ErrorCodes, ErrorForm, Rule},
+    config::{ErrorCodes, ErrorForm, Rule, Window},
     mcp::{Method, Outcome, Raw, RpcError, error},
+    money::Micros,
     names::{AgentId, InvocationId},
+    store::SubjectKind,
 };
 
 /// Why a call was refused before it reached its server, or why its answer was withheld.
@@ -161,13 +163,14 @@ impl Refusal {
         }
     }
 
-    /// What `rule` of the audit record says: what exactly refused. For the operator only.
-    pub fn rule(&self) -> String {
+    /// What `rule` of the audit record of a call of the agent called `agent` says: what exactly
+    /// refused. For the operator only.
+    pub fn rule(&self, agent: &str) -> String {
         match self {
             Self::AgentDisabled => "agent disabled".to_owned(),
             Self::Argument { rule } => format!("args: {rule}"),
             Self::AuditUnavailable => "audit".to_owned(),
-            Self::Budget(exceeded) => format!("budget of {}", exceeded.account),
+            Self::Budget(exceeded) => spent(exceeded, agent),
             Self::BudgetUnavailable => "budget".to_owned(),
             Self::Concurrency(_) => "calls at once of the agent".to_owned(),
             Self::Invalid { faults } => {
@@ -396,7 +399,71 @@ const PII: Row = Row {
     rule: Some(Rule::Scan),
 };
 
+/// A budget and how it stands, for people.
+fn spent(exceeded: &Exceeded, agent: &str) -> String {
+    let whose = exceeded.account.of_whom();
+    let (kind, name) = match whose.as_ref().map(|(subject, _)| (subject.kind(), subject)) {
+        Some((SubjectKind::Team, team)) => ("team", team.id()),
+        Some((SubjectKind::Server, server)) => ("server", server.id()),
+        Some((SubjectKind::Agent, _)) | None => ("agent", agent),
+    };
+    let window = match whose.as_ref().map(|(_, window)| *window) {
+        Some(Window::Day) => "day",
+        Some(Window::Month) => "month",
+        Some(Window::Total) | None => "total",
+    };
+    let (spent, limit) = (exceeded.spent.exact(), exceeded.limit.exact());
+    let mut text = format!("budget of {kind} \"{name}\" ({window}): {spent} of {limit} USD spent");
+    for (amount, what) in [
+        (exceeded.held, "held by calls under way"),
+        (exceeded.elsewhere, "kept by other processes"),
+    ] {
+        if amount > Micros::ZERO {
+            text.extend([", ", &amount.exact(), " ", what]);
+        }
+    }
+    text
+}
+
 /// Milliseconds, rounded up: who waits that long does not come too early.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Account;
+
+    #[test]
+    fn a_budget_is_named_as_people_know_it() {
+        let check = |fund: &str, held: u64, expect: &str| {
+            let refusal = Refusal::Budget(Exceeded {
+                account: Account::of(fund, 3),
+                price: Micros::new(15_000),
+                limit: Micros::new(1_000_000),
+                spent: Micros::new(995_000),
+                held: Micros::new(held),
+                elsewhere: Micros::ZERO,
+                ends: None,
+            });
+            assert_eq!(refusal.rule("alice"), expect);
+        };
+        let agent = format!("agent:{}", AgentId::ANONYMOUS);
+        check(
+            &format!("{agent}/2026-11-22"),
+            0,
+            r#"budget of agent "alice" (day): 0.995 of 1.00 USD spent"#,
+        );
+        check(
+            "team:r/d/2026-11",
+            5_000,
+            r#"budget of team "r/d" (month): 0.995 of 1.00 USD spent, 0.005 held by calls under way"#,
+        );
+        check(
+            "server:my-docs/total",
+            0,
+            r#"budget of server "my-docs" (total): 0.995 of 1.00 USD spent"#,
+        );
+    }
 }

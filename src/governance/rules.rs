@@ -1,21 +1,30 @@
 //! What holds for one agent on one route: its terms, those of the profile it came through, and the
 //! default ones, compiled together.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, Weak},
+};
 
 use super::{
-    arguments::{ArgumentRules, InvalidRule},
-    budget::Applied,
-    policy::{self, TooLarge},
+    arguments::{About, ArgumentRules, InvalidRule},
+    budget::{Applied, Purses},
+    policy::{self, Item, TooLarge},
     rate::{Limiters, Limits},
     screen::{Scanners, Screens},
 };
 use crate::{
     auth::Agent,
-    config::{Budget, Rule, Terms},
+    catalog::Tool,
+    config::{Budget, ErrorCodes, Rule, Terms},
+    lock::lock,
     scan::{InvalidScan, Scanner},
     store::Subject,
 };
+
+/// Tools of which an agent's rules remember what they say. Where there are more, some are asked
+/// about again.
+const TOOLS_MAX: usize = 4096;
 
 /// The compiled terms of one agent on one route.
 #[derive(Debug)]
@@ -28,6 +37,22 @@ pub(super) struct Rules {
     pub(super) budgets: Vec<Applied>,
     observe: Vec<Rule>,
     scan: Option<Arc<Scanner>>,
+    /// By address. Nothing else comes to lie there as long as the entry is kept.
+    tools: Mutex<HashMap<usize, Known>>,
+}
+
+/// A tool that was asked about, and what was said.
+type Known = (Weak<Tool>, Arc<OfTool>);
+
+/// What the rules say of one tool whatever it is called with.
+#[derive(Debug)]
+pub(super) struct OfTool {
+    /// Whether the policy allows it.
+    pub(super) allowed: bool,
+    /// The argument rules about it.
+    pub(super) arguments: About,
+    /// What its calls are paid from, once one had a price.
+    pub(super) purses: OnceLock<Purses>,
 }
 
 /// Why terms cannot be used; the operator mends them.
@@ -96,7 +121,31 @@ impl Rules {
                 .flat_map(|terms| terms.observe.clone())
                 .collect(),
             scan: scan.map(|scan| scanners.of(scan)).transpose()?,
+            tools: Mutex::default(),
         })
+    }
+
+    /// What is said of `tool`: matched once for each entry of the catalog.
+    pub(super) fn of_tool(&self, tool: &Arc<Tool>) -> Arc<OfTool> {
+        let mut tools = lock(&self.tools);
+        let address = Arc::as_ptr(tool).addr();
+        if let Some((_, known)) = tools.get(&address) {
+            return Arc::clone(known);
+        }
+        if tools.len() >= TOOLS_MAX {
+            tools.retain(|_, (tool, _)| tool.strong_count() > 0);
+        }
+        if tools.len() >= TOOLS_MAX {
+            tools.clear();
+        }
+        let item = Item::of_tool(tool);
+        let said = Arc::new(OfTool {
+            allowed: self.policy.allows(&item),
+            arguments: self.arguments.about(&item),
+            purses: OnceLock::new(),
+        });
+        tools.insert(address, (Arc::downgrade(tool), Arc::clone(&said)));
+        said
     }
 
     /// Whether `rule` only counts what it would have refused.
@@ -105,10 +154,14 @@ impl Rules {
     }
 
     /// What data to and from a server, which asks for `of_server`, is looked at with; `None` when
-    /// nothing is looked for.
-    pub(super) fn screens(&self, of_server: Option<&Arc<Scanner>>) -> Option<Screens> {
+    /// nothing is looked for. `of_call` are the codes of refusals where that is part of a call.
+    pub(super) fn screens(
+        &self,
+        of_server: Option<&Arc<Scanner>>,
+        of_call: Option<ErrorCodes>,
+    ) -> Option<Screens> {
         let terms = self.scan.as_ref();
-        Screens::new(terms, of_server, self.observes(Rule::Scan))
+        Screens::new(terms, of_server, self.observes(Rule::Scan), of_call)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, Mutex, Weak},
 };
 
@@ -13,7 +14,10 @@ use super::refusal::{self, Refusal};
 use crate::{
     config::{ErrorCodes, Scan, ScanAction},
     lock::lock,
-    mcp::{Method, Outcome, Raw, RpcError, json::Patch},
+    mcp::{
+        Method, Outcome, Raw, Revision, RpcError,
+        json::{self, Patch},
+    },
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
 };
 
@@ -46,7 +50,10 @@ impl Scanners {
 
 /// The scanners that apply to a call: that of the agent's terms, and that of the server.
 #[derive(Clone, Debug)]
-pub struct Screens {
+pub struct Screens(Arc<Looks>);
+
+#[derive(Debug)]
+struct Looks {
     first: Arc<Scanner>,
     second: Option<Arc<Scanner>>,
     /// Whether what would be blocked or redacted is only reported.
@@ -54,8 +61,8 @@ pub struct Screens {
     /// The codes of refusals.
     codes: ErrorCodes,
     /// What was found beside the arguments and the answer; nothing takes it once the record of the
-    /// call is written.
-    beside: Arc<Mutex<Option<Seen>>>,
+    /// call is written, or where there is no call.
+    beside: Mutex<Option<Seen>>,
 }
 
 /// What a look at some data has found.
@@ -72,38 +79,31 @@ pub(super) struct Seen {
 }
 
 impl Screens {
-    /// The scanner of the terms comes first; nothing where there is none at all.
+    /// The scanner of the terms comes first; nothing where there is none at all. Those of a call come
+    /// with the codes of its refusals, and its record says what they find.
     pub(super) fn new(
         terms: Option<&Arc<Scanner>>,
         server: Option<&Arc<Scanner>>,
         observe: bool,
+        of_call: Option<ErrorCodes>,
     ) -> Option<Self> {
         let mut all = [terms, server].into_iter().flatten();
-        Some(Self {
+        Some(Self(Arc::new(Looks {
             first: Arc::clone(all.next()?),
             second: all.next().map(Arc::clone),
             observe,
-            codes: ErrorCodes::Contract,
-            beside: Arc::default(),
-        })
-    }
-
-    /// The same for one call, whose record says what they find.
-    pub(super) fn of_call(self, codes: ErrorCodes) -> Self {
-        Self {
-            codes,
-            beside: Arc::new(Mutex::new(Some(Seen::default()))),
-            ..self
-        }
+            codes: of_call.unwrap_or(ErrorCodes::Contract),
+            beside: Mutex::new(of_call.map(|_| Seen::default())),
+        })))
     }
 
     /// What was found beside the arguments and the answer of the call, for its record.
     pub(super) fn taken_down(&self) -> Seen {
-        lock(&self.beside).take().unwrap_or_default()
+        lock(&self.0.beside).take().unwrap_or_default()
     }
 
     fn scanners(&self) -> impl Iterator<Item = &Scanner> {
-        std::iter::once(&*self.first).chain(self.second.as_deref())
+        std::iter::once(&*self.0.first).chain(self.0.second.as_deref())
     }
 
     fn is_idle(&self, direction: Direction) -> bool {
@@ -163,8 +163,8 @@ impl Screens {
 
     fn take(&self, verdict: Verdict, seen: &mut Seen) {
         for hit in verdict.hits {
-            seen.would_block |= self.observe && hit.action == ScanAction::Block;
-            let action = if self.observe {
+            seen.would_block |= self.0.observe && hit.action == ScanAction::Block;
+            let action = if self.0.observe {
                 ScanAction::Report
             } else {
                 hit.action
@@ -174,7 +174,7 @@ impl Screens {
             }
             *seen.found.entry((hit.class, action)).or_default() += hit.count;
         }
-        if !self.observe {
+        if !self.0.observe {
             if let Some(class) = verdict
                 .blocked
                 .filter(|class| !seen.blocked.contains(class))
@@ -246,7 +246,7 @@ impl Screens {
         if seen.blocked.is_empty() {
             return Ok(seen.redacted.unwrap_or(params));
         }
-        Err(refusal::to_server(self.codes, refusal::Between::Question))
+        Err(refusal::to_server(self.0.codes, refusal::Between::Question))
     }
 
     /// What a client answered its server, as the server may see it. `schema` says what the `content`
@@ -260,7 +260,7 @@ impl Screens {
         let seen = self.look(Direction::Arguments, body, schema).await;
         self.note(&seen);
         if !seen.blocked.is_empty() {
-            return Err(refusal::to_server(self.codes, refusal::Between::Answer).to_raw());
+            return Err(refusal::to_server(self.0.codes, refusal::Between::Answer).to_raw());
         }
         match seen.redacted {
             Some(masked) => with_body(&outcome, masked),
@@ -273,7 +273,7 @@ impl Screens {
         let Some(summary) = seen.summary() else {
             return;
         };
-        if let Some(beside) = lock(&self.beside).as_mut() {
+        if let Some(beside) = lock(&self.0.beside).as_mut() {
             beside.would_block |= seen.would_block;
             for (what, times) in &seen.found {
                 *beside.found.entry(what.clone()).or_default() += times;
@@ -302,45 +302,21 @@ impl Seen {
     }
 }
 
-/// What is looked at in a request, and in which direction it counts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Part {
-    /// This member of the params.
-    Member(Direction, &'static str),
-    /// All of the params.
-    Whole(Direction),
-}
-
-impl Part {
-    pub(super) fn direction(self) -> Direction {
-        match self {
-            Self::Member(direction, _) | Self::Whole(direction) => direction,
-        }
-    }
-
-    /// Where it stands in `params`; nowhere when they have no such member.
-    pub(super) fn span(self, params: &Raw) -> Option<std::ops::Range<usize>> {
-        match self {
-            Self::Member(_, member) => params.member(member),
-            Self::Whole(_) => Some(0..params.as_bytes().len()),
-        }
-    }
-}
-
-/// What is looked at in requests of `method`: what is written into them, and what the client answers
-/// to what its server asked before (2026-07-28).
-pub(super) fn of_request(method: &Method) -> &'static [Part] {
-    const ANSWERS: Part = Part::Member(Direction::Arguments, "inputResponses");
-    match method {
-        Method::ToolsCall => &[Part::Member(Direction::Arguments, "arguments"), ANSWERS],
-        Method::PromptsGet => &[Part::Member(Direction::Prompts, "arguments"), ANSWERS],
+/// Where in the `params` of a request of `method` is what is looked at, and in which direction it counts:
+/// what is written into them, and what the client answers to what its server asked before (2026-07-28).
+/// A member that stands there twice is looked at twice, since servers differ in which they take.
+pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range<usize>)> {
+    const ANSWERS: (&str, Direction) = ("inputResponses", Direction::Arguments);
+    let members: &[(&str, Direction)] = match method {
+        Method::ToolsCall => &[("arguments", Direction::Arguments), ANSWERS],
+        Method::PromptsGet => &[("arguments", Direction::Prompts), ANSWERS],
         Method::ResourcesRead => &[ANSWERS],
         // What was completed before is in the context.
         Method::Complete => &[
-            Part::Member(Direction::Prompts, "argument"),
-            Part::Member(Direction::Prompts, "context"),
+            ("argument", Direction::Prompts),
+            ("context", Direction::Prompts),
         ],
-        Method::Other(_) => &[Part::Whole(Direction::Arguments)],
+        Method::Other(_) => return vec![(Direction::Arguments, 0..params.as_bytes().len())],
         Method::Discover
         | Method::Initialize
         | Method::Listen
@@ -351,19 +327,26 @@ pub(super) fn of_request(method: &Method) -> &'static [Part] {
         | Method::ResourcesUnsubscribe
         | Method::SetLevel
         | Method::TemplatesList
-        | Method::ToolsList => &[],
-    }
+        | Method::ToolsList => return Vec::new(),
+    };
+    let json = params.as_bytes();
+    let looked_at = json::members(json, 0).filter_map(|member| {
+        let found = members.iter().find(|(name, _)| member.is(json, name));
+        found.map(|(_, direction)| (*direction, member.value))
+    });
+    looked_at.collect()
 }
 
 /// In which directions the answer to a request counts. What its server asks in it (2026-07-28)
 /// counts as a result, whatever the request is.
 pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Direction] {
-    let asks = outcome
-        .as_ref()
-        .is_ok_and(|result| result.member("inputRequests").is_some());
+    let asks = || {
+        let result = outcome.as_ref();
+        result.is_ok_and(|result| result.member("inputRequests").is_some())
+    };
     match method {
-        Method::PromptsGet if asks => &[Direction::Prompts, Direction::Results],
-        Method::ResourcesRead if asks => &[Direction::Resources, Direction::Results],
+        Method::PromptsGet if asks() => &[Direction::Prompts, Direction::Results],
+        Method::ResourcesRead if asks() => &[Direction::Resources, Direction::Results],
         Method::PromptsGet | Method::Complete => &[Direction::Prompts],
         Method::ResourcesRead => &[Direction::Resources],
         Method::Discover
@@ -382,11 +365,44 @@ pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Directi
     }
 }
 
-/// The params with the part at `span` replaced.
-pub(super) fn with_part(params: &Raw, span: std::ops::Range<usize>, part: &Raw) -> Raw {
+/// The params with other parts in the place of some.
+pub(super) fn with_parts(params: &Raw, parts: Vec<(Range<usize>, Raw)>) -> Raw {
     let mut patch = Patch::new(params.as_bytes());
-    patch.replace(span, part.as_bytes().to_vec());
+    for (span, part) in parts {
+        patch.replace(span, part.as_bytes().to_vec());
+    }
     patch.finish()
+}
+
+/// The `requestState` of a result (2026-07-28): opaque to all but its server, which gets it back and
+/// may refuse the call when a byte of it differs. Nobody looks at it.
+pub(super) struct State {
+    /// The result with an empty one.
+    pub(super) without: Raw,
+    written: Raw,
+}
+
+const STATE: &str = "requestState";
+
+/// The state in `body`, the answer of a server of `revision`, where it has one.
+pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<State> {
+    if revision != Some(Revision::MODERN.as_str()) {
+        return None;
+    }
+    let span = body.member(STATE)?;
+    let written = body.slice(span.clone());
+    let without = with_parts(body, vec![(span, Raw::from_static("\"\""))]);
+    Some(State { without, written })
+}
+
+impl State {
+    /// `masked`, which came of what is without it, with the state as its server wrote it.
+    pub(super) fn put_back(&self, masked: &Raw) -> Raw {
+        match masked.member(STATE) {
+            Some(span) => with_parts(masked, vec![(span, self.written.clone())]),
+            None => masked.clone(),
+        }
+    }
 }
 
 /// The outcome with another body.
@@ -463,13 +479,25 @@ mod tests {
     }
 
     #[test]
+    fn members_that_stand_twice_are_looked_at_twice() {
+        let params = Raw::from_static(
+            r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"arguments":3}"#,
+        );
+        let found: Vec<_> = of_request(&Method::ToolsCall, &params)
+            .into_iter()
+            .map(|(_, span)| params.slice(span).as_str().to_owned())
+            .collect();
+        assert_eq!(found, [r#"{"a":1}"#, "2", "3"]);
+    }
+
+    #[test]
     fn both_scanners_look() {
         let scanners = Scanners::default();
         let compiled = |class| scanners.of(&scan(class)).unwrap();
         let (email, card) = (compiled("email"), compiled("credit_card"));
         let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
         let check = |terms, server, expect: &str| {
-            let Some(screens) = Screens::new(terms, server, false) else {
+            let Some(screens) = Screens::new(terms, server, false, None) else {
                 return assert_eq!(expect, "", "nothing looks");
             };
             let seen = screens.look_now(Direction::Results, &data, || None);

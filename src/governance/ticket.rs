@@ -65,6 +65,7 @@ struct Said {
     /// The name or URI as the client wrote it.
     exposed: Option<Box<str>>,
     digest: Option<ArgumentsDigest>,
+    trace: Option<Trace>,
 }
 
 /// Where a call goes.
@@ -107,11 +108,11 @@ impl Ended<'static> {
     }
 
     /// A step refused the call, or withheld its answer.
-    pub(super) fn refused(refusal: &Refusal) -> Self {
+    pub(super) fn refused(refusal: &Refusal, agent: &str) -> Self {
         Self {
             decision: Decision::Refused,
             code: Some(refusal.row().name.into()),
-            rule: Some(refusal.rule()),
+            rule: Some(refusal.rule(agent)),
             ..Self::answered(None)
         }
     }
@@ -148,7 +149,10 @@ impl Ticket {
 
     /// Notes what holds the price.
     pub(super) fn hold(&mut self, hold: Hold) {
-        self.accounts = hold.accounts().map(ToString::to_string).collect();
+        self.accounts = hold
+            .accounts()
+            .map(|account| account.as_str().to_owned())
+            .collect();
         self.hold = Some(hold);
     }
 
@@ -190,6 +194,7 @@ impl Ticket {
         Record {
             id: self.id,
             ts: clock::now(),
+            reconciled: None,
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
@@ -261,7 +266,7 @@ impl Ticket {
     }
 
     fn trace(&self) -> Option<Trace> {
-        let own = self.params.as_ref().and_then(Trace::of);
+        let own = self.said().trace.clone();
         own.or_else(|| Trace::parse(self.correlation.as_ref()?.traceparent.as_deref()?))
     }
 
@@ -334,6 +339,8 @@ impl Said {
             let value = &params[member.value.clone()];
             if member.is(params, "arguments") {
                 said.digest = Some(ArgumentsDigest::of(value));
+            } else if member.is(params, "_meta") {
+                said.trace = Trace::of_meta(value);
             } else if naming.is_some_and(|naming| member.is(params, naming)) {
                 said.exposed = json::text(value).map(Into::into);
             }

@@ -1,6 +1,6 @@
 //! The trace a request belongs to (W3C Trace Context; in `_meta` by SEP-414).
 
-use super::json::Raw;
+use super::json;
 
 /// The key of `_meta`, and the HTTP header.
 pub const TRACEPARENT: &str = "traceparent";
@@ -15,10 +15,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace that `params` name in `_meta`.
-    pub fn of(params: &Raw) -> Option<Self> {
-        let traceparent = params.get("_meta")?.get(TRACEPARENT)?;
-        Self::parse(&traceparent.as_text()?)
+    /// The trace that `meta`, the value of `_meta`, names.
+    pub fn of_meta(meta: &[u8]) -> Option<Self> {
+        let traceparent = json::find(meta, 0, TRACEPARENT)?;
+        Self::parse(&json::text(&meta[traceparent])?)
     }
 
     /// Reads a `traceparent` of version 00 or one that begins alike.

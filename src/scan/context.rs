@@ -123,6 +123,18 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// Whether a word about passports may stand near `span` or in a name: a quick look that spares most
+    /// numbers the slow one.
+    pub(super) fn may_name_passport(&self, span: &Range<usize>) -> bool {
+        let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
+        let near = [&self.text[start..span.start], self.rest_of_line(span.end)];
+        let names = [self.names.own, self.names.parent, self.names.sibling];
+        near.into_iter()
+            .chain(names)
+            .any(lexicon::may_name_passport)
+            || self.columns().is_some()
+    }
+
     /// Whether a word of `wanted` stands near `span`, with no other value between the two that it
     /// rather speaks of.
     pub(super) fn is_attached(&self, span: &Range<usize>, wanted: Hints) -> bool {
@@ -191,8 +203,8 @@ impl<'a> Text<'a> {
         if start > 0 && !is_boundary(self.before(start)) {
             words.drop_first();
         }
-        let strong = words.tight().and(self.named(at));
-        let before = words.all();
+        let (tight, before) = words.tight_and_all();
+        let strong = tight.and(self.named(at));
         self.last_ahead.set(Some((at, at, strong, before)));
         (strong, before)
     }
@@ -470,12 +482,16 @@ impl Words {
                 last = self.unusual(c, last);
                 continue;
             }
+            if byte.is_ascii_lowercase() {
+                let rest = &text.as_bytes()[at..];
+                let len = rest.iter().take_while(|b| b.is_ascii_lowercase()).count();
+                self.letters(&rest[..len], matches!(last, Last::None | Last::Digit));
+                at += len;
+                last = Last::Lower;
+                continue;
+            }
             at += 1;
             last = match byte {
-                b'a'..=b'z' => {
-                    self.letter(*byte, matches!(last, Last::None | Last::Digit));
-                    Last::Lower
-                }
                 b'A'..=b'Z' => {
                     // `IPAddress` is two words, and so is `phoneNumber`.
                     let next = text.as_bytes().get(at);
@@ -533,6 +549,11 @@ impl Words {
     }
 
     fn letter(&mut self, letter: u8, starts: bool) {
+        self.letters(&[letter], starts);
+    }
+
+    /// Goes on with `letters`, which are those of a word from its start or from within.
+    fn letters(&mut self, letters: &[u8], starts: bool) {
         if starts {
             if self.len > 0 && self.len < Self::BYTES_MAX {
                 self.text[self.len] = b' ';
@@ -544,10 +565,9 @@ impl Words {
             self.starts[self.count] = u8::try_from(self.len).expect("BYTES_MAX is below 256");
             self.count += 1;
         }
-        if self.len < Self::BYTES_MAX {
-            self.text[self.len] = letter;
-            self.len += 1;
-        }
+        let fits = letters.len().min(Self::BYTES_MAX - self.len);
+        self.text[self.len..self.len + fits].copy_from_slice(&letters[..fits]);
+        self.len += fits;
     }
 
     /// Forgets everything, when there is more than fits: the words close by are what counts.
@@ -586,10 +606,10 @@ impl Words {
         self.text[usize::from(self.starts[word])].is_ascii_digit()
     }
 
-    /// What the words from `first` on say.
-    fn hints(&self, first: usize) -> Hints {
+    /// What the words of `starts` say, with the phrases that begin at one of them.
+    fn hints(&self, starts: Range<usize>) -> Hints {
         let mut found = Hints::NONE;
-        for start in first..self.count {
+        for start in starts {
             if self.is_numeric(start) {
                 continue;
             }
@@ -609,11 +629,12 @@ impl Words {
     }
 
     fn all(&self) -> Hints {
-        self.hints(0).without(Hints::TAIL)
+        self.hints(0..self.count).without(Hints::TAIL)
     }
 
-    /// What the words right before a value say: a label, unless another number lies between.
-    fn tight(&self) -> Hints {
+    /// What the words right before a value say, which is a label unless another number lies between;
+    /// and what all of them say.
+    fn tight_and_all(&self) -> (Hints, Hints) {
         let after_number = (0..self.count)
             .rev()
             .find(|word| self.is_numeric(*word))
@@ -622,18 +643,22 @@ impl Words {
             .clause
             .max(after_number)
             .max(self.count.saturating_sub(Self::TIGHT_WORDS));
+        let tight = self.hints(first..self.count);
+        let all = tight.and(self.hints(0..first)).without(Hints::TAIL);
         // In a sentence many a small word stands before a value: only `id` and the like turn it.
-        self.tail(first, Hints::OTHER)
+        (self.turned(tight, first, Hints::OTHER), all)
     }
 
     fn named(&self) -> Hints {
-        self.tail(0, Hints::TAIL)
+        self.turned(self.hints(0..self.count), 0, Hints::TAIL)
     }
 
-    /// What the words from `first` on say, when a last word such as `id`, which says all of
-    /// `turning`, may turn their meaning.
-    fn tail(&self, first: usize, turning: Hints) -> Hints {
-        let found = self.hints(first);
+    /// What `found`, which the words from `first` on say, means when a last word such as `id`, which
+    /// says all of `turning`, may turn it.
+    fn turned(&self, found: Hints, first: usize, turning: Hints) -> Hints {
+        if !found.any(Hints::TAIL) {
+            return found;
+        }
         let mut last = self.count;
         while last > first && self.is_numeric(last - 1) {
             last -= 1;

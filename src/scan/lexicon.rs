@@ -74,7 +74,11 @@ pub(super) fn phrase(phrase: &[u8]) -> Hints {
 
 /// What is known of `phrase`.
 pub(super) fn entry(phrase: &[u8]) -> Entry {
-    WORDS.get(phrase).copied().unwrap_or_default()
+    let lexicon = &*LEXICON;
+    if !lexicon.shapes.may_be(phrase) {
+        return Entry::default();
+    }
+    lexicon.words.get(phrase).copied().unwrap_or_default()
 }
 
 /// Whether `word` says whose a password is, in languages that put that last: `pwd_utente`.
@@ -107,6 +111,20 @@ pub(super) fn may_name_secret(name: &str) -> bool {
     may_end_secret(name)
         || name.len() >= SECRET_COMPOUND_BYTES_MIN && name.bytes().any(begins_compound)
 }
+
+/// Whether a word about passports may stand in `text`: each has one of the [`PASSPORT_MARKS`].
+pub(super) fn may_name_passport(text: &str) -> bool {
+    let is_mark = |three: &[u8]| {
+        let mut marks = PASSPORT_MARKS.iter();
+        matches!(three[0] | 0x20, b'p' | b'd')
+            && marks.any(|mark| three.eq_ignore_ascii_case(mark.as_bytes()))
+    };
+    // Letters with accents may be folded to any.
+    !text.is_ascii() || text.as_bytes().windows(3).any(is_mark)
+}
+
+/// What is part of every entry of the lists about passports.
+const PASSPORT_MARKS: [&str; 3] = ["pas", "doc", "dok"];
 
 /// The last two letters of all words that name secrets, or say whose they are.
 static ENDINGS: LazyLock<[u32; 26]> = LazyLock::new(|| {
@@ -193,7 +211,7 @@ impl Hasher for Fnv {
 /// What a long word says by how it begins: languages that write compounds as one word.
 pub(super) fn compound(word: &[u8]) -> Hints {
     const COMPOUND_BYTES_MIN: usize = 8;
-    if word.len() < COMPOUND_BYTES_MIN {
+    if word.len() < COMPOUND_BYTES_MIN || !LEXICON.compounds.may_be(&word[..2]) {
         return Hints::NONE;
     }
     let found = COMPOUNDS.iter().find(|(start, _)| {
@@ -203,10 +221,15 @@ pub(super) fn compound(word: &[u8]) -> Hints {
     found.map_or(Hints::NONE, |(_, hints)| *hints)
 }
 
-type Words = HashMap<&'static [u8], Entry, BuildHasherDefault<Fnv>>;
+struct Lexicon {
+    words: HashMap<&'static [u8], Entry, BuildHasherDefault<Fnv>>,
+    shapes: Shapes,
+    /// Of the first two letters of compounds.
+    compounds: Shapes,
+}
 
-static WORDS: LazyLock<Words> = LazyLock::new(|| {
-    let mut words = Words::default();
+static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
+    let mut words: HashMap<&'static [u8], Entry, BuildHasherDefault<Fnv>> = HashMap::default();
     for (hints, list) in LISTS {
         for phrase in list.split('|').map(str::trim) {
             let entry = words.entry(phrase.as_bytes()).or_default();
@@ -216,8 +239,45 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| {
             }
         }
     }
-    words
+    let none = || Shapes([0; Shapes::BEGINNINGS]);
+    let (mut shapes, mut compounds) = (none(), none());
+    for word in words.keys() {
+        shapes.add(word);
+    }
+    for (start, _) in COMPOUNDS {
+        compounds.add(&start.as_bytes()[..2]);
+    }
+    Lexicon {
+        words,
+        shapes,
+        compounds,
+    }
 });
+
+/// How entries begin and how long they are: most words are none, which this tells without hashing.
+struct Shapes([u32; Self::BEGINNINGS]);
+
+impl Shapes {
+    /// Two characters of which five bits each count.
+    const BEGINNINGS: usize = 1 << 10;
+
+    fn add(&mut self, word: &[u8]) {
+        let (beginning, length) = Self::of(word);
+        self.0[beginning] |= length;
+    }
+
+    fn may_be(&self, word: &[u8]) -> bool {
+        let (beginning, length) = Self::of(word);
+        self.0[beginning] & length != 0
+    }
+
+    /// The place of a beginning and the bit of a length.
+    fn of(word: &[u8]) -> (usize, u32) {
+        const LENGTH_MAX: usize = 31;
+        let five = |at: usize| usize::from(word.get(at).map_or(0, |byte| byte & 31));
+        (five(0) << 5 | five(1), 1 << word.len().min(LENGTH_MAX))
+    }
+}
 
 const COMPOUNDS: &[(&str, Hints)] = &[
     ("telefon", Hints::PHONE),
@@ -469,3 +529,42 @@ const LISTS: &[(Hints, &str)] = &[
          personal access token|geheimnis|schlussel|jeton|cle api|cle secrete|clave api|secreto|chiave api",
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_look_misses_no_word_about_passports() {
+        let words = LISTS.iter().flat_map(|(hints, list)| {
+            let words = list.split('|').map(str::trim);
+            words.map(move |word| (*hints, word))
+        });
+        let compounds = COMPOUNDS.iter().map(|(start, hints)| (*hints, *start));
+        for (hints, word) in words.chain(compounds) {
+            let about = hints.any(Hints::PASSPORT);
+            assert!(!about || may_name_passport(word), "{word}");
+            assert!(!about || may_name_passport(&word.to_uppercase()), "{word}");
+        }
+        assert!(
+            may_name_passport("pässe"),
+            "what is folded is not told apart"
+        );
+        assert!(!may_name_passport("order"));
+    }
+
+    #[test]
+    fn every_entry_is_found() {
+        for (hints, list) in LISTS {
+            for word in list.split('|').map(str::trim) {
+                let known = phrase(word.as_bytes());
+                assert_eq!(known.and(*hints), known, "{word}");
+                assert!(!known.is_none(), "{word}");
+            }
+        }
+        for (start, hints) in COMPOUNDS {
+            let word = format!("{start}sxyz");
+            assert_eq!(compound(word.as_bytes()), *hints, "{start}");
+        }
+    }
+}

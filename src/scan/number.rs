@@ -19,6 +19,8 @@ use super::{
 pub(super) const GROUPS_MAX: usize = 8;
 /// Digits of a number in groups at most: cards have the longest.
 const GROUPED_DIGITS_MAX: usize = 19;
+/// Digits of a number without any separator at least.
+const BARE_DIGITS_MIN: u8 = 7;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
 
@@ -104,6 +106,9 @@ struct Groups {
 /// Looks at the number whose first digit is at `start`; returns where to go on.
 pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<Found>) -> usize {
     let groups = read(text, start);
+    if groups.count == 1 && groups.lens[0] < BARE_DIGITS_MIN {
+        return groups.ends[0];
+    }
     let skip = after_glued(&groups);
     let Some((begin, plus, paren)) = beginning(text, start, &groups) else {
         return skip;
@@ -164,9 +169,8 @@ fn is_row(text: &Text<'_>, begin: usize, groups: &Groups) -> bool {
 
 fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     const DIGITS_MIN: usize = 4;
-    const BARE_DIGITS_MIN: usize = 7;
     let short = if number.is_bare() {
-        number.digits.len() < BARE_DIGITS_MIN
+        number.digits.len() < usize::from(BARE_DIGITS_MIN)
     } else {
         number.digits.len() < DIGITS_MIN
     };
@@ -259,13 +263,14 @@ fn is_passport(number: &Number<'_>) -> bool {
     (7..=9).contains(&number.digits.len())
         && !number.plus
         && !number.paren
-        && (number.is_known(Class::Passport) || {
-            let around = number.around();
-            around.strong.any(Hints::PASSPORT)
-                || around.near.any(Hints::PASSPORT)
-                    && !around.says_other(Hints::PASSPORT)
-                    && number.text.is_attached(&number.span, Hints::PASSPORT)
-        })
+        && (number.is_known(Class::Passport)
+            || number.text.may_name_passport(&number.span) && {
+                let around = number.around();
+                around.strong.any(Hints::PASSPORT)
+                    || around.near.any(Hints::PASSPORT)
+                        && !around.says_other(Hints::PASSPORT)
+                        && number.text.is_attached(&number.span, Hints::PASSPORT)
+            })
 }
 
 fn is_card(number: &Number<'_>) -> bool {

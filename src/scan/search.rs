@@ -53,6 +53,105 @@ static KINDS: [u8; 256] = {
     kinds
 };
 
+/// Verbs after which somebody may tell a secret.
+const TELLING: [&str; 33] = [
+    "is",
+    "was",
+    "to",
+    "ist",
+    "lautet",
+    "est",
+    "es",
+    "jest",
+    "now",
+    "jetzt",
+    "nu",
+    "ahora",
+    "agora",
+    "ora",
+    "maintenant",
+    "teraz",
+    "brzmi",
+    "auf",
+    "naar",
+    "op",
+    "na",
+    "por",
+    "em",
+    "works",
+    "stays",
+    "remains",
+    "bleibt",
+    "blijft",
+    "reste",
+    "resta",
+    "sigue",
+    "war",
+    "were",
+];
+
+/// Names of passwords.
+const PASSWORDS: [&str; 19] = [
+    "passphrase",
+    "passcode",
+    "passe",
+    "psw",
+    "pswd",
+    "mdp",
+    "clave",
+    "contrasena",
+    "password",
+    "passwort",
+    "passwd",
+    "pwd",
+    "kennwort",
+    "wachtwoord",
+    "senha",
+    "pw",
+    "pass",
+    "requirepass",
+    "haslo",
+];
+
+/// Everything that [`Pass::verb`] knows.
+static SPEAKING: Shapes = Shapes::of(&[
+    &TELLING,
+    &PASSWORDS,
+    &["by", "p", "bearer", "basic", "values", "contrase", "has"],
+]);
+
+/// First letters and lengths of words, whatever their case: most words are none of them.
+struct Shapes([u16; 32]);
+
+impl Shapes {
+    const fn of(lists: &[&[&str]]) -> Self {
+        let mut shapes = [0; 32];
+        let mut list = 0;
+        while list < lists.len() {
+            let mut at = 0;
+            while at < lists[list].len() {
+                let word = lists[list][at].as_bytes();
+                shapes[(word[0] & 31) as usize] |= 1 << word.len();
+                at += 1;
+            }
+            list += 1;
+        }
+        Self(shapes)
+    }
+
+    fn may_have(&self, word: &[u8]) -> bool {
+        const LENGTH_MAX: usize = 15;
+        let lengths = word
+            .first()
+            .map_or(0, |first| self.0[usize::from(first & 31)]);
+        word.len() <= LENGTH_MAX && lengths & (1 << word.len()) != 0
+    }
+}
+
+fn is_any(words: &[&str], word: &[u8]) -> bool {
+    words.iter().any(|known| known.as_bytes() == word)
+}
+
 /// Looks for everything `wanted` in `text`; what is found may overlap.
 pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: &mut Vec<Found>) {
     let classes = wanted.classes;
@@ -289,6 +388,9 @@ impl Pass<'_, '_> {
     /// it may be one by its form.
     fn verb(&mut self, word: &Range<usize>) {
         let bytes = &self.text.bytes()[word.clone()];
+        if !SPEAKING.may_have(bytes) {
+            return;
+        }
         let next = self.text.byte(word.end);
         if bytes == b"p" && self.text.before(word.start) == b'-' && matches!(next, b'\'' | b'"') {
             self.secret(credential::glued(self.text, word));
@@ -304,15 +406,7 @@ impl Pass<'_, '_> {
         }
         let spaced = next == b' ';
         let found = match bytes {
-            b"is" | b"was" | b"to" | b"ist" | b"lautet" | b"est" | b"es" | b"jest" | b"now"
-            | b"jetzt" | b"nu" | b"ahora" | b"agora" | b"ora" | b"maintenant" | b"teraz"
-            | b"brzmi" | b"auf" | b"naar" | b"op" | b"na" | b"por" | b"em" | b"works"
-            | b"stays" | b"remains" | b"bleibt" | b"blijft" | b"reste" | b"resta" | b"sigue"
-            | b"war" | b"were"
-                if spaced =>
-            {
-                credential::sentence::told(self.text, word)
-            }
+            _ if spaced && is_any(&TELLING, bytes) => credential::sentence::told(self.text, word),
             b"Bearer" | b"bearer" | b"Basic" if spaced => {
                 credential::authorization(self.text, word)
             }
@@ -325,11 +419,7 @@ impl Pass<'_, '_> {
                 }
                 None
             }
-            [
-                b'P' | b'p' | b'K' | b'k' | b'W' | b'w' | b'B' | b'b' | b'r' | b's' | b'S' | b'h'
-                | b'H' | b'm' | b'M' | b'c' | b'C',
-                ..,
-            ] if bytes.len() <= 11 && self.names_password(word) => self.password(word, ends),
+            _ if self.names_password(word) => self.password(word, ends),
             _ => None,
         };
         self.secret(found);
@@ -337,34 +427,14 @@ impl Pass<'_, '_> {
 
     /// Whether `word` is a name of a password: by itself, or as in `IDENTIFIED BY 'x'`.
     fn names_password(&self, word: &Range<usize>) -> bool {
-        const NAMES: [&str; 19] = [
-            "passphrase",
-            "passcode",
-            "passe",
-            "psw",
-            "pswd",
-            "mdp",
-            "clave",
-            "contrasena",
-            "password",
-            "passwort",
-            "passwd",
-            "pwd",
-            "kennwort",
-            "wachtwoord",
-            "senha",
-            "pw",
-            "pass",
-            "requirepass",
-            "haslo",
-        ];
         let bytes = &self.text.bytes()[word.clone()];
         if bytes.eq_ignore_ascii_case(b"by") {
             let before = word.start.saturating_sub("identified ".len())..word.start;
             return self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
         }
-        let mut names = NAMES.iter();
-        names.any(|name| name.as_bytes().eq_ignore_ascii_case(bytes))
+        PASSWORDS
+            .iter()
+            .any(|name| name.as_bytes().eq_ignore_ascii_case(bytes))
     }
 
     /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent.

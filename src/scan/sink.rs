@@ -26,7 +26,7 @@ pub(super) struct Sink<'k> {
     replacements: Option<&'k HashMap<String, String>>,
     /// Whether everything found is an edit, with the name of its class.
     marking: bool,
-    /// Found values of each class.
+    /// Found values of each class; empty as long as nothing is found.
     pub(super) counts: Vec<u64>,
     /// Found values that only their surroundings gave away.
     pub(super) by_context: Known,
@@ -52,7 +52,7 @@ impl<'k> Sink<'k> {
             known: None,
             replacements: None,
             marking: false,
-            counts: vec![0; compiled.names.len()],
+            counts: Vec::new(),
             by_context: Known::new(),
             found: Vec::new(),
         }
@@ -80,7 +80,7 @@ impl<'k> Sink<'k> {
     pub(super) fn replaced(&mut self, text: &str) -> Option<Edit> {
         let with = self.replacements?.get(text)?.clone();
         for found in self.matches(text, Names::default()) {
-            self.counts[found.class] += 1;
+            self.count(found.class);
         }
         Some(Edit {
             span: 0..text.len(),
@@ -92,7 +92,7 @@ impl<'k> Sink<'k> {
     pub(super) fn search(&mut self, text: &str, names: Names<'_>) -> Vec<Edit> {
         let mut edits = Vec::new();
         for found in self.matches(text, names) {
-            self.counts[found.class] += 1;
+            self.count(found.class);
             let value = &text[found.span.clone()];
             if found.by_context && found.action >= ScanAction::Redact {
                 self.by_context.insert(value.to_owned(), found.class);
@@ -116,7 +116,7 @@ impl<'k> Sink<'k> {
             return found.first().map(|found| self.name(found.class));
         }
         for found in found {
-            self.counts[found.class] += 1;
+            self.count(found.class);
             redact |= found.action == ScanAction::Redact;
             if found.by_context && found.action >= ScanAction::Redact {
                 self.by_context.insert(written.to_owned(), found.class);
@@ -129,6 +129,13 @@ impl<'k> Sink<'k> {
                 Mask::Type => "0".to_owned(),
             })
         })
+    }
+
+    fn count(&mut self, class: usize) {
+        if self.counts.is_empty() {
+            self.counts = vec![0; self.compiled.names.len()];
+        }
+        self.counts[class] += 1;
     }
 
     /// Whether base64 content of the type `mime` is to be decoded.
@@ -180,6 +187,9 @@ impl<'k> Sink<'k> {
                 action,
                 by_context: false,
             }));
+        }
+        if matches.is_empty() {
+            return matches;
         }
         matches.retain(|found| !self.is_harmless(text, &found.span));
         join(matches)

@@ -103,6 +103,8 @@ fn on(view: &View<'_>, edit: Edit) -> Edit {
 #[derive(Debug, Default)]
 struct Frame {
     object: bool,
+    /// Where it opens.
+    start: usize,
     /// The key it stands under, without quotes.
     name: Range<usize>,
     /// The key whose value comes next, without quotes; of an array, that of the array.
@@ -114,7 +116,6 @@ struct Frame {
     mime: Range<usize>,
     /// A string that holds base64 when there is a MIME type beside it, with quotes.
     blob: Option<(Range<usize>, Range<usize>)>,
-    keys: Vec<Range<usize>>,
     edited_keys: Vec<(Range<usize>, Vec<Edit>)>,
 }
 
@@ -134,7 +135,7 @@ impl<'a> Walk<'a, '_, '_> {
         while let Some(byte) = bytes.get(at) {
             match byte {
                 b'{' | b'[' => {
-                    self.open(*byte == b'{');
+                    self.open(at, *byte == b'{');
                     at += 1;
                 }
                 b'}' | b']' => {
@@ -163,10 +164,11 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    fn open(&mut self, object: bool) {
+    fn open(&mut self, start: usize, object: bool) {
         let name = self.frames.last().map_or(0..0, |frame| frame.key.clone());
         self.frames.push(Frame {
             object,
+            start,
             key: if object { 0..0 } else { name.clone() },
             name,
             expects_key: object,
@@ -196,7 +198,6 @@ impl<'a> Walk<'a, '_, '_> {
             Some(frame) if frame.expects_key => {
                 frame.expects_key = false;
                 frame.key = inner.clone();
-                frame.keys.push(inner.clone());
                 self.key(&inner);
             }
             Some(frame) if frame.object => {
@@ -241,12 +242,11 @@ impl<'a> Walk<'a, '_, '_> {
             .iter()
             .map(|(span, _)| span.start)
             .collect();
-        for key in frame
-            .keys
-            .iter()
-            .filter(|key| !renamed.contains(&key.start))
-        {
-            taken.insert(self.decoded(key).into_owned());
+        let keys = json::members(self.json.as_bytes(), frame.start).map(|member| member.key);
+        for key in keys.map(|key| key.start + 1..key.end - 1) {
+            if !renamed.contains(&key.start) {
+                taken.insert(self.decoded(&key).into_owned());
+            }
         }
         let mut next: HashMap<String, usize> = HashMap::new();
         for (span, edits) in &frame.edited_keys {
@@ -414,8 +414,9 @@ impl<'a> Walk<'a, '_, '_> {
 
     /// The inside of a string; nothing when it has lone surrogates.
     fn decoded(&self, inner: &Range<usize>) -> Cow<'a, str> {
-        if inner.is_empty() {
-            return Cow::Borrowed("");
+        let written = &self.json[inner.clone()];
+        if memchr::memchr(b'\\', written.as_bytes()).is_none() {
+            return Cow::Borrowed(written);
         }
         let quoted = inner.start - 1..inner.end + 1;
         json::text(&self.json.as_bytes()[quoted]).unwrap_or_default()

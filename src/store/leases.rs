@@ -65,6 +65,24 @@ impl Subject {
     pub fn kind(&self) -> SubjectKind {
         self.kind
     }
+
+    /// The agent's id, or the name of the server or team.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Reads what is shown of one.
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, id) = text.split_once(':')?;
+        let kind = match kind {
+            "agent" => SubjectKind::Agent,
+            "server" => SubjectKind::Server,
+            "team" => SubjectKind::Team,
+            _ => return None,
+        };
+        let id = id.into();
+        Some(Self { kind, id })
+    }
 }
 
 /// `kind:id`, as accounts begin.
@@ -129,6 +147,23 @@ impl Account {
     /// The account of a fund after `epoch` resets.
     pub fn of(fund: &str, epoch: u32) -> Self {
         Self(format!("{fund}#{epoch}").into())
+    }
+
+    /// Whose account it is, and in which window; nothing for a text that is no account of ours.
+    pub fn of_whom(&self) -> Option<(Subject, Window)> {
+        let (fund, _) = self.0.rsplit_once('#')?;
+        let (subject, start) = fund.rsplit_once('/')?;
+        let window = match start.matches('-').count() {
+            0 => Window::Total,
+            1 => Window::Month,
+            _ => Window::Day,
+        };
+        Some((Subject::parse(subject)?, window))
+    }
+
+    /// The account that reads `text`.
+    pub(super) fn read(text: &str) -> Self {
+        Self(text.into())
     }
 
     /// The account as text, which is what the audit records.
@@ -306,6 +341,9 @@ pub trait Leases: fmt::Debug + Send + Sync {
         chain: &'a str,
     ) -> BoxFuture<'a, Result<Usage, StoreError>>;
 
+    /// Of which windows that are not over at `now` anybody has spent something, in no order.
+    fn spenders(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>>;
+
     /// Starts a fresh account of a fund and says which epoch it has.
     fn reset<'a>(
         &'a self,
@@ -337,6 +375,27 @@ pub trait Leases: fmt::Debug + Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_say_whose_they_are() {
+        let now = "2026-11-22T10:00:00Z".parse().unwrap();
+        let server = ServerName::parse("my-docs").unwrap();
+        for subject in [
+            Subject::agent(AgentId::ANONYMOUS),
+            Subject::team("a/b#c"),
+            Subject::server(&server),
+        ] {
+            for window in [Window::Day, Window::Month, Window::Total] {
+                let account = Account::of(Fund::at(now, &subject, window).as_str(), 7);
+                assert_eq!(
+                    account.of_whom(),
+                    Some((subject.clone(), window)),
+                    "{account}"
+                );
+            }
+        }
+        assert_eq!(Account::read("else").of_whom(), None);
+    }
 
     #[test]
     fn funds_are_named_by_their_window() {

@@ -116,6 +116,72 @@ async fn agents_are_made_changed_and_removed() {
     assert_eq!(shown, expect);
 }
 
+/// Who makes an agent learns what it may use, and that its team has no budget.
+#[tokio::test]
+async fn a_new_agent_is_told_about() {
+    let place = Place::new(GOVERNED);
+    let check = async |args: &[&str], expect: &str| {
+        let ran = ok(&place, &[&["agents", "add"], args].concat()).await;
+        assert_eq!(ran.stderr.trim_end(), expect, "{args:?}");
+    };
+    check(
+        &["one"],
+        "`one` may use nothing: the default policy is `none` and lists nothing; `tollbridge agents set \
+         one --tools 'SERVER/*'` lets it call tools",
+    )
+    .await;
+    check(
+        &["it's two", "--tools"],
+        "`it's two` may use nothing: its policy is `allowlist` and lists nothing; `tollbridge agents \
+         set 'it'\\''s two' --tools 'SERVER/*'` lets it call tools",
+    )
+    .await;
+    check(&["three", "--policy", "all"], "").await;
+    check(
+        &["four", "--policy", "all", "--team", "scence"],
+        "warning: no budget is written for the team `scence` in `[governance.teams]`; did you mean \
+         `science`?",
+    )
+    .await;
+    check(&["five", "--policy", "all", "--team", "science"], "").await;
+    let open = GOVERNED.replace(
+        "auth = \"keys\"",
+        "policy = { mode = \"all\" }\n    auth = \"keys\"",
+    );
+    let place = Place::new(&open);
+    let ran = ok(&place, &["agents", "add", "six"]).await;
+    assert_eq!(
+        ran.stderr.trim_end(),
+        "`six` may use everything (all); `tollbridge agents set six --tools 'SERVER/*'` narrows it"
+    );
+}
+
+/// An answer without records says so, and what may have been meant.
+#[tokio::test]
+async fn an_audit_without_matches_says_so() {
+    let place = Place::new(GOVERNED);
+    for (args, expect) in [
+        ("audit", "no record matches"),
+        ("audit --server other", "no record matches"),
+        (
+            "audit --server othr",
+            "no record matches; no server is called `othr`; did you mean `other`?",
+        ),
+        (
+            "audit --tool toolbx/hash",
+            "no record matches; no server is called `toolbx`; did you mean `toolbox`?",
+        ),
+        ("audit --tool hahs", "no record matches"),
+        (
+            "audit export --server othr",
+            "no record matches; no server is called `othr`; did you mean `other`?",
+        ),
+    ] {
+        let ran = ok(&place, &args.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ran.stderr.trim_end(), expect, "{args}");
+    }
+}
+
 /// Everything that a config can say of an agent can be said here, and means the same.
 #[tokio::test]
 async fn agents_of_the_store_have_all_terms() {
@@ -587,6 +653,46 @@ async fn budgets_are_shown_set_and_reset() {
         "ends": null,
     }]);
     assert_eq!(of_agent, expect);
+}
+
+/// What was spent stays in sight when its limit goes, or counts in another window.
+#[tokio::test]
+async fn spending_without_a_limit_is_shown() {
+    let place = Place::new(GOVERNED);
+    ok(
+        &place,
+        &["agents", "add", "bot", "--policy", "all", "--budget", "1"],
+    )
+    .await;
+    ok(
+        &place,
+        &[
+            "call",
+            "mcp_toolbox_hash",
+            "--arg",
+            "text=1",
+            "--agent",
+            "bot",
+        ],
+    )
+    .await;
+    ok(&place, &["budget", "set", "bot", "2/day"]).await;
+    let shown = ok(&place, &["budget", "show", "bot"]).await;
+    assert_snapshot!(masked(&shown), @"
+    OF→NAME→WINDOW→LIMIT→SPENT→HELD→LEFT→ENDS→FROM
+    agent→bot→day→2.00→0.00→0.00→2.00→TIME→agent
+    agent→bot→total→none→0.25→0.00→→→
+    --- stderr
+    --- code 0
+    ");
+    let shown = ok(&place, &["budget", "show", "bot", "--json"])
+        .await
+        .json();
+    let old = &shown[1];
+    assert_eq!((&old["limit"], &old["left"]), (&Value::Null, &Value::Null));
+    assert_eq!(old["spent_micros"], 250_000);
+    let other = ok(&place, &["budget", "show", "researcher", "--json"]).await;
+    assert_eq!(other.json().as_array().map(Vec::len), Some(1), "{other:?}");
 }
 
 #[tokio::test]

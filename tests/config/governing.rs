@@ -270,6 +270,40 @@ fn variables_override_what_governs() {
     "#);
 }
 
+/// Whose team has no budget although teams have escapes what was meant for it.
+#[test]
+fn a_team_without_a_budget_is_a_warning() {
+    let text = r#"
+        [servers.a]
+        command = "a"
+        [governance]
+        auth = "keys"
+        [governance.teams.science]
+        budget = { limit = "1.00" }
+        [agents.one]
+        team = "science"
+        [agents.two]
+        team = "scince"
+        [agents.three]
+        team = "sales"
+    "#;
+    assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
+    warning: no budget is written for the team `scince`
+      --> a.toml:10:8
+       |
+    10 | team = "scince"
+       |        ^^^^^^^^ no such name in `[governance.teams]`
+       |
+       = help: did you mean `science`?
+
+    warning: no budget is written for the team `sales`
+      --> a.toml:12:8
+       |
+    12 | team = "sales"
+       |        ^^^^^^^ no such name in `[governance.teams]`
+    "#);
+}
+
 #[test]
 fn what_has_no_effect_is_a_warning() {
     let text = r#"

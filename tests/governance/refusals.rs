@@ -115,7 +115,7 @@ const CASES: [Case; 11] = [
         portable: -31001,
         name: "BUDGET_EXCEEDED",
         message: "Budget limit exceeded",
-        rule: "budget of agent:",
+        rule: "budget of agent \"",
         observe: Some("budget"),
         data: r#"{"budget":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000}"#,
         ..USUAL
@@ -128,7 +128,7 @@ const CASES: [Case; 11] = [
         name: "BUDGET_EXCEEDED",
         message: "Budget limit exceeded",
         retryable: true,
-        rule: "budget of agent:",
+        rule: "budget of agent \"",
         observe: Some("budget"),
         data: r#"{"budget":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000,"resets_at":null}"#,
         ..USUAL

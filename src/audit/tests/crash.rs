@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        Decision, Fault, Filter, Kept, Log, Query, Recovered, chains, recover,
+        Decision, Fault, Filter, Kept, Kind, Log, Opened, Query, Record, Recovered, chains,
+        recover,
         testing::{ACCOUNT, config, invocation, lines, opened, record},
         total, verify,
     },
@@ -206,6 +207,18 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
     assert!(lines[5].starts_with(&interrupted(first)), "{}", lines[5]);
     assert!(lines[6].starts_with(&interrupted(second)), "{}", lines[6]);
     assert!(lines[6].contains("\"decision\":\"interrupted\""));
+    let record: Record<'_> = serde_json::from_str(&lines[6]).unwrap();
+    let opened = lines.iter().find_map(|line| {
+        let opened: Opened<'_> = serde_json::from_str(line).ok()?;
+        (Kind::of(line.as_bytes()) == Some(Kind::Opened) && opened.id == second).then_some(opened)
+    });
+    assert_eq!(
+        Some(record.ts),
+        opened.map(|opened| opened.ts),
+        "nobody saw it end"
+    );
+    assert!(record.reconciled.is_some_and(|at| at >= record.ts));
+    assert!(record.rule.unwrap().contains("gone before the end"));
     assert!(lines[7].starts_with("{\"kind\":\"end\""));
     assert!(verify(place.path()).unwrap().is_whole());
     assert!(recover(place.path()).unwrap().is_empty(), "once is enough");

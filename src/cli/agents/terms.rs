@@ -7,7 +7,11 @@ use std::fmt::Write as _;
 use clap::{Args, ValueEnum};
 use globset::Glob;
 
-use super::super::books::{Books, Failure, unknown};
+use super::super::{
+    books::{Books, Failure, unknown},
+    nearest::did_you_mean,
+    output::say,
+};
 use crate::{
     config::{Budget, Policy, PolicyMode, Rate, Rule, Terms, Window, glob},
     governance::policy,
@@ -200,6 +204,73 @@ impl Pace {
     }
 }
 
+/// Says that nothing limits what `team` spends, where teams have budgets: most often it is another
+/// that is meant.
+fn warn_of_team(team: &str, books: &Books) {
+    let teams = &books.config.governance.teams;
+    if teams.is_empty() || teams.contains_key(team) {
+        return;
+    }
+    let near = did_you_mean(team, teams.keys().map(|known| [known.as_str()]));
+    let known = if near.is_empty() {
+        let names: Vec<&str> = teams.keys().map(String::as_str).collect();
+        format!("; these have one: {}", names.join(", "))
+    } else {
+        near
+    };
+    say(&format!(
+        "warning: no budget is written for the team `{team}` in `[governance.teams]`{known}\n"
+    ));
+}
+
+/// What a new agent may use, where no flag said it, and how that is changed.
+pub(super) fn allowed(agent: &StoredAgent, books: &Books) -> Option<String> {
+    let name = &agent.name;
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let written = if name.chars().all(plain) {
+        name.clone()
+    } else {
+        format!("'{}'", name.replace('\'', "'\\''"))
+    };
+    let change = format!("tollbridge agents set {written} --tools 'SERVER/*'");
+    let default = books.config.governance.terms.policy.as_ref();
+    let policy = agent.terms.policy.as_ref().or(default);
+    let whose = if agent.terms.policy.is_some() {
+        "its policy"
+    } else {
+        "the default policy"
+    };
+    let nothing = policy.is_none_or(|policy| match policy.mode {
+        PolicyMode::None => true,
+        PolicyMode::Allowlist => {
+            let lists = [&policy.tools, &policy.prompts, &policy.resources];
+            policy.methods.is_empty() && lists.into_iter().all(Vec::is_empty)
+        }
+        PolicyMode::All | PolicyMode::Denylist => false,
+    });
+    if nothing {
+        let mode = policy.map_or("none", |policy| mode_name(policy.mode));
+        return Some(format!(
+            "`{name}` may use nothing: {whose} is `{mode}` and lists nothing; `{change}` lets it call tools\n"
+        ));
+    }
+    let (None, Some(policy)) = (&agent.terms.policy, policy) else {
+        return None;
+    };
+    let may = if policy.mode == PolicyMode::All && policy.deny.is_empty() {
+        "everything"
+    } else {
+        "what the default policy allows"
+    };
+    let shown = policy_shown(&Terms {
+        policy: Some(policy.clone()),
+        ..Terms::default()
+    });
+    Some(format!(
+        "`{name}` may use {may} ({shown}); `{change}` narrows it\n"
+    ))
+}
+
 fn count(text: &str) -> Result<std::num::NonZeroU32, String> {
     let count = text.parse().ok().and_then(std::num::NonZeroU32::new);
     let count = count.filter(|count| count.get() <= Rate::CALLS_MAX);
@@ -220,6 +291,7 @@ impl Flags {
                     "--team is empty; --no-team takes it out of its team",
                 ));
             }
+            warn_of_team(team, books);
             agent.team = Some(team.clone());
             done.push(format!("team {team}"));
         } else if self.no_team {

@@ -1,14 +1,20 @@
 //! Which records are wanted, as it is said on a command line.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use jiff::{Timestamp, civil, tz::TimeZone};
 use uuid::Uuid;
 
-use super::super::books::{Books, Failure};
+use super::super::{
+    books::{Books, Failure},
+    nearest::did_you_mean,
+    output::say,
+};
 use crate::{
     audit::{Decision, Filter},
     clock,
-    names::{AgentId, InvocationId},
+    names::{AgentId, InvocationId, ServerName},
     store::IndexFilter,
 };
 
@@ -84,6 +90,35 @@ impl FilterArgs {
             },
             unknown_agent,
         }
+    }
+
+    /// Says that no record is of that kind, and what may have been meant instead.
+    ///
+    /// # Errors
+    /// When there is no such agent.
+    pub(super) fn nothing_found(
+        &self,
+        unknown_agent: Option<Failure>,
+        books: &Books,
+    ) -> Result<(), Failure> {
+        if let Some(unknown) = unknown_agent {
+            return Err(unknown);
+        }
+        let (server, tool) = self.server_and_tool(books);
+        let known = || books.config.servers.keys().map(ServerName::as_str);
+        let mut text = "no record matches".to_owned();
+        if let Some(server) = server.filter(|server| known().all(|name| name != server)) {
+            let near = did_you_mean(&server, known().map(|name| [name]));
+            write!(text, "; no server is called `{server}`{near}").expect("a String takes all");
+        } else if let Some(tool) = tool
+            && let Some((server, _)) = tool.split_once('/')
+        {
+            let near = did_you_mean(server, known().map(|name| [name]));
+            write!(text, "; no server is called `{server}`{near}").expect("a String takes all");
+        }
+        text.push('\n');
+        say(&text);
+        Ok(())
     }
 
     /// `server/tool` says both.

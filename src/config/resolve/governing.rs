@@ -50,7 +50,7 @@ impl Resolver<'_> {
         &mut self,
         written: Option<file::Governance>,
         agents: &IndexMap<String, file::Agent>,
-        at: &Place<'_>,
+        root: &Place<'_>,
     ) -> Governance {
         let Some(governance) = written else {
             return Governance::default();
@@ -59,7 +59,7 @@ impl Resolver<'_> {
             Authentication::Anonymous => PolicyMode::All,
             Authentication::Keys => PolicyMode::None,
         };
-        let mut terms = self.terms(governance.terms, at);
+        let mut terms = self.terms(governance.terms, &root.key("governance"));
         terms.policy.get_or_insert_with(|| Policy {
             mode,
             ..Policy::default()
@@ -71,7 +71,7 @@ impl Resolver<'_> {
             error_codes: governance.error_codes,
             price: governance.price.0,
             charge_errors: governance.charge_errors,
-            teams: self.teams(governance.teams, agents, &at.key("teams")),
+            teams: self.teams(governance.teams, agents, root),
             terms,
         }
     }
@@ -80,8 +80,9 @@ impl Resolver<'_> {
         &mut self,
         teams: IndexMap<String, file::Team>,
         agents: &IndexMap<String, file::Agent>,
-        at: &Place<'_>,
+        root: &Place<'_>,
     ) -> IndexMap<String, Vec<Budget>> {
+        let at = root.key("governance").key("teams");
         let known = || agents.values().filter_map(|agent| agent.team.as_deref());
         for name in teams.keys() {
             if known().any(|team| team == name) || self.surroundings.is_incomplete {
@@ -97,11 +98,49 @@ impl Resolver<'_> {
                     .help_if(close.map(|close| format!("did you mean `{close}`?"))),
             );
         }
+        self.unknown_teams(&teams, agents, root);
         let budgets = |team: file::Team| team.budget.map(budgets).unwrap_or_default();
         teams
             .into_iter()
             .map(|(name, team)| (name, budgets(team)))
             .collect()
+    }
+
+    /// Warns of agents whose team has no budget although teams have: most often it is another that is
+    /// meant. A slip in the name of the only team of that name was reported already.
+    fn unknown_teams(
+        &mut self,
+        teams: &IndexMap<String, file::Team>,
+        agents: &IndexMap<String, file::Agent>,
+        root: &Place<'_>,
+    ) {
+        if teams.is_empty() || self.surroundings.is_incomplete {
+            return;
+        }
+        let is_used = |name: &str| {
+            agents
+                .values()
+                .any(|agent| agent.team.as_deref() == Some(name))
+        };
+        for (name, agent) in agents {
+            let Some(team) = agent
+                .team
+                .as_deref()
+                .filter(|team| !teams.contains_key(*team))
+            else {
+                continue;
+            };
+            let close = hint::closest(team, teams.keys().map(String::as_str));
+            if close.is_some_and(|close| !is_used(close)) {
+                continue;
+            }
+            let at = root.key("agents").key(name).key("team");
+            self.findings.add(
+                Finding::warning(format!("no budget is written for the team `{team}`"))
+                    .at(at.span(), "no such name in `[governance.teams]`")
+                    .help_if(close.map(|close| format!("did you mean `{close}`?"))),
+            );
+        }
     }
 
     pub(super) fn terms(&mut self, terms: file::Terms, at: &Place<'_>) -> Terms {

@@ -22,6 +22,7 @@ use crate::{lock::lock, money::Micros};
 const REPEAT: Duration = Duration::from_millis(250);
 
 /// One of the purses that a hold takes from.
+#[derive(Debug)]
 pub(super) struct Line {
     pub(super) purse: Arc<Purse>,
     pub(super) limit: Micros,

@@ -65,6 +65,20 @@ impl Leases for Sqlite {
         })
     }
 
+    fn spenders(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>> {
+        Box::pin(async move {
+            let accounts: Vec<String> = sqlx::query_scalar(
+                "SELECT DISTINCT account FROM leases WHERE spent > 0 \
+                 AND (ends_ms IS NULL OR ends_ms > ?)",
+            )
+            .bind(from_time(now))
+            .fetch_all(&self.reader)
+            .await
+            .map_err(|error| self.failed("reading budgets", error))?;
+            Ok(accounts.iter().map(|text| Account::read(text)).collect())
+        })
+    }
+
     fn reset<'a>(
         &'a self,
         fund: &'a Fund,

@@ -14,7 +14,7 @@ fn amounts_that_are_none() {
         [servers.a]
         command = "a"
         price = "$0.02"
-        tools = { price = { search = "1e-3", read = "0.0000001" } }
+        tools = { price = { search = "1e-3", read = "0.0000001", list = "-1" } }
     "#,
     );
     assert_snapshot!(report, @r#"
@@ -34,7 +34,7 @@ fn amounts_that_are_none() {
       |
       = help: write "10"
 
-    error: `servers.a.price` must be an amount in quotes
+    error: `servers.a.price` is not an amount of USD
      --> tollbridge.toml:6:9
       |
     6 | price = "$0.02"
@@ -42,23 +42,31 @@ fn amounts_that_are_none() {
       |
       = help: write "0.02"
 
-    error: `servers.a.tools.price.search` must be an amount in quotes
+    error: `servers.a.tools.price.search` is not an amount of USD
      --> tollbridge.toml:7:30
       |
-    7 | tools = { price = { search = "1e-3", read = "0.0000001" } }
+    7 | tools = { price = { search = "1e-3", read = "0.0000001", list = "-1" } }
       |                              ^^^^^^ an amount is a decimal of US dollars such as "0.015"
       |
       = help: write for example "0.015"
 
-    error: `servers.a.tools.price.read` must be an amount in quotes
+    error: `servers.a.tools.price.read` is not an amount of USD
      --> tollbridge.toml:7:45
       |
-    7 | tools = { price = { search = "1e-3", read = "0.0000001" } }
+    7 | tools = { price = { search = "1e-3", read = "0.0000001", list = "-1" } }
       |                                             ^^^^^^^^^^^ an amount has at most six digits after the point
+      |
+      = help: the smallest amount is "0.000001", a micro-dollar
+
+    error: `servers.a.tools.price.list` is not an amount of USD
+     --> tollbridge.toml:7:65
+      |
+    7 | tools = { price = { search = "1e-3", read = "0.0000001", list = "-1" } }
+      |                                                                 ^^^^ an amount is never negative
       |
       = help: write for example "0.015"
 
-    5 mistakes
+    6 mistakes
     "#);
 }
 

@@ -1,6 +1,10 @@
 //! What a changed config changes of a server, and whether the server goes on with it.
 
-use super::{ItemRules, Server, ServerLimits};
+use std::mem::{Discriminant, discriminant};
+
+use indexmap::IndexMap;
+
+use super::{Auth, Command, ItemRules, Remote, Secret, Server, ServerLimits, Transport};
 
 /// One setting of a server.
 struct Setting {
@@ -39,16 +43,31 @@ macro_rules! anew {
     };
 }
 
-const SETTINGS: [Setting; 35] = [
+/// One key of how a server is reached; `$of` gives what it says, alike where it is not written.
+macro_rules! reached {
+    ($name:literal, $of:expr) => {
+        anew!($name, &[$name], |old, new| {
+            $of(&old.transport) != $of(&new.transport)
+        })
+    };
+}
+
+const SETTINGS: [Setting; 42] = [
+    reached!("args", |it| program(it).map_or(&[][..], |it| &it.args)),
+    reached!("auth", |it| remote(it).map_or(&Auth::None, |it| &it.auth)),
     anew!("balance", balance),
     setting!("breaker", breaker),
     setting!("budget", budget),
+    reached!("command", |it| program(it).map(|it| &it.program)),
     anew!("connect_timeout", connect_timeout),
+    reached!("cwd", |it| program(it).and_then(|it| it.cwd.as_ref())),
     setting!("ejection", ejection),
     anew!("enabled", enabled),
+    reached!("env", |it| filled(program(it).map(|it| &it.env))),
     anew!("era", era),
     setting!("expose", expose),
     setting!("grace", grace),
+    reached!("headers", |it| filled(remote(it).map(|it| &it.headers))),
     setting!("health", health),
     Setting {
         name: "idle_timeout",
@@ -105,20 +124,8 @@ const SETTINGS: [Setting; 35] = [
         take: Some(|old, new| old.tools = rules(&old.tools, &new.tools)),
     },
     setting!("tools.timeout", tools.timeout),
-    anew!(
-        "transport",
-        &[
-            "args",
-            "auth",
-            "command",
-            "cwd",
-            "env",
-            "headers",
-            "transport",
-            "url"
-        ],
-        |old, new| old.transport != new.transport
-    ),
+    reached!("transport", chosen),
+    reached!("url", |it| remote(it).map(|it| &it.url)),
     setting!("validate", validate),
 ];
 
@@ -128,6 +135,41 @@ fn seats(limits: &ServerLimits) -> impl PartialEq + use<> {
 
 fn sizes(limits: &ServerLimits) -> impl PartialEq + use<> {
     (limits.memory, limits.request, limits.response)
+}
+
+fn program(transport: &Transport) -> Option<&Command> {
+    match transport {
+        Transport::Stdio(command) => Some(command),
+        Transport::Auto(_)
+        | Transport::Builtin
+        | Transport::Http(_)
+        | Transport::Sse(_)
+        | Transport::WebSocket(_) => None,
+    }
+}
+
+fn remote(transport: &Transport) -> Option<&Remote> {
+    match transport {
+        Transport::Auto(remote)
+        | Transport::Http(remote)
+        | Transport::Sse(remote)
+        | Transport::WebSocket(remote) => Some(remote),
+        Transport::Builtin | Transport::Stdio(_) => None,
+    }
+}
+
+/// The kind of transport, unless it follows from `command` or `url`.
+fn chosen(transport: &Transport) -> Option<Discriminant<Transport>> {
+    match transport {
+        Transport::Auto(_) | Transport::Stdio(_) | Transport::WebSocket(_) => None,
+        Transport::Builtin | Transport::Http(_) | Transport::Sse(_) => {
+            Some(discriminant(transport))
+        }
+    }
+}
+
+fn filled(values: Option<&IndexMap<String, Secret>>) -> Option<&IndexMap<String, Secret>> {
+    values.filter(|values| !values.is_empty())
 }
 
 /// The second with the timeouts of the first.

@@ -361,9 +361,46 @@ fn a_changed_key_starts_its_server_anew_or_not() {
         assert!(old.runs_like(&old) && old.changes_to(&old).is_empty());
         let told = old.changes_to(&new);
         assert_eq!(told.len(), 1, "{key}: {told:?}");
-        let is_it = key.starts_with(told[0]) || told[0] == "transport";
-        assert!(is_it, "{key}: {told:?}");
+        assert!(key.starts_with(told[0]), "{key}: {told:?}");
     }
+}
+
+/// A server that is reached in another way is told by the keys that are written otherwise.
+#[test]
+fn how_a_server_is_reached_is_told_by_its_keys() {
+    let server = |keys: &str| {
+        let config = format!("[servers.x]\n{keys}\n");
+        let mut config = parse(&config).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let x = ServerName::parse("x").unwrap();
+        config.servers.swap_remove(&x).unwrap()
+    };
+    let check = |old: &str, new: &str, expect: &[&str]| {
+        let (old, new) = (server(old), server(new));
+        assert_eq!(old.changes_to(&new), expect, "{old:?} {new:?}");
+        assert_eq!(new.changes_to(&old), expect, "{new:?} {old:?}");
+    };
+    let program = "command = 'a'\nargs = ['b']\nenv = { A = '1' }\ncwd = '/a'";
+    let url = "url = 'http://localhost/a'\n";
+    let with = |keys: &str| format!("{url}{keys}");
+    check("command = 'a'", program, &["args", "cwd", "env"]);
+    check("command = 'a'", url, &["command", "url"]);
+    check(program, url, &["args", "command", "cwd", "env", "url"]);
+    check(
+        "transport = 'builtin'",
+        "command = 'a'",
+        &["command", "transport"],
+    );
+    check(url, &with("transport = 'auto'"), &[]);
+    check(url, &with("transport = 'http'"), &["transport"]);
+    check(
+        &with("transport = 'http'"),
+        &with("transport = 'sse'"),
+        &["transport"],
+    );
+    check(url, "url = 'ws://localhost/a'", &["url"]);
+    check(url, &with("headers = { A = '1' }"), &["headers"]);
+    let auth = "auth = { type = 'bearer', token = 't' }";
+    check(url, &with(auth), &["auth"]);
 }
 
 /// `$schema` is for editors alone: other names like it, and other keys than `x-`, are mistakes.

@@ -253,7 +253,7 @@ impl Failure {
     }
 
     /// How long the caller should wait before the next attempt, where that is known.
-    fn retry_after(&self) -> Option<Duration> {
+    pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } => {
                 Some(*retry_after)
@@ -283,6 +283,15 @@ impl Failure {
             | Self::Unknown
             | Self::Unlisted => None,
         }
+    }
+
+    /// The same when `time` has passed.
+    pub(super) fn after(mut self, time: Duration) -> Self {
+        if let Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } = &mut self
+        {
+            *retry_after = retry_after.saturating_sub(time);
+        }
+        self
     }
 
     /// The kind of failure, for programs and for the audit.

@@ -221,6 +221,19 @@ fn is_passed_on(failure: &Failure) -> bool {
     is_held_back || is_ill(failure)
 }
 
+/// What a caller is told of two replicas that did not take its call, where `later` came `after` the
+/// other: that which promises the earliest retry, else the last.
+fn more_hopeful(earlier: Unanswered, after: Duration, later: Unanswered) -> Unanswered {
+    let failure = earlier.failure.after(after);
+    let other = later.failure.retry_after();
+    let is_sooner = |wait| other.is_none_or(|other| wait <= other);
+    if failure.retry_after().is_some_and(is_sooner) {
+        Unanswered { failure, ..earlier }
+    } else {
+        later
+    }
+}
+
 /// The config of one replica of `server`, as if it were a server of its own.
 fn alone(server: &Server, transport: &Transport) -> Server {
     Server {
@@ -378,13 +391,16 @@ impl Replicas {
         let call = &admitted.routed().call;
         let session = call.client.session.as_ref();
         let start = Instant::now();
+        // What the caller is told where none takes it, as it was heard then.
         let mut last = Unanswered::before(Failure::Unknown);
+        let mut heard = start;
         let route = self.route(admitted);
         for at in self.candidates(admitted, route) {
             let replica = &self.all[at];
             match replica.call(admitted, waited + start.elapsed()).await {
                 Err(unanswered) if !unanswered.delivered && is_passed_on(&unanswered.failure) => {
-                    last = unanswered;
+                    last = more_hopeful(last, heard.elapsed(), unanswered);
+                    heard = Instant::now();
                 }
                 outcome => {
                     if let (Some(session), None) = (session, route) {
@@ -422,9 +438,11 @@ impl Replicas {
             .filter(may)
             .map(|at| (self.all[at].rank(now), at))
             .collect();
-        // Without any that can be expected to answer, they are tried all the same.
+        // Without any that can be expected to answer, they are tried all the same. One whose breaker
+        // is open says at once for how long, which may be all that a caller can be told.
         if ranked.iter().any(|(rank, _)| *rank != Rank::Out) {
-            ranked.retain(|(rank, _)| *rank != Rank::Out);
+            let is_open = |at: usize| self.all[at].backend.breaker.is_open();
+            ranked.retain(|(rank, at)| *rank != Rank::Out || is_open(*at));
         }
         ranked.sort_by_key(|(rank, at)| {
             let load = match self.balance {
@@ -518,5 +536,28 @@ impl ReplicaReport {
         self.reason = None;
         self.address = String::new();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_hears_of_the_earliest_retry() {
+        let open = |secs| Failure::BreakerOpen {
+            retry_after: Duration::from_secs(secs),
+        };
+        let check = |earlier: &Failure, later: &Failure, expect: &Failure| {
+            let [earlier, later] = [earlier, later].map(|it| Unanswered::before(it.clone()));
+            let told = more_hopeful(earlier, Duration::from_secs(1), later);
+            assert_eq!(told.failure, *expect);
+        };
+        let unlisted = Failure::Unlisted;
+        check(&Failure::Unknown, &unlisted, &unlisted);
+        check(&unlisted, &open(5), &open(5));
+        check(&open(5), &unlisted, &open(4));
+        check(&open(5), &open(9), &open(4));
+        check(&open(9), &open(5), &open(5));
     }
 }

@@ -267,3 +267,40 @@ async fn each_replica_has_a_breaker() {
     }
     gateway.stop().await;
 }
+
+/// Where none can take a call, its caller hears of the one that takes calls again the soonest.
+#[tokio::test]
+async fn the_earliest_retry_is_told() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = "breaker = { failures = 1, open_for = \"1h\" }\n\
+                retry = { base = \"1h\", max = \"1h\" }\ngrace = \"0s\"";
+    let gateway = gateway("", &replicas, keys).await;
+    let client = client(&gateway).await;
+    let asked = ask(&client, &a, "1").await;
+    lose(&a);
+    client.answer("1").await.failure();
+    drop(asked);
+    lose(&b);
+    let are_down = |status: &Value| {
+        let mut replicas = status["replicas"].as_array().unwrap().iter();
+        replicas.all(|replica| replica["state"] != "connected")
+    };
+    let status = gateway.status_until("x", are_down).await;
+    let states = [0, 1].map(|at| &status["replicas"][at]["breaker"]["state"]);
+    assert_eq!(states, ["open", "closed"], "{status}");
+    let mut last = u64::MAX;
+    // The breaker of the other opens with the first.
+    for id in ["2", "3"] {
+        client.ask(id, "tools/call", CALL).await;
+        let data = client.answer(id).await.failure()["data"].clone();
+        assert_eq!(data["code"], "BREAKER_OPEN", "{data}");
+        let wait = data["retryAfterMs"].as_u64().unwrap();
+        assert!(wait <= last, "{data}");
+        last = wait;
+    }
+    let status = gateway.status_until("x", |_| true).await;
+    let [of_a, of_b] = [0, 1].map(|at| &status["replicas"][at]["breaker"]["retry_in_ms"]);
+    assert!(of_a.as_u64() < of_b.as_u64(), "{status}");
+    gateway.stop().await;
+}

@@ -274,7 +274,8 @@ async fn the_earliest_retry_is_told() {
     let (a, b) = two().await;
     let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
     let keys = "breaker = { failures = 1, open_for = \"1h\" }\n\
-                retry = { base = \"1h\", max = \"1h\" }\ngrace = \"0s\"";
+                retry = { base = \"50ms\", max = \"50ms\", starts_per_minute = 1000 }\n\
+                grace = \"1h\"";
     let gateway = gateway("", &replicas, keys).await;
     let client = client(&gateway).await;
     let asked = ask(&client, &a, "1").await;

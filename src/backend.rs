@@ -339,7 +339,9 @@ impl Backend {
 
     /// Where the server stands.
     pub fn state(&self) -> State {
-        self.lead().maker.shared.life.state()
+        let lead = self.lead();
+        lead.work_beside()
+            .map_or_else(|| lead.maker.shared.life.state(), |work| work.state)
     }
 
     /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.

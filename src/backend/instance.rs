@@ -9,14 +9,16 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, handshake::Hello, link::Link};
+use super::{Failure, State, handshake::Hello, link::Link};
 use crate::{
+    clock,
     config::Retry,
     lock::lock,
     mcp::{Era, Level},
@@ -92,6 +94,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Instance {
     phase: watch::Sender<Phase>,
+    /// When it entered its phase.
+    since: Mutex<Timestamp>,
     /// Tells whoever keeps it that a call needs it.
     wake: Notify,
     used_ms: AtomicU64,
@@ -112,6 +116,7 @@ impl Instance {
         let stop = tasks.stop_token().child_token();
         Arc::new(Self {
             phase,
+            since: Mutex::new(clock::now()),
             wake: Notify::new(),
             used_ms: AtomicU64::new(0),
             born: Instant::now(),
@@ -246,7 +251,19 @@ impl Instance {
     }
 
     pub(crate) fn set(&self, phase: Phase) {
+        *lock(&self.since) = clock::now();
         self.phase.send_replace(phase);
+    }
+
+    /// The state in which it is at work, and since when, where it is connected or being connected.
+    pub(super) fn work(&self) -> Option<(State, Timestamp)> {
+        let state = match &*self.phase.borrow() {
+            Phase::Asleep(_) | Phase::Down { .. } => return None,
+            Phase::Connecting => State::Connecting,
+            Phase::Ready(connection) if connection.closed().is_cancelled() => return None,
+            Phase::Ready(_) => State::Connected,
+        };
+        (!self.stop.is_cancelled()).then(|| (state, *lock(&self.since)))
     }
 
     /// Whether calls are under way, or clients are subscribed to its resources.

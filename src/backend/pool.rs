@@ -169,6 +169,13 @@ impl Pool {
         self.shelf.lock().lent.len()
     }
 
+    /// All its connections.
+    pub(super) fn all(&self) -> Vec<Arc<Instance>> {
+        let books = self.shelf.lock();
+        let all = books.free.iter().chain(&books.lent);
+        all.map(|(_, instance)| Arc::clone(instance)).collect()
+    }
+
     /// The connections that belong to the session `id` alone.
     pub(super) fn of_session(&self, id: &str) -> Vec<Arc<Instance>> {
         let books = self.shelf.lock();

@@ -20,8 +20,10 @@ use serde::Serialize;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Answer, Backend, BreakerReport, Failure, State, Unanswered, breaker::Sign, instance::Phase,
-    report::is_false,
+    Answer, Backend, BreakerReport, Failure, State, Unanswered,
+    breaker::Sign,
+    instance::Phase,
+    report::{Stand, is_false},
 };
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits, Transport},
@@ -477,9 +479,13 @@ pub struct ReplicaReport {
     pub address: String,
     /// `connected` once greeted, since only one of them is listed.
     pub state: State,
-    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    /// Whether it is disconnected because nobody uses it: the next call wakes it. Where only the
+    /// catalog's connection sleeps, the state is that of the others.
     #[serde(skip_serializing_if = "is_false")]
     pub asleep: bool,
+    /// Whether the catalog's connection sleeps, whatever others do.
+    #[serde(skip)]
+    rests: bool,
     /// Why it is in that state, when it is not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -494,8 +500,12 @@ pub struct ReplicaReport {
 
 impl Replica {
     fn report(&self, now: Instant) -> ReplicaReport {
-        let (reason, history) = self.backend.maker.shared.life.history();
-        let state = history.last().map_or(State::Connecting, |now| now.state);
+        let Stand {
+            state,
+            asleep,
+            reason,
+            history: _,
+        } = self.backend.stand();
         let phase = self.backend.catalog.phase();
         let is_greeted = matches!(phase, Phase::Ready(_));
         let (state, reason) = if state == State::Connecting && is_greeted {
@@ -511,7 +521,8 @@ impl Replica {
             locality: self.locality.clone(),
             address: self.address.clone(),
             state,
-            asleep: matches!(phase, Phase::Asleep(_)),
+            asleep,
+            rests: matches!(phase, Phase::Asleep(_)),
             reason,
             breaker: self.backend.breaker.report(),
             in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
@@ -528,7 +539,7 @@ impl ReplicaReport {
 
     /// Whether it gets calls, also when the next one has to wake it.
     pub fn is_healthy(&self) -> bool {
-        !self.is_ejected() && (self.asleep || self.state == State::Connected)
+        !self.is_ejected() && (self.rests || self.state == State::Connected)
     }
 
     /// The same without what the server wrote and where it is.

@@ -8,8 +8,9 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    Backend, BreakerReport, Checks, Instance, Pool, ReplicaReport, Replicas, State, Transition,
-    control::transport_name, failure::display_odd, instance::Phase, supervisor::SLOW_START,
+    Backend, BreakerReport, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport, Replicas, State,
+    Transition, control::transport_name, failure::display_odd, instance::Phase,
+    supervisor::SLOW_START,
 };
 use crate::{clock, lock::lock};
 
@@ -20,16 +21,18 @@ pub struct Report {
     pub name: String,
     /// See [`State`].
     pub state: State,
-    /// Since when it is in that state, RFC 3339.
+    /// Since when it is in that state, RFC 3339; of one that is asleep, since when its catalog's
+    /// connection is.
     pub since: String,
-    /// Whether it is disconnected because nobody uses it: the next call wakes it.
+    /// Whether it is disconnected because nobody uses it: the next call wakes it. Where only the
+    /// catalog's connection sleeps, the state is that of the others.
     #[serde(skip_serializing_if = "is_false")]
     pub asleep: bool,
     /// Why it is in that state, when it is not connected; while it is being started again, why the
     /// last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The states it was in and is in, the current one last, [`HISTORY_MAX`](super::HISTORY_MAX) at
+    /// The states it was in and is in, the current one last, [`HISTORY_MAX`] at
     /// most.
     pub history: Vec<Transition>,
     /// Whether calls are let through to it.
@@ -115,6 +118,15 @@ impl Report {
     }
 }
 
+/// Where a server or a replica stands.
+pub(super) struct Stand {
+    pub(super) state: State,
+    pub(super) asleep: bool,
+    pub(super) reason: Option<String>,
+    /// The current state last.
+    pub(super) history: Vec<Transition>,
+}
+
 /// The reason, with what keeps the server from being started again.
 fn with_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
     match (reason, until) {
@@ -131,11 +143,13 @@ impl Backend {
     pub fn report(&self) -> Report {
         let lead = self.lead();
         let phase = lead.catalog.phase();
-        let (reason, history) = lead.maker.shared.life.history();
-        // One lock for both: the last transition is the current state.
-        let now = history.last();
-        let state = now.map_or(State::Connecting, |now| now.state);
-        let since = now.map(|now| now.at.clone()).unwrap_or_default();
+        let Stand {
+            state,
+            asleep,
+            reason,
+            history,
+        } = lead.stand();
+        let since = history.last().map(|now| now.at.clone()).unwrap_or_default();
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
             Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
@@ -149,11 +163,11 @@ impl Backend {
         };
         let info = connection.and_then(|connection| connection.hello.info.clone());
         let held_back_until = lead.held_back_until(&phase);
-        let reason = reason.or_else(|| lead.being_started(state));
+        let reason = reason.or_else(|| lead.being_started());
         Report {
             name: self.name.to_string(),
             state,
-            asleep: matches!(phase, Phase::Asleep(_)),
+            asleep,
             since,
             reason: with_limit(reason, held_back_until.as_deref()),
             history,
@@ -188,6 +202,48 @@ impl Backend {
         }
     }
 
+    /// Where it stands, by its own connections.
+    pub(super) fn stand(&self) -> Stand {
+        let work = self.work_beside();
+        // One lock for both: the last transition is the current state.
+        let (reason, mut history) = self.maker.shared.life.history();
+        let Some(work) = work else {
+            return Stand {
+                state: history.last().map_or(State::Connecting, |now| now.state),
+                asleep: matches!(self.catalog.phase(), Phase::Asleep(_)),
+                reason,
+                history,
+            };
+        };
+        if history.len() == HISTORY_MAX {
+            history.remove(0);
+        }
+        history.push(work.clone());
+        Stand {
+            state: work.state,
+            asleep: false,
+            reason: None,
+            history,
+        }
+    }
+
+    /// How far its connections beside the catalog's are while that one sleeps: the one that is
+    /// connected for longest counts, else the one that is being connected for longest.
+    pub(super) fn work_beside(&self) -> Option<Transition> {
+        if !matches!(self.catalog.phase(), Phase::Asleep(_)) {
+            return None;
+        }
+        let mut all: Vec<_> = self.lock().values().cloned().collect();
+        all.extend(self.pool.iter().flat_map(Pool::all));
+        let works = all.iter().filter_map(|instance| instance.work());
+        let (state, at) = works.min_by_key(|(state, at)| (*state != State::Connected, *at))?;
+        Some(Transition {
+            at: at.to_string(),
+            state,
+            reason: None,
+        })
+    }
+
     /// Until when the next start has to wait, where one is wanted.
     fn held_back_until(&self, phase: &Phase) -> Option<String> {
         let wait = match phase {
@@ -205,7 +261,8 @@ impl Backend {
     }
 
     /// What is known of the first start while it is under way.
-    fn being_started(&self, state: State) -> Option<String> {
+    fn being_started(&self) -> Option<String> {
+        let state = self.maker.shared.life.state();
         let odd = self.maker.odd();
         let is_slow = self.maker.shared.is_slow();
         (state == State::Connecting && (odd.count > 0 || is_slow)).then(|| {

@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use crate::support::{Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
+use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
 
 const CALL: &str = r#""name":"mcp_x_echo""#;
 const DONE: &str = r#"{"content":[]}"#;
+/// What a server says of itself.
+const HELLO: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
 const IDLE: &str = "idle, the next call wakes it";
 
 async fn one(keys: &str) -> (Backend, Gateway, Client) {
@@ -45,6 +47,42 @@ async fn it_sleeps_until_a_call_wakes_it_and_stays_listed() {
         assert_ne!(conn, last, "it is another process");
         last = conn;
     }
+    gateway.stop().await;
+}
+
+/// A client of which servers are told that it can be asked has a connection of its own: while that
+/// one is made or used, the server is not shown as asleep although the catalog's connection is.
+#[tokio::test]
+async fn it_is_not_shown_as_asleep_while_it_works() {
+    let (backend, gateway, _) = one("idle_timeout = \"50ms\"").await;
+    let capabilities = r#"{"elicitation":{}}"#;
+    let client = gateway
+        .client(Front::Streamable, "/mcp", capabilities)
+        .await;
+    asleep(&gateway).await;
+    backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Hand));
+    client.ask("1", "tools/call", CALL).await;
+    let greeting = backend.asked("initialize").await;
+    let check = async |state: &str| {
+        let is_in_it = |status: &Value| status["state"] == state;
+        let status = gateway.status_until("x", is_in_it).await;
+        for part in ["asleep", "reason"] {
+            assert_eq!(status[part], Value::Null, "{status}");
+        }
+        let last = status["history"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["state"], state, "{status}");
+        assert_eq!(last["at"], status["since"], "{status}");
+        assert_eq!(status["instances"], 1, "{status}");
+    };
+    check("connecting").await;
+    greeting.answer(HELLO).await;
+    let asked = backend.asked("tools/call").await;
+    check("connected").await;
+    asked.answer(DONE).await;
+    client.answer("1").await.value();
+    let status = asleep(&gateway).await;
+    assert_eq!(status["asleep"], true, "{status}");
+    assert_eq!(status["state"], "disconnected", "{status}");
     gateway.stop().await;
 }
 

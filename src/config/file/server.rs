@@ -79,7 +79,7 @@ pub(in crate::config) struct Server {
     pub(in crate::config) pool_size: usize,
     /// How long an unused connection beside the catalog's own is kept; by default 10m. Where it is
     /// written for a program, the catalog's own one is stopped as well, and started again by the
-    /// next call.
+    /// next call that needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) idle_timeout: Option<Time>,
     /// How long a start may take; package runners download on the first one.

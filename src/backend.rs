@@ -129,7 +129,7 @@ impl Unanswered {
     /// A failure before anything was sent.
     fn before(failure: Failure) -> Self {
         Self {
-            failure,
+            failure: failure.unsent(),
             delivered: false,
             state: None,
             away: true,
@@ -340,6 +340,11 @@ impl Backend {
     /// Where the server stands.
     pub fn state(&self) -> State {
         self.lead().maker.shared.life.state()
+    }
+
+    /// Counts a call that found no connection to be sent on.
+    pub fn note_absence(&self) {
+        self.stats.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.

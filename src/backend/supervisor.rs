@@ -542,7 +542,7 @@ impl Maker {
     ) {
         instance.set(Phase::Ready(Arc::clone(&connection)));
         let id = instance.id;
-        let mut death = pin!(self.death(&connection, shown));
+        let mut death = pin!(health::until_dead(&connection, &self.written, shown));
         loop {
             tokio::select! {
                 biased;
@@ -556,20 +556,6 @@ impl Maker {
                     break;
                 }
                 Some(signal) = signals.recv() => self.shared.signal(signal, id),
-            }
-        }
-    }
-}
-
-impl Maker {
-    /// Checks a connection until it is dead, as the config says at present; why it is to be ended.
-    async fn death(&self, connection: &Connection, shown: Option<&Shared>) -> String {
-        let mut rewrites = self.written.rewrites();
-        loop {
-            let config = self.written.load();
-            tokio::select! {
-                reason = health::until_dead(connection, &config, shown) => return reason,
-                () = rewrites.changed() => {}
             }
         }
     }

@@ -308,6 +308,22 @@ async fn what_replicas_do() {
     );
     asked.answer(r#"{"content":[]}"#).await;
     client.answer("2").await;
-    are_documented(scrape(&gateway.http()).await.into_keys());
+    // What is counted is that of all, whichever is listed: `a` still is.
+    b.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+    client
+        .ask("3", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    client.answer("3").await.failure();
+    let counted = scrape(&gateway.http()).await;
+    check(
+        &counted,
+        &[
+            (r#"server_breaker_state{server="x",state="open"}"#, "1"),
+            (r#"server_breaker_opened_total{server="x"}"#, "2"),
+        ],
+    );
+    let failed = &counted[r#"tollbridge_server_failed_starts_total{server="x"}"#];
+    assert_ne!(failed, "0", "`c` never started");
+    are_documented(counted.into_keys());
     gateway.stop().await;
 }

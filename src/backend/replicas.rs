@@ -510,7 +510,16 @@ impl ReplicaReport {
 
     /// Whether it gets calls, also when the next one has to wake it.
     pub fn is_healthy(&self) -> bool {
-        !self.is_ejected() && (self.asleep || self.state == State::Connected)
+        let may_answer = match self.state {
+            // One that misses checks is called until it is given up.
+            State::Connected | State::Degraded => true,
+            State::Connecting
+            | State::Disabled
+            | State::Disconnected
+            | State::Failed
+            | State::NeedsReauth => self.asleep,
+        };
+        may_answer && !self.is_ejected()
     }
 
     /// The same without what the server wrote and where it is.
@@ -518,5 +527,50 @@ impl ReplicaReport {
         self.reason = None;
         self.address = String::new();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_gets_calls_is_healthy() {
+        let check = |state: State, asleep: bool, breaker: &'static str, expect: bool| {
+            let report = ReplicaReport {
+                name: "a".to_owned(),
+                locality: None,
+                address: "a".to_owned(),
+                state,
+                asleep,
+                reason: None,
+                breaker: BreakerReport {
+                    state: breaker,
+                    failures: 0,
+                    opened: 0,
+                    retry_in_ms: None,
+                },
+                in_flight: 0,
+                out_for_ms: None,
+            };
+            let found = report.is_healthy();
+            assert_eq!(found, expect, "{state:?}, {asleep}, {breaker}");
+            let out_for_ms = Some(1);
+            let ejected = ReplicaReport {
+                out_for_ms,
+                ..report
+            };
+            assert!(ejected.is_ejected() && !ejected.is_healthy(), "{state:?}");
+        };
+        check(State::Connected, false, "closed", true);
+        check(State::Connected, false, "half_open", true);
+        check(State::Connected, false, "open", false);
+        check(State::Degraded, false, "closed", true);
+        check(State::Degraded, false, "open", false);
+        check(State::Disconnected, true, "closed", true);
+        check(State::Disconnected, false, "closed", false);
+        check(State::Connecting, false, "closed", false);
+        check(State::Failed, false, "closed", false);
+        check(State::NeedsReauth, false, "closed", false);
     }
 }

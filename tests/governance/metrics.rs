@@ -241,6 +241,16 @@ async fn how_a_server_is_taken_care_of() {
     gateway.stop().await;
 }
 
+fn are_two_of_three_up(status: &Value) -> bool {
+    let state = |at: usize| status["replicas"][at]["state"].clone();
+    (state(0), state(1), state(2)) == ("connected".into(), "connected".into(), "failed".into())
+}
+
+/// Lets the server fail every call.
+fn fails(backend: &Backend) {
+    backend.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+}
+
 #[tokio::test]
 async fn what_replicas_do() {
     let start = || Backend::start(Transport::Http, Era::Legacy);
@@ -253,11 +263,7 @@ async fn what_replicas_do() {
     let replicas = [replica(&a, "a"), replica(&b, "b"), replica(&c, "c")].join(", ");
     let keys = format!("replicas = [{replicas}]\nbreaker = {{ failures = 1, open_for = \"1h\" }}");
     let gateway = TestGateway::new().section("x", &keys).start().await;
-    let up = |status: &Value| {
-        let state = |at: usize| status["replicas"][at]["state"].clone();
-        (state(0), state(1), state(2)) == ("connected".into(), "connected".into(), "failed".into())
-    };
-    gateway.status_until("x", up).await;
+    gateway.status_until("x", are_two_of_three_up).await;
     check(
         &scrape(&gateway.http()).await,
         &[
@@ -271,15 +277,12 @@ async fn what_replicas_do() {
             ),
         ],
     );
-    a.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+    fails(&a);
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
-    client
-        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
-        .await;
+    let call = r#""name":"mcp_x_echo""#;
+    client.ask("1", "tools/call", call).await;
     client.answer("1").await.failure();
-    client
-        .ask("2", "tools/call", r#""name":"mcp_x_echo""#)
-        .await;
+    client.ask("2", "tools/call", call).await;
     let asked = b.asked("tools/call").await;
     check(
         &scrape(&gateway.http()).await,
@@ -309,10 +312,8 @@ async fn what_replicas_do() {
     asked.answer(r#"{"content":[]}"#).await;
     client.answer("2").await;
     // What is counted is that of all, whichever is listed: `a` still is.
-    b.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
-    client
-        .ask("3", "tools/call", r#""name":"mcp_x_echo""#)
-        .await;
+    fails(&b);
+    client.ask("3", "tools/call", call).await;
     client.answer("3").await.failure();
     let counted = scrape(&gateway.http()).await;
     check(

@@ -80,14 +80,14 @@ impl Catalog {
         merge::build(naming, profiles, offers)
     }
 
-    /// The server among those that have listed nothing, whose empty offers `unlisted` are, that may
-    /// have the item called `name` on the route of `scope`.
-    pub fn prospect(
+    /// The servers among those that have listed nothing, whose empty offers `unlisted` are, that may
+    /// have the item called `name` on the route of `scope`; the likeliest first.
+    pub fn prospects(
         naming: &Naming,
         profiles: &Profiles,
         unlisted: &[Offer],
         wanted: (&Scope, Kind, &str),
-    ) -> Option<Prospect> {
+    ) -> Vec<Prospect> {
         prospect::find(naming, profiles, unlisted, wanted)
     }
 

@@ -205,9 +205,9 @@ impl Board {
         self.awaited.borrow().is_empty()
     }
 
-    /// The enabled server that may have the item called `name` on the route of `scope`, among those
-    /// of which nothing is listed: not yet, or not any longer.
-    pub fn prospect(&self, scope: &Scope, kind: Kind, name: &str) -> Option<Prospect> {
+    /// The enabled servers that may have the item called `name` on the route of `scope`, among those
+    /// of which nothing is listed: not yet, or not any longer. The likeliest comes first.
+    pub fn prospects(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Prospect> {
         let plan = self.plan.load();
         let offers = self.lock();
         let unlisted = plan
@@ -218,7 +218,7 @@ impl Board {
             .map(|(server, config)| self::unlisted(server, config))
             .collect();
         drop(offers);
-        Catalog::prospect(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+        Catalog::prospects(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
     }
 
     /// The enabled servers that may have the item called `name` on the merged route, whatever they
@@ -229,7 +229,7 @@ impl Board {
         let may_have = enabled.filter(|(server, config)| {
             let offer = unlisted(server, config);
             let wanted = (&Scope::All, kind, name);
-            Catalog::prospect(&plan.naming, &plan.profiles, &[offer], wanted).is_some()
+            !Catalog::prospects(&plan.naming, &plan.profiles, &[offer], wanted).is_empty()
         });
         may_have.map(|(server, _)| server.clone()).collect()
     }

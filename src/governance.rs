@@ -209,9 +209,10 @@ impl Governance {
         law.toll(server)?.inputs.validation()
     }
 
-    /// Forgets the compiled schemas of tools that `catalog` no longer has, or has otherwise.
+    /// Forgets what was compiled for tools that `catalog` no longer has, or has otherwise.
     pub fn forget_unlisted(&self, catalog: &Catalog) {
         let law = self.law.load();
+        law.forget_unlisted();
         if self.schemas.is_empty() && !law.tolls().any(|(_, toll)| toll.inputs.keeps_schemas()) {
             return;
         }

@@ -160,8 +160,8 @@ impl Backend {
         }
     }
 
-    /// Subscribes to `uri` again, in the server's spelling, on the connections of `session` that
-    /// stand. None is made for it: what has no connection is subscribed to when it gets one.
+    /// Subscribes to `uri` again, in the server's spelling, on the connections of `session`: now where
+    /// they stand, else when they do. One is made where there is none.
     pub(crate) async fn join_again(&self, session: &Arc<Session>, uri: &str) {
         if let Some(replicas) = &self.replicas {
             if let Some(home) = replicas.home(session) {
@@ -169,12 +169,17 @@ impl Backend {
             }
             return;
         }
-        for instance in self.instances_of(session) {
-            let is_legacy = match instance.phase() {
+        let instances = self.instances_of(session);
+        if instances.is_empty() {
+            return self.join(session, uri).await;
+        }
+        for instance in instances {
+            let is_ours = match instance.phase() {
                 Phase::Ready(connection) => connection.era() == Era::Legacy,
-                Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => false,
+                // It is noted, for the connection that comes.
+                Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => true,
             };
-            if is_legacy && instance.subscribed(uri) {
+            if is_ours && instance.subscribed(uri) {
                 self.subscription(&instance, Method::ResourcesSubscribe, uri)
                     .await;
             }

@@ -362,19 +362,26 @@ fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
 fn denies_session(body: &[u8]) -> bool {
     let start = &body[..body.len().min(ODD_BODY_BYTES)];
     let words = String::from_utf8_lossy(start).to_ascii_lowercase();
+    let has = |any: &[&str]| any.iter().any(|phrase| words.contains(phrase));
+    // Servers have sessions of other kinds too: a word alone says nothing.
     let denials = [
+        "invalid session",
+        "no valid session",
+        "unknown session",
+        "session not found",
+        "session expired",
+        "session has expired",
+        "session terminated",
+        "server not initialized",
+    ];
+    let faults = [
         "invalid",
-        "no valid",
         "unknown",
         "not found",
-        "not recognized",
         "expired",
-        "does not exist",
-        "no longer",
-        "terminated",
+        "not recognized",
     ];
-    let is_denied = denials.iter().any(|denial| words.contains(denial));
-    words.contains("session") && is_denied || words.contains("server not initialized")
+    has(&denials) || has(&["session id", "session-id"]) && has(&faults)
 }
 
 fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
@@ -424,6 +431,7 @@ mod tests {
         check(error, true);
         check("unknown Mcp-Session-Id", true);
         check("Session header is required", false);
+        check("the session of your bank is invalid", false);
         check("Unsupported protocol version: invalid", false);
         check("", false);
     }

@@ -23,13 +23,13 @@ pub struct Prospect {
 }
 
 /// Where the item called `name` on the route of `scope` may come from, of servers that have listed
-/// nothing: `unlisted` are their offers, without items. Of several the one with the longest prefix.
+/// nothing: `unlisted` are their offers, without items. Those with the longest prefix come first.
 pub(super) fn find(
     naming: &Naming,
     profiles: &Profiles,
     unlisted: &[Offer],
     (scope, kind, name): (&Scope, Kind, &str),
-) -> Option<Prospect> {
+) -> Vec<Prospect> {
     let template = Template::parse(naming);
     let guess = |offer: &Offer| match scope {
         Scope::Server(server) if *server == offer.server => {
@@ -38,36 +38,47 @@ pub(super) fn find(
             } else {
                 template.render(offer.namespace(), name)
             };
-            Some((exposed, vec![name.to_owned()]))
+            Some((exposed, vec![name.to_owned()], name.len()))
         }
         Scope::Server(_) => None,
         Scope::All | Scope::Profile(_) if !offer.exposes(kind) => None,
         Scope::All | Scope::Profile(_) if kind.has_uris() => {
             let uris = uris_of(offer);
             let original = uris.original(name).filter(|_| naming.namespace_resources)?;
-            Some((name.to_owned(), vec![original.into_owned()]))
+            let rest = original.len();
+            Some((name.to_owned(), vec![original.into_owned()], rest))
         }
         Scope::All | Scope::Profile(_) => {
             let item = template.item_of(offer.namespace(), name)?;
-            Some((name.to_owned(), originals(item, kind, naming, offer)))
+            let originals = originals(item, kind, naming, offer);
+            Some((name.to_owned(), originals, item.len()))
         }
     };
     let prospects = unlisted.iter().filter_map(|offer| {
-        let (exposed, mut originals) = guess(offer)?;
+        let (exposed, mut originals, rest) = guess(offer)?;
         let filter = Filter::new(offer.rules(kind));
         originals.retain(|original| {
             filter.permits(original)
                 && profiles.may_show(scope, kind, offer, [exposed.as_str(), original])
         });
-        (!originals.is_empty()).then(|| Prospect {
+        if originals.is_empty() {
+            return None;
+        }
+        let prospect = Prospect {
             server: offer.server.clone(),
             kind,
             exposed,
             originals,
-        })
+        };
+        Some((rest, prospect))
     });
     // A shorter rest is a longer prefix.
-    prospects.min_by_key(|prospect| prospect.originals[0].len())
+    let mut prospects: Vec<(usize, Prospect)> = prospects.collect();
+    prospects.sort_by_key(|(rest, _)| *rest);
+    prospects
+        .into_iter()
+        .map(|(_, prospect)| prospect)
+        .collect()
 }
 
 fn uris_of(offer: &Offer) -> UriMap {
@@ -102,7 +113,7 @@ mod tests {
     };
 
     /// The prospects among servers of which none has listed anything.
-    fn prospect(config: &str, scope: &Scope, kind: Kind, name: &str) -> Option<Prospect> {
+    fn prospects(config: &str, scope: &Scope, kind: Kind, name: &str) -> Vec<Prospect> {
         let source = Source {
             name: "test.toml".to_owned(),
             format: Format::Toml,
@@ -129,9 +140,9 @@ mod tests {
 
     const TWO: &str = "[servers.git]\ncommand = 'a'\n[servers.git-hub]\ncommand = 'b'\n";
 
-    /// `expect` is the server and the originals.
+    /// `expect` is the server and the originals, of the first.
     fn check(config: &str, scope: &Scope, kind: Kind, name: &str, expect: Option<(&str, &[&str])>) {
-        let found = prospect(config, scope, kind, name);
+        let found = prospects(config, scope, kind, name).into_iter().next();
         let found = found.map(|found| (found.server.to_string(), found.originals));
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let expect = expect.map(|(server, names)| (server.to_owned(), owned(names)));
@@ -159,6 +170,20 @@ mod tests {
             "log",
             None,
         );
+    }
+
+    #[test]
+    fn all_that_a_name_may_belong_to_are_found() {
+        let check = |rename: &str, expect: &[&str]| {
+            let config = format!("{TWO}{rename}");
+            let found = prospects(&config, &Scope::All, Kind::Tools, "mcp_git_hub_fork");
+            let servers: Vec<_> = found.iter().map(|found| found.server.as_str()).collect();
+            assert_eq!(servers, expect, "{config}");
+        };
+        check("", &["git-hub", "git"]);
+        // What the server calls it says nothing of the prefix.
+        let long = "tools = { rename = { 'a_much_longer_name' = 'fork' } }";
+        check(long, &["git-hub", "git"]);
     }
 
     #[test]
@@ -208,8 +233,9 @@ mod tests {
             Some(("git", &["any"])),
         );
         check(TWO, &server("none"), Kind::Tools, "any", None);
-        let own = prospect(TWO, &server("git-hub"), Kind::Tools, "a-b").unwrap();
-        assert_eq!(own.exposed, "mcp_git_hub_a_b");
+        let own = prospects(TWO, &server("git-hub"), Kind::Tools, "a-b");
+        assert_eq!(own.len(), 1);
+        assert_eq!(own[0].exposed, "mcp_git_hub_a_b");
         let config = format!("{TWO}[profiles.p]\ntools = ['git/*']\n");
         let profile = Scope::Profile(ProfileName::parse("p").unwrap());
         check(

@@ -99,6 +99,11 @@ impl Law {
         Ok(law)
     }
 
+    /// Forgets what the rules of agents said of tools that no catalog has any more.
+    pub(super) fn forget_unlisted(&self) {
+        self.rules.iter().for_each(|rules| rules.forget_unlisted());
+    }
+
     /// Goes on with what the check of arguments has counted and compiled under `predecessor`.
     pub(super) fn succeed(&mut self, predecessor: &Self) {
         for (server, toll) in &mut self.servers {

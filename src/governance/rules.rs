@@ -51,7 +51,7 @@ pub(super) struct OfTool {
     pub(super) allowed: bool,
     /// The argument rules about it.
     pub(super) arguments: About,
-    /// What its calls are paid from, once one had a price.
+    /// What its calls are paid from, once there was one.
     pub(super) purses: OnceLock<Purses>,
 }
 
@@ -133,9 +133,6 @@ impl Rules {
             return Arc::clone(known);
         }
         if tools.len() >= TOOLS_MAX {
-            tools.retain(|_, (tool, _)| tool.strong_count() > 0);
-        }
-        if tools.len() >= TOOLS_MAX {
             tools.clear();
         }
         let item = Item::of_tool(tool);
@@ -146,6 +143,11 @@ impl Rules {
         });
         tools.insert(address, (Arc::downgrade(tool), Arc::clone(&said)));
         said
+    }
+
+    /// Forgets what was said of tools that no catalog has any more.
+    pub(super) fn forget_unlisted(&self) {
+        lock(&self.tools).retain(|_, (tool, _)| tool.strong_count() > 0);
     }
 
     /// Whether `rule` only counts what it would have refused.

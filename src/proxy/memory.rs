@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
     sync::Mutex,
-    time::{Instant, interval_at, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::{Proxy, lists};
@@ -33,7 +33,8 @@ const GATHER: Duration = Duration::from_millis(100);
 const BATCH: usize = 500;
 /// Pause after the store failed.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often it is written when sessions were last used.
+/// How often it is written when sessions were last used, at the least; more often where they are
+/// soon idle for too long.
 const USES: Duration = Duration::from_secs(600);
 /// How long the last write of a stop may take.
 const LAST_WRITE: Duration = Duration::from_secs(5);
@@ -89,14 +90,17 @@ impl Proxy {
     }
 
     async fn keep_sessions(&self) {
-        let mut uses = interval_at(Instant::now(), USES);
+        let mut uses = Instant::now();
         loop {
             let done = tokio::select! {
                 () = self.sessions.changes().any() => {
                     sleep(GATHER).await;
                     self.write_changes().await
                 }
-                _ = uses.tick() => self.write_uses().await,
+                () = sleep_until(uses) => {
+                    uses = Instant::now() + self.uses_pause();
+                    self.write_uses().await
+                }
             };
             if let Err(error) = done {
                 tracing::warn!(%error, "sessions are not kept; after a restart clients begin anew");
@@ -146,6 +150,11 @@ impl Proxy {
         clock::now() - idle.unwrap_or_default()
     }
 
+    /// Pause between writes of when sessions were last used: that is the age of what a crash leaves.
+    fn uses_pause(&self) -> Duration {
+        USES.min(self.sessions.idle_max() / 4)
+    }
+
     /// Writes when sessions were last used, and removes those that nobody uses any more.
     async fn write_uses(&self) -> Result<(), StoreError> {
         let Some(memory) = &self.memory else {
@@ -161,7 +170,8 @@ impl Proxy {
         for part in used.chunks(BATCH) {
             memory.store.sessions.touch(part).await?;
         }
-        let idle_max = self.sessions.idle_max();
+        // What was written may be older than the truth by that pause.
+        let idle_max = self.sessions.idle_max().saturating_add(self.uses_pause());
         let idle_max = SignedDuration::try_from(idle_max).unwrap_or(SignedDuration::MAX);
         let per_agent_max = self.sessions.per_agent_max();
         let trim = memory

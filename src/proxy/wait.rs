@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists};
 use crate::{
@@ -39,40 +41,74 @@ impl Proxy {
                 Err(lost) => lost,
             };
         }
-        let (call, unroutable) = *lost;
-        match self.prospect(&call) {
-            Some(prospect) => Box::pin(self.listed(&prospect, &call, ticket)).await?,
-            None => return Err(ending_of(unroutable)),
+        let prospects = self.prospects(&lost.0);
+        if prospects.is_empty() {
+            return Err(ending_of(lost.1));
         }
-        route(call).map_err(|lost| ending_of(lost.1))
+        Box::pin(self.route_once_listed(*lost, &prospects, ticket)).await
     }
 
-    /// The server that may have what `call` names once it is listed, where its agent may know that.
-    fn prospect(&self, call: &Call) -> Option<Prospect> {
-        let (kind, name) = router::wanted(call)?;
-        let prospect = self.board.prospect(&call.scope, kind, &name)?;
-        let sight = self.governance.sight(&call.client.agent, &call.scope);
-        sight.may_show(&prospect).then_some(prospect)
+    /// Finds the server of a call among `prospects`, as soon as one that is listed has what it names.
+    async fn route_once_listed(
+        &self,
+        (mut call, mut unroutable): (Call, Unroutable),
+        prospects: &[Prospect],
+        ticket: &mut Ticket,
+    ) -> Result<Routed, Ending> {
+        let (since, cancel) = (Instant::now(), call.cancel.clone());
+        let audience = lists::audience(&call.client);
+        let mut away = None;
+        let mut waits: FuturesUnordered<_> = prospects
+            .iter()
+            .map(|prospect| self.listed(prospect, &cancel, since))
+            .collect();
+        let waiting = self.governance.let_wait(&prospects[0].server, ticket);
+        waiting.map_err(Ending::Refused)?;
+        while let Some(listed) = waits.next().await {
+            if let Err(failed) = listed {
+                // Another may have it.
+                away.get_or_insert(failed);
+                continue;
+            }
+            match router::route(call, &self.board.catalog_for(audience)) {
+                Ok(routed) => return Ok(routed),
+                Err(lost) => (call, unroutable) = *lost,
+            }
+        }
+        Err(away.unwrap_or_else(|| ending_of(unroutable)))
     }
 
-    /// Waits until the server is listed, for as long as the call may take.
+    /// The servers that may have what `call` names once they are listed, where its agent may know
+    /// that; the likeliest first.
+    fn prospects(&self, call: &Call) -> Vec<Prospect> {
+        let Some((kind, name)) = router::wanted(call) else {
+            return Vec::new();
+        };
+        let mut prospects = self.board.prospects(&call.scope, kind, &name);
+        if !prospects.is_empty() {
+            let sight = self.governance.sight(&call.client.agent, &call.scope);
+            prospects.retain(|prospect| sight.may_show(prospect));
+        }
+        prospects
+    }
+
+    /// Waits until the server is listed, for as long as a call that came at `since` may take.
     async fn listed(
         &self,
         prospect: &Prospect,
-        call: &Call,
-        ticket: &mut Ticket,
+        cancel: &CancellationToken,
+        since: Instant,
     ) -> Result<(), Ending> {
         let server = &prospect.server;
-        let waits = self.governance.let_wait(server, ticket);
-        waits.map_err(Ending::Refused)?;
         let Some(backend) = self.backends.get(server) else {
             return Ok(());
         };
+        let deadline = since + backend.patience_with(&prospect.originals);
         let outcome = tokio::select! {
             biased;
             outcome = self.until_listed(server) => outcome,
-            () = call.cancel.cancelled() => Err(Failure::Cancelled),
-            () = sleep(backend.patience_with(&prospect.originals)) => Err(Failure::Unlisted),
+            () = cancel.cancelled() => Err(Failure::Cancelled),
+            () = sleep_until(deadline) => Err(Failure::Unlisted),
         };
         outcome.map_err(|failure| Ending::Failed {
             error: failure.to_error(server, Some(backend.state())),

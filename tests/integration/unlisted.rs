@@ -84,6 +84,46 @@ async fn calls_wait_for_a_server_that_is_starting() {
     }
 }
 
+/// A name may belong to several servers; the one that is listed with it answers, whatever becomes of
+/// the others.
+#[tokio::test]
+async fn a_name_may_be_of_any_of_several_servers() {
+    let (git, is_held) = slow(Transport::Stdio, Era::Legacy).await;
+    let (late, _held) = slow(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .setting("first_list_wait = \"0s\"")
+        .server("git", &git)
+        .section("git_hub", "command = \"/no/such/program\"")
+        .server("git_lab", &late)
+        .launch()
+        .await;
+    let asked = git.asked("tools/list").await;
+    let mut clients = Vec::new();
+    let wanted = ["mcp_git_hub_fork", "mcp_git_lab_fork", "mcp_git_hub_none"];
+    for tool in wanted {
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        ask(&client, tool).await;
+        clients.push(client);
+    }
+    is_held.store(false, Ordering::SeqCst);
+    let tool = |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+    let tools = [tool("hub_fork"), tool("lab_fork")].join(",");
+    asked.answer(&format!(r#"{{"tools":[{tools}]}}"#)).await;
+    for (client, tool) in clients.iter().zip(wanted) {
+        let found = heard(client)
+            .await
+            .map_err(|failure| failure["data"]["server"].clone());
+        // Nobody has the last, but the server that is down may.
+        let expect = if tool.ends_with("none") {
+            Err(Value::from("git_hub"))
+        } else {
+            Ok(())
+        };
+        assert_eq!(found.map(|_| ()), expect, "{tool}");
+    }
+    gateway.stop().await;
+}
+
 /// Whoever calls a server that is down hears that, whether or not it was ever listed.
 #[tokio::test]
 async fn a_server_that_is_down_says_so() {

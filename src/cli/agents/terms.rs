@@ -506,7 +506,7 @@ mod tests {
         check("off", Ok("off"));
         check("default", Ok("default"));
         check("2.50/week", Err("`week` is no window"));
-        check("-1", Err("decimal"));
+        check("-1", Err("never negative"));
         check("0.0000001", Err("six digits"));
         assert!(Limit::all(&[Limit::Off, Limit::Off]).is_err());
     }

@@ -246,6 +246,11 @@ fn are_two_of_three_up(status: &Value) -> bool {
     (state(0), state(1), state(2)) == ("connected".into(), "connected".into(), "failed".into())
 }
 
+fn replica(backend: &Backend, name: &str) -> String {
+    let reached = backend.config().trim().replace('\n', ", ");
+    format!("{{ {reached}, name = \"{name}\" }}")
+}
+
 /// Lets the server fail every call.
 fn fails(backend: &Backend) {
     backend.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
@@ -256,10 +261,6 @@ async fn what_replicas_do() {
     let start = || Backend::start(Transport::Http, Era::Legacy);
     let (a, b, c) = (start().await, start().await, start().await);
     c.on_request(|_| Some(Auto::Die));
-    let replica = |backend: &Backend, name: &str| {
-        let reached = backend.config().trim().replace('\n', ", ");
-        format!("{{ {reached}, name = \"{name}\" }}")
-    };
     let replicas = [replica(&a, "a"), replica(&b, "b"), replica(&c, "c")].join(", ");
     let keys = format!("replicas = [{replicas}]\nbreaker = {{ failures = 1, open_for = \"1h\" }}");
     let gateway = TestGateway::new().section("x", &keys).start().await;

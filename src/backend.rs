@@ -273,15 +273,15 @@ impl Backend {
     /// Takes another config with which it goes on (see [`Server::runs_like`]): what it is asked from
     /// now on keeps to that, and what waits for its turn as well.
     fn rewrite(&self, server: &Server) {
-        if !self.written.rewrite(server) {
-            return;
-        }
-        self.gate.set(server.limits.in_flight, server.limits.queue);
-        self.breaker.set(server.breaker);
-        self.maker.shared.set_starts(server.retry.starts_per_minute);
-        if let Some(replicas) = &self.replicas {
-            replicas.rewrite(server);
-        }
+        // Whoever wakes looks at what is set here as well.
+        self.written.rewrite(server, || {
+            self.gate.set(server.limits.in_flight, server.limits.queue);
+            self.breaker.set(server.breaker);
+            self.maker.shared.set_starts(server.retry.starts_per_minute);
+            if let Some(replicas) = &self.replicas {
+                replicas.rewrite(server);
+            }
+        });
     }
 
     /// Begins to connect, in the background, unless the server is switched off.

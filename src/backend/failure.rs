@@ -368,10 +368,12 @@ impl Failure {
     /// The cause without any words of the server.
     pub fn for_client(&self) -> Cow<'static, str> {
         match self {
-            Self::Absent { cause } => match &**cause {
-                Self::Timeout { after } => format!("it was not ready within {after:?}").into(),
-                cause => format!("it is not connected: {}", cause.for_client()).into(),
-            },
+            Self::Absent { cause } => {
+                if let Self::Timeout { after } = **cause {
+                    return format!("it was not ready within {after:?}").into();
+                }
+                format!("it is not connected: {}", cause.for_client()).into()
+            }
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
             Self::Lost { reason } => {

@@ -77,7 +77,7 @@ impl Proxy {
         }
         Err(away.map_or_else(
             || ending_of(unroutable),
-            |(backend, failure)| absent(&backend, failure),
+            |(backend, failure)| absent(&backend, &failure),
         ))
     }
 
@@ -137,7 +137,7 @@ impl Proxy {
 }
 
 /// How a call ends whose server is away.
-fn absent(backend: &Backend, failure: Failure) -> Ending {
+fn absent(backend: &Backend, failure: &Failure) -> Ending {
     backend.note_absence();
     Ending::Failed {
         error: failure.to_error(&backend.name, Some(backend.state())),

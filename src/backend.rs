@@ -129,7 +129,7 @@ impl Unanswered {
     /// A failure before anything was sent.
     fn before(failure: Failure) -> Self {
         Self {
-            failure,
+            failure: failure.unsent(),
             delivered: false,
             state: None,
             away: true,
@@ -273,15 +273,15 @@ impl Backend {
     /// Takes another config with which it goes on (see [`Server::runs_like`]): what it is asked from
     /// now on keeps to that, and what waits for its turn as well.
     fn rewrite(&self, server: &Server) {
-        if !self.written.rewrite(server) {
-            return;
-        }
-        self.gate.set(server.limits.in_flight, server.limits.queue);
-        self.breaker.set(server.breaker);
-        self.maker.shared.set_starts(server.retry.starts_per_minute);
-        if let Some(replicas) = &self.replicas {
-            replicas.rewrite(server);
-        }
+        // Whoever wakes looks at what is set here as well.
+        self.written.rewrite(server, || {
+            self.gate.set(server.limits.in_flight, server.limits.queue);
+            self.breaker.set(server.breaker);
+            self.maker.shared.set_starts(server.retry.starts_per_minute);
+            if let Some(replicas) = &self.replicas {
+                replicas.rewrite(server);
+            }
+        });
     }
 
     /// Begins to connect, in the background, unless the server is switched off.
@@ -342,6 +342,11 @@ impl Backend {
         let lead = self.lead();
         lead.work_beside()
             .map_or_else(|| lead.maker.shared.life.state(), |work| work.state)
+    }
+
+    /// Counts a call that found no connection to be sent on.
+    pub fn note_absence(&self) {
+        self.stats.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.

@@ -86,6 +86,13 @@ struct Offers {
     unkept: HashSet<ServerName>,
 }
 
+impl Offers {
+    /// Whether `server` was listed by this process.
+    fn are_of(&self, server: &ServerName) -> bool {
+        self.plain.contains_key(server) && !self.stored.contains_key(server)
+    }
+}
+
 /// The current snapshot for each audience; one and the same where nothing differs.
 #[derive(Debug)]
 struct Snapshots {
@@ -206,14 +213,14 @@ impl Board {
     }
 
     /// The enabled servers that may have the item called `name` on the route of `scope`, among those
-    /// of which nothing is listed: not yet, or not any longer. The likeliest comes first.
+    /// that are not listed: not yet, or not any longer. The likeliest comes first.
     pub fn prospects(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Prospect> {
         let plan = self.plan.load();
         let offers = self.lock();
         let unlisted = plan
             .servers
             .iter()
-            .filter(|(server, config)| config.enabled && !offers.plain.contains_key(server));
+            .filter(|(server, config)| config.enabled && !offers.are_of(server));
         let unlisted: Vec<Offer> = unlisted
             .map(|(server, config)| self::unlisted(server, config))
             .collect();
@@ -234,9 +241,9 @@ impl Board {
         may_have.map(|(server, _)| server.clone()).collect()
     }
 
-    /// Whether anything is known of what `server` lists.
+    /// Whether it is known what `server` lists, not only what it listed to an earlier process.
     pub fn lists(&self, server: &ServerName) -> bool {
-        self.lock().plain.contains_key(server)
+        self.lock().are_of(server)
     }
 
     fn publish(&self, backend: &Backend, mut offer: Offer) {

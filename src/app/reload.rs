@@ -167,8 +167,8 @@ impl Reloader {
         // From here on nothing fails.
         for whose in counted_anew(&running, &config) {
             tracing::warn!(
-                "the budget of {whose} counts in another window now and begins at 0.00; `budget show` \
-                 has what was spent in the old one"
+                "the budget of {whose} counts in another window now: at 0.00, unless it counted in \
+                 that one before in this period; `budget show` has what was spent in the old one"
             );
         }
         let governance = self.proxy.governance();

@@ -36,6 +36,9 @@ impl Sign {
     pub(crate) fn of(failure: &Failure, away: bool) -> Self {
         let bad = if away { Self::Away } else { Self::Ill };
         match failure {
+            // One that is still starting has not failed.
+            Failure::Absent { cause } if matches!(**cause, Failure::Timeout { .. }) => Self::None,
+            Failure::Absent { cause } => Self::of(cause, true),
             Failure::Connect { .. }
             | Failure::Directory { .. }
             | Failure::Spawn { .. }

@@ -181,6 +181,12 @@ pub enum Failure {
         /// The status.
         status: StatusCode,
     },
+    /// There was no connection that the call could be sent on; nothing was sent.
+    #[error("{}", self.for_client())]
+    Absent {
+        /// Why, in words for logs.
+        cause: Box<Failure>,
+    },
     /// There is no such server.
     #[error("there is no such server")]
     Unknown,
@@ -247,7 +253,10 @@ impl Failure {
     /// cannot be done twice by that.
     fn is_retryable(&self) -> bool {
         let is_busy = matches!(self, Self::InstancesBusy { .. });
-        let is_new = matches!(self, Self::SessionGone | Self::Unlisted);
+        let is_new = matches!(
+            self,
+            Self::Absent { .. } | Self::SessionGone | Self::Unlisted
+        );
         let may_pass = self.retry_after().is_some() || self.may_pass() || is_busy || is_new;
         may_pass && !self.may_have_arrived()
     }
@@ -259,7 +268,8 @@ impl Failure {
                 Some(*retry_after)
             }
             Self::StartsLimited { until, .. } => Some(left(*until)),
-            Self::Cancelled
+            Self::Absent { .. }
+            | Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
@@ -299,7 +309,8 @@ impl Failure {
         match self {
             Self::BreakerOpen { .. } => "breaker_open",
             Self::Cancelled => "cancelled",
-            Self::Connect { .. }
+            Self::Absent { .. }
+            | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Spawn { .. }
             | Self::Startup { .. }
@@ -320,6 +331,16 @@ impl Failure {
         }
     }
 
+    /// The same, of a call that was not sent: whatever was on the way, it was not this.
+    #[must_use]
+    pub fn unsent(self) -> Self {
+        if self.may_have_arrived() && self != Self::Cancelled {
+            let cause = Box::new(self);
+            return Self::Absent { cause };
+        }
+        self
+    }
+
     /// Whether the request may have reached the server although no answer came.
     pub fn may_have_arrived(&self) -> bool {
         match self {
@@ -329,7 +350,8 @@ impl Failure {
             | Self::Lost { .. }
             | Self::ResponseTooLarge { .. }
             | Self::Timeout { .. } => true,
-            Self::BreakerOpen { .. }
+            Self::Absent { .. }
+            | Self::BreakerOpen { .. }
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
@@ -355,6 +377,12 @@ impl Failure {
     /// The cause without any words of the server.
     pub fn for_client(&self) -> Cow<'static, str> {
         match self {
+            Self::Absent { cause } => {
+                if let Self::Timeout { after } = **cause {
+                    return format!("it was not ready within {after:?}").into();
+                }
+                format!("it is not connected: {}", cause.for_client()).into()
+            }
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
             Self::Lost { reason } => {
@@ -400,7 +428,8 @@ impl Failure {
             Self::Http { status, .. } => {
                 status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
             }
-            Self::BreakerOpen { .. }
+            Self::Absent { .. }
+            | Self::BreakerOpen { .. }
             | Self::Cancelled
             | Self::Connect { .. }
             | Self::Directory { .. }

@@ -15,6 +15,7 @@ use super::{
     handshake::{self, control},
     instance::Connection,
     life::{Event, State},
+    written::{Rewrites, Written},
 };
 use crate::{
     config::{Health, Probe, Server},
@@ -22,66 +23,120 @@ use crate::{
     mcp::{Era, Method, Outcome, Raw},
 };
 
-/// Checks a connection for as long as the server gives signs of life; then says why it is to be
-/// ended. `shown` is told what is found on the catalog's connection.
+/// Checks a connection as the config says at present, for as long as the server gives signs of
+/// life; then says why it is to be ended. `shown` is told what is found on the catalog's connection.
 pub(super) async fn until_dead(
     connection: &Connection,
-    config: &Server,
+    written: &Written,
     shown: Option<&Shared>,
 ) -> String {
-    let health = &config.health;
-    if health.probe == Probe::Off {
-        return std::future::pending().await;
-    }
-    let mux = &connection.link.mux;
+    let mut rewrites = written.rewrites();
+    // What was missed is missed, whatever the config says afterwards.
     let mut misses = Misses::default();
     loop {
-        let pause = if misses.count == 0 {
-            health.interval.saturating_sub(mux.silence())
-        } else {
-            health.interval
+        let watch = Watch {
+            connection,
+            written,
+            health: written.now().health,
+            shown,
         };
-        let in_a_hurry = tokio::select! {
-            () = sleep(pause) => false,
-            () = mux.suspected() => true,
-        };
-        if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
-            misses = Misses::default();
-            list_again(shown);
+        tokio::select! {
+            reason = watch.until_dead(&mut misses) => return reason,
+            () = watch.is_outdated(&mut rewrites) => {}
         }
-        if !in_a_hurry && mux.silence() < health.interval {
-            continue;
+    }
+}
+
+/// The watch over a connection while `health` says the same.
+struct Watch<'a> {
+    connection: &'a Connection,
+    written: &'a Written,
+    health: Health,
+    shown: Option<&'a Shared>,
+}
+
+impl Watch<'_> {
+    /// Completes when `health` says something else.
+    async fn is_outdated(&self, rewrites: &mut Rewrites) {
+        while self.written.now().health == self.health {
+            rewrites.changed().await;
         }
-        let finding = check(connection, health).await;
-        let is_over = connection.closed().is_cancelled();
-        if let Some(shared) = shown.filter(|_| !is_over) {
-            lock(&shared.checks).note(&finding);
+    }
+
+    async fn until_dead(&self, misses: &mut Misses) -> String {
+        let (health, mux) = (&self.health, &self.connection.link.mux);
+        if health.probe == Probe::Off {
+            if misses.count > 0 {
+                // No check will find that it answers.
+                self.is_well_again(misses);
+            }
+            return std::future::pending().await;
         }
-        match finding {
-            Finding::Well => {
-                let was_refused = shown.is_some_and(|s| s.life.state() == State::NeedsReauth);
-                if misses.count > 0 || was_refused {
-                    misses = Misses::default();
-                    list_again(shown);
+        loop {
+            let pause = if misses.count == 0 {
+                health.interval.saturating_sub(mux.silence())
+            } else {
+                health.interval
+            };
+            let in_a_hurry = tokio::select! {
+                () = sleep(pause) => false,
+                () = mux.suspected() => true,
+            };
+            if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
+                self.is_well_again(misses);
+            }
+            if !in_a_hurry && mux.silence() < health.interval {
+                continue;
+            }
+            let finding = check(self.connection, health).await;
+            let is_over = self.connection.closed().is_cancelled();
+            if let Some(shared) = self.shown.filter(|_| !is_over) {
+                lock(&shared.checks).note(&finding);
+            }
+            match finding {
+                Finding::Well => {
+                    let is_refused = |shared: &Shared| shared.life.state() == State::NeedsReauth;
+                    if misses.count > 0 || self.shown.is_some_and(is_refused) {
+                        self.is_well_again(misses);
+                    }
+                }
+                // Whoever keeps the connection knows why it ended.
+                Finding::Missed(_) | Finding::Refused(_) if is_over => {
+                    return std::future::pending().await;
+                }
+                Finding::Refused(refusal) => self.tell(Event::Refused, refusal.to_string()),
+                Finding::Missed(failure) => {
+                    misses.note();
+                    let count = misses.count;
+                    let text = format!("it missed {count} health checks in a row: {failure}");
+                    self.tell(Event::Missed, text);
+                    if count >= health.failures && !self.may_answer() {
+                        let cause = failure.for_client();
+                        return format!("it missed {count} health checks in a row ({cause})");
+                    }
                 }
             }
-            // Whoever keeps the connection knows why it ended.
-            Finding::Missed(_) | Finding::Refused(_) if is_over => {
-                return std::future::pending().await;
-            }
-            Finding::Refused(refusal) => tell(shown, Event::Refused, refusal.to_string()),
-            Finding::Missed(failure) => {
-                misses.note();
-                let count = misses.count;
-                let text = format!("it missed {count} health checks in a row: {failure}");
-                tell(shown, Event::Missed, text);
-                let may_answer = mux.waits_for_person()
-                    || mux.in_flight() > 0 && mux.silence() < patience(config);
-                if count >= health.failures && !may_answer {
-                    let cause = failure.for_client();
-                    return format!("it missed {count} health checks in a row ({cause})");
-                }
-            }
+        }
+    }
+
+    /// Whether a call is under way that may still be answered.
+    fn may_answer(&self) -> bool {
+        let mux = &self.connection.link.mux;
+        let is_patient = || mux.silence() < patience(&self.written.now());
+        mux.waits_for_person() || mux.in_flight() > 0 && is_patient()
+    }
+
+    fn tell(&self, event: Event, reason: String) {
+        if let Some(shared) = self.shown {
+            shared.life.take(event, Some(reason));
+        }
+    }
+
+    /// The way back to `connected` is a listing.
+    fn is_well_again(&self, misses: &mut Misses) {
+        *misses = Misses::default();
+        if let Some(shared) = self.shown {
+            shared.is_well_again();
         }
     }
 }
@@ -134,19 +189,6 @@ impl Misses {
     fn note(&mut self) {
         self.count = self.count.saturating_add(1);
         self.latest = Some(Instant::now());
-    }
-}
-
-fn tell(shown: Option<&Shared>, event: Event, reason: String) {
-    if let Some(shared) = shown {
-        shared.life.take(event, Some(reason));
-    }
-}
-
-/// The way back to `connected` is a listing.
-fn list_again(shown: Option<&Shared>) {
-    if let Some(shared) = shown {
-        shared.is_well_again();
     }
 }
 
@@ -224,7 +266,7 @@ mod tests {
             mux::{Mux, Settings},
         },
         config::{self, Environment, Format, Source},
-        mcp::{Message, Revision},
+        mcp::{Id, Message, Revision},
         names::ServerName,
         task::Tasks,
     };
@@ -242,6 +284,10 @@ mod tests {
         let loaded = config::parse([source], &Environment::default()).unwrap();
         let (_, server) = loaded.config.servers.into_iter().next().unwrap();
         server
+    }
+
+    fn written() -> Arc<Written> {
+        Written::new(&server())
     }
 
     /// A connection, and what is sent on it.
@@ -272,6 +318,13 @@ mod tests {
         (Arc::new(connection), sent)
     }
 
+    /// Lets the server answer the request `id`.
+    fn answer(connection: &Connection, id: &Id) {
+        let answer = crate::mcp::envelope::response(Some(id), &Ok(Raw::from_static("{}")));
+        let answer = Message::parse(&answer).unwrap();
+        connection.link.incoming(answer, None);
+    }
+
     fn shared() -> Shared {
         let (updates, _) = mpsc::channel(1);
         Shared::new(
@@ -288,7 +341,7 @@ mod tests {
         let shared = shared();
         shared.life.take(Event::Listed, None);
         let start = Instant::now();
-        let reason = until_dead(&connection, &server(), Some(&shared)).await;
+        let reason = until_dead(&connection, &written(), Some(&shared)).await;
         assert_eq!(
             reason,
             "it missed 3 health checks in a row (no answer within 10s)"
@@ -309,8 +362,8 @@ mod tests {
                 speaker.link.mux.hear();
             }
         });
-        let (config, shared) = (server(), shared());
-        let mut watch = std::pin::pin!(until_dead(&connection, &config, Some(&shared)));
+        let (written, shared) = (written(), shared());
+        let mut watch = std::pin::pin!(until_dead(&connection, &written, Some(&shared)));
         assert!(timeout(SECOND * 600, &mut watch).await.is_err());
         assert!(sent.try_recv().is_err(), "nothing was asked");
         speaks.store(false, Ordering::Relaxed);
@@ -332,18 +385,13 @@ mod tests {
                     continue;
                 };
                 if count % 3 == 0 {
-                    let answer = crate::mcp::envelope::response(
-                        Some(&request.id),
-                        &Ok(Raw::from_static("{}")),
-                    );
-                    let answer = Message::parse(&answer).unwrap();
-                    answering.link.incoming(answer, None);
+                    answer(&answering, &request.id);
                 }
             }
         });
-        let (config, shared) = (server(), shared());
+        let (written, shared) = (written(), shared());
         shared.life.take(Event::Listed, None);
-        let watch = until_dead(&connection, &config, Some(&shared));
+        let watch = until_dead(&connection, &written, Some(&shared));
         assert!(timeout(SECOND * 3600, watch).await.is_err());
         assert_eq!(
             shared.life.state(),
@@ -356,9 +404,61 @@ mod tests {
     async fn suspicion_hurries() {
         let (connection, _sent) = connection();
         connection.link.mux.suspect();
-        let (config, start) = (server(), Instant::now());
-        until_dead(&connection, &config, None).await;
+        let (written, start) = (written(), Instant::now());
+        until_dead(&connection, &written, None).await;
         // The first check is at once.
         assert_eq!(start.elapsed(), SECOND * 90);
+    }
+
+    /// A server that has missed a check, and what `change` then makes of the config; how often it is to
+    /// be listed again an hour later, and for how long it was watched until it was dead.
+    async fn rewritten(
+        answers: bool,
+        change: impl FnOnce(&mut Server),
+    ) -> (u64, Option<Duration>, State) {
+        let (connection, mut sent) = connection();
+        let (written, shared, start) = (written(), shared(), Instant::now());
+        shared.life.take(Event::Listed, None);
+        let listings = *shared.changes.borrow();
+        let mut watch = std::pin::pin!(until_dead(&connection, &written, Some(&shared)));
+        assert!(timeout(SECOND * 50, &mut watch).await.is_err());
+        assert_eq!(shared.life.state(), State::Degraded, "one is missed");
+        while sent.try_recv().is_ok() {}
+        if answers {
+            let answering = Arc::clone(&connection);
+            Tasks::new().spawn("server", async move {
+                while let Some(request) = sent.recv().await {
+                    if let Ok(Message::Request(request)) = Message::parse(&request) {
+                        answer(&answering, &request.id);
+                    }
+                }
+            });
+        }
+        let mut other = server();
+        change(&mut other);
+        written.rewrite(&other, || {});
+        let dead = timeout(SECOND * 3600, watch).await.is_ok();
+        let listings = *shared.changes.borrow() - listings;
+        (listings, dead.then(|| start.elapsed()), shared.life.state())
+    }
+
+    /// What was missed before a reload is not forgotten by it.
+    #[tokio::test(start_paused = true)]
+    async fn other_settings_forget_no_miss() {
+        let elsewhere = |config: &mut Server| config.grace = SECOND * 7;
+        let rarely = |config: &mut Server| config.health.interval = SECOND * 60;
+        let never = |config: &mut Server| config.health.probe = Probe::Off;
+        let state = State::Degraded;
+        // Whoever answers is listed again, which ends it.
+        assert_eq!(rewritten(true, elsewhere).await, (1, None, state));
+        assert_eq!(rewritten(true, rarely).await, (1, None, state));
+        assert_eq!(rewritten(true, never).await, (1, None, state));
+        assert_eq!(rewritten(false, never).await, (1, None, state));
+        // Whoever does not is dead as soon as before: checks go on where they were.
+        let dead = Some(SECOND * 120);
+        assert_eq!(rewritten(false, elsewhere).await, (0, dead, state));
+        // Two more, from second 50 on, with 60 s before each and 10 s of waiting.
+        let dead = Some(SECOND * 190);
+        assert_eq!(rewritten(false, rarely).await, (0, dead, state));
     }
 }

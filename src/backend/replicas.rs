@@ -78,10 +78,21 @@ struct Outlier {
 impl Outlier {
     /// Notes a failure: from `now` on it is out, for twice as long as after the one before.
     fn note_failure(&mut self, ejection: config::Ejection, now: Instant) {
-        let factor = 1_u32 << self.failures.min(DOUBLINGS_MAX);
         self.failures = self.failures.saturating_add(1);
-        let time = ejection.base.saturating_mul(factor).min(ejection.max);
-        self.until = Some(now + time);
+        self.until = Some(now + self.time(ejection));
+    }
+
+    /// Keeps to another `ejection`: it is out no longer than that says of one that failed just now.
+    fn set(&mut self, ejection: config::Ejection, now: Instant) {
+        let longest = now + self.time(ejection);
+        self.until = self.until.map(|until| until.min(longest));
+    }
+
+    /// For how long it is out after its latest failure.
+    fn time(self, ejection: config::Ejection) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(DOUBLINGS_MAX);
+        let time = ejection.base.saturating_mul(1_u32 << doublings);
+        time.min(ejection.max)
     }
 
     fn is_out(self, now: Instant) -> bool {
@@ -287,9 +298,11 @@ impl Replicas {
 
     /// Takes another config of `server`, with which all of them go on.
     pub(super) fn rewrite(&self, server: &Server) {
-        for backend in self.backends() {
-            let transport = backend.written().transport.clone();
-            backend.rewrite(&alone(server, &transport));
+        let now = Instant::now();
+        for replica in &self.all {
+            let transport = replica.backend.written().transport.clone();
+            replica.backend.rewrite(&alone(server, &transport));
+            lock(&replica.outlier).set(server.ejection, now);
         }
     }
 
@@ -539,7 +552,16 @@ impl ReplicaReport {
 
     /// Whether it gets calls, also when the next one has to wake it.
     pub fn is_healthy(&self) -> bool {
-        !self.is_ejected() && (self.rests || self.state == State::Connected)
+        let may_answer = match self.state {
+            // One that misses checks is called until it is given up.
+            State::Connected | State::Degraded => true,
+            State::Connecting
+            | State::Disabled
+            | State::Disconnected
+            | State::Failed
+            | State::NeedsReauth => self.rests,
+        };
+        may_answer && !self.is_ejected()
     }
 
     /// The same without what the server wrote and where it is.
@@ -570,5 +592,79 @@ mod tests {
         check(&open(5), &unlisted, &open(4));
         check(&open(5), &open(9), &open(4));
         check(&open(9), &open(5), &open(5));
+    }
+
+    #[test]
+    fn another_ejection_only_shortens() {
+        let ejection = |base, max| config::Ejection {
+            base: Duration::from_secs(base),
+            max: Duration::from_secs(max),
+        };
+        let start = Instant::now();
+        let check = |failures: u32, other: config::Ejection, after: u64, expect: u64| {
+            let mut outlier = Outlier::default();
+            for _ in 0..failures {
+                outlier.note_failure(ejection(10, 60), start);
+            }
+            let now = start + Duration::from_secs(after);
+            outlier.set(other, now);
+            let until = outlier.until.unwrap_or(start);
+            let left = until.saturating_duration_since(start);
+            assert_eq!(left, Duration::from_secs(expect), "{failures}, {other:?}");
+            let is_out = expect > after;
+            assert_eq!(outlier.is_out(now), is_out, "{failures}, {other:?}");
+        };
+        check(0, ejection(1, 1), 0, 0);
+        check(1, ejection(10, 60), 0, 10);
+        check(2, ejection(10, 60), 0, 20);
+        check(9, ejection(10, 60), 0, 60);
+        check(1, ejection(2, 60), 1, 3);
+        check(3, ejection(2, 60), 1, 9);
+        check(9, ejection(10, 15), 1, 16);
+        // As it was said.
+        check(1, ejection(2, 60), 9, 10);
+        check(1, ejection(30, 60), 1, 10);
+        check(1, ejection(1, 60), 11, 10);
+    }
+
+    #[test]
+    fn whoever_gets_calls_is_healthy() {
+        let check = |state: State, asleep: bool, breaker: &'static str, expect: bool| {
+            let report = ReplicaReport {
+                name: "a".to_owned(),
+                locality: None,
+                address: "a".to_owned(),
+                state,
+                asleep,
+                rests: asleep,
+                reason: None,
+                breaker: BreakerReport {
+                    state: breaker,
+                    failures: 0,
+                    opened: 0,
+                    retry_in_ms: None,
+                },
+                in_flight: 0,
+                out_for_ms: None,
+            };
+            let found = report.is_healthy();
+            assert_eq!(found, expect, "{state:?}, {asleep}, {breaker}");
+            let out_for_ms = Some(1);
+            let ejected = ReplicaReport {
+                out_for_ms,
+                ..report
+            };
+            assert!(ejected.is_ejected() && !ejected.is_healthy(), "{state:?}");
+        };
+        check(State::Connected, false, "closed", true);
+        check(State::Connected, false, "half_open", true);
+        check(State::Connected, false, "open", false);
+        check(State::Degraded, false, "closed", true);
+        check(State::Degraded, false, "open", false);
+        check(State::Disconnected, true, "closed", true);
+        check(State::Disconnected, false, "closed", false);
+        check(State::Connecting, false, "closed", false);
+        check(State::Failed, false, "closed", false);
+        check(State::NeedsReauth, false, "closed", false);
     }
 }

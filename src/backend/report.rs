@@ -35,7 +35,7 @@ pub struct Report {
     /// The states it was in and is in, the current one last, [`HISTORY_MAX`] at
     /// most.
     pub history: Vec<Transition>,
-    /// Whether calls are let through to it.
+    /// Whether calls are let through to it; of replicas, how often any of theirs has opened.
     pub breaker: BreakerReport,
     /// How it is reached.
     pub transport: &'static str,
@@ -52,7 +52,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Attempts to make the catalog's connection after the first, whether they succeeded or not;
-    /// without those that woke it.
+    /// without those that woke it. Those of all replicas, here and in `failed_starts`.
     pub restarts: u64,
     /// Attempts to make it that failed, the first included.
     pub failed_starts: u64,
@@ -171,14 +171,18 @@ impl Backend {
             since,
             reason: with_limit(reason, held_back_until.as_deref()),
             history,
-            breaker: lead.breaker.report(),
+            breaker: BreakerReport {
+                // What is counted never falls, whichever replica is listed.
+                opened: self.sum(|it| it.breaker.report().opened),
+                ..lead.breaker.report()
+            },
             transport: self.transport(),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
             tags: self.written().tags.clone(),
-            restarts: lead.maker.shared.restarts.load(Ordering::Relaxed),
-            failed_starts: lead.maker.shared.failed_starts.load(Ordering::Relaxed),
+            restarts: self.sum(|it| it.maker.shared.restarts.load(Ordering::Relaxed)),
+            failed_starts: self.sum(|it| it.maker.shared.failed_starts.load(Ordering::Relaxed)),
             held_back_until,
             instances: self.sum(Self::live_instances),
             instances_busy: self.sum(Self::busy_instances),
@@ -275,7 +279,7 @@ impl Backend {
     }
 
     /// The sum of a figure over all replicas, or the server's own.
-    fn sum(&self, figure: impl Fn(&Self) -> usize) -> usize {
+    fn sum<T: std::iter::Sum>(&self, figure: impl Fn(&Self) -> T) -> T {
         match &self.replicas {
             None => figure(self),
             Some(replicas) => replicas.backends().map(|replica| figure(replica)).sum(),

@@ -416,7 +416,7 @@ impl Maker {
     }
 
     /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
-    /// it, until a call wakes it; whether that happened.
+    /// it, until a call wakes it or the config does; whether that happened.
     async fn serve_or_sleep(
         &self,
         instance: &Instance,
@@ -433,9 +433,18 @@ impl Maker {
         self.shared.life.take(Event::FellAsleep, Some(reason));
         tokio::select! {
             () = instance.sleep(hello) => {}
+            () = self.sleeps_no_more() => {}
             () = instance.stop.cancelled() => {}
         }
         true
+    }
+
+    /// Completes when the config says that it does not sleep.
+    async fn sleeps_no_more(&self) {
+        let mut rewrites = self.written.rewrites();
+        while self.config().sleeps {
+            rewrites.changed().await;
+        }
     }
 
     /// Ends the link once no client has used it for as long as it is kept; completes then. What we
@@ -542,7 +551,7 @@ impl Maker {
     ) {
         instance.set(Phase::Ready(Arc::clone(&connection)));
         let id = instance.id;
-        let mut death = pin!(self.death(&connection, shown));
+        let mut death = pin!(health::until_dead(&connection, &self.written, shown));
         loop {
             tokio::select! {
                 biased;
@@ -556,20 +565,6 @@ impl Maker {
                     break;
                 }
                 Some(signal) = signals.recv() => self.shared.signal(signal, id),
-            }
-        }
-    }
-}
-
-impl Maker {
-    /// Checks a connection until it is dead, as the config says at present; why it is to be ended.
-    async fn death(&self, connection: &Connection, shown: Option<&Shared>) -> String {
-        let mut rewrites = self.written.rewrites();
-        loop {
-            let config = self.written.load();
-            tokio::select! {
-                reason = health::until_dead(connection, &config, shown) => return reason,
-                () = rewrites.changed() => {}
             }
         }
     }

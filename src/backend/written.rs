@@ -48,18 +48,52 @@ impl Written {
         self.now.load_full()
     }
 
-    /// Takes another value; whether it differs.
-    pub(super) fn rewrite(&self, server: &Server) -> bool {
-        let differs = **self.now.load() != *server;
-        if differs {
+    /// Takes another value where it differs, and lets `follow` set what depends on it before anyone
+    /// is told.
+    pub(super) fn rewrite(&self, server: &Server, follow: impl FnOnce()) {
+        if **self.now.load() != *server {
             self.now.store(Arc::new(server.clone()));
+            follow();
             self.changed.send_replace(());
         }
-        differs
     }
 
     /// Tells of changes from now on.
     pub(super) fn rewrites(&self) -> Rewrites {
         Rewrites(self.changed.subscribe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::config::{self, Environment, Format, Source};
+
+    #[test]
+    fn whoever_is_told_finds_everything_set() {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
+            directory: ".".into(),
+        };
+        let loaded = config::parse([source], &Environment::default()).unwrap();
+        let (_, mut server) = loaded.config.servers.into_iter().next().unwrap();
+        let written = Written::new(&server);
+        let told = written.rewrites().0;
+        let followed = Cell::new(0);
+        let follow = |written: &Written, server: &Server| {
+            assert!(*written.now() == Arc::new(server.clone()), "it is stored");
+            assert!(!told.has_changed().unwrap(), "nobody is told yet");
+            followed.set(followed.get() + 1);
+        };
+        written.rewrite(&server, || follow(&written, &server));
+        assert_eq!(followed.get(), 0, "nothing differs");
+        server.max_instances += 1;
+        written.rewrite(&server, || follow(&written, &server));
+        assert_eq!(followed.get(), 1);
+        assert!(told.has_changed().unwrap());
     }
 }

@@ -5,7 +5,7 @@
 //! is told why where the server is down. Whoever may not see the server hears that there is no such
 //! tool, as of any name.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists};
 use crate::{
-    backend::Failure,
+    backend::{Backend, Failure},
     catalog::Prospect,
     governance::{Ending, Refusal, Ticket},
     names::ServerName,
@@ -65,9 +65,9 @@ impl Proxy {
         let waiting = self.governance.let_wait(&prospects[0].server, ticket);
         waiting.map_err(Ending::Refused)?;
         while let Some(listed) = waits.next().await {
-            if let Err(failed) = listed {
+            if let Err(failure) = listed {
                 // Another may have it.
-                away.get_or_insert(failed);
+                away.get_or_insert(failure);
                 continue;
             }
             match router::route(call, &self.board.catalog_for(audience)) {
@@ -75,7 +75,10 @@ impl Proxy {
                 Err(lost) => (call, unroutable) = *lost,
             }
         }
-        Err(away.unwrap_or_else(|| ending_of(unroutable)))
+        Err(away.map_or_else(
+            || ending_of(unroutable),
+            |(backend, failure)| absent(&backend, &failure),
+        ))
     }
 
     /// The servers that may have what `call` names once they are listed, where its agent may know
@@ -98,23 +101,18 @@ impl Proxy {
         prospect: &Prospect,
         cancel: &CancellationToken,
         since: Instant,
-    ) -> Result<(), Ending> {
-        let server = &prospect.server;
-        let Some(backend) = self.backends.get(server) else {
+    ) -> Result<(), (Arc<Backend>, Failure)> {
+        let Some(backend) = self.backends.get(&prospect.server) else {
             return Ok(());
         };
         let deadline = since + backend.patience_with(&prospect.originals);
         let outcome = tokio::select! {
             biased;
-            outcome = self.until_listed(server) => outcome,
+            outcome = self.until_listed(&prospect.server) => outcome,
             () = cancel.cancelled() => Err(Failure::Cancelled),
             () = sleep_until(deadline) => Err(Failure::Unlisted),
         };
-        outcome.map_err(|failure| Ending::Failed {
-            error: failure.to_error(server, Some(backend.state())),
-            delivered: false,
-            reason: failure.kind(),
-        })
+        outcome.map_err(|failure| (backend, failure.unsent()))
     }
 
     /// Completes when the server is listed, or gone; fails when it will not be for now.
@@ -135,6 +133,16 @@ impl Proxy {
             }
         }
         Ok(())
+    }
+}
+
+/// How a call ends whose server is away.
+fn absent(backend: &Backend, failure: &Failure) -> Ending {
+    backend.note_absence();
+    Ending::Failed {
+        error: failure.to_error(&backend.name, Some(backend.state())),
+        delivered: false,
+        reason: failure.kind(),
     }
 }
 

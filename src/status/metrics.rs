@@ -208,7 +208,8 @@ impl Figures {
         self.each(gauge(encoder, "server_calls_in_flight", help)?, |server| {
             server.report.in_flight
         })?;
-        let help = "Calls that wait, since limits.in_flight of a server are under way";
+        let help =
+            "Calls that wait for limits.in_flight of a server, or for a connection of its pool";
         self.each(gauge(encoder, "server_calls_queued", help)?, |server| {
             bounded(server.report.queued)
         })?;
@@ -221,7 +222,7 @@ impl Figures {
     /// The replicas of servers that have some.
     fn replicas(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let help = "Replicas of a server that get calls, that get none for a while since they \
-                    failed, and that are not connected";
+                    failed, and that are down: not connected, or refusing our credential";
         let mut family = gauge(encoder, "server_replicas", help)?;
         for server in self
             .servers

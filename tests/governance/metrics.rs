@@ -241,23 +241,30 @@ async fn how_a_server_is_taken_care_of() {
     gateway.stop().await;
 }
 
+fn are_two_of_three_up(status: &Value) -> bool {
+    let state = |at: usize| status["replicas"][at]["state"].clone();
+    (state(0), state(1), state(2)) == ("connected".into(), "connected".into(), "failed".into())
+}
+
+fn replica(backend: &Backend, name: &str) -> String {
+    let reached = backend.config().trim().replace('\n', ", ");
+    format!("{{ {reached}, name = \"{name}\" }}")
+}
+
+/// Lets the server fail every call.
+fn fails(backend: &Backend) {
+    backend.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+}
+
 #[tokio::test]
 async fn what_replicas_do() {
     let start = || Backend::start(Transport::Http, Era::Legacy);
     let (a, b, c) = (start().await, start().await, start().await);
     c.on_request(|_| Some(Auto::Die));
-    let replica = |backend: &Backend, name: &str| {
-        let reached = backend.config().trim().replace('\n', ", ");
-        format!("{{ {reached}, name = \"{name}\" }}")
-    };
     let replicas = [replica(&a, "a"), replica(&b, "b"), replica(&c, "c")].join(", ");
     let keys = format!("replicas = [{replicas}]\nbreaker = {{ failures = 1, open_for = \"1h\" }}");
     let gateway = TestGateway::new().section("x", &keys).start().await;
-    let up = |status: &Value| {
-        let state = |at: usize| status["replicas"][at]["state"].clone();
-        (state(0), state(1), state(2)) == ("connected".into(), "connected".into(), "failed".into())
-    };
-    gateway.status_until("x", up).await;
+    gateway.status_until("x", are_two_of_three_up).await;
     check(
         &scrape(&gateway.http()).await,
         &[
@@ -271,15 +278,12 @@ async fn what_replicas_do() {
             ),
         ],
     );
-    a.on_request(|envelope| (envelope.method() == "tools/call").then_some(Auto::Status(502)));
+    fails(&a);
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
-    client
-        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
-        .await;
+    let call = r#""name":"mcp_x_echo""#;
+    client.ask("1", "tools/call", call).await;
     client.answer("1").await.failure();
-    client
-        .ask("2", "tools/call", r#""name":"mcp_x_echo""#)
-        .await;
+    client.ask("2", "tools/call", call).await;
     let asked = b.asked("tools/call").await;
     check(
         &scrape(&gateway.http()).await,
@@ -308,6 +312,20 @@ async fn what_replicas_do() {
     );
     asked.answer(r#"{"content":[]}"#).await;
     client.answer("2").await;
-    are_documented(scrape(&gateway.http()).await.into_keys());
+    // What is counted is that of all, whichever is listed: `a` still is.
+    fails(&b);
+    client.ask("3", "tools/call", call).await;
+    client.answer("3").await.failure();
+    let counted = scrape(&gateway.http()).await;
+    check(
+        &counted,
+        &[
+            (r#"server_breaker_state{server="x",state="open"}"#, "1"),
+            (r#"server_breaker_opened_total{server="x"}"#, "2"),
+        ],
+    );
+    let failed = &counted[r#"tollbridge_server_failed_starts_total{server="x"}"#];
+    assert_ne!(failed, "0", "`c` never started");
+    are_documented(counted.into_keys());
     gateway.stop().await;
 }

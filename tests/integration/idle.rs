@@ -1,6 +1,7 @@
 //! A program whose `idle_timeout` is written sleeps while nobody uses it.
 
 use serde_json::Value;
+use tollbridge::config::Server;
 
 use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
 
@@ -83,6 +84,31 @@ async fn it_is_not_shown_as_asleep_while_it_works() {
     let status = asleep(&gateway).await;
     assert_eq!(status["asleep"], true, "{status}");
     assert_eq!(status["state"], "disconnected", "{status}");
+    gateway.stop().await;
+}
+
+/// A config that no longer lets it sleep wakes it; another time does not.
+#[tokio::test]
+async fn a_config_wakes_it() {
+    let (backend, gateway, _client) = one("idle_timeout = \"50ms\"").await;
+    asleep(&gateway).await;
+    let greeted = backend.greeted();
+    let reload = |change: fn(&mut Server)| {
+        let mut config = gateway.config.clone();
+        config.servers.values_mut().for_each(change);
+        gateway.running.core().reload(&config).unwrap()
+    };
+    reload(|x| x.idle_timeout *= 2);
+    asleep(&gateway).await;
+    assert_eq!(backend.greeted(), greeted);
+    reload(|x| x.sleeps = false);
+    let status = gateway
+        .status_until("x", |status| status["state"] == "connected")
+        .await;
+    assert_eq!(
+        (backend.greeted(), &status["restarts"]),
+        (greeted + 1, &0.into())
+    );
     gateway.stop().await;
 }
 

@@ -221,7 +221,8 @@ async fn replicas_go_on_with_other_times() {
         Backend::start(Transport::Http, Era::Legacy).await,
     );
     let keys = format!(
-        "balance = \"failover\"\nretry = {{ base = \"20ms\" }}\n[[servers.x.replicas]]\nname = \"one\"\n{}\
+        "balance = \"failover\"\nretry = {{ base = \"20ms\" }}\nejection = {{ base = \"1h\", max = \"1h\" }}\n\
+         [[servers.x.replicas]]\nname = \"one\"\n{}\
          [[servers.x.replicas]]\nname = \"two\"\n{}",
         one.config(),
         two.config()
@@ -238,6 +239,18 @@ async fn replicas_go_on_with_other_times() {
         client.answer("1").await.failure()["data"]["reason"],
         "timeout"
     );
+    // One that is out for an hour is back as soon as the config says.
+    one.on_request(|request| (request.method() == "tools/call").then_some(Auto::Status(502)));
+    client.ask("2", "tools/call", call).await;
+    client.answer("2").await.failure();
+    let status = gateway.status("x").await;
+    let left = status["replicas"][0]["out_for_ms"].as_u64();
+    assert!(left > Some(3_000_000), "{status}");
+    reload(&gateway, |config| {
+        config.servers[&name("x")].ejection.base = Duration::from_millis(50);
+    });
+    let is_back = |status: &Value| status["replicas"][0]["out_for_ms"].is_null();
+    gateway.status_until("x", is_back).await;
     assert_eq!((one.greeted(), two.greeted()), (1, 1));
     gateway.stop().await;
 }

@@ -280,3 +280,37 @@ async fn lists_that_differ_after_a_restart_are_told() {
     assert_eq!(gateway.tools().await, [""; 0]);
     gateway.stop().await;
 }
+
+/// What an earlier process listed says nothing of what the server has now.
+#[tokio::test]
+async fn a_tool_that_came_meanwhile_is_waited_for() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let plan = TestGateway::new().server("x", &backend);
+    plan.start().await.stop().await;
+    let tools = r#"[{"name":"new","inputSchema":{"type":"object"}}]"#;
+    backend.set_list("tools/list", tools);
+    let is_held = Arc::new(AtomicBool::new(true));
+    let held = Arc::clone(&is_held);
+    backend.on_request(move |envelope| match envelope.method() {
+        "initialize" if held.load(Ordering::SeqCst) => Some(Auto::Hand),
+        "tools/call" => Some(Auto::Result(r#"{"n":1}"#.to_owned())),
+        _ => None,
+    });
+    let gateway = plan.launch().await;
+    assert!(!gateway.status("x").await["stored"].is_null());
+    let http = gateway.http();
+    let ask = |tool: &str| {
+        let params = format!(r#"{{"name":"{tool}"}}"#);
+        http.post("/mcp", request("1", "tools/call", &params))
+    };
+    let serve = async {
+        let greeting = backend.asked("initialize").await;
+        is_held.store(false, Ordering::SeqCst);
+        greeting.answer(INITIALIZED).await;
+    };
+    let (new, none, ()) = tokio::join!(ask("mcp_x_new"), ask("mcp_x_none"), serve);
+    assert_eq!(value(&new.text().await)["result"]["n"], 1);
+    let none = value(&none.text().await);
+    assert_eq!(none["error"]["data"]["code"], "TOOL_NOT_FOUND", "{none}");
+    gateway.stop().await;
+}

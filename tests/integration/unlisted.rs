@@ -131,19 +131,29 @@ async fn a_server_that_is_down_says_so() {
     good.on_request(|_| None);
     let gateway = TestGateway::new()
         .section("bad", "command = \"/no/such/program\"")
+        .section("ends", "command = \"sh\"\nargs = [\"-c\", \"exit 1\"]")
         .section("off", "command = \"/no/such/program\"\nenabled = false")
         .server("good", &good)
         .start()
         .await;
-    for (path, tool) in [("/mcp", "mcp_bad_any"), ("/mcp/servers/bad", "any")] {
+    gateway
+        .status_until("ends", |status| status["state"] == "failed")
+        .await;
+    for (path, tool, server) in [
+        ("/mcp", "mcp_bad_any", "bad"),
+        ("/mcp/servers/bad", "any", "bad"),
+        ("/mcp", "mcp_ends_any", "ends"),
+        ("/mcp/servers/ends", "any", "ends"),
+    ] {
         let failure = call(&gateway, path, tool).await.unwrap_err();
         let data = &failure["data"];
         assert_eq!(failure["code"], -32603, "{failure}");
-        assert_eq!(data["server"], "bad", "{failure}");
+        assert_eq!(data["server"], server, "{failure}");
         assert_eq!(data["code"], "UNAVAILABLE", "{failure}");
         assert_eq!(data["reason"], "unavailable", "{failure}");
-        assert_eq!(data["state"], "failed", "{failure}");
         assert_eq!(data["retryable"], true, "{failure}");
+        let calls = gateway.status(server).await;
+        assert_ne!(calls["failed"], 0, "{calls}");
     }
     for (path, tool) in [
         ("/mcp", "mcp_off_any"),
@@ -154,6 +164,28 @@ async fn a_server_that_is_down_says_so() {
         let failure = call(&gateway, path, tool).await.unwrap_err();
         assert_eq!(failure["data"]["code"], "TOOL_NOT_FOUND", "{failure}");
         assert_eq!(failure["data"]["retryable"], false, "{failure}");
+    }
+    gateway.stop().await;
+}
+
+/// The time of a call may end before there is a connection for it: that it was not sent is said, and
+/// the server, which is only starting, is not taken for one that fails.
+#[tokio::test]
+async fn a_call_that_was_not_sent_says_so() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let is_held = Arc::new(AtomicBool::new(false));
+    let held = Arc::clone(&is_held);
+    x.on_request(move |request| match request.method() {
+        "initialize" if held.load(Ordering::SeqCst) => Some(Auto::Hand),
+        _ => None,
+    });
+    let keys = "isolation = \"session\"\ntimeout = \"300ms\"\nbreaker = { failures = 1 }";
+    let gateway = TestGateway::new().server_with("x", &x, keys).start().await;
+    is_held.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        let failure = call(&gateway, "/mcp", "mcp_x_echo").await.unwrap_err();
+        assert_eq!(failure["data"]["code"], "UNAVAILABLE", "{failure}");
+        assert_eq!(failure["data"]["retryable"], true, "{failure}");
     }
     gateway.stop().await;
 }

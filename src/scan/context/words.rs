@@ -1,0 +1,349 @@
+//! The words of a text as the lexicon has them: folded, and parted where names are.
+
+use std::ops::Range;
+
+use super::{BEFORE_BYTES_MAX, floor};
+use crate::scan::{
+    class::Class,
+    lexicon::{self, Hints, PHRASE_WORDS_MAX},
+};
+
+/// What a name such as `billingPhone` or `date_of_birth` says.
+pub(in crate::scan) fn name(name: &str) -> Hints {
+    if name.is_empty() || has_mask(name) {
+        return Hints::NONE;
+    }
+    let mut words = Words::default();
+    words.fold(&name[..floor(name, name.len().min(BEFORE_BYTES_MAX))]);
+    words.named()
+}
+
+/// What the last word of `name`, or the phrase it ends, says; digits after it say nothing.
+pub(in crate::scan) fn ending(name: &str) -> Hints {
+    if has_mask(name) {
+        return Hints::NONE;
+    }
+    let mut words = Words::default();
+    words.fold(name);
+    let turns_nothing = |word: usize| {
+        words.is_numeric(word) || word > 0 && lexicon::is_owner(words.phrase(word, word + 1))
+    };
+    let end = (0..words.count)
+        .rev()
+        .find(|word| !turns_nothing(*word))
+        .map_or(0, |last| last + 1);
+    let phrases = (end.saturating_sub(PHRASE_WORDS_MAX)..end)
+        .map(|start| lexicon::phrase(words.phrase(start, end)));
+    let compound = if end > 0 {
+        lexicon::compound(words.phrase(end - 1, end))
+    } else {
+        Hints::NONE
+    };
+    phrases.fold(compound, Hints::and)
+}
+
+/// Words as the lexicon has them, parted by one space.
+#[derive(Debug)]
+pub(super) struct Words {
+    text: [u8; Self::BYTES_MAX],
+    len: usize,
+    starts: [u8; Self::WORDS_MAX],
+    count: usize,
+    /// The first word of the clause that the text ends in.
+    clause: usize,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            text: [0; Self::BYTES_MAX],
+            len: 0,
+            starts: [0; Self::WORDS_MAX],
+            count: 0,
+            clause: 0,
+        }
+    }
+}
+
+/// The kind of the character that a fold has seen last.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Last {
+    Digit,
+    Lower,
+    None,
+    Upper,
+}
+
+impl Words {
+    const BYTES_MAX: usize = 160;
+    const WORDS_MAX: usize = 40;
+    /// Words before a value that still name it.
+    const TIGHT_WORDS: usize = 5;
+
+    pub(super) fn fold(&mut self, text: &str) {
+        let mut last = Last::None;
+        let mut at = 0;
+        while let Some(byte) = text.as_bytes().get(at) {
+            if !byte.is_ascii() {
+                let c = text[at..].chars().next().expect("a character begins here");
+                at += c.len_utf8();
+                last = self.unusual(c, last);
+                continue;
+            }
+            if byte.is_ascii_lowercase() {
+                let rest = &text.as_bytes()[at..];
+                let len = rest.iter().take_while(|b| b.is_ascii_lowercase()).count();
+                self.letters(&rest[..len], matches!(last, Last::None | Last::Digit));
+                at += len;
+                last = Last::Lower;
+                continue;
+            }
+            at += 1;
+            last = match byte {
+                b'A'..=b'Z' => {
+                    // `IPAddress` is two words, and so is `phoneNumber`.
+                    let next = text.as_bytes().get(at);
+                    let next_is_lower = next.is_some_and(u8::is_ascii_lowercase);
+                    let starts = last != Last::Upper || next_is_lower && self.last_len() > 0;
+                    self.letter(byte.to_ascii_lowercase(), starts);
+                    Last::Upper
+                }
+                b'0'..=b'9' => {
+                    self.letter(*byte, last != Last::Digit);
+                    Last::Digit
+                }
+                b'[' => {
+                    at += mask_len(&text[at..]).unwrap_or(0);
+                    Last::None
+                }
+                _ => {
+                    if self.ends_clause(*byte, &text[at..]) {
+                        self.clause = self.count;
+                    }
+                    Last::None
+                }
+            };
+        }
+    }
+
+    /// Folds a character beyond ASCII.
+    fn unusual(&mut self, c: char, last: Last) -> Last {
+        if !c.is_alphabetic() {
+            return Last::None;
+        }
+        let starts = matches!(last, Last::None | Last::Digit);
+        for (at, letter) in unaccented(c).bytes().enumerate() {
+            self.letter(letter, starts && at == 0);
+        }
+        if c.is_uppercase() {
+            Last::Upper
+        } else {
+            Last::Lower
+        }
+    }
+
+    /// Whether `sign`, followed by `rest`, parts what is said of one thing from what is said of
+    /// another.
+    fn ends_clause(&self, sign: u8, rest: &str) -> bool {
+        const ABBREVIATION_BYTES_MAX: usize = 4;
+        match sign {
+            b',' | b';' | b'\n' | b'|' | b'<' | b'&' | b'?' | b'!' | b'\t' | b'{' | b'}' => true,
+            b'.' => {
+                let next = rest.chars().next();
+                next.is_none_or(char::is_whitespace) && self.last_len() > ABBREVIATION_BYTES_MAX
+            }
+            _ => false,
+        }
+    }
+
+    fn letter(&mut self, letter: u8, starts: bool) {
+        self.letters(&[letter], starts);
+    }
+
+    /// Goes on with `letters`, which are those of a word from its start or from within.
+    fn letters(&mut self, letters: &[u8], starts: bool) {
+        if starts {
+            if self.len > 0 && self.len < Self::BYTES_MAX {
+                self.text[self.len] = b' ';
+                self.len += 1;
+            }
+            if self.count == Self::WORDS_MAX || self.len + 1 >= Self::BYTES_MAX {
+                self.shift();
+            }
+            self.starts[self.count] = u8::try_from(self.len).expect("BYTES_MAX is below 256");
+            self.count += 1;
+        }
+        let fits = letters.len().min(Self::BYTES_MAX - self.len);
+        self.text[self.len..self.len + fits].copy_from_slice(&letters[..fits]);
+        self.len += fits;
+    }
+
+    /// Forgets everything, when there is more than fits: the words close by are what counts.
+    fn shift(&mut self) {
+        (self.len, self.count, self.clause) = (0, 0, 0);
+    }
+
+    pub(super) fn drop_first(&mut self) {
+        if self.count > 0 {
+            self.starts.copy_within(1..self.count, 0);
+            self.count -= 1;
+            self.clause = self.clause.saturating_sub(1);
+        }
+    }
+
+    fn last_len(&self) -> usize {
+        match self.count {
+            0 => 0,
+            count => self.len - usize::from(self.starts[count - 1]),
+        }
+    }
+
+    /// The words from `first` up to `end`, parted by spaces.
+    fn phrase(&self, first: usize, end: usize) -> &[u8] {
+        let start = usize::from(self.starts[first]);
+        let stop = if end < self.count {
+            usize::from(self.starts[end]) - 1
+        } else {
+            self.len
+        };
+        &self.text[start..stop]
+    }
+
+    /// Whether a word is a number: words are of digits or of letters.
+    fn is_numeric(&self, word: usize) -> bool {
+        self.text[usize::from(self.starts[word])].is_ascii_digit()
+    }
+
+    /// What the words of `starts` say, with the phrases that begin at one of them.
+    fn hints(&self, starts: Range<usize>) -> Hints {
+        let mut found = Hints::NONE;
+        for start in starts {
+            if self.is_numeric(start) {
+                continue;
+            }
+            let word = self.phrase(start, start + 1);
+            let entry = lexicon::entry(word);
+            found = found.and(entry.hints);
+            if entry.hints.is_none() {
+                found = found.and(lexicon::compound(word));
+            }
+            if entry.begins_phrase {
+                for end in start + 2..=(start + PHRASE_WORDS_MAX).min(self.count) {
+                    found = found.and(lexicon::phrase(self.phrase(start, end)));
+                }
+            }
+        }
+        found
+    }
+
+    pub(super) fn all(&self) -> Hints {
+        self.hints(0..self.count).without(Hints::TAIL)
+    }
+
+    /// What the words right before a value say, which is a label unless another number lies between;
+    /// and what all of them say.
+    pub(super) fn tight_and_all(&self) -> (Hints, Hints) {
+        let after_number = (0..self.count)
+            .rev()
+            .find(|word| self.is_numeric(*word))
+            .map_or(0, |n| n + 1);
+        let first = self
+            .clause
+            .max(after_number)
+            .max(self.count.saturating_sub(Self::TIGHT_WORDS));
+        let tight = self.hints(first..self.count);
+        let all = tight.and(self.hints(0..first)).without(Hints::TAIL);
+        // In a sentence many a small word stands before a value: only `id` and the like turn it.
+        (self.turned(tight, first, Hints::OTHER), all)
+    }
+
+    fn named(&self) -> Hints {
+        self.turned(self.hints(0..self.count), 0, Hints::TAIL)
+    }
+
+    /// What `found`, which the words from `first` on say, means when a last word such as `id`, which
+    /// says all of `turning`, may turn it.
+    fn turned(&self, found: Hints, first: usize, turning: Hints) -> Hints {
+        if !found.any(Hints::TAIL) {
+            return found;
+        }
+        let mut last = self.count;
+        while last > first && self.is_numeric(last - 1) {
+            last -= 1;
+        }
+        let word = if last > first {
+            lexicon::phrase(self.phrase(last - 1, last))
+        } else {
+            Hints::NONE
+        };
+        if !word.any(Hints::TAIL) || !word.any(turning) {
+            return found.without(Hints::TAIL);
+        }
+        let turned = [
+            Hints::PHONE,
+            Hints::REACH,
+            Hints::CARD,
+            Hints::IP,
+            Hints::BIRTH,
+        ]
+        .into_iter()
+        .chain([Hints::PASSWORD, Hints::TOKEN, Hints::TAIL])
+        .fold(found, Hints::without);
+        turned.and(Hints::OTHER)
+    }
+}
+
+/// Whether something was taken out of `name`, so that it is no name any more.
+fn has_mask(name: &str) -> bool {
+    memchr::memchr_iter(b'[', name.as_bytes()).any(|at| mask_len(&name[at + 1..]).is_some())
+}
+
+/// How long the mask of ours is whose bracket stands before `rest`: it names what is gone, and
+/// says nothing of what stands beside it.
+fn mask_len(rest: &str) -> Option<usize> {
+    let close = rest.bytes().take(24).position(|byte| byte == b']')?;
+    let label = &rest[..close];
+    let ours = Class::ALL
+        .into_iter()
+        .any(|class| class.name().eq_ignore_ascii_case(label));
+    (ours && !label.bytes().any(|byte| byte.is_ascii_lowercase())).then_some(close + 1)
+}
+
+/// A letter of Latin script without its accent; other letters as something no word has.
+fn unaccented(c: char) -> &'static str {
+    match c {
+        'à'..='å' | 'À'..='Å' | 'ą' | 'Ą' | 'ā' => "a",
+        'æ' | 'Æ' => "ae",
+        'ç' | 'Ç' | 'ć' | 'Ć' | 'č' => "c",
+        'è'..='ë' | 'È'..='Ë' | 'ę' | 'Ę' | 'ē' => "e",
+        'ì'..='ï' | 'Ì'..='Ï' => "i",
+        'ł' | 'Ł' => "l",
+        'ñ' | 'Ñ' | 'ń' | 'Ń' => "n",
+        'ò'..='ö' | 'Ò'..='Ö' | 'ø' | 'Ø' | 'º' => "o",
+        'ś' | 'Ś' | 'š' => "s",
+        'ß' => "ss",
+        'ù'..='ü' | 'Ù'..='Ü' => "u",
+        'ý' | 'ÿ' => "y",
+        'ź' | 'ż' | 'Ź' | 'Ż' | 'ž' => "z",
+        _ => "~",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_their_values_are() {
+        let check = |text: &str, expect: Hints| assert_eq!(name(text), expect, "{text}");
+        check("phone", Hints::PHONE);
+        check("billingPhone2", Hints::PHONE);
+        check("HOME_PHONE", Hints::PHONE);
+        check("dateOfBirth", Hints::BIRTH);
+        check("date_of_birth", Hints::BIRTH);
+        check("clientIPAddress", Hints::IP);
+        check("phone_number_id", Hints::OTHER);
+        check("colour", Hints::OTHER);
+        check("weather", Hints::NONE);
+    }
+}

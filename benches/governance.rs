@@ -101,7 +101,7 @@ async fn main() -> ExitCode {
     let named = |part: &Part| arguments.iter().any(|argument| argument == part.name());
     let calls = arguments.iter().find_map(|argument| argument.parse().ok());
     let chosen: Vec<Part> = Part::ALL.into_iter().filter(named).collect();
-    let calls = calls.unwrap_or(20_000);
+    let calls = calls.unwrap_or(100_000);
     for part in &chosen {
         println!(
             "{:10} {:6.2} us of CPU a call",

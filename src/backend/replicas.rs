@@ -16,15 +16,9 @@ use std::{
 
 use futures_util::future::select_all;
 use globset::{GlobSet, GlobSetBuilder};
-use serde::Serialize;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    Answer, Backend, BreakerReport, Failure, State, Unanswered,
-    breaker::Sign,
-    instance::Phase,
-    report::{Stand, is_false},
-};
+use super::{Answer, Backend, Failure, Unanswered, breaker::Sign, instance::Phase};
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits, Transport},
     governance::{Admitted, ArgumentTest},
@@ -32,10 +26,12 @@ use crate::{
     mcp::Raw,
     session::Session,
 };
+use outlier::Outlier;
+pub use report::ReplicaReport;
 
-/// Failures in a row after which the time that a replica is out doubles no more, so that no product
-/// overflows.
-const DOUBLINGS_MAX: u32 = 16;
+mod outlier;
+mod report;
+
 /// Sessions whose subscriptions wait to be moved; those of more are not.
 const STRAYS_MAX: usize = 4096;
 /// Sessions that are remembered before those that ended are forgotten.
@@ -65,39 +61,6 @@ pub(super) struct Replica {
     /// How often its catalog's connection had been made when its breaker was told of that.
     greetings: AtomicU64,
     outlier: Mutex<Outlier>,
-}
-
-/// Whether a replica is left alone for a while.
-#[derive(Clone, Copy, Debug, Default)]
-struct Outlier {
-    /// Failures in a row.
-    failures: u32,
-    until: Option<Instant>,
-}
-
-impl Outlier {
-    /// Notes a failure: from `now` on it is out, for twice as long as after the one before.
-    fn note_failure(&mut self, ejection: config::Ejection, now: Instant) {
-        self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + self.time(ejection));
-    }
-
-    /// Keeps to another `ejection`: it is out no longer than that says of one that failed just now.
-    fn set(&mut self, ejection: config::Ejection, now: Instant) {
-        let longest = now + self.time(ejection);
-        self.until = self.until.map(|until| until.min(longest));
-    }
-
-    /// For how long it is out after its latest failure.
-    fn time(self, ejection: config::Ejection) -> Duration {
-        let doublings = self.failures.saturating_sub(1).min(DOUBLINGS_MAX);
-        let time = ejection.base.saturating_mul(1_u32 << doublings);
-        time.min(ejection.max)
-    }
-
-    fn is_out(self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
 }
 
 /// Calls that certain replicas serve, and no other.
@@ -480,98 +443,6 @@ impl Replicas {
     }
 }
 
-/// One replica in `/status`.
-#[derive(Clone, Debug, Serialize)]
-pub struct ReplicaReport {
-    /// Its name.
-    pub name: String,
-    /// Where it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub locality: Option<String>,
-    /// How it is reached, without secrets.
-    pub address: String,
-    /// `connected` once greeted, since only one of them is listed.
-    pub state: State,
-    /// Whether it is disconnected because nobody uses it: the next call wakes it. Where only the
-    /// catalog's connection sleeps, the state is that of the others.
-    #[serde(skip_serializing_if = "is_false")]
-    pub asleep: bool,
-    /// Whether the catalog's connection sleeps, whatever others do.
-    #[serde(skip)]
-    rests: bool,
-    /// Why it is in that state, when it is not connected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Whether calls are let through to it.
-    pub breaker: BreakerReport,
-    /// Calls under way.
-    pub in_flight: u64,
-    /// Milliseconds for which it gets no calls, since it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub out_for_ms: Option<u64>,
-}
-
-impl Replica {
-    fn report(&self, now: Instant) -> ReplicaReport {
-        let Stand {
-            state,
-            asleep,
-            reason,
-            history: _,
-        } = self.backend.stand();
-        let phase = self.backend.catalog.phase();
-        let is_greeted = matches!(phase, Phase::Ready(_));
-        let (state, reason) = if state == State::Connecting && is_greeted {
-            (State::Connected, None)
-        } else {
-            (state, reason)
-        };
-        let until = lock(&self.outlier).until;
-        let left = until.map(|until| until.saturating_duration_since(now));
-        let left = left.filter(|left| !left.is_zero());
-        ReplicaReport {
-            name: self.name.clone(),
-            locality: self.locality.clone(),
-            address: self.address.clone(),
-            state,
-            asleep,
-            rests: matches!(phase, Phase::Asleep(_)),
-            reason,
-            breaker: self.backend.breaker.report(),
-            in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
-            out_for_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-        }
-    }
-}
-
-impl ReplicaReport {
-    /// Whether it gets no calls for a while since it failed, as long as others can have them.
-    pub fn is_ejected(&self) -> bool {
-        self.out_for_ms.is_some() || self.breaker.state == "open"
-    }
-
-    /// Whether it gets calls, also when the next one has to wake it.
-    pub fn is_healthy(&self) -> bool {
-        let may_answer = match self.state {
-            // One that misses checks is called until it is given up.
-            State::Connected | State::Degraded => true,
-            State::Connecting
-            | State::Disabled
-            | State::Disconnected
-            | State::Failed
-            | State::NeedsReauth => self.rests,
-        };
-        may_answer && !self.is_ejected()
-    }
-
-    /// The same without what the server wrote and where it is.
-    pub(super) fn without_details(mut self) -> Self {
-        self.reason = None;
-        self.address = String::new();
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -592,79 +463,5 @@ mod tests {
         check(&open(5), &unlisted, &open(4));
         check(&open(5), &open(9), &open(4));
         check(&open(9), &open(5), &open(5));
-    }
-
-    #[test]
-    fn another_ejection_only_shortens() {
-        let ejection = |base, max| config::Ejection {
-            base: Duration::from_secs(base),
-            max: Duration::from_secs(max),
-        };
-        let start = Instant::now();
-        let check = |failures: u32, other: config::Ejection, after: u64, expect: u64| {
-            let mut outlier = Outlier::default();
-            for _ in 0..failures {
-                outlier.note_failure(ejection(10, 60), start);
-            }
-            let now = start + Duration::from_secs(after);
-            outlier.set(other, now);
-            let until = outlier.until.unwrap_or(start);
-            let left = until.saturating_duration_since(start);
-            assert_eq!(left, Duration::from_secs(expect), "{failures}, {other:?}");
-            let is_out = expect > after;
-            assert_eq!(outlier.is_out(now), is_out, "{failures}, {other:?}");
-        };
-        check(0, ejection(1, 1), 0, 0);
-        check(1, ejection(10, 60), 0, 10);
-        check(2, ejection(10, 60), 0, 20);
-        check(9, ejection(10, 60), 0, 60);
-        check(1, ejection(2, 60), 1, 3);
-        check(3, ejection(2, 60), 1, 9);
-        check(9, ejection(10, 15), 1, 16);
-        // As it was said.
-        check(1, ejection(2, 60), 9, 10);
-        check(1, ejection(30, 60), 1, 10);
-        check(1, ejection(1, 60), 11, 10);
-    }
-
-    #[test]
-    fn whoever_gets_calls_is_healthy() {
-        let check = |state: State, asleep: bool, breaker: &'static str, expect: bool| {
-            let report = ReplicaReport {
-                name: "a".to_owned(),
-                locality: None,
-                address: "a".to_owned(),
-                state,
-                asleep,
-                rests: asleep,
-                reason: None,
-                breaker: BreakerReport {
-                    state: breaker,
-                    failures: 0,
-                    opened: 0,
-                    retry_in_ms: None,
-                },
-                in_flight: 0,
-                out_for_ms: None,
-            };
-            let found = report.is_healthy();
-            assert_eq!(found, expect, "{state:?}, {asleep}, {breaker}");
-            let out_for_ms = Some(1);
-            let ejected = ReplicaReport {
-                out_for_ms,
-                ..report
-            };
-            assert!(ejected.is_ejected() && !ejected.is_healthy(), "{state:?}");
-        };
-        check(State::Connected, false, "closed", true);
-        check(State::Connected, false, "half_open", true);
-        check(State::Connected, false, "open", false);
-        check(State::Degraded, false, "closed", true);
-        check(State::Degraded, false, "open", false);
-        check(State::Disconnected, true, "closed", true);
-        check(State::Disconnected, false, "closed", false);
-        check(State::Connecting, false, "closed", false);
-        check(State::Failed, false, "closed", false);
-        check(State::NeedsReauth, false, "closed", false);
     }
 }

@@ -6,6 +6,7 @@
 //! them outlives the process.
 
 pub mod bridge;
+pub mod events;
 pub mod legacy;
 pub mod modern;
 pub mod registry;
@@ -24,10 +25,8 @@ use crate::{
     names::Scope,
 };
 
+pub use events::{EventReader, Events};
 pub use state::Session;
-
-/// Notifications and server requests of one call that wait for the edge to write them.
-pub const EVENTS_MAX: usize = 256;
 
 /// The client behind a call.
 #[derive(Clone, Debug)]
@@ -103,7 +102,7 @@ pub struct Call {
     /// Its token for progress, as it wrote it.
     pub progress_token: Option<Raw>,
     /// Where messages that precede the answer go.
-    pub events: mpsc::Sender<Event>,
+    pub events: Events,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
     /// How others name it, where its transport says so.
@@ -150,8 +149,8 @@ impl Call {
         client: Arc<Client>,
         scope: Scope,
         wants: Wants,
-    ) -> (Self, mpsc::Receiver<Event>) {
-        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+    ) -> (Self, EventReader) {
+        let (events, reader) = events::events();
         let call = Self {
             id: request.id,
             method: request.method,
@@ -164,14 +163,13 @@ impl Call {
             cancel: CancellationToken::new(),
             correlation: None,
         };
-        (call, receiver)
+        (call, reader)
     }
 
     /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
     /// answer.
     #[must_use]
     pub fn copy_for(&self, scope: Scope) -> Self {
-        let (events, _) = mpsc::channel(1);
         Self {
             id: self.id.clone(),
             method: self.method.clone(),
@@ -180,7 +178,7 @@ impl Call {
             scope,
             logs: self.logs,
             progress_token: None,
-            events,
+            events: Events::unread(),
             cancel: self.cancel.clone(),
             correlation: self.correlation.clone(),
         }

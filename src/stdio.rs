@@ -20,7 +20,7 @@ use crate::{
     names::Scope,
     proxy::Proxy,
     session::{
-        Call, Client, Event, Session, Wants, legacy, modern,
+        Call, Client, Event, EventReader, Session, Wants, legacy, modern,
         replay::{Item, Stream},
         state::Kind,
     },
@@ -254,11 +254,11 @@ impl Edge {
         let (outcome, _running) = loop {
             tokio::select! {
                 biased;
-                Some(event) = events.recv() => self.put(event),
+                event = events.next() => self.put(event),
                 done = &mut answer => break done,
             }
         };
-        while let Ok(event) = events.try_recv() {
+        while let Some(event) = events.take() {
             self.put(event);
         }
         let message = envelope::response(Some(&id), &outcome);
@@ -294,7 +294,7 @@ enum Started {
 struct RunningCall {
     answer:
         std::pin::Pin<Box<dyn Future<Output = (Outcome, crate::session::state::Running)> + Send>>,
-    events: tokio::sync::mpsc::Receiver<Event>,
+    events: EventReader,
 }
 
 /// Pause between looks at the calls that are still running.

@@ -22,7 +22,7 @@ use crate::{
     },
     names::Scope,
     session::{
-        Correlation, Event, Session, legacy, modern,
+        Correlation, EventReader, Session, legacy, modern,
         replay::{Item, Stream},
         state::Kind,
     },
@@ -75,7 +75,7 @@ type Named = Option<Box<Correlation>>;
 pub(super) async fn post(
     edge: &Arc<Edge>,
     agent: &Agent,
-    request: HttpRequest<Incoming>,
+    request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let id = query
@@ -197,16 +197,16 @@ async fn carry(
     stream: Arc<Stream>,
     id: crate::mcp::Id,
     mut answer: exchange::Answer,
-    mut events: tokio::sync::mpsc::Receiver<Event>,
+    mut events: EventReader,
 ) {
     let answered = loop {
         tokio::select! {
             biased;
-            Some(event) = events.recv() => exchange::put(event, Some(&session), &stream),
+            event = events.next() => exchange::put(event, Some(&session), &stream),
             answered = &mut answer => break answered,
         }
     };
-    while let Ok(event) = events.try_recv() {
+    while let Some(event) = events.take() {
         exchange::put(event, Some(&session), &stream);
     }
     let answer = envelope::response(Some(&id), &answered.outcome);

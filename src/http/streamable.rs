@@ -33,7 +33,7 @@ pub(crate) const BATCH_MAX: usize = 64;
 pub(super) async fn handle(
     edge: &Arc<Edge>,
     visitor: Visitor,
-    request: HttpRequest<Incoming>,
+    request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if is(&Verb::POST, &request) {
         return post(edge, visitor, request).await;
@@ -48,7 +48,7 @@ pub(super) async fn handle(
 async fn post(
     edge: &Arc<Edge>,
     visitor: Visitor,
-    request: HttpRequest<Incoming>,
+    request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if !media::is_json(request.headers()) {
         return text(

@@ -502,7 +502,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
         scope: scope.clone(),
         logs: Logs::All,
         progress_token: None,
-        events: tokio::sync::mpsc::channel(1).0,
+        events: crate::session::Events::unread(),
         cancel: CancellationToken::new(),
         correlation: None,
     }

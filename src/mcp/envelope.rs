@@ -10,7 +10,7 @@ use std::{borrow::Cow, hash::Hash};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{error, error::RpcError, json::Raw, method::Method};
+use super::{error, error::RpcError, json::Raw, method::Method, params::Params};
 use wire::Wire;
 
 /// One JSON-RPC message.
@@ -32,7 +32,7 @@ pub struct Request {
     /// What is asked.
     pub method: Method,
     /// An object; absent when it was absent or `null`.
-    pub params: Option<Raw>,
+    pub params: Option<Params>,
 }
 
 /// A notification.
@@ -194,6 +194,7 @@ impl Message {
                 None if has_id => malformed("`id` is neither a string nor an integer", None),
                 None => {
                     let method = Cow::Owned(method.into_owned());
+                    let params = params.map(Raw::from);
                     Ok(Self::Notification(Notification { method, params }))
                 }
             };
@@ -366,7 +367,7 @@ mod tests {
         let expect = Request {
             id,
             method: Method::parse("odd/\"method\""),
-            params: Some(params),
+            params: Some(params.into()),
         };
         assert_eq!(Message::parse(&bytes), Ok(Message::Request(expect)));
     }

@@ -382,7 +382,7 @@ impl Proxy {
                 wish["taskIds"] = tasks.clone();
             }
             let mut copy = call.copy_for(Scope::Server(server.clone()));
-            copy.params = copy.params.map(|params| with_wish(&params, &wish));
+            copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
             copy.cancel = stop.child_token();
             let (inner_send, inner) = mpsc::channel(EVENTS_MAX);
             copy.events = inner_send;

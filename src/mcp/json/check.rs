@@ -57,8 +57,46 @@ pub(in crate::mcp) fn value_end(json: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
+/// The offset after the object that starts at `at` in `text`. For each of its members `value_end` is
+/// given the key and the offset of the value, and says where that ends; `None` where something is no
+/// JSON, where a key has an escape, or where `value_end` says so.
+pub(in crate::mcp) fn object_end<'a>(
+    text: &'a str,
+    at: usize,
+    mut value_end: impl FnMut(&'a str, usize) -> Option<usize>,
+) -> Option<usize> {
+    let json = text.as_bytes();
+    if json.get(at) != Some(&b'{') {
+        return None;
+    }
+    let mut at = skip_space(json, at + 1);
+    if json.get(at) == Some(&b'}') {
+        return Some(at + 1);
+    }
+    loop {
+        let key = plain(text, at)?;
+        let value = value_of(json, at + key.len() + 2)?;
+        at = skip_space(json, value_end(key, value)?);
+        match json.get(at)? {
+            b'}' => return Some(at + 1),
+            b',' => at = skip_space(json, at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// The string that starts at `at` in `text`; `None` where there is none, or one with an escape.
+pub(in crate::mcp) fn plain(text: &str, at: usize) -> Option<&str> {
+    let json = text.as_bytes();
+    if json.get(at) != Some(&b'"') {
+        return None;
+    }
+    let end = skip_plain(json, at + 1);
+    (json.get(end) == Some(&b'"')).then(|| &text[at + 1..end])
+}
+
 /// The offset after the string that starts at `at`; `None` where there is none.
-pub(in crate::mcp) fn string_end(json: &[u8], at: usize) -> Option<usize> {
+fn string_end(json: &[u8], at: usize) -> Option<usize> {
     if json.get(at) != Some(&b'"') {
         return None;
     }
@@ -74,7 +112,7 @@ pub(in crate::mcp) fn string_end(json: &[u8], at: usize) -> Option<usize> {
 }
 
 /// The offset of the value whose key ends at `at`.
-pub(in crate::mcp) fn value_of(json: &[u8], at: usize) -> Option<usize> {
+fn value_of(json: &[u8], at: usize) -> Option<usize> {
     let colon = skip_space(json, at);
     (json.get(colon) == Some(&b':')).then(|| skip_space(json, colon + 1))
 }

@@ -168,10 +168,7 @@ impl Post<'_> {
         let Some(params) = &request.params else {
             return Ok(());
         };
-        // The header that repeats the name has been checked.
-        let name = self.headers.get(header::NAME);
-        let name = name.and_then(|name| header::decode(name.to_str().ok()?));
-        let Some(name) = name else {
+        let Some(name) = params.text_of("name") else {
             return Ok(());
         };
         let catalog = self.edge.proxy.board().catalog();

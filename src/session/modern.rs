@@ -190,8 +190,10 @@ fn expect_header(headers: &HeaderMap, name: &HeaderName, expect: &str) -> Result
             "the header {name} is there more than once"
         )));
     }
-    let value = value.to_str().ok().and_then(header::decode);
-    match value {
+    if header::reads(value, expect) {
+        return Ok(());
+    }
+    match value.to_str().ok().and_then(header::decode) {
         Some(value) if value == expect => Ok(()),
         Some(value) => Err(mismatch(format!(
             "the header {name} says `{value}`, the body `{expect}`"

@@ -8,10 +8,7 @@ use serde_json::json;
 
 use crate::{
     catalog::{Catalog, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
-    mcp::{
-        Method, Params, Raw, RpcError, error,
-        json::{self, Patch},
-    },
+    mcp::{Method, Params, Raw, RpcError, error, json},
     names::{Scope, ServerName},
     session::Call,
 };
@@ -337,9 +334,7 @@ impl<'a> Named<'a> {
         if original == self.text {
             return Raw::clone(self.params);
         }
-        let mut patch = Patch::new(self.params.as_bytes());
-        patch.replace(self.span.clone(), Raw::string(original).as_bytes().to_vec());
-        patch.finish()
+        self.params.with_text(self.span.clone(), original)
     }
 }
 

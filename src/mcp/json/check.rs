@@ -127,7 +127,7 @@ pub(in crate::mcp) fn skip_space(json: &[u8], mut at: usize) -> usize {
 
 /// The offset of the first byte from `at` on that means something inside of a string, or may not be
 /// there: a quote, a backslash, a control character.
-fn skip_plain(json: &[u8], mut at: usize) -> usize {
+pub(in crate::mcp) fn skip_plain(json: &[u8], mut at: usize) -> usize {
     while let Some(word) = json.get(at..).and_then(<[u8]>::first_chunk) {
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {
@@ -148,8 +148,10 @@ fn marks(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     // A byte that is less than another borrows from the next when that is subtracted.
     let less = |word: u64, than: u8| word.wrapping_sub(ONES * u64::from(than)) & !word;
-    let equal = |to: u8| less(word ^ (ONES * u64::from(to)), 1);
-    (less(word, b' ') | equal(b'"') | equal(b'\\')) & (ONES << 7)
+    // This puts the quote right after the control characters, and swaps those among themselves.
+    let swapped = word ^ (ONES * u64::from(b'"' ^ b' '));
+    let backslash = word ^ (ONES * u64::from(b'\\'));
+    (less(swapped, b' ' + 1) | less(backslash, 1)) & (ONES << 7)
 }
 
 fn escape_end(json: &[u8], at: usize) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{
     json::{self, Patch, Raw, check},
+    params::Params,
     revision::Revision,
 };
 
@@ -54,6 +55,14 @@ impl Meta {
 
     /// Finds the parts in `params`.
     pub fn of(params: &Raw) -> Self {
+        match Params::skim(params.as_str(), params.bytes(), 0) {
+            Some((params, _)) => params.into_meta(),
+            None => Self::walk(params),
+        }
+    }
+
+    /// The same, however unusual the params are.
+    pub(super) fn walk(params: &Raw) -> Self {
         let json = params.as_bytes();
         let Some(span) = json::find(json, 0, "_meta").filter(|span| json[span.start] == b'{')
         else {

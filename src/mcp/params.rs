@@ -71,6 +71,10 @@ impl Params {
         self.name_is_doubled
     }
 
+    pub(super) fn into_meta(self) -> Meta {
+        self.meta.map_or(Meta::none(), |meta| *meta)
+    }
+
     /// The parts of `_meta`.
     pub fn meta(&self) -> &Meta {
         static NONE: Meta = Meta::none();
@@ -78,6 +82,7 @@ impl Params {
     }
 }
 
+/// Walks, as messages need it that cannot be skimmed.
 impl From<Raw> for Params {
     fn from(raw: Raw) -> Self {
         let json = raw.as_bytes();
@@ -87,7 +92,7 @@ impl From<Raw> for Params {
         Self {
             name_is_doubled: later.is_some(),
             name: later.or(first).map(|member| member.value),
-            meta: Some(Meta::of(&raw))
+            meta: Some(Meta::walk(&raw))
                 .filter(|meta| meta.span.is_some())
                 .map(Box::new),
             raw,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, Id, Logs, Method, Outcome, Raw, Request, Revision, meta::Meta},
+    mcp::{Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
     names::Scope,
 };
 
@@ -92,7 +92,7 @@ pub struct Call {
     /// What is asked.
     pub method: Method,
     /// As the client wrote them.
-    pub params: Option<Raw>,
+    pub params: Option<Params>,
     /// Who asks.
     pub client: Arc<Client>,
     /// Which part of the catalog it sees.
@@ -128,11 +128,10 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// The token that `request` carries in its `meta`, and `logs`.
-    pub fn of(request: &Request, meta: &Meta, logs: Logs) -> Self {
-        let params = request.params.as_ref();
-        let token = params.and_then(|params| {
-            let span = meta.progress_token.clone()?;
+    /// The token that `request` carries, and `logs`.
+    pub fn of(request: &Request, logs: Logs) -> Self {
+        let token = request.params.as_ref().and_then(|params| {
+            let span = params.meta().progress_token.clone()?;
             Some(params.slice(span))
         });
         Self {

@@ -252,6 +252,7 @@ impl Link {
     /// A request of the server: answered here, or by the one client it belongs to.
     fn asked(self: &Arc<Self>, request: Request, origin: Option<u64>) {
         let Request { id, method, params } = request;
+        let params = params.map(Raw::from);
         if let (Method::Discover | Method::Initialize, Some(own)) = (&method, id.as_number()) {
             // No server asks this. Whoever does sends back what it was sent.
             self.mux.failed(own, Failure::Echo);

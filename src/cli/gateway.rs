@@ -222,7 +222,7 @@ impl Gateway {
         let request = Request {
             id: Id::number(1),
             method,
-            params: Some(Raw::parse(params).expect("joined from valid JSON")),
+            params: Some(Raw::parse(params).expect("joined from valid JSON").into()),
         };
         let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         Call::new(request, Arc::new(client), self.scope.clone(), wants)

@@ -386,7 +386,7 @@ impl Proxy {
                 wish["taskIds"] = tasks.clone();
             }
             let mut copy = call.copy_for(Scope::Server(server.clone()));
-            copy.params = copy.params.map(|params| with_wish(&params, &wish));
+            copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
             copy.cancel = stop.child_token();
             let (inner_send, inner) = events();
             copy.events = inner_send;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
@@ -24,7 +25,7 @@ const LEFT_MAX: usize = 4096;
 /// All sessions of clients that connect over HTTP.
 #[derive(Debug)]
 pub struct Sessions {
-    by_id: DashMap<String, Arc<Session>, foldhash::fast::RandomState>,
+    by_id: DashMap<String, Arc<Session>, RandomState>,
     /// Those that have ended with subscriptions.
     left: Mutex<Vec<Arc<Session>>>,
     leaves: Notify,

@@ -490,7 +490,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
     Call {
         id: Id::number(1),
         method,
-        params: Some(Raw::from_value(&params)),
+        params: Some(Raw::from_value(&params).into()),
         client: Arc::new(Client {
             agent: Arc::new(Agent::anonymous()),
             revision: Revision::MODERN,

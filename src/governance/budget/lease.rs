@@ -271,23 +271,25 @@ pub(super) fn take(lines: &[Line], price: Micros, now: Timestamp) -> Result<Hold
     for (index, line) in lines.iter().enumerate() {
         leases.push(line.purse.lease(now).ok_or(index)?);
     }
-    let mut states = Vec::with_capacity(lines.len());
-    for (index, line) in lines.iter().enumerate() {
-        let state = leases[index].state();
-        if !state.has_room(price, line.limit) {
-            return Err(index);
-        }
-        states.push(state);
-    }
-    let mut low = false;
-    for state in &mut states {
-        low |= state.hold(price);
-    }
-    drop(states);
+    let low = hold_all(&leases, lines, price)?;
     if low && let Some(lease) = leases.first() {
         lease.low.notify_one();
     }
     Ok(Hold { leases, price })
+}
+
+/// Holds `price` against all `leases`, each below the limit of its line, or against none, and tells
+/// whether a slice is wanted. The mutexes of the first ones are kept until the last has room.
+fn hold_all(leases: &[Arc<Lease>], lines: &[Line], price: Micros) -> Result<bool, usize> {
+    let ([lease, leases @ ..], [line, lines @ ..]) = (leases, lines) else {
+        return Ok(false);
+    };
+    let mut state = lease.state();
+    if !state.has_room(price, line.limit) {
+        return Err(0);
+    }
+    let low = hold_all(leases, lines, price).map_err(|after| after + 1)?;
+    Ok(state.hold(price) | low)
 }
 
 fn half(amount: Micros) -> Micros {

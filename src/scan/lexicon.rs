@@ -119,6 +119,10 @@ pub(super) fn may_name_passport(text: &str) -> bool {
         matches!(three[0] | 0x20, b'p' | b'd')
             && marks.any(|mark| three.eq_ignore_ascii_case(mark.as_bytes()))
     };
+    #[expect(
+        clippy::needless_bitwise_bool,
+        reason = "only what never branches is done with many pairs at once"
+    )]
     let begins_mark = |(first, second): (&u8, &u8)| {
         let (first, second) = (first | 0x20, second | 0x20);
         (first == b'p') & (second == b'a') | (first == b'd') & (second == b'o')

@@ -458,7 +458,9 @@ struct World {
 }
 
 impl World {
-    const LIMIT: u64 = 64;
+    /// What a call costs, in usual ones: so much that slices grow.
+    const DEAR: u64 = 1_000;
+    const LIMIT: u64 = 64 * Self::DEAR;
 
     async fn new() -> Self {
         let (store, directory) = open().await;
@@ -484,14 +486,14 @@ impl World {
                 if wide {
                     budget.push(agent(Self::LIMIT, Window::Total));
                 }
-                self.hold(process, &budget, times(calls)).await;
+                self.hold(process, &budget, times(calls * Self::DEAR)).await;
             }
             Event::Fill { process } => {
                 let budget = [
                     team("t", Self::LIMIT, Window::Day),
                     agent(Self::LIMIT, Window::Total),
                 ];
-                while self.hold(process, &budget, PRICE).await {}
+                while self.hold(process, &budget, times(Self::DEAR)).await {}
             }
             Event::End { which, spend } if !self.open.is_empty() => {
                 let (process, hold) = self.open.swap_remove(which % self.open.len());

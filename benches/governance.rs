@@ -247,7 +247,7 @@ impl Stage {
         let request = Request {
             id: Id::number(1),
             method: Method::ToolsCall,
-            params: Some(self.params.clone()),
+            params: Some(self.params.clone().into()),
         };
         let wants = Wants {
             logs: Logs::None,

@@ -157,7 +157,7 @@ struct Sources {
 #[derive(Debug, PartialEq)]
 struct Roster {
     authentication: Authentication,
-    agents: HashMap<AgentId, Arc<Agent>>,
+    agents: foldhash::HashMap<AgentId, Arc<Agent>>,
     credentials: HashMap<KeyHash, Credential>,
 }
 
@@ -343,7 +343,7 @@ impl Roster {
     fn empty() -> Self {
         Self {
             authentication: Authentication::Anonymous,
-            agents: HashMap::new(),
+            agents: foldhash::HashMap::default(),
             credentials: HashMap::new(),
         }
     }

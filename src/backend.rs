@@ -483,12 +483,12 @@ impl Backend {
 
     async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
+        let patience = self.patience(admitted);
         let limits = if call.method == Method::Listen {
             handshake::UNBOUNDED
         } else {
-            self.deadlines(admitted, waited)
+            self.deadlines(patience, waited)
         };
-        let patience = self.patience(admitted);
         let start = Instant::now();
         let wish = Wish {
             client: &call.client,
@@ -667,8 +667,8 @@ impl Backend {
         known.copied().unwrap_or(config.timeout)
     }
 
-    fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
-        let idle = self.patience(admitted);
+    /// The deadlines of a call that may take `idle` without progress and has `waited` already.
+    fn deadlines(&self, idle: Duration, waited: Duration) -> Deadlines {
         Deadlines {
             idle,
             total: self

@@ -21,11 +21,12 @@ mod uri;
 mod view;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     ops::{Index, IndexMut},
     sync::Arc,
 };
 
+use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use header::{HeaderFault, HeaderParam, ParamKind};

@@ -77,7 +77,7 @@ impl Edge {
     }
 
     /// Answers one HTTP request.
-    pub(crate) async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn handle(self: Arc<Self>, request: Box<Request<Incoming>>) -> Response<Body> {
         if let Err(refusal) = self.guard.load().check(&request) {
             return text(StatusCode::FORBIDDEN, &refusal);
         }
@@ -103,7 +103,11 @@ impl Edge {
         response
     }
 
-    async fn answer(self: Arc<Self>, route: Route, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(
+        self: Arc<Self>,
+        route: Route,
+        request: Box<Request<Incoming>>,
+    ) -> Response<Body> {
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
         {

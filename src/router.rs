@@ -2,13 +2,13 @@
 //!
 //! A [`Routed`] names the server and carries the params in that server's own names.
 
-use std::sync::Arc;
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use serde_json::json;
 
 use crate::{
     catalog::{Catalog, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
-    mcp::{Method, Raw, RpcError, error, json::Patch},
+    mcp::{Method, Params, Raw, RpcError, error, json},
     names::{Scope, ServerName},
     session::Call,
 };
@@ -172,7 +172,7 @@ pub fn wanted(call: &Call) -> Option<(Kind, String)> {
         | Method::ToolsList => return None,
     };
     let named = Named::of(call, &[member]).ok()?;
-    Some((kind, named.text))
+    Some((kind, named.text.into_owned()))
 }
 
 /// The refusal of a method that this route does not have.
@@ -195,7 +195,7 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
     let tool = catalog
         .tool(&call.scope, &name.text)
         .ok_or_else(|| Unroutable::UnknownTool {
-            name: name.text.clone(),
+            name: name.text.to_string(),
         })?;
     let params = Some(name.replaced(&tool.original));
     Ok(Target {
@@ -285,7 +285,7 @@ fn whole_server(call: &Call) -> Result<Target, RpcError> {
             server: server.clone(),
             tool: None,
             subject: None,
-            params: call.params.clone(),
+            params: call.params.as_deref().cloned(),
         }),
         Scope::All | Scope::Profile(_) => Err(unknown_method(&call.method)),
     }
@@ -293,17 +293,15 @@ fn whole_server(call: &Call) -> Result<Target, RpcError> {
 
 /// A string in the params that names what is wanted.
 struct Named<'a> {
-    params: &'a Raw,
-    span: std::ops::Range<usize>,
-    text: String,
+    params: &'a Params,
+    span: Range<usize>,
+    text: Cow<'a, str>,
 }
 
 impl<'a> Named<'a> {
     /// The string at `path`. A doubled member is refused: who reads it differently from us would
     /// act on another name than the one that was authorized.
     fn of(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {
-        use crate::mcp::json;
-
         let wrong = |what: &str| {
             let at = path.join(".");
             RpcError::new(
@@ -315,31 +313,41 @@ impl<'a> Named<'a> {
             .params
             .as_ref()
             .ok_or_else(|| wrong("needs a string"))?;
-        let bytes = params.as_bytes();
-        let mut span = 0..bytes.len();
-        for key in path {
-            let mut found = json::members(bytes, span.start).filter(|m| m.is(bytes, key));
-            let first = found.next().ok_or_else(|| wrong("needs a string"))?;
-            if found.next().is_some() {
-                return Err(wrong("has a doubled member"));
-            }
-            span = first.value;
+        let (span, is_doubled) = match path {
+            ["name"] => (params.member("name"), params.name_is_doubled()),
+            path => find(params.as_bytes(), path),
+        };
+        if is_doubled {
+            return Err(wrong("has a doubled member"));
         }
-        let text = json::text(&bytes[span.clone()]).ok_or_else(|| wrong("needs a string"))?;
-        Ok(Self {
-            params,
-            text: text.into_owned(),
-            span,
-        })
+        let text = span
+            .as_ref()
+            .and_then(|span| json::text(&params.as_bytes()[span.clone()]));
+        match (span, text) {
+            (Some(span), Some(text)) => Ok(Self { params, span, text }),
+            (_, _) => Err(wrong("needs a string")),
+        }
     }
 
     /// The params with `original` in the string's place.
     fn replaced(&self, original: &str) -> Raw {
         if original == self.text {
-            return self.params.clone();
+            return Raw::clone(self.params);
         }
-        let mut patch = Patch::new(self.params.as_bytes());
-        patch.replace(self.span.clone(), Raw::string(original).as_bytes().to_vec());
-        patch.finish()
+        self.params.with_text(self.span.clone(), original)
     }
+}
+
+/// The first value at `path`, and whether a member on the way is doubled.
+fn find(json: &[u8], path: &[&str]) -> (Option<Range<usize>>, bool) {
+    let mut span = 0..json.len();
+    for key in path {
+        let mut found = json::members(json, span.start).filter(|member| member.is(json, key));
+        let (first, later) = (found.next(), found.next());
+        match (first, later) {
+            (Some(first), None) => span = first.value,
+            (first, later) => return (first.map(|first| first.value), later.is_some()),
+        }
+    }
+    (Some(span), false)
 }

@@ -6,6 +6,7 @@
 //! them outlives the process.
 
 pub mod bridge;
+pub mod events;
 pub mod legacy;
 pub mod modern;
 pub mod registry;
@@ -20,14 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, Id, Logs, Method, Outcome, Raw, Request, Revision, meta::Meta},
+    mcp::{Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
     names::Scope,
 };
 
+pub use events::{EventReader, Events};
 pub use state::Session;
-
-/// Notifications and server requests of one call that wait for the edge to write them.
-pub const EVENTS_MAX: usize = 256;
 
 /// The client behind a call.
 #[derive(Clone, Debug)]
@@ -93,7 +92,7 @@ pub struct Call {
     /// What is asked.
     pub method: Method,
     /// As the client wrote them.
-    pub params: Option<Raw>,
+    pub params: Option<Params>,
     /// Who asks.
     pub client: Arc<Client>,
     /// Which part of the catalog it sees.
@@ -103,7 +102,7 @@ pub struct Call {
     /// Its token for progress, as it wrote it.
     pub progress_token: Option<Raw>,
     /// Where messages that precede the answer go.
-    pub events: mpsc::Sender<Event>,
+    pub events: Events,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
     /// How others name it, where its transport says so.
@@ -129,11 +128,10 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// The token that `request` carries in its `meta`, and `logs`.
-    pub fn of(request: &Request, meta: &Meta, logs: Logs) -> Self {
-        let params = request.params.as_ref();
-        let token = params.and_then(|params| {
-            let span = meta.progress_token.clone()?;
+    /// The token that `request` carries, and `logs`.
+    pub fn of(request: &Request, logs: Logs) -> Self {
+        let token = request.params.as_ref().and_then(|params| {
+            let span = params.meta().progress_token.clone()?;
             Some(params.slice(span))
         });
         Self {
@@ -150,8 +148,8 @@ impl Call {
         client: Arc<Client>,
         scope: Scope,
         wants: Wants,
-    ) -> (Self, mpsc::Receiver<Event>) {
-        let (events, receiver) = mpsc::channel(EVENTS_MAX);
+    ) -> (Self, EventReader) {
+        let (events, reader) = events::events();
         let call = Self {
             id: request.id,
             method: request.method,
@@ -164,14 +162,13 @@ impl Call {
             cancel: CancellationToken::new(),
             correlation: None,
         };
-        (call, receiver)
+        (call, reader)
     }
 
     /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
     /// answer.
     #[must_use]
     pub fn copy_for(&self, scope: Scope) -> Self {
-        let (events, _) = mpsc::channel(1);
         Self {
             id: self.id.clone(),
             method: self.method.clone(),
@@ -180,7 +177,7 @@ impl Call {
             scope,
             logs: self.logs,
             progress_token: None,
-            events,
+            events: Events::unread(),
             cancel: self.cancel.clone(),
             correlation: self.correlation.clone(),
         }

@@ -15,12 +15,11 @@ use crate::{
     http::BATCH_MAX,
     mcp::{
         Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
-        meta::Meta,
     },
     names::Scope,
     proxy::Proxy,
     session::{
-        Call, Client, Event, Session, Wants, legacy, modern,
+        Call, Client, Event, EventReader, Session, Wants, legacy, modern,
         replay::{Item, Stream},
         state::Kind,
     },
@@ -198,12 +197,11 @@ impl Edge {
     }
 
     fn call(&self, request: Request) -> Result<Started, RpcError> {
-        let meta = Meta::of_any(request.params.as_ref());
-        if modern::claims_modern(&meta) {
-            return self.call_modern(request, &meta);
+        if modern::is_claimed_by(&request) {
+            return self.call_modern(request);
         }
         if request.method == Method::Initialize {
-            let opening = legacy::open(request.params.as_ref())?;
+            let opening = legacy::open(request.params.as_deref())?;
             let revision = opening.revision;
             self.session.open(opening);
             self.proxy.greet(&self.session);
@@ -218,12 +216,12 @@ impl Edge {
             let message = "initialize first, or send the `_meta` of a 2026-07-28 request";
             return Err(RpcError::new(error::INVALID_REQUEST, message));
         };
-        let wants = Wants::of(&request, &meta, self.session.logs());
+        let wants = Wants::of(&request, self.session.logs());
         self.start(request, client, wants)
     }
 
-    fn call_modern(&self, request: Request, meta: &Meta) -> Result<Started, RpcError> {
-        let envelope = modern::check(&request, meta, None).map_err(|refusal| refusal.error)?;
+    fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
+        let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
         let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         self.start(request, client, wants)
     }
@@ -254,11 +252,11 @@ impl Edge {
         let (outcome, _running) = loop {
             tokio::select! {
                 biased;
-                Some(event) = events.recv() => self.put(event),
+                event = events.next() => self.put(event),
                 done = &mut answer => break done,
             }
         };
-        while let Ok(event) = events.try_recv() {
+        while let Some(event) = events.take() {
             self.put(event);
         }
         let message = envelope::response(Some(&id), &outcome);
@@ -294,7 +292,7 @@ enum Started {
 struct RunningCall {
     answer:
         std::pin::Pin<Box<dyn Future<Output = (Outcome, crate::session::state::Running)> + Send>>,
-    events: tokio::sync::mpsc::Receiver<Event>,
+    events: EventReader,
 }
 
 /// Pause between looks at the calls that are still running.

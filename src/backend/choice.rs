@@ -95,11 +95,9 @@ impl Backend {
         let era = match self.config().era {
             EraPin::Legacy => Era::Legacy,
             EraPin::Modern => Era::Modern,
-            EraPin::Auto => client.era(),
+            EraPin::Auto if self.maker.shared.knows(client.era()) == SPOKEN => client.era(),
+            EraPin::Auto => return None,
         };
-        if self.config().era == EraPin::Auto && self.maker.shared.knows(era) != SPOKEN {
-            return None;
-        }
         let instance = self.instance(client, era).ok()?;
         let connection = instance.ready()?;
         Some(Served {

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE, HOST},
 };
 use http_body_util::{BodyExt, Full, Limited};
@@ -46,7 +46,6 @@ const ODD_BODY_BYTES: usize = 512;
 #[derive(Debug)]
 pub(crate) struct HttpLink {
     way: Way,
-    url: Uri,
     mux: Arc<Mux>,
     link: OnceLock<Weak<Link>>,
     talk: Mutex<Talk>,
@@ -65,7 +64,6 @@ pub(crate) fn open(
     }
     let http = Arc::new(HttpLink {
         way,
-        url: remote.url.clone(),
         mux: Arc::clone(&mux),
         link: OnceLock::new(),
         talk: Mutex::new(Talk::new(headers)),
@@ -280,14 +278,15 @@ impl HttpLink {
         drop(timeout(DELETE_PATIENCE, self.way.send(request)).await);
     }
 
+    /// In a box: futures hold what they are given several times over.
     fn request(
         &self,
         verb: Verb,
         body: Bytes,
         add: impl FnOnce(&mut HeaderMap, Option<Era>),
-    ) -> HttpRequest<Full<Bytes>> {
-        let mut request = HttpRequest::new(Full::new(body));
-        request.uri_mut().clone_from(&self.url);
+    ) -> Box<HttpRequest<Full<Bytes>>> {
+        let mut request = Box::new(HttpRequest::new(Full::new(body)));
+        request.uri_mut().clone_from(self.way.target());
         let (headers, era) = self.talk().head(&verb);
         *request.headers_mut() = headers;
         add(request.headers_mut(), era);

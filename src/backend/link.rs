@@ -23,7 +23,7 @@ use crate::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
     names::InvocationId,
-    session::{Client, Event},
+    session::{Client, Event, Events},
 };
 
 /// How long a notification or an answer may wait until the server reads what is before it.
@@ -64,7 +64,7 @@ pub(crate) struct Exchange {
 pub(crate) struct Caller {
     pub(crate) invocation: InvocationId,
     pub(crate) client: Arc<Client>,
-    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) events: Events,
     pub(crate) logs: Logs,
     pub(crate) progress_token: Option<Raw>,
     /// How URIs in what precedes the answer become exposed ones.
@@ -76,8 +76,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Sends what precedes the answer; whether it went, or must not go.
     pub(crate) fn tell(&self, event: Event) -> bool {
-        screened(event, self.screens.as_ref())
-            .is_none_or(|event| self.events.try_send(event).is_ok())
+        screened(event, self.screens.as_ref()).is_none_or(|event| self.events.send(event))
     }
 }
 
@@ -253,6 +252,7 @@ impl Link {
     /// A request of the server: answered here, or by the one client it belongs to.
     fn asked(self: &Arc<Self>, request: Request, origin: Option<u64>) {
         let Request { id, method, params } = request;
+        let params = params.map(Raw::from);
         if let (Method::Discover | Method::Initialize, Some(own)) = (&method, id.as_number()) {
             // No server asks this. Whoever does sends back what it was sent.
             self.mux.failed(own, Failure::Echo);

@@ -72,7 +72,7 @@ pub(crate) struct Mux {
     /// Signals for the supervisor: lists changed, resources updated.
     signals: mpsc::Sender<Signal>,
     next: AtomicU64,
-    pending: Mutex<HashMap<u64, Entry>>,
+    pending: Mutex<foldhash::HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
     reason: Mutex<Option<String>>,
     /// What the latest call is looked at with.

@@ -80,7 +80,7 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
     }
     merged.instructions = instructions::merge(offers, &mut problems);
     let own = |at| own_tables(at, &parts, &names);
-    let servers: HashMap<ServerName, Tables> = parts
+    let servers: foldhash::HashMap<ServerName, Tables> = parts
         .iter()
         .enumerate()
         .map(|(at, part)| (part.offer.server.clone(), own(at)))

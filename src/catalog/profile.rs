@@ -81,8 +81,8 @@ impl Profiles {
         merged: &Tables,
         offers: &[Offer],
         problems: &mut Vec<Problem>,
-    ) -> HashMap<ProfileName, ProfileView> {
-        let mut views = HashMap::with_capacity(self.all.len());
+    ) -> foldhash::HashMap<ProfileName, ProfileView> {
+        let mut views = foldhash::HashMap::default();
         for (name, selection) in &self.all {
             let cut = Cut {
                 profile: name,

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-use memchr::memmem::Finder;
+use memchr::{memchr, memmem::Finder};
 
 use super::uri::UriMap;
 use crate::mcp::json::{self, Patch, Raw};
@@ -99,7 +99,9 @@ pub(super) fn may_contain(json: &[u8], word: &Finder<'_>) -> bool {
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         byte.is_some_and(|byte| byte != b'"' && word.needle().contains(&byte))
     };
-    word.find(json).is_some() || ESCAPE.find_iter(json).any(escaped)
+    // Most texts have no escape at all.
+    word.find(json).is_some()
+        || (memchr(b'\\', json).is_some() && ESCAPE.find_iter(json).any(escaped))
 }
 
 /// Replaces the strings at `spans` by what `map` makes of them.

@@ -12,10 +12,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, interval_at},
-};
+use tokio::time::{Instant, interval_at};
 
 use super::{
     EXIT_INTERRUPTED, args, failed, interrupted,
@@ -32,7 +29,7 @@ use crate::{
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::{Scope, ServerName},
     proxy::Proxy,
-    session::{Call, Event, modern::Envelope, server_info},
+    session::{Call, Event, EventReader, modern::Envelope, server_info},
 };
 
 /// How long people wait before they are told for what, and how often they are told again.
@@ -197,17 +194,17 @@ impl Gateway {
         let outcome = loop {
             tokio::select! {
                 biased;
-                Some(event) = receiver.recv() => take(event, &mut hear),
+                event = receiver.next() => take(event, &mut hear),
                 outcome = &mut answer => break outcome,
             }
         };
-        while let Ok(event) = receiver.try_recv() {
+        while let Some(event) = receiver.take() {
             take(event, &mut hear);
         }
         outcome
     }
 
-    fn call(&self, method: Method, members: &str) -> (Call, mpsc::Receiver<Event>) {
+    fn call(&self, method: Method, members: &str) -> (Call, EventReader) {
         let envelope = Envelope {
             revision: Revision::MODERN,
             info: Some(Raw::from_value(&server_info())),
@@ -225,7 +222,7 @@ impl Gateway {
         let request = Request {
             id: Id::number(1),
             method,
-            params: Some(Raw::parse(params).expect("joined from valid JSON")),
+            params: Some(Raw::parse(params).expect("joined from valid JSON").into()),
         };
         let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         Call::new(request, Arc::new(client), self.scope.clone(), wants)

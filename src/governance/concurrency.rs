@@ -19,14 +19,14 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Concurrency {
     /// Agents without a call under way are not in it.
-    running: Arc<DashMap<AgentId, usize>>,
+    running: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
 }
 
 /// Leave for one call, given back when dropped.
 #[derive(Debug)]
 pub struct Seat {
     agent: AgentId,
-    running: Arc<DashMap<AgentId, usize>>,
+    running: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
 }
 
 /// An agent has as many calls under way as it may.

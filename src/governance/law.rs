@@ -4,9 +4,10 @@
 //! The rules of an agent on a route are compiled when they are first needed, and again when the
 //! agent changes.
 
-use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
+use std::{num::NonZeroUsize, sync::Arc};
 
 use dashmap::DashMap;
+use foldhash::{HashMap, fast::RandomState};
 use indexmap::IndexMap;
 
 use super::{
@@ -40,7 +41,7 @@ pub struct Law {
     teams: IndexMap<String, Vec<Budget>>,
     profiles: HashMap<ProfileName, Terms>,
     servers: HashMap<ServerName, Toll>,
-    rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>>,
+    rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>, RandomState>,
     scanners: Scanners,
     /// What takes personal data out of recorded arguments, where any are recorded.
     pub(super) masker: Option<Scanner>,
@@ -87,7 +88,7 @@ impl Law {
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
-            rules: DashMap::new(),
+            rules: DashMap::default(),
             masker: if config.audit.enabled && config.audit.arguments {
                 Some(screen::masker()?)
             } else {

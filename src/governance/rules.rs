@@ -1,10 +1,9 @@
 //! What holds for one agent on one route: its terms, those of the profile it came through, and the
 //! default ones, compiled together.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, Weak},
-};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use foldhash::HashMap;
 
 use super::{
     arguments::{About, ArgumentRules, InvalidRule},

@@ -9,6 +9,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use serde::Serialize;
 
 use super::refusal::Refusal;
@@ -19,7 +20,7 @@ use crate::{config::Rule, lock::lock, money::Micros, names::ServerName};
 pub(super) struct Tally {
     refusals: Mutex<Counts>,
     /// Micro-dollars by server.
-    spent: DashMap<ServerName, AtomicU64>,
+    spent: DashMap<ServerName, AtomicU64, RandomState>,
 }
 
 /// How often calls were refused since the start.

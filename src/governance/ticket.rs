@@ -127,7 +127,7 @@ impl Ticket {
             agent: None,
             method: call.method.clone(),
             scope: call.scope.clone(),
-            params: call.params.clone(),
+            params: call.params.as_deref().cloned(),
             correlation: call.correlation.clone(),
             target: None,
             price: Micros::ZERO,

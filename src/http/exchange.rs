@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     mcp::{Era, Id, Outcome, envelope, error, sse},
     session::{
-        Call, Client, Event, Session,
+        Call, Client, Event, EventReader, Session,
         replay::{Item, Stream},
         state::Running,
     },
@@ -30,7 +30,7 @@ const RETRY_MS: u64 = 1000;
 pub(super) struct Asked {
     pub(super) call: Call,
     /// What precedes its answer.
-    pub(super) events: mpsc::Receiver<Event>,
+    pub(super) events: EventReader,
     /// Whether the client would rather have events than JSON.
     pub(super) prefers_events: bool,
     /// Marks the call as running in its session.
@@ -49,15 +49,14 @@ pub(super) struct Answered {
 }
 
 /// Starts to answer; the events that precede the answer come through the receiver.
-pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>) {
+pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
     let Asked {
         call,
         events,
         running,
         ..
     } = asked;
-    // In 2026-07-28 a closed stream is a cancellation; before, it must not be taken for one.
-    let gone = (call.client.era() == Era::Modern).then(|| call.cancel.clone());
+    let gone = cancelled_by_leaving(&call);
     let proxy = Arc::clone(&edge.proxy);
     let future = async move {
         Answered {
@@ -68,21 +67,27 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, mpsc::Receiver<Event>
     (Detached::new(future, gone, edge.tasks.clone()), events)
 }
 
+/// What is cancelled when the client of `call` closes its stream. In 2026-07-28 that is the call;
+/// before, a closed stream must not be taken for a cancellation.
+fn cancelled_by_leaving(call: &Call) -> Option<CancellationToken> {
+    (call.client.era() == Era::Modern).then(|| call.cancel.clone())
+}
+
 /// Answers over streamable HTTP.
 pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let id = asked.call.id.clone();
+    let gone = cancelled_by_leaving(&asked.call);
     let client = Arc::clone(&asked.call.client);
-    let cancel = asked.call.cancel.clone();
     let prefers_events = asked.prefers_events;
     let (mut answer, mut events) = start(edge, asked);
     let (first, answered) = tokio::select! {
         biased;
         () = std::future::ready(()), if prefers_events => (None, None),
-        Some(event) = events.recv() => (Some(event), None),
-        answered = &mut answer => match events.try_recv() {
+        event = events.next() => (Some(event), None),
+        answered = &mut answer => match events.take() {
             // It came before the answer, if only just.
-            Ok(event) => (Some(event), Some(answered)),
-            Err(_) => return whole(&id, &answered.outcome, client.era()),
+            Some(event) => (Some(event), Some(answered)),
+            None => return whole(&id, &answered.outcome, client.era()),
         },
         () = sleep(edge.proxy.settings().keep_alive) => (None, None),
     };
@@ -93,7 +98,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
         answered,
         events,
     };
-    pump.into_events(edge, first, cancel)
+    pump.into_events(edge, first, gone)
 }
 
 /// An answer that nothing precedes.
@@ -123,7 +128,7 @@ struct Pump {
     answer: Answer,
     /// The answer, when it is there already.
     answered: Option<Answered>,
-    events: mpsc::Receiver<Event>,
+    events: EventReader,
 }
 
 impl Pump {
@@ -131,10 +136,9 @@ impl Pump {
         self,
         edge: &Arc<Edge>,
         first: Option<Event>,
-        cancel: CancellationToken,
+        gone: Option<CancellationToken>,
     ) -> Response<Body> {
         let session = self.client.session.clone();
-        let modern = self.client.era() == Era::Modern;
         let stream = match &session {
             Some(session) => session.open_stream(),
             None => Arc::new(Stream::new(0)),
@@ -151,7 +155,7 @@ impl Pump {
             } else {
                 None
             },
-            _guard: modern.then(|| cancel.drop_guard()),
+            _guard: gone.map(CancellationToken::drop_guard),
             _reader: edge.readers.enter(),
         };
         edge.tasks
@@ -167,7 +171,7 @@ impl Pump {
             Some(answered) => answered,
             None => self.carry(&stream).await,
         };
-        while let Ok(event) = self.events.try_recv() {
+        while let Some(event) = self.events.take() {
             self.push(event, &stream);
         }
         let answer = envelope::response(Some(&self.id), &answered.outcome);
@@ -180,7 +184,7 @@ impl Pump {
         loop {
             tokio::select! {
                 biased;
-                Some(event) = self.events.recv() => self.push(event, stream),
+                event = self.events.next() => self.push(event, stream),
                 answered = &mut self.answer => return answered,
             }
         }

@@ -1,6 +1,11 @@
 //! Binding the address, TLS, and one task a connection (HTTP/1.1 and HTTP/2).
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use hyper::service::service_fn;
 use hyper_util::{
@@ -166,11 +171,14 @@ impl Connection {
 
     async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
         let edge = Arc::clone(&self.edge);
-        let heard = CancellationToken::new();
-        let hear = heard.clone();
+        let (heard, first) = (CancellationToken::new(), Once::new());
+        // The connection is woken often, and polls this each time.
+        let mut interrupted = Steady::new(interruption(heard.clone(), self.stop));
         let service = service_fn(move |request| {
-            hear.cancel();
+            first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
+            // A future holds what it is given several times over: here it holds a box.
+            let request = Box::new(request);
             // The connection is woken for more than its answer.
             Steady::new(async move { Ok::<_, Infallible>(edge.handle(request).await) })
         });
@@ -191,13 +199,15 @@ impl Connection {
         let ended = tokio::select! {
             biased;
             ended = connection.as_mut() => ended,
-            () = silence(&heard) => return tracing::debug!("a connection brought no request"),
-            () = self.stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = connection => ended,
-                    () = cut_off(&self.edge.tasks) => {
-                        return tracing::debug!("a connection was cut off");
+            why = &mut interrupted => match why {
+                Interruption::Silence => return tracing::debug!("a connection brought no request"),
+                Interruption::Stop => {
+                    connection.as_mut().graceful_shutdown();
+                    tokio::select! {
+                        ended = connection => ended,
+                        () = cut_off(&self.edge.tasks) => {
+                            return tracing::debug!("a connection was cut off");
+                        }
                     }
                 }
             }
@@ -205,6 +215,22 @@ impl Connection {
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
         }
+    }
+}
+
+/// Why we end a connection.
+enum Interruption {
+    /// No request came in time.
+    Silence,
+    /// The gateway stops.
+    Stop,
+}
+
+/// Completes when a connection is to end, as far as that is for us to say.
+async fn interruption(heard: CancellationToken, stop: CancellationToken) -> Interruption {
+    tokio::select! {
+        () = silence(&heard) => Interruption::Silence,
+        () = stop.cancelled() => Interruption::Stop,
     }
 }
 

@@ -18,11 +18,11 @@ use crate::{
     auth::Agent,
     mcp::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
-        error, meta::Meta,
+        error,
     },
     names::Scope,
     session::{
-        Correlation, Event, Session, legacy, modern,
+        Correlation, EventReader, Session, legacy, modern,
         replay::{Item, Stream},
         state::Kind,
     },
@@ -75,7 +75,7 @@ type Named = Option<Box<Correlation>>;
 pub(super) async fn post(
     edge: &Arc<Edge>,
     agent: &Agent,
-    request: HttpRequest<Incoming>,
+    request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let id = query
@@ -149,8 +149,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named)
     let at_once = |outcome: Outcome| {
         stream.push(Item::Message(envelope::response(Some(&id), &outcome)));
     };
-    let meta = Meta::of_any(request.params.as_ref());
-    if modern::claims_modern(&meta) {
+    if modern::is_claimed_by(&request) {
         // Modern requests do not exist on this transport: offering their revision would invite
         // them again.
         let modern = Revision::MODERN.as_str();
@@ -170,7 +169,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named)
         };
         return at_once(outcome);
     }
-    match asked_in(session, request, &meta) {
+    match asked_in(session, request) {
         Ok(mut asked) => {
             asked.call.correlation = named;
             let (answer, events) = exchange::start(edge, asked);
@@ -183,7 +182,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named)
 
 /// Answers `initialize` in `session`.
 pub(crate) fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
-    let opening = legacy::open(request.params.as_ref()).map_err(|error| error.to_raw())?;
+    let opening = legacy::open(request.params.as_deref()).map_err(|error| error.to_raw())?;
     let revision = opening.revision;
     session.open(opening);
     edge.proxy.greet(session);
@@ -197,16 +196,16 @@ async fn carry(
     stream: Arc<Stream>,
     id: crate::mcp::Id,
     mut answer: exchange::Answer,
-    mut events: tokio::sync::mpsc::Receiver<Event>,
+    mut events: EventReader,
 ) {
     let answered = loop {
         tokio::select! {
             biased;
-            Some(event) = events.recv() => exchange::put(event, Some(&session), &stream),
+            event = events.next() => exchange::put(event, Some(&session), &stream),
             answered = &mut answer => break answered,
         }
     };
-    while let Ok(event) = events.try_recv() {
+    while let Some(event) = events.take() {
         exchange::put(event, Some(&session), &stream);
     }
     let answer = envelope::response(Some(&id), &answered.outcome);

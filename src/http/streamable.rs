@@ -17,7 +17,7 @@ use super::{
 use crate::{
     mcp::{
         Era, Id, Logs, Message, Method, Notification, Request, Revision, RpcError, envelope,
-        envelope::Malformed, error, header, meta::Meta,
+        envelope::Malformed, error, header,
     },
     session::{
         Call, Client, Session, Wants, legacy,
@@ -33,7 +33,7 @@ pub(crate) const BATCH_MAX: usize = 64;
 pub(super) async fn handle(
     edge: &Arc<Edge>,
     visitor: Visitor,
-    request: HttpRequest<Incoming>,
+    request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if is(&Verb::POST, &request) {
         return post(edge, visitor, request).await;
@@ -48,7 +48,7 @@ pub(super) async fn handle(
 async fn post(
     edge: &Arc<Edge>,
     visitor: Visitor,
-    request: HttpRequest<Incoming>,
+    request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if !media::is_json(request.headers()) {
         return text(
@@ -112,9 +112,8 @@ struct Post<'a> {
 
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
-        let meta = Meta::of_any(request.params.as_ref());
-        if modern::claims_modern(&meta) {
-            return self.modern(request, &meta).await;
+        if modern::is_claimed_by(&request) {
+            return self.modern(request).await;
         }
         if request.method == Method::Initialize {
             return self.initialize(&request);
@@ -130,13 +129,13 @@ impl Post<'_> {
         }
         match self.session().await {
             Err(refusal) => refusal,
-            Ok(Some(session)) => self.in_session(&session, request, &meta).await,
-            Ok(None) => self.stateless(request, &meta).await,
+            Ok(Some(session)) => self.in_session(&session, request).await,
+            Ok(None) => self.stateless(request).await,
         }
     }
 
-    async fn modern(&self, request: Request, meta: &Meta) -> Response<Body> {
-        let envelope = match modern::check(&request, meta, Some(self.headers)) {
+    async fn modern(&self, request: Request) -> Response<Body> {
+        let envelope = match modern::check(&request, Some(self.headers)) {
             Ok(envelope) => envelope,
             Err(Refusal { status, error }) => return rpc_error(status, Some(&request.id), &error),
         };
@@ -169,10 +168,7 @@ impl Post<'_> {
         let Some(params) = &request.params else {
             return Ok(());
         };
-        // The header that repeats the name has been checked.
-        let name = self.headers.get(header::NAME);
-        let name = name.and_then(|name| header::decode(name.to_str().ok()?));
-        let Some(name) = name else {
+        let Some(name) = params.text_of("name") else {
             return Ok(());
         };
         let catalog = self.edge.proxy.board().catalog();
@@ -207,7 +203,7 @@ impl Post<'_> {
     }
 
     fn initialize(&self, request: &Request) -> Response<Body> {
-        let opening = match legacy::open(request.params.as_ref()) {
+        let opening = match legacy::open(request.params.as_deref()) {
             Ok(opening) => opening,
             Err(error) => return rpc_error(StatusCode::OK, Some(&request.id), &error),
         };
@@ -233,13 +229,8 @@ impl Post<'_> {
         response
     }
 
-    async fn in_session(
-        &self,
-        session: &Arc<Session>,
-        request: Request,
-        meta: &Meta,
-    ) -> Response<Body> {
-        match asked_in(session, request, meta) {
+    async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
+        match asked_in(session, request) {
             Ok(mut asked) => {
                 asked.call.correlation = correlation::of(self.headers);
                 asked.prefers_events = media::prefers_events(self.headers);
@@ -250,14 +241,14 @@ impl Post<'_> {
     }
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
-    async fn stateless(&self, request: Request, meta: &Meta) -> Response<Body> {
+    async fn stateless(&self, request: Request) -> Response<Body> {
         let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
         };
         let client = Client::stateless(Arc::clone(&self.visitor.agent), revision);
-        let wants = Wants::of(&request, meta, Logs::All);
+        let wants = Wants::of(&request, Logs::All);
         self.ask(request, client, wants).await
     }
 
@@ -318,8 +309,7 @@ impl Post<'_> {
             }
             Ok(Message::Request(request)) => {
                 let id = request.id.clone();
-                let meta = Meta::of_any(request.params.as_ref());
-                let outcome = match asked_in(session, request, &meta) {
+                let outcome = match asked_in(session, request) {
                     Ok(asked) => {
                         let (answer, mut events) = exchange::start(self.edge, asked);
                         events.close();
@@ -423,11 +413,7 @@ async fn find_session(
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
-pub(super) fn asked_in(
-    session: &Arc<Session>,
-    request: Request,
-    meta: &Meta,
-) -> Result<Asked, (Id, RpcError)> {
+pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
     let refuse = |id: &Id, why: &dyn std::fmt::Display| {
         let error = RpcError::new(error::INVALID_REQUEST, why.to_string());
         (id.clone(), error)
@@ -435,7 +421,7 @@ pub(super) fn asked_in(
     let Some(client) = Client::of(session) else {
         return Err(refuse(&request.id, &"the session is not initialized"));
     };
-    let wants = Wants::of(&request, meta, session.logs());
+    let wants = Wants::of(&request, session.logs());
     let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     let running = session
         .begin(&call.id, call.cancel.clone())

@@ -10,7 +10,13 @@ use std::{borrow::Cow, hash::Hash};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{error, error::RpcError, json::Raw, method::Method};
+use super::{
+    error,
+    error::RpcError,
+    json::{self, Raw},
+    method::Method,
+    params::Params,
+};
 use wire::Wire;
 
 /// One JSON-RPC message.
@@ -32,7 +38,7 @@ pub struct Request {
     /// What is asked.
     pub method: Method,
     /// An object; absent when it was absent or `null`.
-    pub params: Option<Raw>,
+    pub params: Option<Params>,
 }
 
 /// A notification.
@@ -194,6 +200,7 @@ impl Message {
                 None if has_id => malformed("`id` is neither a string nor an integer", None),
                 None => {
                     let method = Cow::Owned(method.into_owned());
+                    let params = params.map(Raw::from);
                     Ok(Self::Notification(Notification { method, params }))
                 }
             };
@@ -245,50 +252,53 @@ pub fn notification(method: &str, params: Option<&Raw>) -> Bytes {
 /// The bytes of an answer.
 pub fn response(id: Option<&Id>, outcome: &Outcome) -> Bytes {
     let (member, body) = match outcome {
-        Ok(result) => (r#","result":"#, result),
-        Err(error) => (r#","error":"#, error),
+        Ok(result) => (&br#","result":"#[..], result),
+        Err(error) => (&br#","error":"#[..], error),
     };
-    let id = id.map_or("null", |id| id.raw().as_str());
-    let mut out = Vec::with_capacity(ENVELOPE_BYTES + id.len() + body.as_bytes().len());
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    out.extend_from_slice(id.as_bytes());
-    out.extend_from_slice(member.as_bytes());
-    out.extend_from_slice(body.as_bytes());
+    let (id, body) = (
+        id.map_or(&b"null"[..], |id| id.raw().as_bytes()),
+        body.as_bytes(),
+    );
+    // At its size, so that the bytes need no counter of their own before they are shared.
+    let length = ANSWER.len() + id.len() + member.len() + body.len() + 1;
+    let mut out = Vec::with_capacity(length);
+    out.extend_from_slice(ANSWER);
+    out.extend_from_slice(id);
+    out.extend_from_slice(member);
+    out.extend_from_slice(body);
     out.push(b'}');
     out.into()
 }
 
-/// Room for the fixed parts of an envelope.
-const ENVELOPE_BYTES: usize = 64;
+/// How an answer begins.
+const ANSWER: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
 fn write(id: Option<&Id>, method: &str, params: Option<&Raw>) -> Bytes {
-    let length = params.map_or(0, |params| params.as_bytes().len());
-    let mut out = Vec::with_capacity(ENVELOPE_BYTES + method.len() + length);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+    let (id, method) = (id.map(Id::raw), json::escaped(method));
+    let part =
+        |key: &[u8], value: Option<&Raw>| value.map_or(0, |it| key.len() + it.as_bytes().len());
+    let length = HEAD.len() + part(ID, id) + METHOD.len() + method.len() + part(PARAMS, params) + 2;
+    let mut out = Vec::with_capacity(length);
+    out.extend_from_slice(HEAD);
     if let Some(id) = id {
-        out.extend_from_slice(br#","id":"#);
-        out.extend_from_slice(id.raw().as_bytes());
+        out.extend_from_slice(ID);
+        out.extend_from_slice(id.as_bytes());
     }
-    out.extend_from_slice(br#","method":"#);
-    write_string(method, &mut out);
+    out.extend_from_slice(METHOD);
+    out.extend_from_slice(method.as_bytes());
+    out.push(b'"');
     if let Some(params) = params {
-        out.extend_from_slice(br#","params":"#);
+        out.extend_from_slice(PARAMS);
         out.extend_from_slice(params.as_bytes());
     }
     out.push(b'}');
     out.into()
 }
 
-fn write_string(text: &str, out: &mut Vec<u8>) {
-    let plain = text.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\');
-    if plain {
-        out.push(b'"');
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
-    } else {
-        serde_json::to_writer(out, text).expect("writing to memory does not fail");
-    }
-}
+const HEAD: &[u8] = br#"{"jsonrpc":"2.0""#;
+const ID: &[u8] = br#","id":"#;
+const METHOD: &[u8] = br#","method":""#;
+const PARAMS: &[u8] = br#","params":"#;
 
 /// The id of an object that is no legal envelope, so that its sender can match our refusal.
 fn json_id(bytes: &Bytes) -> Option<Id> {
@@ -366,7 +376,7 @@ mod tests {
         let expect = Request {
             id,
             method: Method::parse("odd/\"method\""),
-            params: Some(params),
+            params: Some(params.into()),
         };
         assert_eq!(Message::parse(&bytes), Ok(Message::Request(expect)));
     }

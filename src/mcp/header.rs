@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 /// Repeats the method.
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -26,12 +26,17 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     let visible = value
         .bytes()
         .all(|b| b == b'\t' || (0x20..0x7f).contains(&b));
-    let edges = value.trim_matches([' ', '\t']).len() == value.len();
+    let edges = !value.starts_with([' ', '\t']) && !value.ends_with([' ', '\t']);
     let sentinel = value.starts_with(OPEN) && value.ends_with(CLOSE);
     if visible && edges && !sentinel {
         return Cow::Borrowed(value);
     }
     Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(value)))
+}
+
+/// Whether the header `value` is `text` in the plain form, as it usually is.
+pub fn reads(value: &HeaderValue, text: &str) -> bool {
+    value.as_bytes() == text.as_bytes() && text.is_ascii() && !text.starts_with(OPEN)
 }
 
 /// Decodes a header value; `None` when its base64 form is broken.

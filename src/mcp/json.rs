@@ -9,7 +9,7 @@ pub(in crate::mcp) mod check;
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
-use memchr::{memchr, memchr2, memchr2_iter};
+use memchr::{memchr, memchr2};
 use serde_json::value::RawValue;
 
 use check::skip_space;
@@ -53,7 +53,14 @@ impl Raw {
 
     /// A JSON string holding `text`.
     pub fn string(text: &str) -> Self {
-        Self::from_value(&text)
+        Self([b"\"", escaped(text).as_bytes(), b"\""].concat().into())
+    }
+
+    /// The same value with `text` for the string at `span`.
+    #[must_use]
+    pub fn with_text(&self, span: Range<usize>, text: &str) -> Self {
+        let (before, after) = (&self.0[..=span.start], &self.0[span.end - 1..]);
+        Self([before, escaped(text).as_bytes(), after].concat().into())
     }
 
     /// The part of this value at `span`, which must hold one whole value.
@@ -229,6 +236,17 @@ pub fn find(json: &[u8], at: usize, key: &str) -> Option<Range<usize>> {
         .map(|member| member.value)
 }
 
+/// `text` as it is written between the quotes of a JSON string.
+pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+    if check::skip_plain(text.as_bytes(), 0) == text.len() {
+        return Cow::Borrowed(text);
+    }
+    let mut quoted = serde_json::to_string(text).expect("a string can be written");
+    quoted.pop();
+    quoted.remove(0);
+    Cow::Owned(quoted)
+}
+
 /// Decodes a JSON string; `None` for other values and for lone surrogates.
 pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -241,7 +259,20 @@ pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
 /// Whether arrays and objects in `json` are nested deeper than `limit`.
 pub fn is_deeper(json: &[u8], limit: usize) -> bool {
     // Most texts have too few brackets, wherever they stand, to be worth a closer look.
-    memchr2_iter(b'{', b'[', json).nth(limit).is_some() && depth(json, limit) > limit
+    openings(json) > limit && depth(json, limit) > limit
+}
+
+/// How many bytes open an array or an object, if they are not part of a string.
+fn openings(json: &[u8]) -> usize {
+    // Sums of one byte each are what a processor makes many of at once.
+    let chunks = json.chunks(usize::from(u8::MAX));
+    let counted = chunks.map(|chunk| {
+        chunk
+            .iter()
+            .map(|b| u8::from(matches!(b, b'{' | b'[')))
+            .sum()
+    });
+    counted.map(|count: u8| usize::from(count)).sum()
 }
 
 /// The deepest nesting of arrays and objects in `json`, counted no further than `limit + 1`.

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    json::{self, Patch, Raw},
+    json::{self, Patch, Raw, check},
+    params::Params,
     revision::Revision,
 };
 
@@ -23,7 +24,7 @@ pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What the `_meta` of one request holds, as spans into its params.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Meta {
     /// The whole `_meta` object.
     pub span: Option<Range<usize>>,
@@ -40,34 +41,66 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Finds the parts in the params of a request, if it has any.
-    pub fn of_any(params: Option<&Raw>) -> Self {
-        params.map_or_else(Self::default, Self::of)
+    /// Nothing is there.
+    pub(super) const fn none() -> Self {
+        Self {
+            span: None,
+            progress_token: None,
+            version: None,
+            client_info: None,
+            client_capabilities: None,
+            log_level: None,
+        }
     }
 
     /// Finds the parts in `params`.
     pub fn of(params: &Raw) -> Self {
+        match Params::skim(params.as_str(), params.bytes(), 0) {
+            Some((params, _)) => params.into_meta(),
+            None => Self::walk(params),
+        }
+    }
+
+    /// The same, however unusual the params are.
+    pub(super) fn walk(params: &Raw) -> Self {
         let json = params.as_bytes();
         let Some(span) = json::find(json, 0, "_meta").filter(|span| json[span.start] == b'{')
         else {
-            return Self::default();
+            return Self::none();
         };
-        let mut meta = Self {
-            span: Some(span.clone()),
-            ..Self::default()
-        };
+        let mut meta = Self::none();
         for member in json::members(json, span.start) {
-            let slot = match json::text(&json[member.key.clone()]).as_deref() {
-                Some("progressToken") => &mut meta.progress_token,
-                Some(VERSION) => &mut meta.version,
-                Some(CLIENT_INFO) => &mut meta.client_info,
-                Some(CLIENT_CAPABILITIES) => &mut meta.client_capabilities,
-                Some(LOG_LEVEL) => &mut meta.log_level,
-                Some(_) | None => continue,
-            };
-            *slot = Some(member.value);
+            if let Some(key) = json::text(&json[member.key]) {
+                meta.note(&key, member.value);
+            }
         }
+        meta.span = Some(span);
         meta
+    }
+
+    /// The parts of the object at `at`, which is the `_meta` of `params`, and where it ends; found
+    /// while it is checked that it is one. `None` where anything about it is unusual.
+    pub(super) fn skim(params: &str, at: usize) -> Option<(Self, usize)> {
+        let mut meta = Self::none();
+        let end = check::object_end(params, at, |key, value| {
+            let end = check::value_end(params.as_bytes(), value)?;
+            meta.note(key, value..end);
+            Some(end)
+        })?;
+        meta.span = Some(at..end);
+        Some((meta, end))
+    }
+
+    fn note(&mut self, key: &str, value: Range<usize>) {
+        let slot = match key {
+            "progressToken" => &mut self.progress_token,
+            VERSION => &mut self.version,
+            CLIENT_INFO => &mut self.client_info,
+            CLIENT_CAPABILITIES => &mut self.client_capabilities,
+            LOG_LEVEL => &mut self.log_level,
+            _ => return,
+        };
+        *slot = Some(value);
     }
 
     /// Adds `members` (`"key":value,...`) to `_meta`, creating it where there is none.

@@ -14,7 +14,11 @@ use crate::{
     mcp::{Era, Method, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
     router,
-    session::{Call, EVENTS_MAX, Event, Session, modern},
+    session::{
+        Call, Event, EventReader, Session,
+        events::{EVENTS_MAX, events},
+        modern,
+    },
 };
 
 /// Resources a session may be subscribed to.
@@ -295,7 +299,7 @@ impl Proxy {
                 () = self.tasks.drain_token().cancelled() => break,
                 // A server's stream has ended: the client listens again, and loses nothing unseen.
                 () = stop.cancelled() => break,
-                Some(event) = upstream.recv() => drop(call.events.try_send(event)),
+                Some(event) = upstream.recv() => { call.events.send(event); },
                 told = agents.changed() => {
                     if told.is_err() || !self.governance.directory().still_knows(&call.client.agent) {
                         break;
@@ -382,14 +386,17 @@ impl Proxy {
                 wish["taskIds"] = tasks.clone();
             }
             let mut copy = call.copy_for(Scope::Server(server.clone()));
-            copy.params = copy.params.map(|params| with_wish(&params, &wish));
+            copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
             copy.cancel = stop.child_token();
-            let (inner_send, inner) = mpsc::channel(EVENTS_MAX);
+            let (inner_send, inner) = events();
             copy.events = inner_send;
             let uris = self.board.catalog().uri_map(&call.scope, server);
             let shows = self.shows(call, server);
             let relay = relay(inner, send.clone(), call.id.raw().clone(), uris, shows);
-            self.tasks.spawn("listen relay", relay);
+            let stop_relay = stop.clone();
+            self.tasks.spawn("listen relay", async move {
+                stop_relay.run_until_cancelled(relay).await;
+            });
             let ask = self.ask_upstream(copy, stop.clone());
             self.tasks.spawn("listen upstream", ask);
         }
@@ -483,10 +490,10 @@ impl Honoured {
 fn tell(call: &Call, method: &'static str, params: Option<&Value>) {
     let params = params.map_or(Raw::from_static("{}"), Raw::from_value);
     let params = tagged(&params, call.id.raw());
-    drop(call.events.try_send(Event::Notification {
+    call.events.send(Event::Notification {
         method: method.into(),
         params: Some(params),
-    }));
+    });
 }
 
 /// `params` with the id of the listen stream they belong to.
@@ -522,14 +529,14 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
 /// Passes on what a server says on its listen stream, in exposed URIs and under the client's id.
 /// Of updates, those of resources that the route `shows`.
 async fn relay(
-    mut from: mpsc::Receiver<Event>,
+    mut from: EventReader,
     to: mpsc::Sender<Event>,
     id: Raw,
     uris: Option<Arc<crate::catalog::UriMap>>,
     shows: impl Fn(&str) -> bool,
 ) {
-    while let Some(event) = from.recv().await {
-        let Event::Notification { method, params } = event else {
+    loop {
+        let Event::Notification { method, params } = from.next().await else {
             continue;
         };
         if method == notice::SUBSCRIBED {

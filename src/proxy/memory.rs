@@ -268,7 +268,7 @@ impl Proxy {
         };
         for server in session.take_lost(Some(server)) {
             if let Some(warning) = warning(session, &server) {
-                drop(call.events.try_send(warning));
+                call.events.send(warning);
             }
         }
     }

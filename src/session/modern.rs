@@ -1,6 +1,6 @@
 //! The rules of 2026-07-28: what a stateless request must carry, and what its results carry.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
@@ -9,8 +9,8 @@ use super::{Client, Introduction, Wants};
 use crate::{
     auth::Agent,
     mcp::{
-        Level, Logs, Method, Raw, Request, Revision, RpcError, error, header, json as text,
-        meta::{self, Meta},
+        Level, Logs, Method, Params, Raw, Request, Revision, RpcError, error, header, json as text,
+        meta,
     },
 };
 
@@ -66,33 +66,27 @@ impl Refusal {
     }
 }
 
-/// Whether a request with this `_meta` claims to be a modern one.
-pub fn claims_modern(meta: &Meta) -> bool {
-    meta.version.is_some()
+/// Whether `request` claims to be a modern one.
+pub fn is_claimed_by(request: &Request) -> bool {
+    let params = request.params.as_ref();
+    params.is_some_and(|params| params.meta().version.is_some())
 }
 
 /// Checks a modern request in the order of Spec 2026-07-28, streamable HTTP: headers against the
-/// body, the revision, the method, then the rest of the envelope. `found` is the request's `_meta`;
-/// `headers` is `None` on stdio.
+/// body, the revision, the method, then the rest of the envelope. `headers` is `None` on stdio.
 ///
 /// # Errors
 /// The refusal that the spec prescribes for the first thing wrong.
-pub fn check(
-    request: &Request,
-    found: &Meta,
-    headers: Option<&HeaderMap>,
-) -> Result<Envelope, Refusal> {
+pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope, Refusal> {
     let no_meta = || {
         let message = format!("params._meta lacks `{}`", meta::VERSION);
         Refusal::bad(error::INVALID_PARAMS, message)
     };
     let params = request.params.as_ref().ok_or_else(no_meta)?;
-    let slice = |span: &Option<std::ops::Range<usize>>| {
-        let span = span.clone()?;
-        Some(params.slice(span))
-    };
-    let version = slice(&found.version).ok_or_else(no_meta)?;
-    let version = version.as_text().ok_or_else(no_meta)?;
+    let found = params.meta();
+    let version = found.version.clone().ok_or_else(no_meta)?;
+    let version = text::text(&params.as_bytes()[version]).ok_or_else(no_meta)?;
+    let slice = |span: &Option<Range<usize>>| Some(params.slice(span.clone()?));
     if let Some(headers) = headers {
         check_headers(request, params, &version, headers)?;
     }
@@ -163,7 +157,7 @@ pub fn refuse_version(requested: &str, supported: &[Revision]) -> Refusal {
 
 fn check_headers(
     request: &Request,
-    params: &Raw,
+    params: &Params,
     version: &str,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
@@ -172,8 +166,7 @@ fn check_headers(
     let Some(member) = request.method.name_member() else {
         return Ok(());
     };
-    let name = params.get(member);
-    let name = name.as_ref().and_then(Raw::as_text).ok_or_else(|| {
+    let name = params.text_of(member).ok_or_else(|| {
         let message = format!("{} needs a string `{member}`", request.method);
         Refusal::bad(error::INVALID_PARAMS, message)
     })?;
@@ -197,8 +190,10 @@ fn expect_header(headers: &HeaderMap, name: &HeaderName, expect: &str) -> Result
             "the header {name} is there more than once"
         )));
     }
-    let value = value.to_str().ok().and_then(header::decode);
-    match value {
+    if header::reads(value, expect) {
+        return Ok(());
+    }
+    match value.to_str().ok().and_then(header::decode) {
         Some(value) if value == expect => Ok(()),
         Some(value) => Err(mismatch(format!(
             "the header {name} says `{value}`, the body `{expect}`"
@@ -291,7 +286,7 @@ mod tests {
         Request {
             id: crate::mcp::Id::number(1),
             method: Method::parse(method),
-            params: Some(Raw::parse(params.to_owned()).unwrap()),
+            params: Some(Raw::parse(params.to_owned()).unwrap().into()),
         }
     }
 
@@ -308,8 +303,7 @@ mod tests {
         let version = ("mcp-protocol-version", "2026-07-28");
         let check = |method: &str, params: &str, list: &[(&'static str, &'static str)], expect| {
             let request = request(method, params);
-            let meta = Meta::of_any(request.params.as_ref());
-            let found = super::check(&request, &meta, Some(&headers(list)));
+            let found = super::check(&request, Some(&headers(list)));
             let found = found.err().map(|r| (r.status.as_u16(), r.error.code));
             assert_eq!(found, expect, "{method} {params} {list:?}");
         };

@@ -9,6 +9,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
@@ -24,7 +25,7 @@ const LEFT_MAX: usize = 4096;
 /// All sessions of clients that connect over HTTP.
 #[derive(Debug)]
 pub struct Sessions {
-    by_id: DashMap<String, Arc<Session>>,
+    by_id: DashMap<String, Arc<Session>, RandomState>,
     /// Those that have ended with subscriptions.
     left: Mutex<Vec<Arc<Session>>>,
     leaves: Notify,
@@ -70,7 +71,7 @@ impl Sessions {
     pub fn new(per_agent_max: usize, idle_max: Duration) -> Self {
         Self {
             idle_max_ms: AtomicU64::new(millis(idle_max)),
-            by_id: DashMap::new(),
+            by_id: DashMap::default(),
             left: Mutex::default(),
             leaves: Notify::new(),
             per_agent_max: AtomicUsize::new(per_agent_max),

@@ -1,7 +1,7 @@
 //! One legacy session: what its client said about itself, and what it is waiting for.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, hash_map::Entry},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +97,7 @@ pub struct Session {
     pub kind: Kind,
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
-    calls: Mutex<HashMap<Id, CancellationToken>>,
+    calls: Mutex<foldhash::HashMap<Id, CancellationToken>>,
     asked: Mutex<HashMap<u64, Asked>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     standing: Mutex<Option<Arc<Stream>>>,
@@ -229,13 +230,14 @@ impl Session {
         if self.ended.is_cancelled() {
             return Err(NotBegun::Ended);
         }
-        if calls.contains_key(id) {
+        let is_full = calls.len() >= CALLS_MAX;
+        let Entry::Vacant(place) = calls.entry(id.clone()) else {
             return Err(NotBegun::Duplicate);
-        }
-        if calls.len() >= CALLS_MAX {
+        };
+        if is_full {
             return Err(NotBegun::Busy);
         }
-        calls.insert(id.clone(), cancel);
+        place.insert(cancel);
         Ok(Running {
             session: Arc::clone(self),
             id: id.clone(),

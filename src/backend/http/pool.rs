@@ -50,9 +50,10 @@ pub(super) struct Pool {
     connector: TowerToHyperService<Connector<HttpConnector>>,
     /// The `Host` header that requests need.
     pub(super) host: HeaderValue,
-    /// Where to connect to, and the target of requests.
+    /// Where to connect to.
     url: Uri,
-    target: Uri,
+    /// The URI of requests: a path.
+    pub(super) target: Uri,
     idle: Mutex<Idle>,
     tasks: Tasks,
 }
@@ -93,16 +94,15 @@ impl Pool {
         })
     }
 
-    /// Sends `request`, which has its `Host` header, and waits for the head of the answer. One that
-    /// meets a closed connection before anything was sent goes on the next.
+    /// Sends `request`, whose URI is `target` and which has its `Host` header, and waits for the head
+    /// of the answer. One that meets a closed connection before anything was sent goes on the next.
     ///
     /// # Errors
     /// [`Failure::Lost`] once it may have been sent, which the server may have acted on.
     pub(super) async fn request(
         self: &Arc<Self>,
-        mut request: Request<Full<Bytes>>,
+        mut request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<Driven>, Failure> {
-        request.uri_mut().clone_from(&self.target);
         loop {
             let (mut line, is_used) = if let Some(line) = self.take() {
                 (line, true)
@@ -115,7 +115,7 @@ impl Pool {
                 Err(error) => error,
             };
             request = match error.take_message() {
-                Some(unsent) if is_used => unsent,
+                Some(unsent) if is_used => Box::new(unsent),
                 Some(_) => {
                     let reason = explain(error.error());
                     return Err(Failure::Connect { reason });
@@ -204,8 +204,8 @@ async fn sweep(pool: Weak<Pool>, tasks: Tasks) {
 }
 
 impl Line {
-    async fn ask(&mut self, request: Request<Full<Bytes>>) -> Asked {
-        let answer = self.sender.try_send_request(request);
+    async fn ask(&mut self, request: Box<Request<Full<Bytes>>>) -> Asked {
+        let answer = self.sender.try_send_request(*request);
         let mut answer = std::pin::pin!(unconstrained(answer));
         let connection = &mut self.connection;
         // Only the connection can bring the answer, and it is polled first: nobody else needs to
@@ -337,7 +337,8 @@ mod tests {
         let tasks = Tasks::new();
         let pool = Pool::new(&url, connector, &tasks);
         for _ in 0..3 {
-            let mut request = Request::new(Full::new(Bytes::new()));
+            let mut request = Box::new(Request::new(Full::new(Bytes::new())));
+            request.uri_mut().clone_from(&pool.target);
             request.headers_mut().insert("host", pool.host.clone());
             let response = pool.request(request).await.unwrap();
             if read {

@@ -51,9 +51,9 @@ impl HttpLink {
                 });
             }
             if let Some(caller) = &exchange.caller {
-                drop(caller.events.try_send(Event::Pause {
+                caller.events.send(Event::Pause {
                     retry_ms: place.retry_ms,
-                }));
+                });
             }
             tokio::time::sleep(place.delay()).await;
             body = match self.resume(Some(&last)).await {

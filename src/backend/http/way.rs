@@ -28,7 +28,7 @@ pub(super) enum Way {
     /// HTTP/1.1 over TCP, which most servers next to us are reached by.
     Plain(Arc<Pool>),
     /// Through TLS, HTTP/2 where the server offers it.
-    Secure(Box<HttpClient>),
+    Secure(Box<HttpClient>, Uri),
 }
 
 impl Way {
@@ -37,28 +37,37 @@ impl Way {
         if url.scheme() == Some(&Scheme::HTTP) {
             return Ok(Self::Plain(Pool::new(url, client::plain(connect), tasks)));
         }
-        Ok(Self::Secure(Box::new(client::new(url, connect)?)))
+        let client = Box::new(client::new(url, connect)?);
+        Ok(Self::Secure(client, url.clone()))
     }
 
     /// The `Host` header of requests, where the library does not add it.
     pub(super) fn host(&self) -> Option<HeaderValue> {
         match self {
             Self::Plain(pool) => Some(pool.host.clone()),
-            Self::Secure(_) => None,
+            Self::Secure(..) => None,
         }
     }
 
-    /// Sends `request`, whose URI is that of the server.
+    /// The URI of requests.
+    pub(super) fn target(&self) -> &Uri {
+        match self {
+            Self::Plain(pool) => &pool.target,
+            Self::Secure(_, url) => url,
+        }
+    }
+
+    /// Sends `request`, whose URI is [`Way::target`].
     pub(super) async fn send(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<Answer>, Failure> {
         match self {
             Self::Plain(pool) => {
                 let response = pool.request(request).await?;
                 Ok(response.map(Answer::Plain))
             }
-            Self::Secure(client) => match client.request(request).await {
+            Self::Secure(client, _) => match client.request(*request).await {
                 Ok(response) => Ok(response.map(Answer::Secure)),
                 Err(error) => Err(failure(&error)),
             },

@@ -490,7 +490,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
     Call {
         id: Id::number(1),
         method,
-        params: Some(Raw::from_value(&params)),
+        params: Some(Raw::from_value(&params).into()),
         client: Arc::new(Client {
             agent: Arc::new(Agent::anonymous()),
             revision: Revision::MODERN,
@@ -502,7 +502,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
         scope: scope.clone(),
         logs: Logs::All,
         progress_token: None,
-        events: tokio::sync::mpsc::channel(1).0,
+        events: crate::session::Events::unread(),
         cancel: CancellationToken::new(),
         correlation: None,
     }

@@ -57,8 +57,46 @@ pub(in crate::mcp) fn value_end(json: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
+/// The offset after the object that starts at `at` in `text`. For each of its members `value_end` is
+/// given the key and the offset of the value, and says where that ends; `None` where something is no
+/// JSON, where a key has an escape, or where `value_end` says so.
+pub(in crate::mcp) fn object_end<'a>(
+    text: &'a str,
+    at: usize,
+    mut value_end: impl FnMut(&'a str, usize) -> Option<usize>,
+) -> Option<usize> {
+    let json = text.as_bytes();
+    if json.get(at) != Some(&b'{') {
+        return None;
+    }
+    let mut at = skip_space(json, at + 1);
+    if json.get(at) == Some(&b'}') {
+        return Some(at + 1);
+    }
+    loop {
+        let key = plain(text, at)?;
+        let value = value_of(json, at + key.len() + 2)?;
+        at = skip_space(json, value_end(key, value)?);
+        match json.get(at)? {
+            b'}' => return Some(at + 1),
+            b',' => at = skip_space(json, at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// The string that starts at `at` in `text`; `None` where there is none, or one with an escape.
+pub(in crate::mcp) fn plain(text: &str, at: usize) -> Option<&str> {
+    let json = text.as_bytes();
+    if json.get(at) != Some(&b'"') {
+        return None;
+    }
+    let end = skip_plain(json, at + 1);
+    (json.get(end) == Some(&b'"')).then(|| &text[at + 1..end])
+}
+
 /// The offset after the string that starts at `at`; `None` where there is none.
-pub(in crate::mcp) fn string_end(json: &[u8], at: usize) -> Option<usize> {
+fn string_end(json: &[u8], at: usize) -> Option<usize> {
     if json.get(at) != Some(&b'"') {
         return None;
     }
@@ -74,7 +112,7 @@ pub(in crate::mcp) fn string_end(json: &[u8], at: usize) -> Option<usize> {
 }
 
 /// The offset of the value whose key ends at `at`.
-pub(in crate::mcp) fn value_of(json: &[u8], at: usize) -> Option<usize> {
+fn value_of(json: &[u8], at: usize) -> Option<usize> {
     let colon = skip_space(json, at);
     (json.get(colon) == Some(&b':')).then(|| skip_space(json, colon + 1))
 }
@@ -89,7 +127,7 @@ pub(in crate::mcp) fn skip_space(json: &[u8], mut at: usize) -> usize {
 
 /// The offset of the first byte from `at` on that means something inside of a string, or may not be
 /// there: a quote, a backslash, a control character.
-fn skip_plain(json: &[u8], mut at: usize) -> usize {
+pub(in crate::mcp) fn skip_plain(json: &[u8], mut at: usize) -> usize {
     while let Some(word) = json.get(at..).and_then(<[u8]>::first_chunk) {
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {
@@ -110,8 +148,10 @@ fn marks(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     // A byte that is less than another borrows from the next when that is subtracted.
     let less = |word: u64, than: u8| word.wrapping_sub(ONES * u64::from(than)) & !word;
-    let equal = |to: u8| less(word ^ (ONES * u64::from(to)), 1);
-    (less(word, b' ') | equal(b'"') | equal(b'\\')) & (ONES << 7)
+    // This puts the quote right after the control characters, and swaps those among themselves.
+    let swapped = word ^ (ONES * u64::from(b'"' ^ b' '));
+    let backslash = word ^ (ONES * u64::from(b'\\'));
+    (less(swapped, b' ' + 1) | less(backslash, 1)) & (ONES << 7)
 }
 
 fn escape_end(json: &[u8], at: usize) -> Option<usize> {

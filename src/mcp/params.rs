@@ -1,0 +1,184 @@
+//! The params of a request, with the places of those members that nearly every step asks for.
+
+use std::{
+    borrow::Cow,
+    ops::{Deref, Range},
+};
+
+use bytes::Bytes;
+
+use super::{
+    json::{Raw, check, members, text},
+    meta::Meta,
+};
+
+/// The params of a message: an object, in which some members have been found already.
+#[derive(Clone, PartialEq)]
+pub struct Params {
+    raw: Raw,
+    name: Option<Range<usize>>,
+    name_is_doubled: bool,
+    /// A call is moved often: what few steps need lies elsewhere.
+    meta: Option<Box<Meta>>,
+}
+
+impl Params {
+    /// The object at `at` of `text`, which is all of `whole`, and where it ends. The members are
+    /// found while it is checked that it is one; `None` where anything about it is unusual. What
+    /// this finds is what `Params::from` finds.
+    pub(super) fn skim(text: &str, whole: &Bytes, at: usize) -> Option<(Self, usize)> {
+        let text = &text[at..];
+        let json = text.as_bytes();
+        let (mut name, mut name_is_doubled, mut meta) = (None, false, None);
+        let end = check::object_end(text, 0, |key, value| {
+            if key == "_meta" && json[value..].first() == Some(&b'{') {
+                let (found, end) = Meta::skim(text, value)?;
+                meta = Some(Box::new(found));
+                return Some(end);
+            }
+            let end = check::value_end(json, value)?;
+            match key {
+                "_meta" => meta = None,
+                "name" => name_is_doubled |= name.replace(value..end).is_some(),
+                _ => {}
+            }
+            Some(end)
+        })?;
+        let params = Self {
+            raw: Raw::part(whole, at..at + end),
+            name,
+            name_is_doubled,
+            meta,
+        };
+        Some((params, at + end))
+    }
+
+    /// The member `key`, when it is there; of several, the last.
+    pub fn member(&self, key: &str) -> Option<Range<usize>> {
+        match key {
+            "name" => self.name.clone(),
+            key => self.raw.member(key),
+        }
+    }
+
+    /// The text of the member `key`, when it is a string.
+    pub fn text_of(&self, key: &str) -> Option<Cow<'_, str>> {
+        text(&self.raw.as_bytes()[self.member(key)?])
+    }
+
+    /// Whether there is more than one member `name`.
+    pub fn name_is_doubled(&self) -> bool {
+        self.name_is_doubled
+    }
+
+    pub(super) fn into_meta(self) -> Meta {
+        self.meta.map_or(Meta::none(), |meta| *meta)
+    }
+
+    /// The parts of `_meta`.
+    pub fn meta(&self) -> &Meta {
+        static NONE: Meta = Meta::none();
+        self.meta.as_deref().unwrap_or(&NONE)
+    }
+}
+
+/// Walks, as messages need it that cannot be skimmed.
+impl From<Raw> for Params {
+    fn from(raw: Raw) -> Self {
+        let json = raw.as_bytes();
+        let mut names = members(json, 0).filter(|member| member.is(json, "name"));
+        let first = names.next();
+        let later = names.last();
+        Self {
+            name_is_doubled: later.is_some(),
+            name: later.or(first).map(|member| member.value),
+            meta: Some(Meta::walk(&raw))
+                .filter(|meta| meta.span.is_some())
+                .map(Box::new),
+            raw,
+        }
+    }
+}
+
+impl From<Params> for Raw {
+    fn from(params: Params) -> Self {
+        params.raw
+    }
+}
+
+impl Deref for Params {
+    type Target = Raw;
+
+    fn deref(&self) -> &Raw {
+        &self.raw
+    }
+}
+
+impl std::fmt::Debug for Params {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.raw.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_found_in_one_pass_as_by_a_walk() {
+        let check = |text: &str, name: Option<&str>, is_doubled: bool, token: Option<&str>| {
+            let raw = Raw::parse(text.to_owned()).unwrap();
+            let walked = Params::from(raw.clone());
+            let padded = format!("[{text} ]");
+            let bytes = Bytes::from(padded.clone());
+            if let Some((skimmed, end)) = Params::skim(&padded, &bytes, 1) {
+                assert_eq!((&skimmed, end), (&walked, 1 + text.len()), "{text}");
+            } else {
+                assert!(text.contains('\\'), "{text}");
+            }
+            let part = |span: Option<Range<usize>>| span.map(|span| &raw.as_str()[span]);
+            assert_eq!(part(walked.member("name")), name, "{text}");
+            assert_eq!(walked.name_is_doubled(), is_doubled, "{text}");
+            assert_eq!(part(walked.meta().progress_token.clone()), token, "{text}");
+        };
+        check("{}", None, false, None);
+        check(r#"{ "name" : "a" }"#, Some(r#""a""#), false, None);
+        check(r#"{"name":1,"name":[2]}"#, Some("[2]"), true, None);
+        check(r#"{"name":1,"n\u0061me":2}"#, Some("2"), true, None);
+        check(r#"{"a":{"name":1}}"#, None, false, None);
+        check(
+            r#"{"_meta":{"progressToken":"t"}}"#,
+            None,
+            false,
+            Some(r#""t""#),
+        );
+        let doubled = r#"{"_meta":{"progressToken":1,"x":{"progressToken":2},"progressToken":3}}"#;
+        check(doubled, None, false, Some("3"));
+        let escaped = r#"{"_meta":{"progressToken":1,"progress\u0054oken":2}}"#;
+        check(escaped, None, false, Some("2"));
+        check(
+            r#"{"_meta":{"progressToken":1},"_meta":{}}"#,
+            None,
+            false,
+            None,
+        );
+        check(
+            r#"{"_meta":{"progressToken":1},"_meta":null}"#,
+            None,
+            false,
+            None,
+        );
+        check(
+            r#"{"_meta":[1],"_meta":{"progressToken":1}}"#,
+            None,
+            false,
+            Some("1"),
+        );
+        check(
+            r#"{"_meta":[{"progressToken":1}],"name":""}"#,
+            Some(r#""""#),
+            false,
+            None,
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! What precedes the answer of one call, from whoever reads of the server to the edge that writes it.
+//!
+//! A bounded queue. Most calls are answered without anything before: until the first event it is a
+//! flag and a place for the reader's waker, where a channel would bring room for many.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, Waker},
+};
+
+use super::Event;
+use crate::lock::lock;
+
+/// Notifications and server requests of one call that wait for the edge to write them.
+pub const EVENTS_MAX: usize = 256;
+
+/// Takes what precedes the answer.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<Queue>);
+
+/// Reads what precedes the answer; when it is dropped, nothing more is taken.
+#[derive(Debug)]
+pub struct EventReader(Arc<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Event>,
+    reader: Option<Waker>,
+    closed: bool,
+}
+
+/// A queue with nothing in it.
+pub fn events() -> (Events, EventReader) {
+    let queue = Arc::new(Queue::default());
+    (Events(Arc::clone(&queue)), EventReader(queue))
+}
+
+impl Events {
+    /// A queue that nobody reads.
+    pub fn unread() -> Self {
+        events().0
+    }
+
+    /// Puts `event` after those that wait; whether it did, which it does not when nobody reads any
+    /// more or too much waits to be read.
+    pub fn send(&self, event: Event) -> bool {
+        let mut state = self.0.lock();
+        if state.closed || state.waiting.len() >= EVENTS_MAX {
+            return false;
+        }
+        state.waiting.push_back(event);
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        true
+    }
+}
+
+impl EventReader {
+    /// The next event, as soon as there is one.
+    pub async fn next(&mut self) -> Event {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// The next event, when it is there.
+    pub fn take(&mut self) -> Option<Event> {
+        self.0.lock().waiting.pop_front()
+    }
+
+    /// Takes nothing more; what is there can still be read.
+    pub fn close(&mut self) {
+        self.0.lock().closed = true;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        let mut state = self.0.lock();
+        if let Some(event) = state.waiting.pop_front() {
+            return Poll::Ready(event);
+        }
+        match &mut state.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for EventReader {
+    fn drop(&mut self) {
+        // What is dropped with the events may look at this queue.
+        let unread = {
+            let mut state = self.0.lock();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(unread);
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    fn event(name: &'static str) -> Event {
+        Event::Notification {
+            method: Cow::Borrowed(name),
+            params: None,
+        }
+    }
+
+    fn name(event: Event) -> Cow<'static, str> {
+        match event {
+            Event::Notification { method, .. } => method,
+            other @ (Event::Pause { .. } | Event::Request(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn events_come_in_order_and_wake_who_waits() {
+        let (send, mut read) = events();
+        assert!(read.take().is_none());
+        let sender = send.clone();
+        let (first, ()) = tokio::join!(read.next(), async move {
+            assert!(sender.send(event("a")));
+            assert!(sender.send(event("b")));
+        });
+        assert_eq!(name(first), "a");
+        assert_eq!(name(read.next().await), "b");
+        assert!(read.take().is_none());
+    }
+
+    #[test]
+    fn as_many_wait_as_there_is_room_for() {
+        let (send, mut read) = events();
+        for _ in 0..EVENTS_MAX {
+            assert!(send.send(event("a")));
+        }
+        assert!(!send.send(event("b")));
+        read.take().expect("it was taken");
+        assert!(send.send(event("b")));
+    }
+
+    #[test]
+    fn nothing_is_taken_that_nobody_reads() {
+        let (send, mut read) = events();
+        assert!(send.send(event("a")));
+        read.close();
+        assert!(!send.send(event("b")));
+        assert_eq!(read.take().map(name).as_deref(), Some("a"));
+        drop(read);
+        assert!(!Events::unread().send(event("a")));
+    }
+}

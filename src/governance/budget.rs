@@ -37,6 +37,7 @@ use crate::{
 
 mod beat;
 mod lease;
+mod pace;
 mod purse;
 
 pub use lease::Hold;
@@ -383,6 +384,7 @@ impl Budgets {
             limit: line.limit,
             own: lease.map(Lease::own),
             price,
+            slice: lease.map_or(Ask::SLICE_MIN, Lease::next_slice),
         }
     }
 
@@ -396,7 +398,7 @@ impl Budgets {
         (epoch, granted, spent): (u32, Micros, Micros),
     ) {
         if let Some(lease) = lease.filter(|lease| lease.epoch() == epoch) {
-            lease.grow(granted, ask.limit);
+            lease.grow(granted, ask);
             return;
         }
         let own = Own {

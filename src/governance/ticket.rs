@@ -322,10 +322,18 @@ impl Ticket {
 
     fn client_name(&self) -> Option<Cow<'_, str>> {
         let info = self.client.info.as_ref()?.as_bytes();
-        let part = |key| json::text(&info[json::find(info, 0, key)?]);
-        let name = part("name")?;
-        Some(match part("version") {
-            Some(version) => format!("{name}/{version}").into(),
+        let (mut name, mut version) = (None, None);
+        for member in members(info, 0) {
+            let value = &info[member.value.clone()];
+            if member.is(info, "name") {
+                name = json::text(value);
+            } else if member.is(info, "version") {
+                version = json::text(value);
+            }
+        }
+        let name = name?;
+        Some(match version {
+            Some(version) => [&*name, "/", &*version].concat().into(),
             None => name,
         })
     }

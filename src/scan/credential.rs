@@ -478,12 +478,15 @@ fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
 
 fn accept(text: &Text<'_>, value: &Value, secret: Secret, style: Style) -> Option<Found> {
     let bytes = &text.bytes()[value.span.clone()];
-    let kinds = Kinds::of(bytes);
-    let long_enough = match secret {
-        Secret::Password => bytes.len() >= 4,
-        Secret::Token => bytes.len() >= 8,
+    let bytes_min = match secret {
+        Secret::Password => 4,
+        Secret::Token => 8,
     };
-    if !long_enough || kinds.space {
+    if bytes.len() < bytes_min {
+        return None;
+    }
+    let kinds = Kinds::of(bytes);
+    if kinds.space {
         return None;
     }
     let plausible = match secret {
@@ -555,6 +558,7 @@ fn is_vendors(text: &Text<'_>, span: &Range<usize>) -> bool {
     clippy::struct_excessive_bools,
     reason = "each says one thing of a text"
 )]
+#[derive(Default)]
 struct Kinds {
     digit: bool,
     lower: bool,
@@ -569,20 +573,23 @@ struct Kinds {
 
 impl Kinds {
     fn of(bytes: &[u8]) -> Self {
-        let any = |test: fn(&u8) -> bool| bytes.iter().any(test);
-        Self {
-            digit: any(u8::is_ascii_digit),
-            lower: any(u8::is_ascii_lowercase),
-            upper: any(u8::is_ascii_uppercase),
-            symbol: any(|b| !b.is_ascii_alphanumeric()),
-            strong: any(|b| b"!@#$%^&*+?~".contains(b)),
-            space: any(u8::is_ascii_whitespace),
-            inner_uppers: bytes
-                .iter()
-                .skip(1)
-                .filter(|b| b.is_ascii_uppercase())
-                .count(),
+        let mut kinds = Self::default();
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'a'..=b'z' => kinds.lower = true,
+                b'A'..=b'Z' => {
+                    kinds.upper = true;
+                    kinds.inner_uppers += usize::from(at > 0);
+                }
+                b'0'..=b'9' => kinds.digit = true,
+                _ => {
+                    kinds.symbol = true;
+                    kinds.strong |= b"!@#$%^&*+?~".contains(byte);
+                    kinds.space |= byte.is_ascii_whitespace();
+                }
+            }
         }
+        kinds
     }
 }
 

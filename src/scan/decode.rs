@@ -26,7 +26,8 @@ impl<'a> View<'a> {
         })
     }
 
-    fn plain(written: &'a str) -> Self {
+    /// The view of a text without escapes.
+    pub(super) fn plain(written: &'a str) -> Self {
         Self {
             text: Cow::Borrowed(written),
             jumps: Vec::new(),

@@ -119,8 +119,21 @@ pub(super) fn may_name_passport(text: &str) -> bool {
         matches!(three[0] | 0x20, b'p' | b'd')
             && marks.any(|mark| three.eq_ignore_ascii_case(mark.as_bytes()))
     };
-    // Letters with accents may be folded to any.
-    !text.is_ascii() || text.as_bytes().windows(3).any(is_mark)
+    #[expect(
+        clippy::needless_bitwise_bool,
+        reason = "only what never branches is done with many pairs at once"
+    )]
+    let begins_mark = |(first, second): (&u8, &u8)| {
+        let (first, second) = (first | 0x20, second | 0x20);
+        (first == b'p') & (second == b'a') | (first == b'd') & (second == b'o')
+    };
+    let bytes = text.as_bytes();
+    let pairs = bytes.iter().zip(bytes.get(1..).unwrap_or_default());
+    // Letters with accents may be folded to any. Looking at many pairs at once is quicker than
+    // stopping at the first: few texts have one.
+    !text.is_ascii()
+        || pairs.fold(false, |found, pair| found | begins_mark(pair))
+            && bytes.windows(3).any(is_mark)
 }
 
 /// What is part of every entry of the lists about passports.

@@ -151,10 +151,10 @@ fn holds(
 
 /// Whether the digits are a number of `country`.
 fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
-    let (digits, lens, separator) = (number.digits, number.lens, number.separator());
+    let (digits, lens) = (number.digits, number.lens);
     let bare = number.is_bare();
-    let spaced = separator == Some(Separator::Space);
-    let dashed = separator == Some(Separator::Dash);
+    let space = || number.separator() == Some(Separator::Space);
+    let dash = || number.separator() == Some(Separator::Dash);
     let alone = |shape: bool| {
         if shape && !number.crowded {
             Needs::Nothing
@@ -198,7 +198,7 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
         (Country::Fr, 12) if bare => Some(Needs::Name),
         (Country::Gb, 10) if bare || lens == [3, 3, 4] => is_nhs(digits).then_some(Needs::Name),
         (Country::In, 12) if bare || lens == [4, 4, 4] => {
-            (digits[0] >= 2 && verhoeff(digits)).then_some(alone(spaced || dashed))
+            (digits[0] >= 2 && verhoeff(digits)).then_some(alone(space() || dash()))
         }
         (Country::Nl, 9) if bare || matches!(lens, [4, 2, 3] | [3, 3, 3]) => {
             is_bsn(digits).then_some(Needs::Name)
@@ -215,7 +215,7 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
         (Country::Us, 9) if bare || lens == [3, 2, 4] => {
             let group = digits[3] * 10 + digits[4];
             let itin = digits[0] == 9 && matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99);
-            itin.then_some(if dashed { Needs::Nothing } else { Needs::Name })
+            itin.then_some(if dash() { Needs::Nothing } else { Needs::Name })
         }
         _ => None,
     }

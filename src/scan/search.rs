@@ -120,18 +120,22 @@ static SPEAKING: Shapes = Shapes::of(&[
     &["by", "p", "bearer", "basic", "values", "contrase", "has"],
 ]);
 
-/// First letters and lengths of words, whatever their case: most words are none of them.
-struct Shapes([u16; 32]);
+/// First letters, lengths and last letters of words, whatever their case: few other words have
+/// those of one of them.
+struct Shapes([[u32; Self::LENGTH_MAX + 1]; 32]);
 
 impl Shapes {
+    const LENGTH_MAX: usize = 15;
+
     const fn of(lists: &[&[&str]]) -> Self {
-        let mut shapes = [0; 32];
+        let mut shapes = [[0; Self::LENGTH_MAX + 1]; 32];
         let mut list = 0;
         while list < lists.len() {
             let mut at = 0;
             while at < lists[list].len() {
                 let word = lists[list][at].as_bytes();
-                shapes[(word[0] & 31) as usize] |= 1 << word.len();
+                let last = word[word.len() - 1] & 31;
+                shapes[(word[0] & 31) as usize][word.len()] |= 1 << last;
                 at += 1;
             }
             list += 1;
@@ -140,11 +144,11 @@ impl Shapes {
     }
 
     fn may_have(&self, word: &[u8]) -> bool {
-        const LENGTH_MAX: usize = 15;
-        let lengths = word
-            .first()
-            .map_or(0, |first| self.0[usize::from(first & 31)]);
-        word.len() <= LENGTH_MAX && lengths & (1 << word.len()) != 0
+        let (Some(first), Some(last)) = (word.first(), word.last()) else {
+            return false;
+        };
+        let lasts = self.0[usize::from(first & 31)].get(word.len());
+        lasts.is_some_and(|lasts| lasts & (1 << (last & 31)) != 0)
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) struct Changes {
 pub(super) fn walk(json: &str, names: Names<'_>, sink: &mut Sink<'_>, nested: usize) -> Changes {
     let mut walk = Walk {
         json,
+        escapes: memchr::memchr(b'\\', json.as_bytes()).is_some(),
         root: names,
         sink,
         nested,
@@ -121,6 +122,8 @@ struct Frame {
 
 struct Walk<'a, 's, 'k> {
     json: &'a str,
+    /// Whether any of its strings has an escape: where none has, nobody looks for them.
+    escapes: bool,
     root: Names<'a>,
     sink: &'s mut Sink<'k>,
     nested: usize,
@@ -276,7 +279,7 @@ impl<'a> Walk<'a, '_, '_> {
         if inner.is_empty() {
             return;
         }
-        let view = View::of_json(&self.json[inner.clone()]);
+        let view = self.view(&inner);
         let (own, parent, sibling) = self.names();
         let names = Names {
             own: &own,
@@ -325,7 +328,7 @@ impl<'a> Walk<'a, '_, '_> {
     /// it as text when it is not base64.
     fn blob(&mut self, mime: &str, span: &Range<usize>) {
         let inner = span.start + 1..span.end - 1;
-        let view = View::of_json(&self.json[inner.clone()]);
+        let view = self.view(&inner);
         let base64 =
             |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_');
         if mime.is_empty() || !view.text.bytes().all(base64) {
@@ -412,10 +415,20 @@ impl<'a> Walk<'a, '_, '_> {
         (own, parent, self.decoded(&frame.sibling))
     }
 
+    /// The inside of a string, with the way back to where it is written.
+    fn view(&self, inner: &Range<usize>) -> View<'a> {
+        let written = &self.json[inner.clone()];
+        if self.escapes {
+            View::of_json(written)
+        } else {
+            View::plain(written)
+        }
+    }
+
     /// The inside of a string; nothing when it has lone surrogates.
     fn decoded(&self, inner: &Range<usize>) -> Cow<'a, str> {
         let written = &self.json[inner.clone()];
-        if memchr::memchr(b'\\', written.as_bytes()).is_none() {
+        if !self.escapes || memchr::memchr(b'\\', written.as_bytes()).is_none() {
             return Cow::Borrowed(written);
         }
         let quoted = inner.start - 1..inner.end + 1;

@@ -216,12 +216,14 @@ pub struct Ask {
     pub own: Option<Own>,
     /// The call that there must be room for.
     pub price: Micros,
+    /// What the slice may come to, unless the call costs more.
+    pub slice: Micros,
 }
 
 impl Ask {
-    /// The largest slice in one grant, unless one call costs more: what a crash can hide from other
-    /// processes until it is reconciled.
-    pub const SLICE_MAX: Micros = Micros::new(5_000_000);
+    /// What a process asks for that spends little. A crash hides a slice or two from other processes
+    /// until it is reconciled.
+    pub const SLICE_MIN: Micros = Micros::new(5_000_000);
 
     /// Slices are this part of what is left, so that others find room too.
     const SLICE_PART: u64 = 16;
@@ -238,7 +240,7 @@ impl Ask {
         let slice = if need == 0 {
             0
         } else {
-            need.max((left / Self::SLICE_PART).min(Self::SLICE_MAX.get()))
+            need.max((left / Self::SLICE_PART).min(self.slice.get()))
         };
         own.granted.checked_add(Micros::new(slice))
     }
@@ -436,27 +438,57 @@ mod tests {
         check("others count", (1_600, 100, 1_495, 95, 10), Some(105));
         check("others took it", (1_600, 100, 1_496, 95, 10), None);
         check("a limit that was lowered", (50, 100, 0, 10, 10), None);
-        check("capped", (1_000_000_000, 0, 0, 0, 1), Some(5_000_000));
+        check("as asked", (1_000_000_000, 0, 0, 0, 1), Some(5_000_000));
+        let dear = (1_000_000_000, 0, 0, 0, 5_000_001);
+        check("more than asked", dear, Some(5_000_001));
         check("no room at all", (0, 0, 0, 0, 1), None);
+    }
+
+    #[test]
+    fn nobody_gets_more_than_a_part_of_what_is_left_however_much_is_asked_for() {
+        let left = 1_000_000_000;
+        let own = Own {
+            granted: Micros::new(600_000_000),
+            spent: Micros::new(600_000_000),
+            ..Own::default()
+        };
+        let limit = left + 600_000_000 + 400_000_000;
+        for (slice, expect) in [
+            (5_000_000, 605_000_000),
+            (62_500_000, 662_500_000),
+            (62_500_001, 662_500_000),
+            (Micros::MAX.get(), 662_500_000),
+        ] {
+            let ask = Ask {
+                slice: Micros::new(slice),
+                ..ask(limit, 1)
+            };
+            let granted = ask.grant(own, Micros::new(400_000_000));
+            assert_eq!(granted, Some(Micros::new(expect)), "{slice}");
+        }
     }
 
     /// `(limit, granted, elsewhere, spent, price)`.
     fn check(row: &str, (limit, granted, elsewhere, spent, price): Row, expect: Option<u64>) {
-        let ask = Ask {
-            fund: Fund::at(Timestamp::UNIX_EPOCH, &Subject::team("t"), Window::Total),
-            chain: "c".into(),
-            limit: Micros::new(limit),
-            own: None,
-            price: Micros::new(price),
-        };
         let own = Own {
             epoch: 0,
             granted: Micros::new(granted),
             spent: Micros::new(spent),
             held: Micros::ZERO,
         };
-        let found = ask.grant(own, Micros::new(elsewhere)).map(Micros::get);
-        assert_eq!(found, expect, "{row}");
+        let found = ask(limit, price).grant(own, Micros::new(elsewhere));
+        assert_eq!(found.map(Micros::get), expect, "{row}");
+    }
+
+    fn ask(limit: u64, price: u64) -> Ask {
+        Ask {
+            fund: Fund::at(Timestamp::UNIX_EPOCH, &Subject::team("t"), Window::Total),
+            chain: "c".into(),
+            limit: Micros::new(limit),
+            own: None,
+            price: Micros::new(price),
+            slice: Ask::SLICE_MIN,
+        }
     }
 
     type Row = (u64, u64, u64, u64, u64);

@@ -461,6 +461,7 @@ fn ask(chain: &str, limit: u64, price: u64, own: Option<Own>) -> Ask {
         limit: Micros::new(limit),
         own,
         price: Micros::new(price),
+        slice: Ask::SLICE_MIN,
     }
 }
 

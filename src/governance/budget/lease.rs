@@ -6,9 +6,12 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
-use super::purse::{Line, Purse};
+use super::{
+    pace::Pace,
+    purse::{Line, Purse},
+};
 use crate::{
     lock::lock,
     money::Micros,
@@ -42,6 +45,7 @@ struct State {
     limit: Micros,
     /// Room below which the next slice is wanted; zero once it was said.
     low_water: Micros,
+    pace: Pace,
     /// The price of the last call that found the lease low.
     wanted: Option<Micros>,
     phase: Phase,
@@ -77,6 +81,7 @@ impl Lease {
                 own,
                 limit: ask.limit,
                 low_water: half(own.room()),
+                pace: Pace::since(ask.slice, own.used(), Instant::now()),
                 wanted: None,
                 phase: Phase::Live,
                 used: true,
@@ -130,12 +135,19 @@ impl Lease {
         self.writing.clone().try_lock_owned().ok()
     }
 
+    /// What the next slice may come to.
+    pub(super) fn next_slice(&self) -> Micros {
+        let state = self.state();
+        state.pace.slice(state.own.used(), Instant::now())
+    }
+
     /// Takes up what the store granted.
-    pub(super) fn grow(&self, granted: Micros, limit: Micros) {
+    pub(super) fn grow(&self, granted: Micros, ask: &Ask) {
         let mut state = self.state();
         state.own.granted = granted;
-        state.limit = limit;
+        state.limit = ask.limit;
         state.low_water = half(state.own.room());
+        state.pace = Pace::since(ask.slice, state.own.used(), Instant::now());
         state.used = true;
     }
 
@@ -174,7 +186,9 @@ impl Lease {
         }
         let idle = state.quiet_beats >= HAND_BACK_BEATS || state.phase != Phase::Live;
         if idle {
-            state.give_back();
+            state.give_back(Micros::ZERO);
+        } else if let Some(room) = state.pace.room_max(state.own.used(), Instant::now()) {
+            state.give_back(room);
         }
         let known = state.written == Some((state.own.granted, state.own.spent));
         let sleepy = state.quiet_beats >= SLEEP_BEATS && state.own.held == Micros::ZERO;
@@ -190,7 +204,7 @@ impl Lease {
     pub(super) fn finish(&self) -> Write {
         let mut state = self.state();
         state.phase = Phase::Retired;
-        state.give_back();
+        state.give_back(Micros::ZERO);
         self.write(&state)
     }
 
@@ -243,9 +257,11 @@ impl State {
         low
     }
 
-    fn give_back(&mut self) {
-        self.own.granted = self.own.granted.min(self.own.used());
-        self.low_water = Micros::ZERO;
+    /// Gives up all that is beyond `room`.
+    fn give_back(&mut self, room: Micros) {
+        let kept = self.own.used().saturating_add(room);
+        self.own.granted = self.own.granted.min(kept);
+        self.low_water = self.low_water.min(half(self.own.room()));
     }
 }
 
@@ -255,23 +271,25 @@ pub(super) fn take(lines: &[Line], price: Micros, now: Timestamp) -> Result<Hold
     for (index, line) in lines.iter().enumerate() {
         leases.push(line.purse.lease(now).ok_or(index)?);
     }
-    let mut states = Vec::with_capacity(lines.len());
-    for (index, line) in lines.iter().enumerate() {
-        let state = leases[index].state();
-        if !state.has_room(price, line.limit) {
-            return Err(index);
-        }
-        states.push(state);
-    }
-    let mut low = false;
-    for state in &mut states {
-        low |= state.hold(price);
-    }
-    drop(states);
+    let low = hold_all(&leases, lines, price)?;
     if low && let Some(lease) = leases.first() {
         lease.low.notify_one();
     }
     Ok(Hold { leases, price })
+}
+
+/// Holds `price` against all `leases`, each below the limit of its line, or against none, and tells
+/// whether a slice is wanted. The mutexes of the first ones are kept until the last has room.
+fn hold_all(leases: &[Arc<Lease>], lines: &[Line], price: Micros) -> Result<bool, usize> {
+    let ([lease, leases @ ..], [line, lines @ ..]) = (leases, lines) else {
+        return Ok(false);
+    };
+    let mut state = lease.state();
+    if !state.has_room(price, line.limit) {
+        return Err(0);
+    }
+    let low = hold_all(leases, lines, price).map_err(|after| after + 1)?;
+    Ok(state.hold(price) | low)
 }
 
 fn half(amount: Micros) -> Micros {

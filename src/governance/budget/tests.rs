@@ -319,6 +319,30 @@ async fn the_next_slice_is_taken_before_it_is_needed() {
 }
 
 #[tokio::test]
+async fn who_spends_fast_takes_larger_slices_and_gives_them_back_when_that_ends() {
+    let (store, _directory) = open().await;
+    let (fast, other) = (budgets(&store, "fast"), budgets(&store, "other"));
+    let dollar = Micros::new(1_000_000);
+    let budget = [team("t", 100_000_000, Window::Total)];
+    let kept = || async { other.show(&budget[0], now()).await.unwrap().elsewhere };
+    fast.hold(&budget, dollar, now()).await.unwrap().settle();
+    assert_eq!(kept().await, Ask::SLICE_MIN);
+    for _ in 0..200 {
+        fast.hold(&budget, dollar, now()).await.unwrap().settle();
+    }
+    fast.beat(now()).await.unwrap();
+    let large = kept().await;
+    assert!(large > times(2_000), "{}", large.exact());
+
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    fast.hold(&budget, dollar, now()).await.unwrap().settle();
+    fast.beat(now()).await.unwrap();
+    assert_eq!(kept().await, Micros::new(2 * Ask::SLICE_MIN.get()));
+}
+
+#[tokio::test]
 async fn memory_keeps_only_what_is_in_use() {
     let (store, _directory) = open().await;
     let process = budgets(&store, "a");
@@ -434,7 +458,9 @@ struct World {
 }
 
 impl World {
-    const LIMIT: u64 = 64;
+    /// What a call costs, in usual ones: so much that slices grow.
+    const DEAR: u64 = 1_000;
+    const LIMIT: u64 = 64 * Self::DEAR;
 
     async fn new() -> Self {
         let (store, directory) = open().await;
@@ -460,14 +486,14 @@ impl World {
                 if wide {
                     budget.push(agent(Self::LIMIT, Window::Total));
                 }
-                self.hold(process, &budget, times(calls)).await;
+                self.hold(process, &budget, times(calls * Self::DEAR)).await;
             }
             Event::Fill { process } => {
                 let budget = [
                     team("t", Self::LIMIT, Window::Day),
                     agent(Self::LIMIT, Window::Total),
                 ];
-                while self.hold(process, &budget, PRICE).await {}
+                while self.hold(process, &budget, times(Self::DEAR)).await {}
             }
             Event::End { which, spend } if !self.open.is_empty() => {
                 let (process, hold) = self.open.swap_remove(which % self.open.len());

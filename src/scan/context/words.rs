@@ -91,11 +91,17 @@ impl Words {
                 continue;
             }
             if byte.is_ascii_lowercase() {
-                let rest = &text.as_bytes()[at..];
-                let len = rest.iter().take_while(|b| b.is_ascii_lowercase()).count();
-                self.letters(&rest[..len], matches!(last, Last::None | Last::Digit));
-                at += len;
+                let run = run(&text.as_bytes()[at..], u8::is_ascii_lowercase);
+                self.letters(run, matches!(last, Last::None | Last::Digit));
+                at += run.len();
                 last = Last::Lower;
+                continue;
+            }
+            if byte.is_ascii_digit() {
+                let run = run(&text.as_bytes()[at..], u8::is_ascii_digit);
+                self.letters(run, true);
+                at += run.len();
+                last = Last::Digit;
                 continue;
             }
             at += 1;
@@ -107,10 +113,6 @@ impl Words {
                     let starts = last != Last::Upper || next_is_lower && self.last_len() > 0;
                     self.letter(byte.to_ascii_lowercase(), starts);
                     Last::Upper
-                }
-                b'0'..=b'9' => {
-                    self.letter(*byte, last != Last::Digit);
-                    Last::Digit
                 }
                 b'[' => {
                     at += mask_len(&text[at..]).unwrap_or(0);
@@ -291,6 +293,12 @@ impl Words {
         .fold(found, Hints::without);
         turned.and(Hints::OTHER)
     }
+}
+
+/// The first bytes of `text` that are of one kind.
+fn run(text: &[u8], is_of_kind: impl Fn(&u8) -> bool) -> &[u8] {
+    let end = text.iter().position(|byte| !is_of_kind(byte));
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// Whether something was taken out of `name`, so that it is no name any more.

@@ -6,7 +6,7 @@
 
 pub(in crate::mcp) mod check;
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, cmp::Ordering, ops::Range};
 
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
@@ -386,8 +386,14 @@ impl<'a> Patch<'a> {
 }
 
 fn key_is(quoted: &[u8], key: &str) -> bool {
-    let plain = quoted.len() == key.len() + 2 && &quoted[1..quoted.len() - 1] == key.as_bytes();
-    plain || (memchr(b'\\', quoted).is_some() && text(quoted).is_some_and(|decoded| decoded == key))
+    match quoted.len().cmp(&(key.len() + 2)) {
+        Ordering::Less => false,
+        Ordering::Equal => &quoted[1..quoted.len() - 1] == key.as_bytes(),
+        // Every escape is longer than what it stands for.
+        Ordering::Greater => {
+            memchr(b'\\', quoted).is_some() && text(quoted).is_some_and(|decoded| decoded == key)
+        }
+    }
 }
 
 fn skip_separators(json: &[u8], mut at: usize) -> usize {

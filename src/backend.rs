@@ -1,12 +1,13 @@
 //! The running side of every configured server.
 //!
 //! [`Backends`], the set of them, changes with the config. [`Backends::forward`] takes an admitted
-//! call to its server; [`Backend::list`] and friends are
-//! the gateway's own control traffic. Which connection serves a caller is decided by `choice`; how
-//! it lives is `supervisor`'s business, how it talks `link`'s.
+//! call to its server, `attempt` to a connection; [`Backend::list`] and friends are the gateway's own
+//! control traffic. Which connection serves a caller is decided by `choice`; how it lives is
+//! `supervisor`'s business, how it talks `link`'s.
 
 mod activity;
 mod aftermath;
+mod attempt;
 mod breaker;
 mod choice;
 mod client;
@@ -40,35 +41,32 @@ mod written;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::Ordering},
-    time::Duration,
 };
 
 use arc_swap::Guard;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 
 use crate::{
-    catalog::HeaderParam,
     config::Server,
-    governance::Admitted,
     lock::lock,
-    mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision, method::notice},
+    mcp::{Raw, Revision, method::notice},
     names::ServerName,
-    session::{Call, Client, Session, bridge},
+    session::Session,
     task::Tasks,
 };
+pub use attempt::{Answer, Unanswered};
+use breaker::Breaker;
 pub use breaker::BreakerReport;
-use breaker::{Breaker, Sign};
-use choice::{Key, Owner, Served, Wish};
+use choice::{Key, Owner};
 pub use control::{Control, Following, List, ListChanges, Standing, Visit};
 pub use failure::Failure;
-use gate::{Gate, Seat};
+use gate::Gate;
 use guard::Guard as ChildGuard;
 pub use handshake::Hello;
 pub use health::Checks;
-use instance::{Connection, Instance, Phase};
+use instance::{Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
-use link::{Caller, Deadlines, Exchange};
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
 pub use replicas::ReplicaReport;
@@ -78,7 +76,6 @@ use retire::Life;
 pub use set::{Backends, Replaced, Way};
 pub use shared::Reading;
 use shared::Shared;
-use stats::Running;
 pub use stats::Stats;
 use stdio::StderrTail;
 use supervisor::Maker;
@@ -101,81 +98,6 @@ pub struct Update {
     pub params: Raw,
     /// The connection on which it came.
     pub(crate) instance: u64,
-}
-
-/// What a server answered.
-#[derive(Debug)]
-pub struct Answer {
-    /// Its result or error.
-    pub outcome: Outcome,
-    /// The revision it speaks.
-    pub revision: Revision,
-}
-
-/// That a server gave no answer.
-#[derive(Debug)]
-pub struct Unanswered {
-    /// Why.
-    pub failure: Failure,
-    /// Whether the call may have reached the server.
-    pub delivered: bool,
-    /// Where the server stood then, where there is one.
-    pub state: Option<State>,
-    /// Whether there was no connection for it.
-    away: bool,
-}
-
-impl Unanswered {
-    /// A failure before anything was sent.
-    fn before(failure: Failure) -> Self {
-        Self {
-            failure: failure.unsent(),
-            delivered: false,
-            state: None,
-            away: true,
-        }
-    }
-
-    /// A failure of the exchange itself.
-    fn during(failure: Failure) -> Self {
-        Self {
-            delivered: failure.may_have_arrived(),
-            failure,
-            state: None,
-            away: false,
-        }
-    }
-
-    /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
-    /// done, it may have done at either time.
-    fn twice(first: Failure, second: Failure) -> Self {
-        if !first.may_have_arrived() {
-            return Self::during(second);
-        }
-        if second == Failure::SessionGone {
-            // Nothing came of the second attempt, which tells the caller less.
-            return Self::during(first);
-        }
-        Self {
-            delivered: true,
-            failure: second,
-            away: false,
-            state: None,
-        }
-    }
-
-    /// The same of a server in this state.
-    fn in_state(self, state: State) -> Self {
-        Self {
-            state: Some(state),
-            ..self
-        }
-    }
-
-    /// What it says of the server.
-    fn sign(&self) -> Sign {
-        Sign::of(&self.failure, self.away)
-    }
 }
 
 /// The running side of one server.
@@ -383,86 +305,6 @@ impl Backend {
         self.lead().maker.shared.reading()
     }
 
-    /// What a call that ended with `outcome` says of our credential; of replicas, each has its own.
-    fn note_credential(&self, outcome: &Result<Answer, Unanswered>) {
-        if self.replicas.is_some() {
-            return;
-        }
-        let shared = &self.maker.shared;
-        match outcome {
-            Ok(_) if shared.life.state() == State::NeedsReauth => shared.is_well_again(),
-            Err(Unanswered {
-                failure: refusal @ Failure::Unauthorized { .. },
-                ..
-            }) => shared.life.take(Event::Refused, Some(refusal.to_string())),
-            Ok(_) | Err(_) => {}
-        }
-    }
-
-    async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
-        self.call_after(Duration::ZERO, admitted).await
-    }
-
-    /// Takes a call of whose time `waited` is gone.
-    async fn call_after(
-        &self,
-        waited: Duration,
-        admitted: &Admitted,
-    ) -> Result<Answer, Unanswered> {
-        // A listen stream is no call that a stop should wait for.
-        if admitted.routed().call.method == Method::Listen {
-            return self.unguarded(admitted, waited).await;
-        }
-        let (_seat, waited) = match self.gate.at_hand() {
-            Some(seat) => (seat, waited),
-            None => Box::pin(self.seat(admitted)).await?,
-        };
-        let running = Running::start(&self.stats);
-        let outcome = self.guarded(admitted, waited).await;
-        self.note_credential(&outcome);
-        running.finish(outcome.is_ok());
-        outcome
-    }
-
-    /// Attempts a call where the breaker lets it.
-    async fn guarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
-        if let Some(replicas) = &self.replicas {
-            // Each of them has a breaker of its own.
-            return Box::pin(replicas.call(admitted, waited)).await;
-        }
-        let passage = self.breaker.enter().map_err(Unanswered::before)?;
-        let outcome = self.attempt(admitted, waited).await;
-        passage.end(
-            outcome
-                .as_ref()
-                .map_or_else(Unanswered::sign, |_| Sign::Well),
-        );
-        outcome
-    }
-
-    /// Attempts what no breaker stops.
-    async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
-        match &self.replicas {
-            None => self.attempt(admitted, waited).await,
-            Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
-        }
-    }
-
-    /// A seat at the gate, and how long the call waited for it.
-    async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
-        // Whom the breaker would not let through does not wait for that.
-        drop(self.breaker.enter().map_err(Unanswered::before)?);
-        let call = &admitted.routed().call;
-        let start = Instant::now();
-        let patience = self.patience(admitted);
-        let latency = self.stats.latency();
-        let entry = self
-            .gate
-            .enter(call.client.agent.id, patience, &call.cancel, latency);
-        let seat = entry.await.map_err(Unanswered::before)?;
-        Ok((seat, start.elapsed()))
-    }
-
     /// Calls that wait for their turn: at the gate, or for a connection of their own.
     pub fn queued(&self) -> usize {
         self.gate.queued() + self.waiting_for_connections()
@@ -479,141 +321,6 @@ impl Backend {
         let replicas = self.replicas.iter().flat_map(Replicas::backends);
         let theirs = replicas.map(|replica| replica.waiting_for_connections());
         own + theirs.sum::<usize>()
-    }
-
-    async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
-        let call = &admitted.routed().call;
-        let patience = self.patience(admitted);
-        let limits = if call.method == Method::Listen {
-            handshake::UNBOUNDED
-        } else {
-            self.deadlines(patience, waited)
-        };
-        let start = Instant::now();
-        let wish = Wish {
-            client: &call.client,
-            method: &call.method,
-            until: start + patience,
-        };
-        // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
-        let mut served = if let Some(served) = self.at_hand(&call.client) {
-            served
-        } else {
-            let connection = self.connection(wish);
-            let connection = Box::pin(in_time(call, patience, connection)).await;
-            connection.map_err(Unanswered::before)?
-        };
-        if let Some(level) = news_of_level(&served.connection, &call.client) {
-            Box::pin(self.raise_level(&served.connection, level)).await;
-        }
-        served.note_call();
-        let outcome = self.exchange(admitted, &served.connection, limits).await;
-        let outcome = match outcome {
-            Err(failure) if may_repeat(admitted, &failure) => {
-                let left = limits.after(start.elapsed());
-                let again = match Box::pin(self.once_more(admitted, served, left)).await {
-                    Ok(again) => again,
-                    Err(why) if failure == Failure::SessionGone => {
-                        return Err(Unanswered::before(why));
-                    }
-                    // What was sent may have had its effect: the caller is told of that.
-                    Err(_) => return Err(Unanswered::during(failure)),
-                };
-                served = again.0;
-                again.1.map_err(|second| Unanswered::twice(failure, second))
-            }
-            outcome => outcome.map_err(Unanswered::during),
-        };
-        served.instance.touch();
-        let outcome = outcome?;
-        served.note_answer();
-        note_subscription(admitted, &outcome, &served.instance);
-        let revision = served.connection.hello.revision;
-        let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
-        Ok(Answer { outcome, revision })
-    }
-
-    /// Sends a call once more within what is `left` of its time, on a connection that stands.
-    async fn once_more(
-        &self,
-        admitted: &Admitted,
-        old: Served,
-        left: Deadlines,
-    ) -> Result<(Served, Result<Outcome, Failure>), Failure> {
-        let call = &admitted.routed().call;
-        let start = Instant::now();
-        let patience = left.idle.min(self.patience(admitted));
-        let mut served = if old.connection.closed().is_cancelled() {
-            let wish = Wish {
-                client: &call.client,
-                method: &call.method,
-                until: start + patience,
-            };
-            in_time(call, patience, self.reconnected(old, wish)).await?
-        } else {
-            old
-        };
-        served.note_call();
-        let left = left.after(start.elapsed());
-        let outcome = self.exchange(admitted, &served.connection, left).await;
-        Ok((served, outcome))
-    }
-
-    /// Asks a legacy server for log messages from `level` on. What others did not ask for is
-    /// filtered on the way to them.
-    async fn raise_level(&self, connection: &Connection, level: Level) {
-        let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
-        let request = handshake::control(Method::SetLevel, Some(params));
-        let answer = connection.link.request(request);
-        let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
-        tracing::debug!(server = %self.name, ?answer, "log level set");
-    }
-
-    async fn exchange(
-        &self,
-        admitted: &Admitted,
-        connection: &Connection,
-        limits: Deadlines,
-    ) -> Result<Outcome, Failure> {
-        let routed = admitted.routed();
-        let call = &routed.call;
-        let params = bridge::request(
-            routed.params.as_ref(),
-            &call.client,
-            call.logs,
-            connection.era(),
-        );
-        let header_params = match &params {
-            Some(params) if connection.era() == Era::Modern => {
-                let value = |param: &HeaderParam| Some((param.header.clone(), param.text(params)?));
-                routed.header_params().iter().filter_map(value).collect()
-            }
-            Some(_) | None => Vec::new(),
-        };
-        self.stats.note_sent(params.as_ref());
-        let caller = Caller {
-            invocation: admitted.invocation(),
-            client: Arc::clone(&call.client),
-            events: call.events.clone(),
-            logs: call.logs,
-            progress_token: call.progress_token.clone(),
-            uris: routed.uris.clone(),
-            screens: admitted.screens().cloned(),
-        };
-        let exchange = Exchange {
-            method: call.method.clone(),
-            params,
-            tool: routed.tool.clone(),
-            caller: Some(caller),
-            header_params,
-            limits,
-            cancel: call.cancel.clone(),
-        };
-        let outcome = connection.link.request(exchange).await;
-        if let Ok(outcome) = &outcome {
-            self.stats.note_received(outcome);
-        }
-        outcome
     }
 
     /// What is listed: the server itself, or one of its replicas.
@@ -649,107 +356,5 @@ impl Backend {
                 connection.link.try_notify(notice::ROOTS_CHANGED, None);
             }
         }
-    }
-
-    /// How long a call may take without progress: what its tool says, else what the server says.
-    fn patience(&self, admitted: &Admitted) -> Duration {
-        let tool = admitted.routed().tool.as_ref();
-        let config = self.config();
-        let of_tool = tool.and_then(|tool| config.tools.timeout.get(&*tool.original));
-        of_tool.copied().unwrap_or(config.timeout)
-    }
-
-    /// How long a call of a tool that may have one of these names may take without progress.
-    pub fn patience_with(&self, tools: &[String]) -> Duration {
-        let config = self.config();
-        let timeouts = &config.tools.timeout;
-        let known = tools.iter().find_map(|tool| timeouts.get(&**tool));
-        known.copied().unwrap_or(config.timeout)
-    }
-
-    /// The deadlines of a call that may take `idle` without progress and has `waited` already.
-    fn deadlines(&self, idle: Duration, waited: Duration) -> Deadlines {
-        Deadlines {
-            idle,
-            total: self
-                .config()
-                .max_total_timeout
-                .max(idle)
-                .saturating_sub(waited),
-        }
-    }
-}
-
-/// Whether a call that failed is sent once more: where the server cannot have begun it, since it
-/// no longer knew the session or nothing was sent; or where doing it twice is like doing it once.
-fn may_repeat(admitted: &Admitted, failure: &Failure) -> bool {
-    let is_lost = matches!(failure, Failure::Lost { .. });
-    *failure == Failure::SessionGone || is_lost && is_repeatable(admitted)
-}
-
-/// Whether a call may be made twice, as its method or its tool says.
-fn is_repeatable(admitted: &Admitted) -> bool {
-    let routed = admitted.routed();
-    match &routed.call.method {
-        Method::ToolsCall => routed
-            .tool
-            .as_ref()
-            .is_some_and(|tool| tool.hints.read_only || tool.hints.idempotent),
-        Method::Complete
-        | Method::Discover
-        | Method::Ping
-        | Method::PromptsGet
-        | Method::PromptsList
-        | Method::ResourcesList
-        | Method::ResourcesRead
-        | Method::ResourcesSubscribe
-        | Method::ResourcesUnsubscribe
-        | Method::SetLevel
-        | Method::TemplatesList
-        | Method::ToolsList => true,
-        Method::Initialize | Method::Listen | Method::Other(_) => false,
-    }
-}
-
-/// How long the first call waits for a server to take its client's log level.
-const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Waits `after` for a connection while the client does.
-async fn in_time(
-    call: &Call,
-    after: Duration,
-    connection: impl Future<Output = Result<Served, Failure>>,
-) -> Result<Served, Failure> {
-    tokio::select! {
-        biased;
-        connection = connection => connection,
-        () = call.cancel.cancelled() => Err(Failure::Cancelled),
-        () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
-    }
-}
-
-/// The level of log messages that the client wants of a legacy server which does not send them yet.
-fn news_of_level(connection: &Connection, client: &Client) -> Option<Level> {
-    let Logs::From(level) = client.session.as_ref()?.logs() else {
-        return None;
-    };
-    (connection.era() == Era::Legacy && connection.raise_level(level)).then_some(level)
-}
-
-/// Notes what the server of a legacy connection has been subscribed to, or not any longer.
-fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance) {
-    let routed = admitted.routed();
-    let subscribes = routed.call.method == Method::ResourcesSubscribe;
-    if !subscribes && routed.call.method != Method::ResourcesUnsubscribe {
-        return;
-    }
-    let uri = routed.params.as_ref().and_then(|params| params.get("uri"));
-    let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
-        return;
-    };
-    if subscribes && outcome.is_ok() {
-        instance.subscribed(&uri);
-    } else {
-        instance.unsubscribed(&uri);
     }
 }

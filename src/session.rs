@@ -165,10 +165,9 @@ impl Call {
         (call, reader)
     }
 
-    /// The same request on the route of `scope`, for its effect; nobody hears what precedes the
-    /// answer.
+    /// The same request on the route of `scope`; what precedes its answer goes to `events`.
     #[must_use]
-    pub fn copy_for(&self, scope: Scope) -> Self {
+    pub fn copy_for(&self, scope: Scope, events: Events) -> Self {
         Self {
             id: self.id.clone(),
             method: self.method.clone(),
@@ -177,7 +176,7 @@ impl Call {
             scope,
             logs: self.logs,
             progress_token: None,
-            events: Events::unread(),
+            events,
             cancel: self.cancel.clone(),
             correlation: self.correlation.clone(),
         }

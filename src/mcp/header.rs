@@ -56,6 +56,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_the_plain_form_is_read_without_decoding() {
+        let check = |value: &[u8], text: &str, expect: bool| {
+            let value = HeaderValue::from_bytes(value).unwrap();
+            assert_eq!(reads(&value, text), expect, "{value:?} {text}");
+        };
+        check(b"echo", "echo", true);
+        check(b"echo", "Echo", false);
+        check("\u{e9}".as_bytes(), "\u{e9}", false);
+        check(b"=?base64?ZWNobw==?=", "=?base64?ZWNobw==?=", false);
+        check(b"=?base64?ZWNobw==", "=?base64?ZWNobw==", false);
+    }
+
+    #[test]
     fn values_survive_the_header() {
         let check = |value: &str, wire: &str| {
             assert_eq!(encode(value), wire);

@@ -56,9 +56,12 @@ impl Raw {
         Self([b"\"", escaped(text).as_bytes(), b"\""].concat().into())
     }
 
-    /// The same value with `text` for the string at `span`.
+    /// The same value with `text` for what is at `span`, which must be a string.
     #[must_use]
-    pub fn with_text(&self, span: Range<usize>, text: &str) -> Self {
+    pub(crate) fn with_text(&self, span: Range<usize>, text: &str) -> Self {
+        debug_assert!(
+            self.0[span.clone()].starts_with(b"\"") && self.0[span.clone()].ends_with(b"\"")
+        );
         let (before, after) = (&self.0[..=span.start], &self.0[span.end - 1..]);
         Self([before, escaped(text).as_bytes(), after].concat().into())
     }

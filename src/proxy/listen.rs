@@ -385,11 +385,10 @@ impl Proxy {
             if let Some(tasks) = &honoured.tasks {
                 wish["taskIds"] = tasks.clone();
             }
-            let mut copy = call.copy_for(Scope::Server(server.clone()));
+            let (inner_send, inner) = events();
+            let mut copy = call.copy_for(Scope::Server(server.clone()), inner_send);
             copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
             copy.cancel = stop.child_token();
-            let (inner_send, inner) = events();
-            copy.events = inner_send;
             let uris = self.board.catalog().uri_map(&call.scope, server);
             let shows = self.shows(call, server);
             let relay = relay(inner, send.clone(), call.id.raw().clone(), uris, shows);

@@ -10,6 +10,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use tokio::task::coop::cooperative;
+
 use super::Event;
 use crate::lock::lock;
 
@@ -41,11 +43,6 @@ pub fn events() -> (Events, EventReader) {
 }
 
 impl Events {
-    /// A queue that nobody reads.
-    pub fn unread() -> Self {
-        events().0
-    }
-
     /// Puts `event` after those that wait; whether it did, which it does not when nobody reads any
     /// more or too much waits to be read.
     pub fn send(&self, event: Event) -> bool {
@@ -66,7 +63,8 @@ impl Events {
 impl EventReader {
     /// The next event, as soon as there is one.
     pub async fn next(&mut self) -> Event {
-        poll_fn(|cx| self.poll(cx)).await
+        // Who is told without end lets others of its thread go on between.
+        cooperative(poll_fn(|cx| self.poll(cx))).await
     }
 
     /// The next event, when it is there.
@@ -82,6 +80,7 @@ impl EventReader {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let mut state = self.0.lock();
         if let Some(event) = state.waiting.pop_front() {
+            state.reader = None;
             return Poll::Ready(event);
         }
         match &mut state.reader {
@@ -98,7 +97,7 @@ impl Drop for EventReader {
         let unread = {
             let mut state = self.0.lock();
             state.closed = true;
-            std::mem::take(&mut state.waiting)
+            (std::mem::take(&mut state.waiting), state.reader.take())
         };
         drop(unread);
     }
@@ -163,6 +162,6 @@ mod tests {
         assert!(!send.send(event("b")));
         assert_eq!(read.take().map(name).as_deref(), Some("a"));
         drop(read);
-        assert!(!Events::unread().send(event("a")));
+        assert!(!send.send(event("b")));
     }
 }

@@ -97,7 +97,7 @@ pub struct Session {
     pub kind: Kind,
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
-    calls: Mutex<foldhash::HashMap<Id, CancellationToken>>,
+    calls: Mutex<HashMap<Id, CancellationToken>>,
     asked: Mutex<HashMap<u64, Asked>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     standing: Mutex<Option<Arc<Stream>>>,

@@ -187,8 +187,8 @@ impl Lease {
         let idle = state.quiet_beats >= HAND_BACK_BEATS || state.phase != Phase::Live;
         if idle {
             state.give_back(Micros::ZERO);
-        } else if let Some(room) = state.pace.room_max(state.own.used(), Instant::now()) {
-            state.give_back(room);
+        } else {
+            state.slow_down(Instant::now());
         }
         let known = state.written == Some((state.own.granted, state.own.spent));
         let sleepy = state.quiet_beats >= SLEEP_BEATS && state.own.held == Micros::ZERO;
@@ -257,11 +257,25 @@ impl State {
         low
     }
 
-    /// Gives up all that is beyond `room`.
-    fn give_back(&mut self, room: Micros) {
+    /// Gives up all that is beyond `room`; whether that was anything.
+    fn give_back(&mut self, room: Micros) -> bool {
         let kept = self.own.used().saturating_add(room);
-        self.own.granted = self.own.granted.min(kept);
-        self.low_water = self.low_water.min(half(self.own.room()));
+        if kept >= self.own.granted {
+            return false;
+        }
+        self.own.granted = kept;
+        self.low_water = self.low_water.min(half(room));
+        true
+    }
+
+    /// Gives up what is more than its pace asks for, which is counted anew from then on.
+    fn slow_down(&mut self, now: Instant) {
+        let used = self.own.used();
+        if let Some(room) = self.pace.room_max(used, now)
+            && self.give_back(room)
+        {
+            self.pace = Pace::since(self.pace.slice(used, now), used, now);
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! How large the slices of a lease are: what the process spends in about a second, so that a busy
-//! one seldom asks the store, and a crash hides little from others until it is reconciled.
+//! How large a slice a lease asks for: what the process spends in about a second, and $5 at least, so
+//! that a busy one seldom asks the store, and a crash hides little from others until it is reconciled.
 
 use std::time::Duration;
 
@@ -43,9 +43,9 @@ impl Pace {
     }
 
     /// How much room a lease keeps that has slowed down, which is room for two slices as when one is
-    /// taken ahead of need; `None` where it keeps all it has.
+    /// taken ahead of need; `None` where that is not known yet.
     pub(super) fn room_max(&self, used: Micros, now: Instant) -> Option<Micros> {
-        if self.slice <= Ask::SLICE_MIN || now.duration_since(self.taken) < LASTS {
+        if now.duration_since(self.taken) < LASTS {
             return None;
         }
         let slice = self.slice(used, now);
@@ -77,7 +77,7 @@ mod tests {
             let pace = Pace::since(dollars(slice), Micros::ZERO, now);
             pace.room_max(dollars(used), now + Duration::from_millis(millis))
         };
-        assert_eq!(room((5, 0, 60_000)), None, "the least is kept");
+        assert_eq!(room((5, 0, 60_000)), Some(dollars(10)), "the least");
         assert_eq!(room((640, 0, 999)), None, "nothing is known yet");
         assert_eq!(room((640, 320, 1_000)), Some(dollars(640)));
         assert_eq!(room((640, 320, 4_000)), Some(dollars(160)));

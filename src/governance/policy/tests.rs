@@ -502,7 +502,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
         scope: scope.clone(),
         logs: Logs::All,
         progress_token: None,
-        events: crate::session::Events::unread(),
+        events: crate::session::events::events().0,
         cancel: CancellationToken::new(),
         correlation: None,
     }

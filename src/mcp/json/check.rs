@@ -1,7 +1,7 @@
 //! Where the values of a JSON text end, while it is checked that they are values: one pass, nothing
 //! decoded.
 //!
-//! Called by `envelope` for each message. What is found here to be JSON is JSON to serde_json too;
+//! What is found here to be JSON is JSON to serde_json too;
 //! what is not, or is nested too deep for this, is left to serde_json, which can say why.
 
 /// Nesting that is followed here; a bit of [`Nesting`] each.

@@ -1,0 +1,207 @@
+//! Steps 5 to 7: what a server answered is looked at, what was held is spent or released, and the one
+//! record of the call is kept.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::{
+    Governance, Refusal,
+    budget::Hold,
+    refusal,
+    screen::{self, Leg},
+    ticket::{Ended, Ticket},
+    validate::is_same,
+};
+use crate::{
+    catalog::Tool,
+    mcp::{Outcome, Raw, RpcError},
+    money::Micros,
+    scan::OutputSchema,
+};
+
+/// The compiled output schema of a tool, as long as the catalog has that tool.
+#[derive(Debug)]
+pub(super) struct Schema {
+    source: Raw,
+    /// `None` when it cannot be used.
+    compiled: Option<OutputSchema>,
+}
+
+impl Schema {
+    /// Whether it is what `tool` has at present.
+    pub(super) fn is_of(&self, tool: &Tool) -> bool {
+        let source = tool.source.get("outputSchema");
+        source.is_some_and(|source| is_same(&self.source, &source))
+    }
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The server answered.
+    Answered {
+        /// With what, in the names that the client knows.
+        outcome: Outcome,
+        /// The revision the server speaks.
+        revision: Option<&'static str>,
+    },
+    /// The server gave no answer.
+    Failed {
+        /// What the client is told.
+        error: RpcError,
+        /// Whether the call may have reached the server.
+        delivered: bool,
+        /// For the record.
+        reason: &'static str,
+    },
+    /// A step refused it.
+    Refused(Refusal),
+    /// There is nothing on the route that it could be for.
+    Unroutable(RpcError),
+}
+
+impl Governance {
+    /// Steps 5 to 7: settles a call with how it ended; what comes back is for its client.
+    pub async fn settle(&self, mut ticket: Box<Ticket>, ending: Ending) -> Outcome {
+        let mut charge = false;
+        let (outcome, ended) = match ending {
+            Ending::Answered { outcome, revision } => {
+                charge = self.law.load().charge_errors || !is_error_result(&outcome);
+                self.scan_answer(outcome, revision, &mut ticket).await
+            }
+            Ending::Failed {
+                error,
+                delivered,
+                reason,
+            } => {
+                charge = delivered;
+                let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
+                (outcome, Ended::failed(reason))
+            }
+            Ending::Refused(refusal) => self.refuse(&refusal, &ticket),
+            Ending::Unroutable(error) => {
+                let outcome = Err(error.to_raw());
+                (outcome, Ended::failed("not_found"))
+            }
+        };
+        self.close(ticket, outcome, ended, charge).await
+    }
+
+    /// Step 5: a look at what the server answered.
+    async fn scan_answer(
+        &self,
+        outcome: Outcome,
+        revision: Option<&'static str>,
+        ticket: &mut Ticket,
+    ) -> (Outcome, Ended<'static>) {
+        let mut outcome = outcome;
+        let screens = ticket.screens.clone();
+        if let Some(screens) = &screens {
+            let tool = ticket.tool.clone();
+            let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
+            for direction in screen::of_answer(&ticket.method, &outcome) {
+                let (Ok(body) | Err(body)) = &outcome;
+                let state = screen::state_of(body, revision);
+                let looked_at = state.as_ref().map_or(body, |state| &state.without);
+                let seen = screens.look(*direction, looked_at, schema).await;
+                self.put_down(&seen, ticket);
+                if !seen.blocked.is_empty() {
+                    let mut refused =
+                        self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
+                    refused.1.server_revision = revision;
+                    return refused;
+                }
+                if let Some(masked) = seen.redacted {
+                    let whole = match &state {
+                        Some(state) => state.put_back(&masked),
+                        None => masked,
+                    };
+                    outcome = screen::with_body(&outcome, whole);
+                }
+            }
+        }
+        (outcome, Ended::answered(revision))
+    }
+
+    /// Steps 6 and 7. The record says that a call costs nothing before what it held is released,
+    /// since a crash between the two must not give out the same money twice.
+    async fn close(
+        &self,
+        mut ticket: Box<Ticket>,
+        outcome: Outcome,
+        mut ended: Ended<'_>,
+        charge: bool,
+    ) -> Outcome {
+        let hold = ticket.hold.take();
+        if let Some(screens) = ticket.screens.clone() {
+            self.put_down(&screens.taken_down(), &mut ticket);
+        }
+        if !charge {
+            ticket.price = Micros::ZERO;
+        }
+        ticket.log(&ended);
+        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
+            self.tally.spent(&target.server, ticket.price);
+        }
+        if self.books.audit.chain().is_none() {
+            settle_hold(hold, charge);
+            return outcome;
+        }
+        let (Ok(body) | Err(body)) = &outcome;
+        ended.bytes_out = body.as_bytes().len();
+        let arguments = self.arguments_for_record(&ticket);
+        let record = ticket.record(ended, arguments.as_deref());
+        let kept = self.books.audit.record(&record);
+        settle_hold(hold, charge);
+        match kept.kept().await {
+            Ok(()) => outcome,
+            Err(error) => {
+                tracing::error!(invocation = %ticket.id, %error, "a record is not kept yet");
+                self.refuse(&Refusal::AuditUnavailable, &ticket).0
+            }
+        }
+    }
+
+    fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
+        let law = self.law.load();
+        let masked = screen::masked(law.masker.as_ref()?, &ticket.arguments()?)?;
+        RawValue::from_string(masked.as_str().to_owned()).ok()
+    }
+
+    fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
+        let source = tool.source.get("outputSchema")?;
+        let key = (tool.server.clone(), Arc::clone(&tool.original));
+        if let Some(known) = self
+            .schemas
+            .get(&key)
+            .filter(|known| is_same(&known.source, &source))
+        {
+            return known.compiled.clone();
+        }
+        let compiled = OutputSchema::compile(source.as_bytes()).ok();
+        let known = Schema {
+            source,
+            compiled: compiled.clone(),
+        };
+        self.schemas.insert(key, known);
+        compiled
+    }
+}
+
+/// Step 6.
+fn settle_hold(hold: Option<Hold>, charge: bool) {
+    match hold {
+        Some(hold) if charge => hold.settle(),
+        Some(hold) => hold.release(),
+        None => {}
+    }
+}
+
+/// Whether an answer is a result that says that its tool failed.
+fn is_error_result(outcome: &Outcome) -> bool {
+    let Ok(result) = outcome else { return false };
+    result
+        .get("isError")
+        .is_some_and(|flag| flag.as_str() == "true")
+}

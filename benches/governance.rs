@@ -1,8 +1,8 @@
 //! What governance alone costs a call: `open`, `admit` and `settle` in this process, without a wire.
 //!
 //! `cargo bench --bench governance [-- PART CALLS]`; without arguments every part in turn, several
-//! times, and what the rules add to a call, which may not be more than twice its target: less than
-//! that is noise. A run of one part is for tools that count instructions (`perf stat`,
+//! times, and what the rules add to a call, which may not be more than twice its target in every
+//! round: less than that is noise. A run of one part is for tools that count instructions (`perf stat`,
 //! `valgrind --tool=callgrind`): divide what a long run has more than a short one by the calls that
 //! it has more. `overhead` measures the same rules on the whole way.
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measured")]
@@ -92,7 +92,7 @@ impl Part {
 const ROUNDS: usize = 5;
 /// What the rules may add to a call, microseconds of CPU, without and with the audit.
 const TARGETS: [(Part, f64); 2] = [(Part::Governed, 4.0), (Part::Audited, 12.0)];
-/// How far past its target a figure fails. What other work on the machine adds is within that.
+/// How far past its target the least of all rounds fails: what else the machine does only adds.
 const SLACK: f64 = 2.0;
 
 #[tokio::main(flavor = "current_thread")]
@@ -136,17 +136,21 @@ async fn compare(calls: u64) -> bool {
     let mut is_within = true;
     for (part, target) in TARGETS {
         let added = |round: &Vec<_>| cost(round, part) - cost(round, Part::Open);
-        let added = median(rounds.iter().map(added).collect());
-        let verdict = match added {
-            added if added <= target => "ok",
-            added if added <= target * SLACK => "MISS",
-            _ => {
-                is_within = false;
-                "FAIL"
-            }
+        let added: Vec<f64> = rounds.iter().map(added).collect();
+        let least = added.iter().copied().fold(f64::INFINITY, f64::min);
+        let added = median(added);
+        let verdict = if added <= target {
+            "ok"
+        } else if least <= target * SLACK {
+            "MISS"
+        } else {
+            is_within = false;
+            "FAIL"
         };
         let name = part.name();
-        println!("{name:10} {added:6.2} us more than open, <={target} {verdict}");
+        println!(
+            "{name:10} {added:6.2} us more than open (least {least:.2}), <={target} {verdict}"
+        );
     }
     is_within
 }

@@ -7,9 +7,13 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
+    hash::Hash,
     net::SocketAddr,
     sync::{Arc, Mutex, OnceLock},
 };
+
+use indexmap::IndexMap;
 
 use super::{books::Keeper, warn_if_empty};
 use crate::{
@@ -47,6 +51,8 @@ pub(super) struct Front {
 pub struct Reloaded {
     /// What became of the servers.
     pub servers: Changes,
+    /// What else differs: agents and profiles by name, and the keys of other settings.
+    pub others: Vec<String>,
     /// Keys whose new values count after a restart only.
     pub needs_restart: Vec<&'static str>,
 }
@@ -187,11 +193,13 @@ impl Reloader {
                 ..config.clone()
             });
         }
+        let others = others(&running, &config);
         let servers = self.proxy.replace(&config);
         warn_if_empty(&config);
         *running = config;
         Ok(Reloaded {
             servers,
+            others,
             needs_restart,
         })
     }
@@ -235,6 +243,66 @@ fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
     changed.map(|(whose, _)| whose).collect()
 }
 
+/// In what `new` differs from `old` beside servers; only names, since terms can hold secrets.
+fn others(old: &Config, new: &Config) -> Vec<String> {
+    let mut others = by_name("agents", &old.agents, &new.agents);
+    others.extend(by_name("profiles", &old.profiles, &new.profiles));
+    let settings = [
+        ("allowed_hosts", old.allowed_hosts == new.allowed_hosts),
+        (
+            "allowed_origins",
+            old.allowed_origins == new.allowed_origins,
+        ),
+        ("audit", old.audit == new.audit),
+        ("drain_timeout", old.drain_timeout == new.drain_timeout),
+        (
+            "first_list_wait",
+            old.first_list_wait == new.first_list_wait,
+        ),
+        ("governance", old.governance == new.governance),
+        ("keep_alive", old.keep_alive == new.keep_alive),
+        ("limits", old.limits == new.limits),
+        ("list_page_size", old.list_page_size == new.list_page_size),
+        ("locality", old.locality == new.locality),
+        ("naming", old.naming == new.naming),
+        (
+            "session_idle_timeout",
+            old.session_idle_timeout == new.session_idle_timeout,
+        ),
+        ("tls", old.tls == new.tls),
+    ];
+    let changed = settings.iter().filter(|(_, is_same)| !is_same);
+    let changed: Vec<&str> = changed.map(|(key, _)| *key).collect();
+    if !changed.is_empty() {
+        others.push(format!("changed: {}", changed.join(", ")));
+    }
+    others
+}
+
+/// Which of the `what` came, differ and went.
+fn by_name<K, V>(what: &str, old: &IndexMap<K, V>, new: &IndexMap<K, V>) -> Vec<String>
+where
+    K: Eq + Hash + Display,
+    V: PartialEq,
+{
+    let (known, added): (Vec<_>, Vec<_>) = new.iter().partition(|(key, _)| old.contains_key(*key));
+    let differ = known
+        .into_iter()
+        .filter(|(key, value)| old.get(*key) != Some(*value));
+    let removed = old.iter().filter(|(key, _)| !new.contains_key(*key));
+    let all = [
+        ("added", added),
+        ("changed", differ.collect()),
+        ("removed", removed.collect()),
+    ];
+    let some = all.into_iter().filter(|(_, which)| !which.is_empty());
+    some.map(|(how, which)| {
+        let names: Vec<String> = which.iter().map(|(key, _)| key.to_string()).collect();
+        format!("{what} {how}: {}", names.join(", "))
+    })
+    .collect()
+}
+
 impl Reloaded {
     /// For log and audit.
     fn detail(&self) -> String {
@@ -262,8 +330,9 @@ impl Reloaded {
                 parts.push(format!("servers {what}: {}", names.join(", ")));
             }
         }
+        parts.extend(self.others.iter().cloned());
         if parts.is_empty() {
-            parts.push("no server differs".to_owned());
+            parts.push("nothing differs".to_owned());
         }
         if !self.needs_restart.is_empty() {
             let keys = self.needs_restart.join(", ");
@@ -324,5 +393,45 @@ mod tests {
         let expect = ["agents without one of their own", "agent `alice`"];
         assert_eq!(counted_anew(&old, &new), expect);
         assert!(counted_anew(&new, &new).is_empty());
+    }
+
+    #[test]
+    fn what_differs_beside_servers_is_named() {
+        let old = config(
+            r#"
+            [servers.docs]
+            command = "x"
+            [governance]
+            auth = "keys"
+            [agents.alice]
+            budget = { limit = "1.00" }
+            [agents.bob]
+            [agents.carol]
+            "#,
+        );
+        let new = config(
+            r#"
+            keep_alive = "20s"
+            [servers.docs]
+            command = "x"
+            [governance]
+            auth = "keys"
+            price = "0.02"
+            [agents.alice]
+            budget = { limit = "2.00" }
+            [agents.bob]
+            [agents.dave]
+            [profiles.reading]
+            "#,
+        );
+        let expect = [
+            "agents added: dave",
+            "agents changed: alice",
+            "agents removed: carol",
+            "profiles added: reading",
+            "changed: governance, keep_alive",
+        ];
+        assert_eq!(others(&old, &new), expect);
+        assert!(others(&new, &new).is_empty());
     }
 }

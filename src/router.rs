@@ -338,15 +338,14 @@ impl<'a> Named<'a> {
     }
 }
 
-/// The first value at `path`, and whether a member on the way is doubled.
+/// The value at `path`; none and `true` where a member on the way is doubled.
 fn find(json: &[u8], path: &[&str]) -> (Option<Range<usize>>, bool) {
     let mut span = 0..json.len();
     for key in path {
         let mut found = json::members(json, span.start).filter(|member| member.is(json, key));
-        let (first, later) = (found.next(), found.next());
-        match (first, later) {
-            (Some(first), None) => span = first.value,
-            (first, later) => return (first.map(|first| first.value), later.is_some()),
+        match (found.next(), found.next()) {
+            (Some(only), None) => span = only.value,
+            (_, second) => return (None, second.is_some()),
         }
     }
     (Some(span), false)

@@ -16,9 +16,10 @@ use tokio::time::Instant;
 use super::{
     Backend, Failure,
     instance::{Connection, Instance, Phase},
+    maker::Wanted,
     pool::{Lease, Pool},
     shared::{REFUSED, SPOKEN},
-    supervisor::{ATTEMPTS_AWAITED, Wanted},
+    supervisor::ATTEMPTS_AWAITED,
 };
 use crate::{
     config::{EraPin, Isolation},

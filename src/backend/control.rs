@@ -14,7 +14,7 @@ use tokio_util::sync::DropGuard;
 use super::{
     Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
     instance::{Connection, Phase},
-    supervisor::Wanted,
+    maker::Wanted,
 };
 use crate::{
     catalog::{FirstPage, Kind},

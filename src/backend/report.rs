@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use super::{
     Backend, BreakerReport, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport, Replicas, State,
-    Transition, control::transport_name, failure::display_odd, instance::Phase,
-    supervisor::SLOW_START,
+    Transition, control::transport_name, failure::display_odd, instance::Phase, maker::SLOW_START,
 };
 use crate::{clock, lock::lock};
 

@@ -3,9 +3,8 @@
 //! Each child leads a process group of its own, so that everything it started ends with it.
 
 use std::{
-    collections::VecDeque,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,53 +23,19 @@ use super::{
     guard::Guard,
     link::Link,
     mux::Mux,
+    output::StderrTail,
     pipe::{self, Line, Lines},
 };
-use crate::{
-    config::{self, Command},
-    lock::lock,
-};
+use crate::config::{self, Command};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long after the end of a child its stderr is read; what it started may hold it open.
 const STDERR_PATIENCE: Duration = Duration::from_millis(100);
-/// Lines of stderr kept.
-const STDERR_LINES_MAX: usize = 50;
 /// Bytes kept of a line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1024;
 /// Calls that a logged line of stderr may be about which are named with it.
 const CALLS_LOGGED_MAX: usize = 8;
-
-/// The last lines a server wrote to stderr.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StderrTail(Arc<Mutex<VecDeque<String>>>);
-
-impl StderrTail {
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.lock().iter().cloned().collect()
-    }
-
-    pub(crate) fn last(&self) -> Option<String> {
-        self.lock()
-            .iter()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .cloned()
-    }
-
-    fn push(&self, line: String) {
-        let mut lines = self.lock();
-        if lines.len() == STDERR_LINES_MAX {
-            lines.pop_front();
-        }
-        lines.push_back(line);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<String>> {
-        lock(&self.0)
-    }
-}
 
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) fn open(

@@ -1,306 +1,35 @@
-//! Keeps connections to one server alive: connects, greets, waits, backs off, connects again.
+//! Keeps connections to one server alive: connects, waits, backs off, connects again.
 //!
 //! An [`Instance`] is one connection as its users know it: a phase they can wait on. The catalog's
 //! instance is kept up for ever, asleep while nobody uses it where that is wanted; others start on
 //! the first call and end when idle.
 
-use std::{
-    collections::VecDeque,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure, Shared,
-    guard::Guard,
-    handshake, health, http,
+    Failure, Shared, handshake, health,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
-    link::Link,
-    mux::{Mux, Settings, Signal},
-    pipe, sse,
-    stdio::{self, StderrTail},
-    websocket,
+    maker::{Maker, Wanted},
+    mux::{Mux, Signal},
     written::Written,
 };
-use crate::{
-    config::{EraPin, Remote, Server, Transport},
-    lock::lock,
-    mcp::{Era, Method, Raw},
-    names::ServerName,
-    session::Session,
-    task::Tasks,
-};
+use crate::mcp::{Era, Method, Raw};
 
-/// Signals of one connection that may wait for the gateway.
-const SIGNALS_MAX: usize = 64;
-/// How long a server may take to open the stream for messages that belong to no call; some send
-/// no headers before the first message.
-const STANDING_PATIENCE: Duration = Duration::from_secs(1);
-/// Lines on stdout that are no messages which are kept for the reason of a failure.
-const ODD_LINES_MAX: usize = 3;
-/// A start that takes longer is reported.
-pub(super) const SLOW_START: Duration = Duration::from_secs(10);
 /// Failed attempts to reconnect that callers wait through, where their deadline lets them.
 pub(super) const ATTEMPTS_AWAITED: u32 = 3;
 /// The reason of a server that sleeps.
 const ASLEEP: &str = "idle, the next call wakes it";
 /// Pause between looks whether an idle connection can end.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
-/// Buffer of the in-process pipe to the builtin server, bytes.
-const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
-
-/// What is needed to make connections to one server.
-#[derive(Debug)]
-pub(crate) struct Maker {
-    pub(crate) server: ServerName,
-    pub(super) written: Arc<Written>,
-    pub(crate) tasks: Tasks,
-    pub(crate) guard: Guard,
-    pub(crate) stderr: StderrTail,
-    pub(crate) odd_output: Arc<Mutex<Odd>>,
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// Lines on stdout that are no messages.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Odd {
-    pub(crate) count: u64,
-    /// The last of them, the latest at the end.
-    tail: VecDeque<String>,
-}
-
-impl Odd {
-    fn note(&mut self, line: &str) {
-        self.count += 1;
-        if self.tail.len() == ODD_LINES_MAX {
-            self.tail.pop_front();
-        }
-        self.tail.push_back(line.to_owned());
-    }
-
-    pub(crate) fn last(&self) -> Option<&String> {
-        self.tail.back()
-    }
-
-    /// Those that are known of the lines after the first `count`.
-    pub(crate) fn since(&self, count: u64) -> Vec<String> {
-        let fresh = usize::try_from(self.count - count).unwrap_or(ODD_LINES_MAX);
-        let old = self.tail.len().saturating_sub(fresh);
-        self.tail.iter().skip(old).cloned().collect()
-    }
-}
-
-/// Which connection is wanted.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) era: EraPin,
-    /// Capabilities declared in `initialize`.
-    pub(crate) capabilities: Raw,
-    /// The session whose own it will be.
-    pub(crate) home: Option<Arc<Session>>,
-}
 
 impl Maker {
-    /// What the config says of the server at present, for a look.
-    fn config(&self) -> arc_swap::Guard<Arc<Server>> {
-        self.written.now()
-    }
-
-    /// Connects and greets, within the time a start may take. A connection that nobody gets, since
-    /// this is dropped before, is closed.
-    pub(crate) async fn connect(
-        &self,
-        wanted: &Wanted,
-    ) -> Result<(Arc<Connection>, mpsc::Receiver<Signal>), Failure> {
-        let limit = self.config().startup_timeout;
-        let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
-        let odd_before = self.odd().count;
-        let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
-        let attempt = watched(attempt, || self.report_slow()).await;
-        self.shared.set_slow(false);
-        let connection = attempt.unwrap_or_else(|_| {
-            Err(Failure::Startup {
-                after: limit,
-                odd: self.odd().since(odd_before),
-            })
-        })?;
-        let closed_early = connection.closed().clone().drop_guard();
-        if let Some(http) = connection.link.as_http()
-            && connection.era() == Era::Legacy
-        {
-            let (opened, open) = oneshot::channel();
-            self.tasks
-                .spawn("standing stream", Arc::clone(http).listen(opened));
-            // What a server says before the stream is open may be lost.
-            drop(timeout(STANDING_PATIENCE, open).await);
-        }
-        closed_early.disarm();
-        Ok((connection, receiver))
-    }
-
-    /// Says, here and in `/status`, that a start takes long.
-    fn report_slow(&self) {
-        self.shared.set_slow(true);
-        let (odd, stderr) = (self.odd().clone(), self.stderr.last());
-        tracing::warn!(
-            server = %self.server,
-            odd_lines = odd.count,
-            last_odd_line = odd.last(),
-            last_on_stderr = stderr,
-            "server has not started within {SLOW_START:?}"
-        );
-    }
-
-    /// What came on stdout and is no message.
-    pub(crate) fn odd(&self) -> MutexGuard<'_, Odd> {
-        lock(&self.odd_output)
-    }
-
-    async fn attempt(
-        &self,
-        wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
-    ) -> Result<Arc<Connection>, Failure> {
-        let config = self.written.load();
-        match &config.transport {
-            Transport::Auto(remote) => match self.over_http(remote, wanted, signals).await {
-                Err(Failure::Http { status, .. }) if status.is_client_error() => {
-                    self.over_sse(remote, wanted, signals).await
-                }
-                other => other,
-            },
-            Transport::Http(remote) => self.over_http(remote, wanted, signals).await,
-            Transport::Sse(remote) => self.over_sse(remote, wanted, signals).await,
-            Transport::WebSocket(remote) => {
-                let mux = self.mux(wanted, signals);
-                let link = websocket::open(remote, mux, config.connect_timeout).await?;
-                self.greet(link, wanted, None).await
-            }
-            Transport::Builtin => {
-                let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
-                let mux = self.mux(wanted, signals);
-                let stop = mux.closed.clone();
-                self.tasks.spawn("builtin server", async move {
-                    if let Err(error) = crate::builtin::serve(theirs, stop).await {
-                        tracing::debug!(%error, "the builtin server ended");
-                    }
-                });
-                let (reader, writer) = tokio::io::split(ours);
-                let link = pipe::over_lines(reader, writer, &mux, |_| {});
-                self.greet(link, wanted, None).await
-            }
-            Transport::Stdio(command) => match self.over_stdio(command, wanted, signals).await {
-                // Some old servers exit on a request before `initialize`.
-                Err(Failure::Lost { .. }) if wanted.era == EraPin::Auto => {
-                    let legacy = Wanted {
-                        era: EraPin::Legacy,
-                        ..wanted.clone()
-                    };
-                    let second = self.over_stdio(command, &legacy, signals).await;
-                    if second.is_err() {
-                        // Two processes came to nothing; whoever asked notes one of them.
-                        self.shared.note_futile_start();
-                    }
-                    second
-                }
-                other => other,
-            },
-        }
-    }
-
-    async fn over_stdio(
-        &self,
-        command: &crate::config::Command,
-        wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
-    ) -> Result<Arc<Connection>, Failure> {
-        let odd_before = self.odd().count;
-        let odd = Arc::clone(&self.odd_output);
-        let note = move |line: &str| {
-            lock(&odd).note(line);
-        };
-        let mux = self.mux(wanted, signals);
-        let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
-        let greeted = self.greet(link, wanted, Some(pid)).await;
-        greeted.map_err(|failure| failure.with_odd(&self.odd().since(odd_before)))
-    }
-
-    async fn over_http(
-        &self,
-        remote: &Remote,
-        wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
-    ) -> Result<Arc<Connection>, Failure> {
-        let link = http::open(
-            remote,
-            self.mux(wanted, signals),
-            self.config().connect_timeout,
-        )?;
-        self.greet(link, wanted, None).await
-    }
-
-    async fn over_sse(
-        &self,
-        remote: &Remote,
-        wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
-    ) -> Result<Arc<Connection>, Failure> {
-        let mux = self.mux(wanted, signals);
-        let link = sse::open(remote, mux, self.config().connect_timeout).await?;
-        // HTTP+SSE exists in the legacy era only.
-        let legacy = Wanted {
-            era: EraPin::Legacy,
-            ..wanted.clone()
-        };
-        self.greet(link, &legacy, None).await
-    }
-
-    async fn greet(
-        &self,
-        link: Arc<Link>,
-        wanted: &Wanted,
-        pid: Option<u32>,
-    ) -> Result<Arc<Connection>, Failure> {
-        let closed_early = link.mux.closed.clone().drop_guard();
-        let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
-        closed_early.disarm();
-        // A link is greeted once.
-        link.mux.spoken.set(hello.revision).ok();
-        Ok(Arc::new(Connection {
-            link,
-            hello,
-            pid,
-            level: Mutex::default(),
-            followed: AtomicBool::new(false),
-        }))
-    }
-
-    fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
-        let config = self.config();
-        let settings = Settings {
-            server: self.server.clone(),
-            request_bytes_max: config.limits.request,
-            response_bytes_max: config.limits.response,
-            memory_max: config.limits.memory,
-            ask_timeout: config.max_total_timeout,
-            roots: config.roots.clone(),
-        };
-        Mux::new(
-            settings,
-            wanted.home.clone(),
-            signals.clone(),
-            self.tasks.clone(),
-        )
-    }
-
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let _down = DownAtTheEnd(&instance);
@@ -570,16 +299,6 @@ impl Maker {
     }
 }
 
-/// Calls `slow` once when `start` takes longer than [`SLOW_START`].
-async fn watched<T>(mut start: impl Future<Output = T> + Unpin, slow: impl FnOnce()) -> T {
-    tokio::select! {
-        biased;
-        started = &mut start => return started,
-        () = sleep(SLOW_START) => slow(),
-    }
-    start.await
-}
-
 /// `delay` without more digits than anyone reads.
 fn for_people(delay: Duration) -> Duration {
     let step = if delay < Duration::from_secs(1) {
@@ -629,37 +348,5 @@ mod tests {
         check(3_000, "0ns");
         check(995_000, "1s");
         check(12_345_678, "12.3s");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_start_is_slow_after_ten_seconds() {
-        let check = async |millis: u64, expect: u32| {
-            let mut reports = 0;
-            let start = Box::pin(sleep(Duration::from_millis(millis)));
-            watched(start, || reports += 1).await;
-            assert_eq!(reports, expect, "{millis} ms");
-        };
-        check(9_999, 0).await;
-        check(10_001, 1).await;
-        check(60_000, 1).await;
-        check(0, 0).await;
-    }
-
-    #[test]
-    fn the_last_odd_lines_of_an_attempt_are_its_own() {
-        let mut odd = Odd::default();
-        let check = |odd: &Odd, count: u64, expect: &[&str]| {
-            assert_eq!(odd.since(count), expect, "{odd:?} after {count}");
-        };
-        check(&odd, 0, &[]);
-        odd.note("a");
-        check(&odd, 0, &["a"]);
-        check(&odd, 1, &[]);
-        for line in ["b", "c", "d"] {
-            odd.note(line);
-        }
-        check(&odd, 0, &["b", "c", "d"]);
-        check(&odd, 3, &["d"]);
-        assert_eq!(odd.last().map(String::as_str), Some("d"));
     }
 }

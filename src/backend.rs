@@ -21,6 +21,7 @@ mod health;
 mod http;
 mod instance;
 mod life;
+mod lineage;
 mod link;
 mod maker;
 mod memory;
@@ -70,12 +71,11 @@ use instance::{Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
 use maker::Maker;
-use output::StderrTail;
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
 pub use replicas::ReplicaReport;
 use replicas::Replicas;
-pub use report::Report;
+pub use report::{InstanceReport, Report};
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
 pub use shared::Reading;
@@ -133,14 +133,12 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let written = Written::new(config);
-        let shared = Arc::new(Shared::new(name, config, updates, tasks.around()));
+        let shared = Arc::new(Shared::new(name, config, updates, tasks));
         let maker = Arc::new(Maker {
             server: name.clone(),
             written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
-            stderr: StderrTail::default(),
-            odd_output: Arc::default(),
             shared,
         });
         let pool = Pool::of(config);
@@ -151,12 +149,12 @@ impl Backend {
             replica.maker.shared.join(&maker.shared);
             replica
         });
-        let catalog = Instance::new(tasks);
+        let catalog = Instance::new(Arc::clone(&maker.shared.lineage));
         if !config.enabled {
             catalog.set(Phase::Down {
                 failure: Failure::Disabled,
             });
-            maker.shared.life.take(Event::SwitchedOff, None);
+            maker.shared.life().take(Event::SwitchedOff, None);
         }
         Self {
             name: name.clone(),
@@ -230,8 +228,9 @@ impl Backend {
             return;
         };
         let is_current = || owner.is_current(control);
-        let life = &owner.maker.shared.life;
-        life.take_if(Event::Listed, None, is_current);
+        let shared = &owner.maker.shared;
+        shared.life().take_if(Event::Listed, None, is_current);
+        shared.note_listed();
         owner.breaker.is_back();
     }
 
@@ -243,7 +242,7 @@ impl Backend {
         };
         let is_current = || owner.is_current(control);
         let reason = Some(failure.to_string());
-        owner.maker.shared.life.take_if(event, reason, is_current);
+        owner.maker.shared.life().take_if(event, reason, is_current);
     }
 
     /// Notes that the server stayed away for so long that its items are not listed any more.
@@ -257,7 +256,7 @@ impl Backend {
             Phase::Connecting | Phase::Down { .. } => true,
             Phase::Asleep(_) | Phase::Ready(_) => false,
         };
-        let life = &self.maker.shared.life;
+        let life = self.maker.shared.life();
         life.take_if(Event::Withdrawn, None, is_away);
     }
 
@@ -265,7 +264,7 @@ impl Backend {
     pub fn state(&self) -> State {
         let lead = self.lead();
         lead.work_beside()
-            .map_or_else(|| lead.maker.shared.life.state(), |work| work.state)
+            .map_or_else(|| lead.maker.shared.life().state(), |work| work.state)
     }
 
     /// Counts a call that found no connection to be sent on.

@@ -1,7 +1,7 @@
 //! Makes connections to one server: starts its program or dials it, and greets it.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -15,15 +15,14 @@ use super::{
     guard::Guard,
     handshake, http,
     instance::Connection,
+    lineage::Lineage,
     link::Link,
     mux::{Mux, Settings, Signal},
-    output::{Odd, StderrTail},
     pipe, sse, stdio, websocket,
     written::Written,
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
-    lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
     session::Session,
@@ -47,8 +46,6 @@ pub(crate) struct Maker {
     pub(super) written: Arc<Written>,
     pub(crate) tasks: Tasks,
     pub(crate) guard: Guard,
-    pub(crate) stderr: StderrTail,
-    pub(crate) odd_output: Arc<Mutex<Odd>>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -60,6 +57,8 @@ pub(crate) struct Wanted {
     pub(crate) capabilities: Raw,
     /// The session whose own it will be.
     pub(crate) home: Option<Arc<Session>>,
+    /// What it is a connection of.
+    pub(crate) lineage: Arc<Lineage>,
 }
 
 impl Maker {
@@ -76,14 +75,15 @@ impl Maker {
     ) -> Result<(Arc<Connection>, mpsc::Receiver<Signal>), Failure> {
         let limit = self.config().startup_timeout;
         let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
-        let odd_before = self.odd().count;
+        let lineage = &wanted.lineage;
+        let odd_before = lineage.output.odd().count;
         let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
-        let attempt = watched(attempt, || self.report_slow()).await;
-        self.shared.set_slow(false);
+        let attempt = watched(attempt, || self.report_slow(lineage)).await;
+        lineage.set_slow(false);
         let connection = attempt.unwrap_or_else(|_| {
             Err(Failure::Startup {
                 after: limit,
-                odd: self.odd().since(odd_before),
+                odd: lineage.output.odd().since(odd_before),
             })
         })?;
         let closed_early = connection.closed().clone().drop_guard();
@@ -91,8 +91,8 @@ impl Maker {
             && connection.era() == Era::Legacy
         {
             let (opened, open) = oneshot::channel();
-            self.tasks
-                .spawn("standing stream", Arc::clone(http).listen(opened));
+            let listen = Arc::clone(http).listen(opened);
+            lineage.tasks.spawn("standing stream", listen);
             // What a server says before the stream is open may be lost.
             drop(timeout(STANDING_PATIENCE, open).await);
         }
@@ -101,9 +101,10 @@ impl Maker {
     }
 
     /// Says, here and in `/status`, that a start takes long.
-    fn report_slow(&self) {
-        self.shared.set_slow(true);
-        let (odd, stderr) = (self.odd().clone(), self.stderr.last());
+    fn report_slow(&self, lineage: &Lineage) {
+        lineage.set_slow(true);
+        let output = &lineage.output;
+        let (odd, stderr) = (output.odd().clone(), output.last_words());
         tracing::warn!(
             server = %self.server,
             odd_lines = odd.count,
@@ -111,11 +112,6 @@ impl Maker {
             last_on_stderr = stderr,
             "server has not started within {SLOW_START:?}"
         );
-    }
-
-    /// What came on stdout and is no message.
-    pub(crate) fn odd(&self) -> MutexGuard<'_, Odd> {
-        lock(&self.odd_output)
     }
 
     async fn attempt(
@@ -142,7 +138,7 @@ impl Maker {
                 let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
                 let mux = self.mux(wanted, signals);
                 let stop = mux.closed.clone();
-                self.tasks.spawn("builtin server", async move {
+                wanted.lineage.tasks.spawn("builtin server", async move {
                     if let Err(error) = crate::builtin::serve(theirs, stop).await {
                         tracing::debug!(%error, "the builtin server ended");
                     }
@@ -176,15 +172,12 @@ impl Maker {
         wanted: &Wanted,
         signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
-        let odd_before = self.odd().count;
-        let odd = Arc::clone(&self.odd_output);
-        let note = move |line: &str| {
-            lock(&odd).note(line);
-        };
+        let output = &wanted.lineage.output;
+        let odd_before = output.odd().count;
         let mux = self.mux(wanted, signals);
-        let (link, pid) = stdio::open(command, &mux, self.stderr.clone(), &self.guard, note)?;
+        let (link, pid) = stdio::open(command, &mux, output, &self.guard)?;
         let greeted = self.greet(link, wanted, Some(pid)).await;
-        greeted.map_err(|failure| failure.with_odd(&self.odd().since(odd_before)))
+        greeted.map_err(|failure| failure.with_odd(&output.odd().since(odd_before)))
     }
 
     async fn over_http(
@@ -251,7 +244,7 @@ impl Maker {
             settings,
             wanted.home.clone(),
             signals.clone(),
-            self.tasks.clone(),
+            wanted.lineage.tasks.clone(),
         )
     }
 }

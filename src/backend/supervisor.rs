@@ -10,10 +10,9 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure, Shared, handshake, health,
+    Failure, handshake, health,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
     maker::{Maker, Wanted},
@@ -42,6 +41,7 @@ impl Maker {
                 era: self.config().era,
                 capabilities: Raw::from_static("{}"),
                 home: None,
+                lineage: Arc::clone(&instance.lineage),
             };
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
@@ -60,7 +60,7 @@ impl Maker {
                     (failure, Event::Lost)
                 }
                 Err(failure) => {
-                    self.shared.count_failed_start();
+                    self.shared.count_failed_start(&instance.lineage);
                     self.shared.note_futile_start();
                     hope = hope.saturating_sub(1);
                     let event = Event::Unreachable.or_refused(&failure);
@@ -79,7 +79,7 @@ impl Maker {
                 let failure = held_back.unwrap_or_else(|| failure.clone());
                 Phase::Down { failure }
             });
-            self.shared.life.take(event, Some(failure.to_string()));
+            self.shared.life().take(event, Some(failure.to_string()));
             let delay = backoff.next_delay(self.config().retry);
             let retry_in = for_people(delay.max(self.shared.start_wait()));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
@@ -87,7 +87,7 @@ impl Maker {
                 () = self.pause(delay) => {}
                 () = instance.stop.cancelled() => return,
             }
-            self.shared.note_restart();
+            self.shared.count_restart(&instance.lineage);
         }
     }
 
@@ -103,7 +103,7 @@ impl Maker {
         self.shared.unlearn();
         self.shared.learn(connection.era());
         let reason = "its lists are being read".to_owned();
-        self.shared.life.take(Event::Greeted, Some(reason));
+        self.shared.life().take(Event::Greeted, Some(reason));
         let mux = Arc::clone(&connection.link.mux);
         self.renew_subscriptions(instance, &connection);
         let slept = self.serve_or_sleep(instance, connection, signals).await;
@@ -155,11 +155,11 @@ impl Maker {
         let mux = Arc::clone(&connection.link.mux);
         let hello = Arc::new(connection.hello.clone());
         tokio::select! {
-            () = self.serve(instance, connection, signals, Some(&*self.shared)) => return false,
+            _ = self.serve(instance, connection, signals) => return false,
             () = self.unused(instance, &mux) => {}
         }
         let reason = ASLEEP.to_owned();
-        self.shared.life.take(Event::FellAsleep, Some(reason));
+        self.shared.life().take(Event::FellAsleep, Some(reason));
         tokio::select! {
             () = instance.sleep(hello) => {}
             () = self.sleeps_no_more() => {}
@@ -186,7 +186,7 @@ impl Maker {
                 rewrites.changed().await;
                 continue;
             }
-            idle_watch(instance, &self.written, None).await;
+            idle_watch(instance, &self.written).await;
             let sleeps = self.config().sleeps;
             if sleeps && self.shared.is_read() && mux.close_if_unused("it was idle") {
                 return;
@@ -198,43 +198,30 @@ impl Maker {
     /// Keeps an instance beside the catalog's until it fails, ends, or is idle for long enough.
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
         let _down = DownAtTheEnd(&instance);
-        let home_ended = wanted.home.as_ref().map(|session| session.ended.clone());
+        let lineage = &*instance.lineage;
         if let Some(failure) = self.shared.held_back() {
-            return instance.set(Phase::Down { failure });
+            let reason = Some(failure.to_string());
+            lineage.life.take(Event::Unreachable, reason);
+            return instance.leave(failure);
         }
         loop {
+            if lineage.life.is_down() {
+                self.shared.count_restart(lineage);
+            }
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
             let (connection, signals) = match attempt {
                 Ok(connected) => connected,
-                Err(failure) => {
-                    self.shared.note_futile_start();
-                    instance.note_failure(self.config().retry, Duration::ZERO);
-                    return instance.set(Phase::Down { failure });
-                }
+                Err(failure) => return self.give_up(&instance, failure),
             };
-            self.shared.learn(connection.era());
-            self.renew_subscriptions(&instance, &connection);
-            let up = Instant::now();
-            let idle = idle_watch(&instance, &self.written, home_ended.clone());
-            tokio::select! {
-                () = self.serve(&instance, Arc::clone(&connection), signals, None) => {}
-                () = idle => {
-                    // New callers find another connection while this one says goodbye.
-                    instance.set(Phase::Down { failure: Failure::SessionGone });
-                    return connection.end("it was idle").await;
-                }
-            }
-            let failure = connection.link.mux.lost();
-            let forgotten = connection.link.mux.is_forgotten();
-            if !forgotten && !instance.stop.is_cancelled() {
-                self.note_uptime(up.elapsed());
-                instance.note_failure(self.config().retry, up.elapsed());
-            }
+            let served = self.serve_beside(&instance, &wanted, connection, signals);
+            let Ending::Lost { failure, forgotten } = served.await else {
+                return;
+            };
             if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
-                return instance.set(Phase::Down { failure });
+                return instance.leave(failure);
             }
             // A server that has only forgotten us is there; a lost one is waited for, since
             // clients are subscribed to what it has.
@@ -254,6 +241,61 @@ impl Maker {
         }
     }
 
+    /// Notes that no connection could be made.
+    fn give_up(&self, instance: &Instance, failure: Failure) {
+        let lineage = &*instance.lineage;
+        self.shared.count_failed_start(lineage);
+        self.shared.note_futile_start();
+        instance.note_failure(self.config().retry, Duration::ZERO);
+        let event = Event::Unreachable.or_refused(&failure);
+        lineage.life.take(event, Some(failure.to_string()));
+        instance.leave(failure);
+    }
+
+    /// Serves the connection of an instance beside the catalog's until it ends.
+    async fn serve_beside(
+        &self,
+        instance: &Instance,
+        wanted: &Wanted,
+        connection: Arc<Connection>,
+        signals: mpsc::Receiver<Signal>,
+    ) -> Ending {
+        let lineage = &*instance.lineage;
+        self.shared.learn(connection.era());
+        let reason = "the lists of its server are being read".to_owned();
+        lineage.life.take(Event::Greeted, Some(reason));
+        self.renew_subscriptions(instance, &connection);
+        let up = Instant::now();
+        let is_stopped = tokio::select! {
+            is_stopped = self.serve(instance, Arc::clone(&connection), signals) => is_stopped,
+            () = session_end(wanted) => {
+                // Nobody can wake it.
+                instance.stop.cancel();
+                connection.end("its session ended").await;
+                return Ending::Meant;
+            }
+            () = idle_watch(instance, &self.written) => {
+                lineage.life.take(Event::FellAsleep, Some(ASLEEP.to_owned()));
+                // New callers find another connection while this one says goodbye.
+                instance.leave(Failure::SessionGone);
+                connection.end("it was idle").await;
+                return Ending::Meant;
+            }
+            never = self.shared.follow_listing(lineage) => match never {},
+        };
+        if is_stopped {
+            return Ending::Meant;
+        }
+        let failure = connection.link.mux.lost();
+        lineage.life.take(Event::Lost, Some(failure.to_string()));
+        let forgotten = connection.link.mux.is_forgotten();
+        if !forgotten {
+            self.note_uptime(up.elapsed());
+            instance.note_failure(self.config().retry, up.elapsed());
+        }
+        Ending::Lost { failure, forgotten }
+    }
+
     /// Subscribes again to what clients subscribed to on an earlier connection.
     fn renew_subscriptions(&self, instance: &Instance, connection: &Arc<Connection>) {
         let uris = instance.subscriptions();
@@ -271,32 +313,48 @@ impl Maker {
         });
     }
 
+    /// Serves until the connection ends; whether that is because the instance is stopped.
     async fn serve(
         &self,
         instance: &Instance,
         connection: Arc<Connection>,
         mut signals: mpsc::Receiver<Signal>,
-        shown: Option<&Shared>,
-    ) {
+    ) -> bool {
         instance.set(Phase::Ready(Arc::clone(&connection)));
-        let id = instance.id;
-        let mut death = pin!(health::until_dead(&connection, &self.written, shown));
+        let (id, lineage) = (instance.id, &*instance.lineage);
+        let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
+        let mut death = pin!(watch);
         loop {
             tokio::select! {
                 biased;
+                // Who lost it may have stopped the instance before we look.
+                () = connection.closed().cancelled() => {
+                    return self.tasks.stop_token().is_cancelled();
+                }
                 () = instance.stop.cancelled() => {
                     connection.end("it is being stopped").await;
-                    break;
+                    return true;
                 }
-                () = connection.closed().cancelled() => break,
                 reason = &mut death => {
                     connection.end(&reason).await;
-                    break;
+                    return false;
                 }
                 Some(signal) = signals.recv() => self.shared.signal(signal, id),
             }
         }
     }
+}
+
+/// Why an instance beside the catalog's serves no longer.
+enum Ending {
+    /// Its connection was lost.
+    Lost {
+        failure: Failure,
+        /// Whether its server is there and only knows us no more.
+        forgotten: bool,
+    },
+    /// It was idle, or is stopped.
+    Meant,
 }
 
 /// `delay` without more digits than anyone reads.
@@ -310,27 +368,27 @@ fn for_people(delay: Duration) -> Duration {
     Duration::from_millis(millis.saturating_add(step / 2) / step * step)
 }
 
-async fn idle_watch(instance: &Instance, written: &Written, home_ended: Option<CancellationToken>) {
-    let ended = async {
-        match home_ended {
-            Some(token) => token.cancelled().await,
-            None => std::future::pending().await,
+/// Completes when the session ends whose own the connection is.
+async fn session_end(wanted: &Wanted) {
+    match &wanted.home {
+        Some(session) => session.ended.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Completes when nobody has used the instance for as long as the config says.
+async fn idle_watch(instance: &Instance, written: &Written) {
+    let mut rewrites = written.rewrites();
+    loop {
+        let left = written.now().idle_timeout.saturating_sub(instance.idle());
+        if left.is_zero() && !instance.is_busy() {
+            return;
         }
-    };
-    let idle = async {
-        let mut rewrites = written.rewrites();
-        loop {
-            let left = written.now().idle_timeout.saturating_sub(instance.idle());
-            if left.is_zero() && !instance.is_busy() {
-                return;
-            }
-            tokio::select! {
-                () = sleep(left.max(Duration::from_secs(1))) => {}
-                () = rewrites.changed() => {}
-            }
+        tokio::select! {
+            () = sleep(left.max(Duration::from_secs(1))) => {}
+            () = rewrites.changed() => {}
         }
-    };
-    tokio::select! { () = ended => {}, () = idle => {} }
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! What the log says of a call, from the HTTP request to the stderr of the server.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::support::{Place, Ran, SCRIPT, bounded, finish, until};
+use crate::support::{Place, Ran, SCRIPT, bounded, finish, pids, until};
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_script_hang","arguments":{}}}"#;
 
@@ -66,6 +66,46 @@ async fn a_call_is_followed_to_its_server() {
     assert_eq!(stderr["server"], "script");
     let records = place.run(&["audit", "--json"]).await;
     assert!(records.stdout.contains(invocation), "{records:?}");
+}
+
+/// The death of a program that serves some callers alone is in the log, with its last words.
+#[tokio::test]
+async fn a_line_about_an_instance_says_which() {
+    let log = "log = { level = \"warn\", format = \"json\" }\n";
+    let place = Place::new(&format!("{log}{SCRIPT}isolation = \"pool\"\n"));
+    let serving = place.serve().await;
+    // Its pids are those of the catalog's process until then.
+    let mut answer = post(&serving.url, "one", CALL).await;
+    let hanging = place.file("hanging");
+    until(|| hanging.exists().then_some(())).await;
+    let leader = pids(&place).await[0];
+    let leader = Pid::from_raw(leader.cast_signed()).expect("a pid");
+    kill_process(leader, Signal::KILL).expect("it runs");
+    let mut text = String::new();
+    let read = bounded(answer.read_to_string(&mut text)).await;
+    read.expect("it is answered");
+    assert!(
+        text.contains("SIGKILL") && !text.contains("hanging"),
+        "{text}"
+    );
+    let ended = serving.end(Signal::TERM).await;
+    let lines = ended.stderr.lines();
+    let parsed = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let about: Vec<_> = parsed
+        .filter(|line| line["fields"]["message"] == "instance is disconnected")
+        .collect();
+    let [line] = &*about else {
+        panic!("{}", ended.stderr);
+    };
+    let fields = &line["fields"];
+    assert_eq!(
+        (&line["level"], &fields["server"]),
+        (&"WARN".into(), &"script".into())
+    );
+    let reason = fields["reason"].as_str().expect("a reason");
+    assert!(reason.ends_with("last on stderr: hanging on"), "{reason}");
+    let mut spans = line["spans"].as_array().into_iter().flatten();
+    assert!(spans.any(|span| span["number"].is_u64()), "{line}");
 }
 
 /// Statements of the store are no business of whoever reads the log.

@@ -210,6 +210,8 @@ struct Inner {
     reason: Option<String>,
     /// Whether it was ended since nobody used it, and has not been connected since.
     is_asleep: bool,
+    /// Whether it is in trouble, or was and is being connected.
+    in_trouble: bool,
 }
 
 /// Where something stands, to be shown.
@@ -249,6 +251,7 @@ impl Life {
                 history: [first].into(),
                 reason: None,
                 is_asleep: false,
+                in_trouble: false,
             }),
         }
     }
@@ -289,7 +292,10 @@ impl Life {
             return;
         }
         let _about = self.about.enter();
-        self.log(old, new, inner.is_asleep, reason.as_deref());
+        let is_news = self.of == Of::Server || inner.in_trouble && new == State::Connected;
+        self.log(old, new, inner.is_asleep, is_news, reason.as_deref());
+        inner.in_trouble =
+            !inner.is_asleep && (new.is_trouble() || inner.in_trouble && new == State::Connecting);
         if inner.history.len() == HISTORY_MAX {
             inner.history.pop_front();
         }
@@ -328,18 +334,19 @@ impl Life {
         }
     }
 
-    fn log(&self, old: State, new: State, is_asleep: bool, reason: Option<&str>) {
+    /// Says so, louder where it `is_news`.
+    fn log(&self, old: State, new: State, is_asleep: bool, is_news: bool, reason: Option<&str>) {
         let (server, from) = (&self.server, old.as_str());
-        let (what, is_server) = match self.of {
-            Of::Instance => ("instance", false),
-            Of::Server => ("server", true),
+        let what = match self.of {
+            Of::Instance => "instance",
+            Of::Server => "server",
         };
         let to = if is_asleep { "asleep" } else { new.as_str() };
         if is_asleep {
             tracing::debug!(%server, from, reason, "{what} is {to}");
         } else if new.is_trouble() {
             tracing::warn!(%server, from, reason, "{what} is {to}");
-        } else if is_server || old.is_trouble() {
+        } else if is_news {
             tracing::info!(%server, from, reason, "{what} is {to}");
         } else {
             tracing::debug!(%server, from, reason, "{what} is {to}");

@@ -233,6 +233,11 @@ impl Shared {
         self.listed().send_replace(true);
     }
 
+    /// Whether its lists were ever read by this process.
+    pub(super) fn is_listed(&self) -> bool {
+        *self.listed().borrow()
+    }
+
     /// Of replicas one is listed, for all of them.
     fn listed(&self) -> &watch::Sender<bool> {
         let joined = self.joined.get();
@@ -265,7 +270,7 @@ impl Shared {
             return self.is_well_again();
         }
         lineage.life.take(Event::Greeted, None);
-        if *self.listed().borrow() {
+        if self.is_listed() {
             lineage.life.take(Event::Listed, None);
         }
     }

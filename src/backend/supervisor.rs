@@ -263,7 +263,8 @@ impl Maker {
         let lineage = &*instance.lineage;
         self.shared.learn(connection.era());
         let reason = "the lists of its server are being read".to_owned();
-        lineage.life.take(Event::Greeted, Some(reason));
+        let reason = (!self.shared.is_listed()).then_some(reason);
+        lineage.life.take(Event::Greeted, reason);
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
         let is_stopped = tokio::select! {

@@ -252,12 +252,11 @@ impl Failure {
     /// Whether the same call may succeed later although nobody asks the server in another way, and
     /// cannot be done twice by that.
     fn is_retryable(&self) -> bool {
-        let is_busy = matches!(self, Self::InstancesBusy { .. });
         let is_new = matches!(
             self,
             Self::Absent { .. } | Self::SessionGone | Self::Unlisted
         );
-        let may_pass = self.retry_after().is_some() || self.may_pass() || is_busy || is_new;
+        let may_pass = self.retry_after().is_some() || self.may_pass() || is_new;
         may_pass && !self.may_have_arrived()
     }
 
@@ -267,6 +266,7 @@ impl Failure {
             Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } => {
                 Some(*retry_after)
             }
+            Self::InstancesBusy { .. } => Some(error::RETRY_SOON),
             Self::StartsLimited { until, .. } => Some(left(*until)),
             Self::Absent { .. }
             | Self::Cancelled
@@ -278,7 +278,6 @@ impl Failure {
             | Self::Garbled { .. }
             | Self::Header { .. }
             | Self::Http { .. }
-            | Self::InstancesBusy { .. }
             | Self::Lost { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }

@@ -414,18 +414,15 @@ async fn find_session(
 
 /// A request inside a session; the id with the refusal of one that is in use.
 pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
-    let refuse = |id: &Id, why: &dyn std::fmt::Display| {
-        let error = RpcError::new(error::INVALID_REQUEST, why.to_string());
-        (id.clone(), error)
-    };
     let Some(client) = Client::of(session) else {
-        return Err(refuse(&request.id, &"the session is not initialized"));
+        let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
+        return Err((request.id, error));
     };
     let wants = Wants::of(&request, session.logs());
     let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     let running = session
         .begin(&call.id, call.cancel.clone())
-        .map_err(|reason| refuse(&call.id, &reason))?;
+        .map_err(|reason| (call.id.clone(), reason.to_error()))?;
     Ok(Asked {
         call,
         events,

@@ -298,6 +298,7 @@ async fn what_cannot_be_recorded_is_not_called() {
         let failed = refused.failure();
         assert_eq!(failed["code"], -32603);
         assert_eq!(failed["data"]["retryable"], true);
+        assert_eq!(failed["data"]["retryAfterMs"], 1000);
     }
     assert_eq!(server.seen().len(), seen, "it was called without a record");
     child.start_kill().unwrap();
@@ -350,6 +351,7 @@ async fn without_an_audit_nobody_calls() {
             assert_eq!(failed["code"], -32603, "{what}");
             assert_eq!(failed["message"], "The call cannot be recorded");
             assert_eq!(failed["data"]["retryable"], true);
+            assert_eq!(failed["data"]["retryAfterMs"], 1000);
         }
         assert_eq!(stage.server.seen().len(), seen, "{durability}");
         stage.stop().await;

@@ -249,7 +249,7 @@ impl Mux {
         let mut asked = lock(&self.asked);
         if asked.len() >= ASKED_MAX {
             let message = "too many requests wait for clients";
-            return Err(RpcError::new(error::INTERNAL, message));
+            return Err(RpcError::new(error::INTERNAL, message).retry_soon());
         }
         if asked.contains_key(id) {
             let message = "a request with this id still waits for its answer";

@@ -38,12 +38,15 @@ impl Proxy {
             return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
         };
         if call.method == Method::ResourcesUnsubscribe {
-            session.unsubscribe(&uri);
-            let target = self.resource(&call.scope, &uri);
-            let is_wanted = target.is_some_and(|(backend, original)| {
-                self.is_wanted(&backend, &original, |other| backend.joins(&session, other))
-            });
-            if is_wanted {
+            let was_subscribed = session.unsubscribe(&uri);
+            let is_done = match self.resource(&call.scope, &uri) {
+                Some((backend, original)) => {
+                    self.is_wanted(&backend, &original, |other| backend.joins(&session, other))
+                }
+                // Its server is not listed: it hears what sessions want once it is.
+                None => was_subscribed,
+            };
+            if is_done {
                 return Ok(Raw::from_static("{}"));
             }
             return self.call(call).await;

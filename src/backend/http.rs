@@ -172,7 +172,18 @@ impl HttpLink {
         }
     }
 
-    /// Some servers answer 400 in a session that they do not know, where the specification has 404.
+    /// Whether an answer without a message denies our session, which is then forgotten. Some servers
+    /// answer 400 in a session that they do not know, where the specification has 404.
+    fn is_denied(&self, status: StatusCode, body: &[u8]) -> bool {
+        let is_denied =
+            status == StatusCode::BAD_REQUEST && self.talk().has_session() && denies_session(body);
+        if is_denied {
+            self.mux.forget_session();
+        }
+        is_denied
+    }
+
+    /// A 400 may answer the request, or the whole session.
     async fn read_bad_request(
         &self,
         response: Response<Answer>,
@@ -185,8 +196,7 @@ impl HttpLink {
             }
             Ok(_) | Err(_) => false,
         };
-        if !is_answer && self.talk().has_session() && denies_session(&body) {
-            self.mux.forget_session();
+        if !is_answer && self.is_denied(StatusCode::BAD_REQUEST, &body) {
             return Err(Failure::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
@@ -254,7 +264,17 @@ impl HttpLink {
         if status.is_success() {
             return Ok(());
         }
-        Err(odd(response).await)
+        Err(self.odd(response).await)
+    }
+
+    /// What an answer without a message says.
+    async fn odd(&self, response: Response<Answer>) -> Failure {
+        match odd(response).await {
+            Failure::Http { status, body } if self.is_denied(status, body.as_bytes()) => {
+                Failure::SessionGone
+            }
+            failure => failure,
+        }
     }
 
     /// Posts in a task of its own; whether it arrives is only logged.

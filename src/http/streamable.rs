@@ -375,11 +375,10 @@ fn check_version(headers: &HeaderMap) -> Result<(), Response<Body>> {
     }
 }
 
+/// No legacy client names such a revision: one of a later revision learns what it may speak here.
 fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
-    let known = legacy::legacy_revisions().join(", ");
-    let message = format!("MCP-Protocol-Version {asked} is not supported; these are: {known}");
-    let error = RpcError::new(error::INVALID_REQUEST, message);
-    rpc_error(StatusCode::BAD_REQUEST, id, &error)
+    let refusal = modern::refuse_version(asked, &Revision::ALL);
+    rpc_error(refusal.status, id, &refusal.error)
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended.

@@ -269,12 +269,13 @@ impl HttpLink {
 
     /// What an answer without a message says.
     async fn odd(&self, response: Response<Answer>) -> Failure {
-        match odd(response).await {
-            Failure::Http { status, body } if self.is_denied(status, body.as_bytes()) => {
-                Failure::SessionGone
-            }
-            failure => failure,
+        let failure = odd(response).await;
+        if let Failure::Http { status, body } = &failure
+            && self.is_denied(*status, body.as_bytes())
+        {
+            return Failure::SessionGone;
         }
+        failure
     }
 
     /// Posts in a task of its own; whether it arrives is only logged.
@@ -435,7 +436,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{backend::mux::Settings, config::Auth, names::ServerName};
+    use crate::{backend::mux::Settings, config::Auth};
 
     #[test]
     fn a_denied_session_is_told_from_other_bad_requests() {
@@ -466,16 +467,8 @@ mod tests {
             headers: indexmap::IndexMap::new(),
             auth: Auth::None,
         };
-        let settings = Settings {
-            server: ServerName::parse("x").unwrap(),
-            request_bytes_max: 1024,
-            response_bytes_max: 1024,
-            memory_max: None,
-            ask_timeout: Duration::from_secs(1),
-            roots: None,
-        };
         let (signals, _unheard) = tokio::sync::mpsc::channel(1);
-        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
         let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
         let after = POST_PATIENCE;
         let posted = link.notify("notifications/x", None).await;

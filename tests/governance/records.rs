@@ -297,7 +297,6 @@ async fn what_cannot_be_recorded_is_not_called() {
         assert_eq!(code_of(refused), "AUDIT_UNAVAILABLE");
         let failed = refused.failure();
         assert_eq!(failed["code"], -32603);
-        assert_eq!(failed["data"]["retryable"], true);
         assert_eq!(failed["data"]["retryAfterMs"], 1000);
     }
     assert_eq!(server.seen().len(), seen, "it was called without a record");

@@ -458,6 +458,41 @@ impl Failure {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_too_early_is_told_when_to_come_back() {
+        let wait = Duration::from_millis(1500);
+        for (failure, expect) in [
+            (Failure::BreakerOpen { retry_after: wait }, 1500),
+            (
+                Failure::InstancesBusy {
+                    limit: 1,
+                    key: "pool_size",
+                },
+                1000,
+            ),
+            (
+                Failure::Overloaded {
+                    in_flight: 1,
+                    queue: 0,
+                    retry_after: wait,
+                },
+                1500,
+            ),
+            (
+                Failure::StartsLimited {
+                    starts: 10,
+                    until: Instant::now() + wait,
+                },
+                1500,
+            ),
+        ] {
+            let server = ServerName::parse("x").unwrap();
+            let data = failure.to_error(&server, None).data.unwrap();
+            assert_eq!(data["retryAfterMs"], expect, "{data}");
+            assert_eq!(data["retryable"], true, "{data}");
+        }
+    }
+
     #[test]
     fn a_client_is_told_nothing_that_the_server_wrote() {
         let check = |failure: Failure, expect: &str| {

@@ -211,6 +211,9 @@ impl Refusal {
                 Some(error::RETRY_SOON)
             }
             Self::Budget(exceeded) => exceeded.retry_after(clock::now()),
+            Self::Invalid { faults } if faults.iter().any(|fault| fault.is_for_now) => {
+                Some(error::RETRY_SOON)
+            }
             Self::Rate(limited) => Some(limited.retry_after),
             Self::AgentDisabled
             | Self::Argument { .. }
@@ -414,6 +417,47 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::store::Account;
+
+    #[test]
+    fn whatever_may_succeed_later_says_when() {
+        let check = |refusal: Refusal, expect: Option<u64>| {
+            let about = About {
+                invocation: InvocationId(uuid::Uuid::nil()),
+                agent: AgentId::ANONYMOUS,
+                modern: false,
+            };
+            let data = refusal.data(about);
+            let wait = data.get("retryAfterMs").and_then(Value::as_u64);
+            assert_eq!(wait, expect, "{refusal:?}");
+            assert_eq!(data["retryable"], wait.is_some(), "{refusal:?}");
+        };
+        check(Refusal::AuditUnavailable, Some(1000));
+        check(Refusal::BudgetUnavailable, Some(1000));
+        let limit = std::num::NonZeroUsize::MIN;
+        check(Refusal::Concurrency(Crowded { limit }), Some(1000));
+        let fault = |is_for_now| Fault {
+            pointer: String::new(),
+            reason: String::new(),
+            keyword: String::new(),
+            is_for_now,
+        };
+        let faults = vec![fault(false), fault(true)];
+        check(Refusal::Invalid { faults }, Some(1000));
+        let faults = vec![fault(false)];
+        check(Refusal::Invalid { faults }, None);
+        let exceeded = |kept_elsewhere: u64| Exceeded {
+            account: Account::of("agent:x/total", 0),
+            price: Micros::new(1),
+            limit: Micros::new(2),
+            spent: Micros::new(if kept_elsewhere > 0 { 1 } else { 2 }),
+            held: Micros::ZERO,
+            elsewhere: Micros::new(kept_elsewhere),
+            ends: None,
+        };
+        check(Refusal::Budget(exceeded(1)), Some(1000));
+        check(Refusal::Budget(exceeded(0)), None);
+        check(Refusal::Profile, None);
+    }
 
     #[test]
     fn a_budget_is_named_as_people_know_it() {

@@ -32,6 +32,8 @@ pub(crate) struct Steady<F> {
     future: Pin<Box<F>>,
     bell: Arc<Bell>,
     waker: Waker,
+    /// Who polled last, which the bell knows too: hardly ever another than the time before.
+    task: Waker,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,7 @@ impl<F: Future> Steady<F> {
         Self {
             future: Box::pin(future),
             waker: Waker::from(Arc::clone(&bell)),
+            task: Waker::noop().clone(),
             bell,
         }
     }
@@ -64,8 +67,12 @@ impl<F: Future> Future for Steady<F> {
             future,
             bell,
             waker,
+            task,
         } = self.get_mut();
-        bell.belongs_to(cx.waker());
+        if !task.will_wake(cx.waker()) {
+            task.clone_from(cx.waker());
+            bell.belongs_to(task);
+        }
         for _ in 0..POLLS_MAX {
             if !bell.moves(WOKEN, POLLED) {
                 return Poll::Pending;

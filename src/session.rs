@@ -75,7 +75,9 @@ impl Client {
     /// Whether servers can ask it something over a connection of its own: only legacy servers see
     /// what it declares.
     pub fn can_be_asked(&self) -> bool {
-        self.era() == Era::Legacy && legacy::declares_answers(&self.capabilities)
+        self.era() == Era::Legacy
+            && !self.profile.is_empty()
+            && legacy::declares_answers(&self.capabilities)
     }
 
     /// The era it speaks.

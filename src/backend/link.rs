@@ -143,7 +143,7 @@ impl Link {
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) async fn request(&self, exchange: Exchange) -> Result<Outcome, Failure> {
+    pub(crate) async fn request(&self, exchange: &Exchange) -> Result<Outcome, Failure> {
         let mut pending = self.mux.begin(exchange.caller.as_ref())?;
         let params = exchange
             .params
@@ -159,9 +159,10 @@ impl Link {
                 limit,
             });
         }
+        // In boxes: a future is as large as its largest branch, and is moved with it.
         let answer = match &self.wire {
-            Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
-            Wire::Http(http) => Box::pin(http.exchange(bytes, &exchange, pending)).await,
+            Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, bytes, exchange, pending)).await,
+            Wire::Http(http) => Box::pin(http.exchange(bytes, exchange, pending)).await,
         };
         match &answer {
             Ok(_) => self.mux.hear(),
@@ -186,7 +187,7 @@ impl Link {
             Err(TrySendError::Closed(_)) => return Err(self.mux.lost()),
             // The server does not read as fast as it is written to.
             Err(TrySendError::Full(bytes)) => {
-                Box::pin(self.wait_for_room(writer, bytes, exchange)).await?;
+                self.wait_for_room(writer, bytes, exchange).await?;
             }
         }
         let closed = &self.mux.closed;

@@ -41,7 +41,7 @@ where
     // Most bodies are there already, and need no timer.
     let read = match read.as_mut().now_or_never() {
         Some(read) => read,
-        None => timeout(PATIENCE, read).await.map_err(|_| {
+        None => Box::pin(timeout(PATIENCE, read)).await.map_err(|_| {
             let message = format!("the body did not come within {PATIENCE:?}");
             text(StatusCode::REQUEST_TIMEOUT, &message)
         })?,

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode};
+use http::{
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
+    request::Parts,
+};
 use hyper::body::Incoming;
 
 use super::{
@@ -32,22 +35,22 @@ pub(crate) const BATCH_MAX: usize = 64;
 
 pub(super) async fn handle(
     edge: &Arc<Edge>,
-    visitor: Visitor,
+    visitor: &Visitor,
     request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if is(&Verb::POST, &request) {
         return post(edge, visitor, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, &visitor, request.headers()).await;
+        return get(edge, visitor, request.headers()).await;
     }
     // The route takes one more verb.
-    delete(edge, &visitor, request.headers()).await
+    delete(edge, visitor, request.headers()).await
 }
 
 async fn post(
     edge: &Arc<Edge>,
-    visitor: Visitor,
+    visitor: &Visitor,
     request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if !media::is_json(request.headers()) {
@@ -60,7 +63,7 @@ async fn post(
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let (parts, incoming) = request.into_parts();
+    let (Parts { headers, .. }, incoming) = request.into_parts();
     let bytes = match body::read(incoming, &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
@@ -68,7 +71,7 @@ async fn post(
     let post = Post {
         edge,
         visitor,
-        headers: &parts.headers,
+        headers: &headers,
     };
     let message = Message::parse(&bytes);
     // A request may say in its body what it speaks.
@@ -79,7 +82,8 @@ async fn post(
     }
     match message {
         Ok(Message::Request(request)) if edge.proxy.is_draining() => stopping(Some(&request.id)),
-        Ok(Message::Request(request)) => post.request(request).await,
+        // In a box: a future is as large as its largest branch, and is moved with it.
+        Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
             let session = post.session().await;
@@ -106,15 +110,14 @@ async fn post(
 
 struct Post<'a> {
     edge: &'a Arc<Edge>,
-    visitor: Visitor,
+    visitor: &'a Visitor,
     headers: &'a HeaderMap,
 }
 
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
         match self.asked(request).await {
-            // In a box: a future is as large as its largest branch, and is moved with it.
-            Ok(asked) => Box::pin(exchange::respond(self.edge, asked)).await,
+            Ok(asked) => exchange::respond(self.edge, asked).await,
             Err(answer) => answer,
         }
     }
@@ -355,7 +358,7 @@ impl Post<'_> {
 
     /// The session that the headers name; `None` when they name none.
     async fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, &self.visitor, self.headers).await
+        find_session(self.edge, self.visitor, self.headers).await
     }
 }
 

@@ -43,15 +43,15 @@ struct Bell {
 }
 
 impl<F: Future> Steady<F> {
-    /// Wraps `future`.
-    pub(crate) fn new(future: F) -> Self {
+    /// Wraps `future`, whose box is made where it is: it may be large.
+    pub(crate) fn new(future: Pin<Box<F>>) -> Self {
         let bell = Arc::new(Bell {
             // The first poll needs no wake.
             state: AtomicU8::new(WOKEN),
             task: Mutex::new(Waker::noop().clone()),
         });
         Self {
-            future: Box::pin(future),
+            future,
             waker: Waker::from(Arc::clone(&bell)),
             task: Waker::noop().clone(),
             bell,
@@ -134,7 +134,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let task = Waker::from(Arc::clone(&count));
         let mut polled = 0;
-        let mut steady = Steady::new(std::future::poll_fn(|cx| {
+        let mut steady = Steady::new(Box::pin(std::future::poll_fn(|cx| {
             polled += 1;
             if polled <= wakes {
                 cx.waker().wake_by_ref();
@@ -144,7 +144,7 @@ mod tests {
             } else {
                 Poll::Ready(())
             }
-        }));
+        })));
         let found = Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
         drop(steady);
         let woken = count.0.load(Ordering::Relaxed);
@@ -164,10 +164,10 @@ mod tests {
     fn who_was_not_woken_is_not_polled() {
         let task = Waker::from(Arc::new(Count::default()));
         let mut polled = 0;
-        let mut steady = Steady::new(std::future::poll_fn(|_| {
+        let mut steady = Steady::new(Box::pin(std::future::poll_fn(|_| {
             polled += 1;
             Poll::<()>::Pending
-        }));
+        })));
         let bell = Arc::clone(&steady.bell);
         let mut poll = || Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
         for _ in 0..3 {
@@ -186,10 +186,10 @@ mod tests {
         let count = Arc::new(Count::default());
         let task = Waker::from(Arc::clone(&count));
         let mut inner = None;
-        let mut steady = Steady::new(std::future::poll_fn(|cx| {
+        let mut steady = Steady::new(Box::pin(std::future::poll_fn(|cx| {
             inner = Some(cx.waker().clone());
             Poll::<()>::Pending
-        }));
+        })));
         assert!(
             Pin::new(&mut steady)
                 .poll(&mut Context::from_waker(&task))

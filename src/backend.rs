@@ -21,9 +21,12 @@ mod health;
 mod http;
 mod instance;
 mod life;
+mod lineage;
 mod link;
+mod maker;
 mod memory;
 mod mux;
+mod output;
 mod pipe;
 mod pool;
 mod replicas;
@@ -67,18 +70,17 @@ pub use health::Checks;
 use instance::{Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
+use maker::Maker;
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
 pub use replicas::ReplicaReport;
 use replicas::Replicas;
-pub use report::Report;
+pub use report::{InstanceReport, Report};
 use retire::Life;
 pub use set::{Backends, Replaced, Way};
 pub use shared::Reading;
 use shared::Shared;
 pub use stats::Stats;
-use stdio::StderrTail;
-use supervisor::Maker;
 pub use written::Rewrites;
 use written::Written;
 
@@ -131,14 +133,12 @@ impl Backend {
         tasks: &Tasks,
     ) -> Self {
         let written = Written::new(config);
-        let shared = Arc::new(Shared::new(name, config, updates, tasks.around()));
+        let shared = Arc::new(Shared::new(name, config, updates, tasks));
         let maker = Arc::new(Maker {
             server: name.clone(),
             written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
-            stderr: StderrTail::default(),
-            odd_output: Arc::default(),
             shared,
         });
         let pool = Pool::of(config);
@@ -149,12 +149,12 @@ impl Backend {
             replica.maker.shared.join(&maker.shared);
             replica
         });
-        let catalog = Instance::new(tasks);
+        let catalog = Instance::new(Arc::clone(&maker.shared.lineage));
         if !config.enabled {
             catalog.set(Phase::Down {
                 failure: Failure::Disabled,
             });
-            maker.shared.life.take(Event::SwitchedOff, None);
+            maker.shared.life().take(Event::SwitchedOff, None);
         }
         Self {
             name: name.clone(),
@@ -228,8 +228,9 @@ impl Backend {
             return;
         };
         let is_current = || owner.is_current(control);
-        let life = &owner.maker.shared.life;
-        life.take_if(Event::Listed, None, is_current);
+        let shared = &owner.maker.shared;
+        shared.life().take_if(Event::Listed, None, is_current);
+        shared.note_listed();
         owner.breaker.is_back();
     }
 
@@ -241,7 +242,7 @@ impl Backend {
         };
         let is_current = || owner.is_current(control);
         let reason = Some(failure.to_string());
-        owner.maker.shared.life.take_if(event, reason, is_current);
+        owner.maker.shared.life().take_if(event, reason, is_current);
     }
 
     /// Notes that the server stayed away for so long that its items are not listed any more.
@@ -255,7 +256,7 @@ impl Backend {
             Phase::Connecting | Phase::Down { .. } => true,
             Phase::Asleep(_) | Phase::Ready(_) => false,
         };
-        let life = &self.maker.shared.life;
+        let life = self.maker.shared.life();
         life.take_if(Event::Withdrawn, None, is_away);
     }
 
@@ -263,7 +264,7 @@ impl Backend {
     pub fn state(&self) -> State {
         let lead = self.lead();
         lead.work_beside()
-            .map_or_else(|| lead.maker.shared.life.state(), |work| work.state)
+            .map_or_else(|| lead.maker.shared.life().state(), |work| work.state)
     }
 
     /// Counts a call that found no connection to be sent on.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{BreakerReport, Report, State, Transition},
+    backend::{BreakerReport, InstanceReport, Report, State, Transition},
     catalog::{Catalog, Kind},
     clock, governance,
     lock::lock,
@@ -256,7 +256,7 @@ impl Status {
             .filter(|b| b.is_enabled())
             .peekable();
         enabled.peek().is_some()
-            && enabled.all(|backend| match backend.report().state {
+            && enabled.all(|backend| match backend.state() {
                 State::Failed | State::NeedsReauth => true,
                 State::Connected
                 | State::Connecting
@@ -458,6 +458,7 @@ fn row(server: &ServerReport) -> String {
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(breaker_note(&report.breaker));
     notes.extend(history_notes(&report.history));
+    notes.extend(report.instances.iter().filter_map(instance_note));
     if let Some(stored) = &server.stored {
         let age = stored.age_seconds;
         notes.push(format!(
@@ -507,10 +508,7 @@ fn breaker_note(breaker: &BreakerReport) -> Option<String> {
 
 /// The last changes of state of a server that was in another state than it should.
 fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
-    let is_odd = history.iter().any(|past| match past.state {
-        State::Connected | State::Connecting | State::Disabled => false,
-        State::Degraded | State::Disconnected | State::Failed | State::NeedsReauth => true,
-    });
+    let is_odd = history.iter().any(|past| past.state.is_trouble());
     let shown = if is_odd { HISTORY_SHOWN } else { 0 };
     let last = &history[history.len().saturating_sub(shown)..];
     last.iter().map(|past| {
@@ -518,6 +516,27 @@ fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
         let (at, state) = (&past.at, past.state.as_str());
         format!("{at} {state}{}", reason.unwrap_or_default())
     })
+}
+
+/// What there is to say of an instance that does not do well.
+fn instance_note(instance: &InstanceReport) -> Option<String> {
+    let is_well = instance.asleep || !instance.state.is_trouble();
+    if is_well {
+        return None;
+    }
+    let whose = match (&instance.agent, &instance.session) {
+        (Some(agent), Some(session)) => format!(" of {agent}, session {session}"),
+        (Some(agent), None) => format!(" of {agent}"),
+        (None, _) => String::new(),
+    };
+    let reason = instance.reason.as_deref().map(|it| format!(": {it}"));
+    Some(format!(
+        "{} instance {}{whose} is {}{}",
+        instance.since,
+        instance.number,
+        instance.state.as_str(),
+        reason.unwrap_or_default()
+    ))
 }
 
 /// Changes of state on the page; the JSON has more.

@@ -106,11 +106,13 @@ impl Backend {
         }
         let shared = &self.maker.shared;
         match outcome {
-            Ok(_) if shared.life.state() == State::NeedsReauth => shared.is_well_again(),
+            Ok(_) if shared.life().state() == State::NeedsReauth => shared.is_well_again(),
             Err(Unanswered {
                 failure: refusal @ Failure::Unauthorized { .. },
                 ..
-            }) => shared.life.take(Event::Refused, Some(refusal.to_string())),
+            }) => shared
+                .life()
+                .take(Event::Refused, Some(refusal.to_string())),
             Ok(_) | Err(_) => {}
         }
     }

@@ -16,9 +16,11 @@ use tokio::time::Instant;
 use super::{
     Backend, Failure,
     instance::{Connection, Instance, Phase},
+    lineage::{Callers, Lineage},
+    maker::Wanted,
     pool::{Lease, Pool},
     shared::{REFUSED, SPOKEN},
-    supervisor::{ATTEMPTS_AWAITED, Wanted},
+    supervisor::ATTEMPTS_AWAITED,
 };
 use crate::{
     config::{EraPin, Isolation},
@@ -74,6 +76,24 @@ impl Served {
     pub(super) fn note_answer(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.note_answer();
+        }
+    }
+}
+
+/// What an instance takes over from the one whose place it takes.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Failures in a row.
+    pub(super) failures: u32,
+    /// `None` where it is the first for its callers.
+    pub(super) lineage: Option<Arc<Lineage>>,
+}
+
+impl Before {
+    fn of(instance: &Instance) -> Self {
+        Self {
+            failures: instance.failures(),
+            lineage: Some(Arc::clone(&instance.lineage)),
         }
     }
 }
@@ -153,8 +173,8 @@ impl Backend {
     async fn leased(&self, pool: &Pool, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
         let turn = pool.turn(wish.until).await?;
         let key = self.lending_key(wish.client, era);
-        let lease = pool.lend(turn, key.clone(), |failures| {
-            self.begin(&key, wish.client, failures)
+        let lease = pool.lend(turn, key.clone(), |before| {
+            self.begin(&key, wish.client, before)
         })?;
         let connection = lease.instance.connection().await;
         lease.note_start(connection.is_ok());
@@ -236,28 +256,38 @@ impl Backend {
             let reason = "the config has changed".to_owned();
             return Err(Failure::Lost { reason });
         }
-        let mut failures = 0;
+        let mut before = Before::default();
         if let Some(known) = instances.get(&key) {
             // One that failed just now is not replaced at once: a crash loop must cost nothing.
-            if !matches!(known.phase(), Phase::Down { .. }) || known.must_wait() {
+            if !known.is_over() || known.must_wait() {
                 return Ok(Arc::clone(known));
             }
-            failures = known.failures();
+            before = Before::of(known);
         } else if instances.len() >= self.config().max_instances {
             make_room(&mut instances, self.config().max_instances)?;
         }
-        let instance = self.begin(&key, client, failures);
+        // Whoever is told to stop serves nobody again.
+        instances.retain(|known, instance| *known == key || !instance.stop.is_cancelled());
+        let instance = self.begin(&key, client, before);
         instances.insert(key, Arc::clone(&instance));
         Ok(instance)
     }
 
     /// Begins to make a connection for the callers of `key`, of which `client` is one.
-    fn begin(&self, key: &Key, client: &Client, failures: u32) -> Arc<Instance> {
+    fn begin(&self, key: &Key, client: &Client, before: Before) -> Arc<Instance> {
         if let (Owner::Session(_), Some(session)) = (&key.owner, &client.session) {
             session.note_own(&self.name);
         }
-        let instance = Instance::new(&self.maker.tasks);
-        instance.set_failures(failures);
+        let lineage = before.lineage.unwrap_or_else(|| {
+            let callers = match &key.owner {
+                Owner::Agent(_) => Callers::of_agent(client, key.era),
+                Owner::Session(_) => Callers::of_session(client, key.era),
+                Owner::Shared => Callers::any(key.era),
+            };
+            Lineage::beside(&self.name, callers, &self.maker.tasks)
+        });
+        let instance = Instance::new(Arc::clone(&lineage));
+        instance.set_failures(before.failures);
         let wanted = Wanted {
             era: match key.era {
                 Era::Legacy => EraPin::Legacy,
@@ -272,9 +302,10 @@ impl Backend {
                 (Owner::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
                 (Owner::Agent(_) | Owner::Shared, _) => None,
             },
+            lineage,
         };
         let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
-        self.maker.tasks.spawn("connection", keep);
+        instance.lineage.tasks.spawn("connection", keep);
         instance
     }
 

@@ -14,7 +14,7 @@ use tokio_util::sync::DropGuard;
 use super::{
     Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
     instance::{Connection, Phase},
-    supervisor::Wanted,
+    maker::Wanted,
 };
 use crate::{
     catalog::{FirstPage, Kind},
@@ -252,12 +252,14 @@ impl Backend {
     /// # Errors
     /// When there is no connection to be had.
     pub async fn connect_as_able(&self) -> Result<Visit, Failure> {
+        let maker = &self.lead().maker;
         let wanted = Wanted {
             era: EraPin::Legacy,
             capabilities: handshake::RELAYED,
             home: None,
+            lineage: Arc::clone(&maker.shared.lineage),
         };
-        let (connection, _) = self.lead().maker.connect(&wanted).await?;
+        let (connection, _) = maker.connect(&wanted).await?;
         Ok(Visit::new(connection))
     }
 

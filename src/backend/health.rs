@@ -15,6 +15,7 @@ use super::{
     handshake::{self, control},
     instance::Connection,
     life::{Event, State},
+    lineage::Lineage,
     written::{Rewrites, Written},
 };
 use crate::{
@@ -24,11 +25,12 @@ use crate::{
 };
 
 /// Checks a connection as the config says at present, for as long as the server gives signs of
-/// life; then says why it is to be ended. `shown` is told what is found on the catalog's connection.
+/// life; then says why it is to be ended. `lineage` is told what is found.
 pub(super) async fn until_dead(
     connection: &Connection,
     written: &Written,
-    shown: Option<&Shared>,
+    shared: &Shared,
+    lineage: &Lineage,
 ) -> String {
     let mut rewrites = written.rewrites();
     // What was missed is missed, whatever the config says afterwards.
@@ -38,7 +40,8 @@ pub(super) async fn until_dead(
             connection,
             written,
             health: written.now().health,
-            shown,
+            shared,
+            lineage,
         };
         tokio::select! {
             reason = watch.until_dead(&mut misses) => return reason,
@@ -52,7 +55,8 @@ struct Watch<'a> {
     connection: &'a Connection,
     written: &'a Written,
     health: Health,
-    shown: Option<&'a Shared>,
+    shared: &'a Shared,
+    lineage: &'a Lineage,
 }
 
 impl Watch<'_> {
@@ -90,13 +94,13 @@ impl Watch<'_> {
             }
             let finding = check(self.connection, health).await;
             let is_over = self.connection.closed().is_cancelled();
-            if let Some(shared) = self.shown.filter(|_| !is_over) {
-                lock(&shared.checks).note(&finding);
+            if !is_over {
+                lock(&self.lineage.checks).note(&finding);
             }
             match finding {
                 Finding::Well => {
-                    let is_refused = |shared: &Shared| shared.life.state() == State::NeedsReauth;
-                    if misses.count > 0 || self.shown.is_some_and(is_refused) {
+                    let is_refused = self.lineage.life.state() == State::NeedsReauth;
+                    if misses.count > 0 || is_refused {
                         self.is_well_again(misses);
                     }
                 }
@@ -127,17 +131,13 @@ impl Watch<'_> {
     }
 
     fn tell(&self, event: Event, reason: String) {
-        if let Some(shared) = self.shown {
-            shared.life.take(event, Some(reason));
-        }
+        self.lineage.life.take(event, Some(reason));
     }
 
     /// The way back to `connected` is a listing.
     fn is_well_again(&self, misses: &mut Misses) {
         *misses = Misses::default();
-        if let Some(shared) = self.shown {
-            shared.is_well_again();
-        }
+        self.shared.is_well_again_on(self.lineage);
     }
 }
 
@@ -332,7 +332,7 @@ mod tests {
             &ServerName::parse("x").unwrap(),
             &server(),
             &updates,
-            &tracing::Span::none(),
+            &Tasks::new(),
         )
     }
 
@@ -340,16 +340,16 @@ mod tests {
     async fn silence_is_noticed_in_time() {
         let (connection, _sent) = connection();
         let shared = shared();
-        shared.life.take(Event::Listed, None);
+        shared.life().take(Event::Listed, None);
         let start = Instant::now();
-        let reason = until_dead(&connection, &written(), Some(&shared)).await;
+        let reason = until_dead(&connection, &written(), &shared, &shared.lineage).await;
         assert_eq!(
             reason,
             "it missed 3 health checks in a row (no answer within 10s)"
         );
         // Three times 30 s of silence and 10 s of waiting.
         assert_eq!(start.elapsed(), SECOND * 120);
-        assert_eq!(shared.life.state(), State::Degraded);
+        assert_eq!(shared.life().state(), State::Degraded);
     }
 
     #[tokio::test(start_paused = true)]
@@ -364,7 +364,7 @@ mod tests {
             }
         });
         let (written, shared) = (written(), shared());
-        let mut watch = std::pin::pin!(until_dead(&connection, &written, Some(&shared)));
+        let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
         assert!(timeout(SECOND * 600, &mut watch).await.is_err());
         assert!(sent.try_recv().is_err(), "nothing was asked");
         speaks.store(false, Ordering::Relaxed);
@@ -391,11 +391,11 @@ mod tests {
             }
         });
         let (written, shared) = (written(), shared());
-        shared.life.take(Event::Listed, None);
-        let watch = until_dead(&connection, &written, Some(&shared));
+        shared.life().take(Event::Listed, None);
+        let watch = until_dead(&connection, &written, &shared, &shared.lineage);
         assert!(timeout(SECOND * 3600, watch).await.is_err());
         assert_eq!(
-            shared.life.state(),
+            shared.life().state(),
             State::Degraded,
             "a listing would end it"
         );
@@ -405,8 +405,8 @@ mod tests {
     async fn suspicion_hurries() {
         let (connection, _sent) = connection();
         connection.link.mux.suspect();
-        let (written, start) = (written(), Instant::now());
-        until_dead(&connection, &written, None).await;
+        let (written, shared, start) = (written(), shared(), Instant::now());
+        until_dead(&connection, &written, &shared, &shared.lineage).await;
         // The first check is at once.
         assert_eq!(start.elapsed(), SECOND * 90);
     }
@@ -419,11 +419,11 @@ mod tests {
     ) -> (u64, Option<Duration>, State) {
         let (connection, mut sent) = connection();
         let (written, shared, start) = (written(), shared(), Instant::now());
-        shared.life.take(Event::Listed, None);
+        shared.life().take(Event::Listed, None);
         let listings = *shared.changes.borrow();
-        let mut watch = std::pin::pin!(until_dead(&connection, &written, Some(&shared)));
+        let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
         assert!(timeout(SECOND * 50, &mut watch).await.is_err());
-        assert_eq!(shared.life.state(), State::Degraded, "one is missed");
+        assert_eq!(shared.life().state(), State::Degraded, "one is missed");
         while sent.try_recv().is_ok() {}
         if answers {
             let answering = Arc::clone(&connection);
@@ -440,7 +440,11 @@ mod tests {
         written.rewrite(&other, || {});
         let dead = timeout(SECOND * 3600, watch).await.is_ok();
         let listings = *shared.changes.borrow() - listings;
-        (listings, dead.then(|| start.elapsed()), shared.life.state())
+        (
+            listings,
+            dead.then(|| start.elapsed()),
+            shared.life().state(),
+        )
     }
 
     /// What was missed before a reload is not forgotten by it.

@@ -16,13 +16,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, State, handshake::Hello, link::Link};
+use super::{Failure, State, handshake::Hello, lineage::Lineage, link::Link};
 use crate::{
     clock,
     config::Retry,
     lock::lock,
     mcp::{Era, Level},
-    task::Tasks,
 };
 
 static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(1);
@@ -102,6 +101,10 @@ pub(crate) struct Instance {
     born: Instant,
     /// Unique in this process.
     pub(crate) id: u64,
+    /// What it goes on with where others were before it.
+    pub(super) lineage: Arc<Lineage>,
+    /// Whether nobody keeps it any more.
+    over: AtomicBool,
     /// Failures in a row before and with this one, and when the next attempt may be made.
     backoff: Mutex<(u32, Option<Instant>)>,
     /// Resources that clients subscribed to through it, in the server's spelling.
@@ -111,9 +114,9 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn new(tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn new(lineage: Arc<Lineage>) -> Arc<Self> {
         let (phase, _) = watch::channel(Phase::Connecting);
-        let stop = tasks.stop_token().child_token();
+        let stop = lineage.tasks.stop_token().child_token();
         Arc::new(Self {
             phase,
             since: Mutex::new(clock::now()),
@@ -121,6 +124,8 @@ impl Instance {
             used_ms: AtomicU64::new(0),
             born: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
+            lineage,
+            over: AtomicBool::new(false),
             backoff: Mutex::default(),
             subscriptions: Mutex::default(),
             stop,
@@ -202,8 +207,20 @@ impl Instance {
         lock(&self.backoff).0
     }
 
-    pub(crate) fn set_failures(&self, failures: u32) {
+    pub(super) fn set_failures(&self, failures: u32) {
         lock(&self.backoff).0 = failures;
+    }
+
+    /// Is kept no more: there is no connection, and another instance may take its place.
+    pub(super) fn leave(&self, failure: Failure) {
+        // Whoever sees that it is down knows whether to wait for it.
+        self.over.store(true, Ordering::Release);
+        self.set(Phase::Down { failure });
+    }
+
+    /// Whether it is kept no more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// Completes when the next attempt may be made.
@@ -281,11 +298,14 @@ pub(super) struct DownAtTheEnd<'a>(pub(super) &'a Instance);
 
 impl Drop for DownAtTheEnd<'_> {
     fn drop(&mut self) {
-        if !matches!(self.0.phase(), Phase::Down { .. }) {
-            let reason = "it is being stopped".to_owned();
-            self.0.set(Phase::Down {
-                failure: Failure::Lost { reason },
-            });
+        let failure = match self.0.phase() {
+            Phase::Down { failure } => failure,
+            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => Failure::Lost {
+                reason: "it is being stopped".to_owned(),
+            },
+        };
+        if !self.0.is_over() {
+            self.0.leave(failure);
         }
     }
 }

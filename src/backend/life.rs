@@ -1,9 +1,12 @@
-//! Where a server stands and how it came there: one machine, and a short history of its transitions.
+//! Where a server or an instance of it stands and how it came there: one machine, and a short history
+//! of its transitions.
 //!
-//! Fed by `supervisor` (what becomes of the catalog's connection), `discovery` (what becomes of the
+//! Fed by `supervisor` (what becomes of a connection), `health`, `discovery` (what becomes of the
 //! lists, by way of [`Backend`](super::Backend)) and by calls that were refused for their
-//! credential; read by `report`. `connected` means greeted and listed: every way back to it is a
-//! listing. A server that is being tried again stays what it was, so that nothing flaps.
+//! credential; read by `report`. A server stands where the catalog's instance does. `connected`
+//! means greeted and listed: every way back to it is a listing. A server is listed on the catalog's
+//! connection; for an instance beside it that counts as its own. What is being tried again stays
+//! what it was, so that nothing flaps.
 
 use std::{
     collections::VecDeque,
@@ -19,10 +22,10 @@ use tracing::Span;
 use super::Failure;
 use crate::{clock, lock::lock, names::ServerName};
 
-/// Transitions of one server that are remembered; the oldest are forgotten first.
+/// Transitions of one server or instance that are remembered; the oldest are forgotten first.
 pub const HISTORY_MAX: usize = 32;
 
-/// The state of a server, as people see it.
+/// The state of a server or of an instance of it, as people see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -54,6 +57,14 @@ impl State {
         Self::Failed,
         Self::NeedsReauth,
     ];
+
+    /// Whether it is one that somebody may have to see to.
+    pub fn is_trouble(self) -> bool {
+        match self {
+            Self::Connected | Self::Connecting | Self::Disabled => false,
+            Self::Degraded | Self::Disconnected | Self::Failed | Self::NeedsReauth => true,
+        }
+    }
 
     /// Its name, as in `/status`.
     pub fn as_str(self) -> &'static str {
@@ -137,6 +148,17 @@ pub(super) enum Event {
 }
 
 impl Event {
+    /// Whether what was asleep, or was not, is afterwards.
+    fn leaves_asleep(self, was: bool) -> bool {
+        match self {
+            Self::FellAsleep => true,
+            Self::Greeted | Self::Lost | Self::Refused | Self::SwitchedOff | Self::Unreachable => {
+                false
+            }
+            Self::Listed | Self::Missed | Self::Unlisted | Self::Withdrawn => was,
+        }
+    }
+
     /// The same, unless `failure` is that our credential was refused.
     pub(super) fn or_refused(self, failure: &Failure) -> Self {
         if matches!(failure, Failure::Unauthorized { .. }) {
@@ -159,9 +181,19 @@ pub struct Transition {
     pub reason: Option<String>,
 }
 
-/// Where one server stands, and how it came there.
+/// What a life is of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Of {
+    /// An instance beside the catalog's. They come and go with their callers: of what is usual the
+    /// log says little.
+    Instance,
+    Server,
+}
+
+/// Where one server or instance stands, and how it came there.
 #[derive(Debug)]
 pub(crate) struct Life {
+    of: Of,
     server: ServerName,
     /// What its log lines are within.
     about: Span,
@@ -176,11 +208,34 @@ struct Inner {
     history: VecDeque<Transition>,
     /// Why it is in that state by what is known now; the transition has what was known then.
     reason: Option<String>,
+    /// Whether it was ended since nobody used it, and has not been connected since.
+    is_asleep: bool,
+    /// Whether it is in trouble, or was and is being connected.
+    in_trouble: bool,
+}
+
+/// Where something stands, to be shown.
+#[derive(Clone, Debug)]
+pub(super) struct Stand {
+    pub(super) state: State,
+    /// Whether the next call wakes it.
+    pub(super) asleep: bool,
+    pub(super) reason: Option<String>,
+    /// The current state last.
+    pub(super) history: Vec<Transition>,
+}
+
+impl Stand {
+    /// Since when it is in its state.
+    pub(super) fn since(&self) -> String {
+        let now = self.history.last();
+        now.map(|now| now.at.clone()).unwrap_or_default()
+    }
 }
 
 impl Life {
-    /// Of `server`; log lines are within `about`.
-    pub(super) fn new(server: &ServerName, about: &Span) -> Self {
+    /// Of `server` or an instance of it; log lines are within `about`.
+    pub(super) fn new(of: Of, server: &ServerName, about: &Span) -> Self {
         let state = State::Connecting;
         let first = Transition {
             at: clock::now().to_string(),
@@ -188,12 +243,15 @@ impl Life {
             reason: None,
         };
         Self {
+            of,
             server: server.clone(),
             about: about.clone(),
             state: AtomicU8::new(state as u8),
             inner: Mutex::new(Inner {
                 history: [first].into(),
                 reason: None,
+                is_asleep: false,
+                in_trouble: false,
             }),
         }
     }
@@ -223,7 +281,10 @@ impl Life {
         // That it stayed away is no cause of its own.
         let kept = || inner.reason.clone().filter(|_| event == Event::Withdrawn);
         let reason = reason.or_else(kept);
-        if old == new {
+        let was_asleep = inner.is_asleep;
+        inner.is_asleep = event.leaves_asleep(was_asleep);
+        // One that cannot be woken is down from now on.
+        if old == new && inner.is_asleep == was_asleep {
             // Why a server cannot be reached may be another thing now.
             if reason.is_some() && !matches!(new, State::Connected | State::Disabled) {
                 inner.reason = reason;
@@ -231,12 +292,10 @@ impl Life {
             return;
         }
         let _about = self.about.enter();
-        if event == Event::FellAsleep {
-            let server = &self.server;
-            tracing::debug!(%server, from = old.as_str(), reason, "server is asleep");
-        } else {
-            self.log(old, new, reason.as_deref());
-        }
+        let is_news = self.of == Of::Server || inner.in_trouble && new == State::Connected;
+        self.log(old, new, inner.is_asleep, is_news, reason.as_deref());
+        inner.in_trouble =
+            !inner.is_asleep && (new.is_trouble() || inner.in_trouble && new == State::Connecting);
         if inner.history.len() == HISTORY_MAX {
             inner.history.pop_front();
         }
@@ -249,24 +308,48 @@ impl Life {
         self.state.store(new as u8, Ordering::Relaxed);
     }
 
-    /// Why it is in its state, and the transitions that led there, the current one last.
-    pub(super) fn history(&self) -> (Option<String>, Vec<Transition>) {
+    /// Where it stands. One lock for all: the last transition is the current state.
+    pub(super) fn stand(&self) -> Stand {
         let inner = self.lock();
-        (
-            inner.reason.clone(),
-            inner.history.iter().cloned().collect(),
-        )
+        Stand {
+            state: self.state(),
+            asleep: inner.is_asleep,
+            reason: inner.reason.clone(),
+            history: inner.history.iter().cloned().collect(),
+        }
     }
 
-    fn log(&self, old: State, new: State, reason: Option<&str>) {
-        let (server, from, to) = (&self.server, old.as_str(), new.as_str());
-        match new {
-            State::Connected | State::Connecting | State::Disabled => {
-                tracing::info!(%server, from, reason, "server is {to}");
-            }
-            State::Degraded | State::Disconnected | State::Failed | State::NeedsReauth => {
-                tracing::warn!(%server, from, reason, "server is {to}");
-            }
+    /// Whether it was ended since nobody used it, and has not been connected since.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.lock().is_asleep
+    }
+
+    /// Whether it was lost or could not be had, and is not back.
+    pub(super) fn is_down(&self) -> bool {
+        let inner = self.lock();
+        match self.state() {
+            State::Disconnected => !inner.is_asleep,
+            State::Failed | State::NeedsReauth => true,
+            State::Connected | State::Connecting | State::Degraded | State::Disabled => false,
+        }
+    }
+
+    /// Says so, louder where it `is_news`.
+    fn log(&self, old: State, new: State, is_asleep: bool, is_news: bool, reason: Option<&str>) {
+        let (server, from) = (&self.server, old.as_str());
+        let what = match self.of {
+            Of::Instance => "instance",
+            Of::Server => "server",
+        };
+        let to = if is_asleep { "asleep" } else { new.as_str() };
+        if is_asleep {
+            tracing::debug!(%server, from, reason, "{what} is {to}");
+        } else if new.is_trouble() {
+            tracing::warn!(%server, from, reason, "{what} is {to}");
+        } else if is_news {
+            tracing::info!(%server, from, reason, "{what} is {to}");
+        } else {
+            tracing::debug!(%server, from, reason, "{what} is {to}");
         }
     }
 
@@ -333,7 +416,7 @@ mod tests {
 
     /// Takes events, each with its letter as the reason.
     fn lived(events: &str) -> Life {
-        let life = Life::new(&ServerName::parse("x").unwrap(), &Span::none());
+        let life = Life::new(Of::Server, &ServerName::parse("x").unwrap(), &Span::none());
         for letter in events.chars() {
             let (_, event) = EVENTS
                 .into_iter()
@@ -347,13 +430,15 @@ mod tests {
     #[test]
     fn each_transition_is_kept_once() {
         let check = |events: &str, reason: &str, expect: &[(State, &str)]| {
-            let (now, history) = lived(events).history();
-            let found: Vec<_> = history
+            let stand = lived(events).stand();
+            let found: Vec<_> = stand
+                .history
                 .iter()
                 .map(|t| (t.state, t.reason.as_deref().unwrap_or_default()))
                 .collect();
             assert_eq!(found, expect, "{events}");
-            assert_eq!(now.as_deref().unwrap_or_default(), reason, "{events}");
+            let now = stand.reason.as_deref().unwrap_or_default();
+            assert_eq!(now, reason, "{events}");
         };
         let start = (State::Connecting, "");
         check("", "", &[start]);
@@ -373,10 +458,36 @@ mod tests {
     }
 
     #[test]
+    fn who_sleeps_is_not_down_until_it_cannot_be_woken() {
+        let check = |events: &str, asleep: bool, down: bool, transitions: usize| {
+            let life = lived(events);
+            let stand = life.stand();
+            assert_eq!(
+                (stand.asleep, life.is_down(), stand.history.len()),
+                (asleep, down, transitions),
+                "{events}: {stand:?}"
+            );
+        };
+        check("", false, false, 1);
+        check("gl", false, false, 2);
+        check("glo", false, true, 3);
+        check("glog", false, false, 4);
+        check("glz", true, false, 3);
+        check("glzlmu", true, false, 3);
+        check("glzz", true, false, 3);
+        check("glzx", false, true, 4);
+        check("glzxx", false, true, 4);
+        check("glzg", false, false, 4);
+        check("x", false, true, 2);
+        check("r", false, true, 2);
+        check("glm", false, false, 3);
+    }
+
+    #[test]
     fn the_history_has_an_end() {
         for (rounds, expect) in [(15, 31), (16, 32), (30, 32)] {
             let life = lived(&"lo".replace('o', "u").repeat(rounds));
-            let (_, history) = life.history();
+            let history = life.stand().history;
             assert_eq!(history.len(), expect.min(HISTORY_MAX), "{rounds} rounds");
             assert_eq!(history.last().unwrap().state, State::Degraded);
         }

@@ -20,8 +20,9 @@ use tokio::{
 
 use super::{
     Failure,
-    choice::{Key, Owner},
+    choice::{Before, Key, Owner},
     instance::{Instance, Phase},
+    lineage::Lineage,
 };
 use crate::{
     config::{Isolation, Server},
@@ -58,6 +59,9 @@ struct Books {
     /// What nobody uses, the latest used at the end.
     free: Vec<(Key, Arc<Instance>)>,
     lent: Vec<(Key, Arc<Instance>)>,
+    /// What was lost or could not be made, until another takes its place. With all others never more
+    /// than there may be connections.
+    fallen: Vec<(Key, Arc<Instance>)>,
     /// Starts that failed: another with the key waits its time. At most as many as connections.
     failed: HashMap<Key, Arc<Instance>>,
     /// Whether nothing is lent any more.
@@ -105,32 +109,27 @@ impl Pool {
         }
     }
 
-    /// Lends a connection of `key`, present or to be; `start` begins to make one, given how many
-    /// starts failed in a row before.
+    /// Lends a connection of `key`, present or to be; `start` begins to make one in the place of
+    /// another.
     pub(super) fn lend(
         &self,
         turn: Turn,
         key: Key,
-        start: impl FnOnce(u32) -> Arc<Instance>,
+        start: impl FnOnce(Before) -> Arc<Instance>,
     ) -> Result<Lease, Failure> {
         let mut books = self.shelf.lock();
         if books.is_over {
             let reason = "the config has changed".to_owned();
             return Err(Failure::Lost { reason });
         }
-        books.free.retain(|(_, instance)| is_usable(instance));
+        books.drop_unusable();
         let instance = if let Some(at) = books.free.iter().rposition(|(known, _)| *known == key) {
             books.free.remove(at).1
         } else {
             let failures = books.failures(&key)?;
-            // All that are lent have a turn, as this one will have: if that makes too many, one
-            // is free.
-            if books.free.len() + books.lent.len() >= self.shelf.connections_max
-                && !books.free.is_empty()
-            {
-                books.free.remove(0).1.stop.cancel();
-            }
-            start(failures)
+            let lineage = books.raise(&key);
+            books.make_room(self.shelf.connections_max);
+            start(Before { failures, lineage })
         };
         instance.touch();
         books.lent.push((key, Arc::clone(&instance)));
@@ -147,6 +146,7 @@ impl Pool {
         let mut books = self.shelf.lock();
         books.is_over = true;
         let free = std::mem::take(&mut books.free);
+        books.fallen.clear();
         for (_, instance) in free.iter().chain(&books.lent) {
             instance.stop.cancel();
         }
@@ -167,6 +167,14 @@ impl Pool {
     /// Connections that serve a call.
     pub(super) fn busy(&self) -> usize {
         self.shelf.lock().lent.len()
+    }
+
+    /// All its connections that are used, could be, or are being made, and what was lost and not
+    /// replaced yet.
+    pub(super) fn with_fallen(&self) -> Vec<Arc<Instance>> {
+        let books = self.shelf.lock();
+        let all = books.free.iter().chain(&books.lent).chain(&books.fallen);
+        all.map(|(_, instance)| Arc::clone(instance)).collect()
     }
 
     /// All its connections.
@@ -208,6 +216,43 @@ impl Shelf {
 }
 
 impl Books {
+    /// Takes what cannot be lent any more off the shelf.
+    fn drop_unusable(&mut self) {
+        let is_unusable = |(_, instance): &mut (Key, Arc<Instance>)| !is_usable(instance);
+        let unusable: Vec<_> = self.free.extract_if(.., is_unusable).collect();
+        for (key, instance) in unusable {
+            self.bury(key, instance);
+        }
+    }
+
+    /// Remembers an instance that has ended, unless it was meant to.
+    fn bury(&mut self, key: Key, instance: Arc<Instance>) {
+        if !instance.stop.is_cancelled() && !instance.lineage.life.is_asleep() {
+            self.fallen.push((key, instance));
+        }
+    }
+
+    /// What another instance of `key` takes over.
+    fn raise(&mut self, key: &Key) -> Option<Arc<Lineage>> {
+        let mut fallen = self.fallen.iter();
+        let at = fallen.position(|(known, instance)| known == key && instance.is_over())?;
+        Some(Arc::clone(&self.fallen.swap_remove(at).1.lineage))
+    }
+
+    /// Makes room for one more of `max`. All that are lent have a turn, as this one will have: if that
+    /// makes too many, one of the others can go.
+    fn make_room(&mut self, max: usize) {
+        while self.free.len() + self.lent.len() + self.fallen.len() >= max {
+            if !self.fallen.is_empty() {
+                self.fallen.remove(0);
+            } else if !self.free.is_empty() {
+                self.free.remove(0).1.stop.cancel();
+            } else {
+                return;
+            }
+        }
+    }
+
     /// Failures in a row before another start with `key`; the last of them, while it is too early
     /// for one.
     fn failures(&self, key: &Key) -> Result<u32, Failure> {
@@ -282,9 +327,13 @@ impl Drop for Lease {
         let lends_again = self.shelf.lends_again && !books.is_over;
         if lends_again && !self.is_called && is_usable(&self.instance) {
             books.free.push(entry);
-        } else {
-            self.instance.stop.cancel();
+            return;
         }
+        if !books.is_over && !is_usable(&self.instance) {
+            let (key, instance) = entry;
+            books.bury(key, instance);
+        }
+        self.instance.stop.cancel();
     }
 }
 
@@ -303,7 +352,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::{mcp::Era, task::Tasks};
+    use crate::{backend::lineage::Callers, mcp::Era, names::ServerName, task::Tasks};
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(5)
@@ -322,14 +371,19 @@ mod tests {
         }
     }
 
+    fn instance(tasks: &Tasks) -> Arc<Instance> {
+        let server = ServerName::parse("x").unwrap();
+        let callers = Callers::any(Era::Legacy);
+        Instance::new(Lineage::beside(&server, callers, tasks))
+    }
+
     fn key(profile: &str) -> Key {
         Key::new(Owner::Shared, Era::Legacy, profile.into())
     }
 
     async fn lease(pool: &Pool, profile: &str, tasks: &Tasks) -> Lease {
         let turn = pool.turn(soon()).await.unwrap();
-        pool.lend(turn, key(profile), |_| Instance::new(tasks))
-            .unwrap()
+        pool.lend(turn, key(profile), |_| instance(tasks)).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -348,7 +402,7 @@ mod tests {
         drop(one);
         assert!((&mut fourth).now_or_never().is_none(), "it came later");
         let turn = third.now_or_never().unwrap().unwrap();
-        let third = pool.lend(turn, key(""), |_| Instance::new(&tasks)).unwrap();
+        let third = pool.lend(turn, key(""), |_| instance(&tasks)).unwrap();
         assert_eq!(third.instance.id, first, "it is lent again");
         let busy = Failure::InstancesBusy {
             limit: 2,
@@ -420,7 +474,7 @@ mod tests {
                 .all(|instance| instance.stop.is_cancelled())
         );
         let turn = pool.turn(soon()).await.unwrap();
-        let more = pool.lend(turn, key(""), |_| Instance::new(&tasks));
+        let more = pool.lend(turn, key(""), |_| instance(&tasks));
         assert!(matches!(more, Err(Failure::Lost { .. })), "{more:?}");
         drop(lent);
         assert_eq!(pool.live(), 0);
@@ -439,22 +493,79 @@ mod tests {
         let lost = Failure::SessionGone;
         let first = lease(&pool, "", &tasks).await;
         first.instance.note_failure(retry, Duration::ZERO);
-        first.instance.set(Phase::Down {
-            failure: lost.clone(),
-        });
+        first.instance.leave(lost.clone());
         first.note_start(false);
+        let number = first.instance.lineage.number;
         drop(first);
         let turn = async || pool.turn(soon()).await.unwrap();
-        let again = pool.lend(turn().await, key(""), |_| Instance::new(&tasks));
+        let again = pool.lend(turn().await, key(""), |_| instance(&tasks));
         assert_eq!(again.err(), Some(lost));
         lease(&pool, "of another kind", &tasks).await;
         tokio::time::advance(Duration::from_millis(1001)).await;
-        let mut failures = None;
+        let mut taken = Before::default();
         let started = pool.lend(turn().await, key(""), |before| {
-            failures = Some(before);
-            Instance::new(&tasks)
+            taken = before;
+            instance(&tasks)
         });
         assert!(started.is_ok());
-        assert_eq!(failures, Some(1), "the next delay is longer");
+        assert_eq!(taken.failures, 1, "the next delay is longer");
+        assert_eq!(taken.lineage.map(|it| it.number), Some(number));
+    }
+
+    /// The number of the lineage that the next connection of `profile` goes on with.
+    async fn goes_on_with(pool: &Pool, profile: &str, tasks: &Tasks) -> Option<u64> {
+        let turn = pool.turn(soon()).await.unwrap();
+        let mut taken = None;
+        let lease = pool.lend(turn, key(profile), |before| {
+            taken = before.lineage.as_ref().map(|lineage| lineage.number);
+            before
+                .lineage
+                .map_or_else(|| instance(tasks), Instance::new)
+        });
+        drop(lease.unwrap());
+        taken
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_lost_is_remembered_until_another_takes_its_place() {
+        let (tasks, pool) = (Tasks::new(), pool(2, true));
+        let lost = lease(&pool, "", &tasks).await;
+        let number = Some(lost.instance.lineage.number);
+        let instance = Arc::clone(&lost.instance);
+        instance.set(Phase::Down {
+            failure: Failure::SessionGone,
+        });
+        drop(lost);
+        assert_eq!((pool.live(), pool.with_fallen().len()), (0, 1));
+        let taken = goes_on_with(&pool, "", &tasks).await;
+        assert_eq!(taken, None, "it is still kept");
+        pool.shelf.lock().free.clear();
+        instance.leave(Failure::SessionGone);
+        assert_eq!(goes_on_with(&pool, "of another kind", &tasks).await, None);
+        pool.shelf.lock().free.clear();
+        assert_eq!(goes_on_with(&pool, "", &tasks).await, number);
+        assert_eq!(pool.with_fallen().len(), 1, "what took its place");
+        // What was meant to end is not missed.
+        let ended = lease(&pool, "", &tasks).await;
+        ended.instance.stop.cancel();
+        ended.instance.leave(Failure::SessionGone);
+        drop(ended);
+        assert_eq!(pool.with_fallen().len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_are_remembered_than_there_may_be() {
+        let (tasks, pool) = (Tasks::new(), pool(2, true));
+        for profile in ["a", "b", "c"] {
+            let lost = lease(&pool, profile, &tasks).await;
+            lost.instance.leave(Failure::SessionGone);
+            drop(lost);
+        }
+        assert_eq!(pool.with_fallen().len(), 2);
+        let one = lease(&pool, "d", &tasks).await;
+        assert_eq!(pool.with_fallen().len(), 2, "one of them gave way");
+        let another = lease(&pool, "e", &tasks).await;
+        assert_eq!(pool.with_fallen().len(), 2, "both are lent");
+        drop((one, another));
     }
 }

@@ -274,6 +274,11 @@ impl Replicas {
         self.all.iter().map(|replica| &replica.backend)
     }
 
+    /// Each, with its name.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &Backend)> {
+        self.all.iter().map(|it| (&*it.name, &*it.backend))
+    }
+
     /// The one that is listed: the first that can be used.
     pub(super) fn lead(&self) -> &Backend {
         let is_up = |backend: &&Arc<Backend>| {

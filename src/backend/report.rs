@@ -1,5 +1,7 @@
 //! What `/status` says of a server.
 
+mod instances;
+
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -9,10 +11,10 @@ use serde::Serialize;
 
 use super::{
     Backend, BreakerReport, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport, Replicas, State,
-    Transition, control::transport_name, failure::display_odd, instance::Phase,
-    supervisor::SLOW_START,
+    Transition, control::transport_name, instance::Phase, life::Stand,
 };
 use crate::{clock, lock::lock};
+pub use instances::InstanceReport;
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
@@ -51,17 +53,22 @@ pub struct Report {
     /// Labels from the config.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Attempts to make the catalog's connection after the first, whether they succeeded or not;
-    /// without those that woke it. Those of all replicas, here and in `failed_starts`.
+    /// Attempts to make a connection again after it was lost or could not be made, whether they
+    /// succeeded or not; without those that woke it. Those of all instances and replicas, here and in
+    /// `failed_starts`, also of such as are no more.
     pub restarts: u64,
-    /// Attempts to make it that failed, the first included.
+    /// Attempts to make a connection that failed, the first included.
     pub failed_starts: u64,
     /// Until when it is not started again, RFC 3339, since it was started in vain as often within a
     /// minute as `retry.starts_per_minute` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_back_until: Option<String>,
-    /// Connections beside the catalog's.
-    pub instances: usize,
+    /// Its instances beside the catalog's: what serves certain callers alone (`isolation`), or one
+    /// call at a time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<InstanceReport>,
+    /// Those of them that are connected or being connected.
+    pub instances_live: usize,
     /// Those of them that have calls under way, or subscriptions.
     pub instances_busy: usize,
     /// Health checks of the catalog's connections.
@@ -112,19 +119,12 @@ impl Report {
         self.pid = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
+        let instances = self.instances.into_iter();
+        self.instances = instances.map(InstanceReport::without_details).collect();
         let replicas = self.replicas.into_iter();
         self.replicas = replicas.map(ReplicaReport::without_details).collect();
         self
     }
-}
-
-/// Where a server or a replica stands.
-pub(super) struct Stand {
-    pub(super) state: State,
-    pub(super) asleep: bool,
-    pub(super) reason: Option<String>,
-    /// The current state last.
-    pub(super) history: Vec<Transition>,
 }
 
 /// The reason, with what keeps the server from being started again.
@@ -143,18 +143,20 @@ impl Backend {
     pub fn report(&self) -> Report {
         let lead = self.lead();
         let phase = lead.catalog.phase();
+        let stand = lead.stand();
+        let since = stand.since();
         let Stand {
             state,
             asleep,
             reason,
             history,
-        } = lead.stand();
-        let since = history.last().map(|now| now.at.clone()).unwrap_or_default();
+        } = stand;
         let connection = match &phase {
             Phase::Ready(connection) => Some(connection),
             Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
         };
-        let odd = lead.maker.odd().clone();
+        let lineage = &lead.maker.shared.lineage;
+        let odd = lineage.output.odd().clone();
         let millis = |part| {
             self.stats
                 .latency()
@@ -163,7 +165,7 @@ impl Backend {
         };
         let info = connection.and_then(|connection| connection.hello.info.clone());
         let held_back_until = lead.held_back_until(&phase);
-        let reason = reason.or_else(|| lead.being_started());
+        let reason = reason.or_else(|| lineage.being_started());
         Report {
             name: self.name.to_string(),
             state,
@@ -184,7 +186,8 @@ impl Backend {
             restarts: self.sum(|it| it.maker.shared.restarts.load(Ordering::Relaxed)),
             failed_starts: self.sum(|it| it.maker.shared.failed_starts.load(Ordering::Relaxed)),
             held_back_until,
-            instances: self.sum(Self::live_instances),
+            instances: self.instance_reports(),
+            instances_live: self.sum(Self::live_instances),
             instances_busy: self.sum(Self::busy_instances),
             health_checks: self.checks(),
             replicas: self
@@ -202,23 +205,21 @@ impl Backend {
             latency_ms_p99: millis(0.99),
             odd_lines: odd.count,
             last_odd_line: odd.last().cloned(),
-            stderr: lead.maker.stderr.lines(),
+            stderr: lineage.output.stderr(),
         }
     }
 
     /// Where it stands, by its own connections.
     pub(super) fn stand(&self) -> Stand {
         let work = self.work_beside();
-        // One lock for both: the last transition is the current state.
-        let (reason, mut history) = self.maker.shared.life.history();
+        let stand = self.maker.shared.life().stand();
         let Some(work) = work else {
             return Stand {
-                state: history.last().map_or(State::Connecting, |now| now.state),
                 asleep: matches!(self.catalog.phase(), Phase::Asleep(_)),
-                reason,
-                history,
+                ..stand
             };
         };
+        let mut history = stand.history;
         if history.len() == HISTORY_MAX {
             history.remove(0);
         }
@@ -264,20 +265,6 @@ impl Backend {
         transport_name(&self.lead().config().transport)
     }
 
-    /// What is known of the first start while it is under way.
-    fn being_started(&self) -> Option<String> {
-        let state = self.maker.shared.life.state();
-        let odd = self.maker.odd();
-        let is_slow = self.maker.shared.is_slow();
-        (state == State::Connecting && (odd.count > 0 || is_slow)).then(|| {
-            let lines = display_odd(&odd.since(0));
-            if is_slow {
-                return format!("it has not started within {SLOW_START:?}{lines}");
-            }
-            format!("it has not answered yet{lines}")
-        })
-    }
-
     /// The sum of a figure over all replicas, or the server's own.
     fn sum<T: std::iter::Sum>(&self, figure: impl Fn(&Self) -> T) -> T {
         match &self.replicas {
@@ -301,7 +288,7 @@ impl Backend {
     }
 
     fn checks(&self) -> Checks {
-        let own = |backend: &Self| *lock(&backend.maker.shared.checks);
+        let own = |backend: &Self| *lock(&backend.maker.shared.lineage.checks);
         match &self.replicas {
             None => own(self),
             Some(replicas) => replicas

@@ -1,6 +1,7 @@
 //! What is known of a server beyond one connection: its eras, restarts, and what it announces.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -12,14 +13,13 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tracing::Span;
 
 use super::{
-    Failure, Update,
+    Failure, State, Update,
     breaker::Breaker,
-    health::Checks,
     instance::Starts,
     life::{Event, Life},
+    lineage::Lineage,
     mux::Signal,
 };
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
     lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
+    task::Tasks,
 };
 
 /// What is known of a server beyond one connection.
@@ -34,22 +35,20 @@ use crate::{
 pub(crate) struct Shared {
     server: ServerName,
     eras: [AtomicU8; 2],
-    /// Starts after the first.
+    /// Of all its instances, also of those that are no more.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
     /// Times that the catalog's connection was made.
     greetings: AtomicU64,
-    /// Whether the start that is under way takes long.
-    slow: AtomicBool,
-    /// Where it stands.
-    pub(super) life: Life,
+    /// That of the catalog's instance: where the server stands.
+    pub(super) lineage: Arc<Lineage>,
     starts: Mutex<Starts>,
     pub(super) breaker: Arc<Breaker>,
-    /// Health checks of the catalog's connections.
-    pub(super) checks: Mutex<Checks>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
+    /// Whether its lists were ever read by this process.
+    listed: watch::Sender<bool>,
     /// What belongs to the server it is a replica of.
     joined: OnceLock<Joined>,
     reads: Arc<Reads>,
@@ -60,6 +59,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Joined {
     changes: watch::Sender<u64>,
+    listed: watch::Sender<bool>,
     reads: Arc<Reads>,
 }
 
@@ -97,7 +97,7 @@ impl Shared {
         server: &ServerName,
         config: &Server,
         updates: &mpsc::Sender<Update>,
-        about: &Span,
+        tasks: &Tasks,
     ) -> Self {
         Self {
             server: server.clone(),
@@ -105,13 +105,12 @@ impl Shared {
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
             greetings: AtomicU64::new(0),
-            slow: AtomicBool::new(false),
-            life: Life::new(server, about),
+            lineage: Lineage::of_catalog(server, tasks),
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
             breaker: Arc::new(Breaker::new(config.breaker)),
-            checks: Mutex::default(),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
+            listed: watch::channel(false).0,
             joined: OnceLock::new(),
             reads: Arc::default(),
             updates: updates.clone(),
@@ -144,20 +143,20 @@ impl Shared {
         self.era(era).load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_slow(&self, is_slow: bool) {
-        self.slow.store(is_slow, Ordering::Relaxed);
+    /// Where the server stands.
+    pub(super) fn life(&self) -> &Life {
+        &self.lineage.life
     }
 
-    pub(super) fn is_slow(&self) -> bool {
-        self.slow.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_failed_start(&self) {
+    /// Notes that a start on an instance of `lineage` failed.
+    pub(super) fn count_failed_start(&self, lineage: &Lineage) {
+        lineage.count_failed_start();
         self.failed_starts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that it is being started again.
-    pub(crate) fn note_restart(&self) {
+    /// Notes that an instance of `lineage` is being started again.
+    pub(super) fn count_restart(&self, lineage: &Lineage) {
+        lineage.count_restart();
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -175,6 +174,7 @@ impl Shared {
     pub(super) fn join(&self, server: &Self) {
         let joined = Joined {
             changes: server.changes.clone(),
+            listed: server.listed.clone(),
             reads: Arc::clone(&server.reads),
         };
         // A replica is of one server only.
@@ -228,13 +228,51 @@ impl Shared {
         changes.send_modify(|count| *count += 1);
     }
 
+    /// Notes that its lists were read.
+    pub(super) fn note_listed(&self) {
+        self.listed().send_replace(true);
+    }
+
+    /// Whether its lists were ever read by this process.
+    pub(super) fn is_listed(&self) -> bool {
+        *self.listed().borrow()
+    }
+
+    /// Of replicas one is listed, for all of them.
+    fn listed(&self) -> &watch::Sender<bool> {
+        let joined = self.joined.get();
+        joined.map_or(&self.listed, |joined| &joined.listed)
+    }
+
+    /// Says of an instance beside the catalog's, once it is greeted and the server listed, that it is
+    /// connected.
+    pub(super) async fn follow_listing(&self, lineage: &Lineage) -> Infallible {
+        let mut listed = self.listed().subscribe();
+        // The sender is at hand: this cannot fail.
+        drop(listed.wait_for(|is_listed| *is_listed).await);
+        let is_new = || lineage.life.state() == State::Connecting;
+        lineage.life.take_if(Event::Listed, None, is_new);
+        std::future::pending().await
+    }
+
     /// It answers as it did not for a while: it is to be listed again.
     pub(super) fn is_well_again(&self) {
         if self.joined.get().is_some() {
             // Of replicas one is listed, and it may be another.
-            self.life.take(Event::Greeted, None);
+            self.life().take(Event::Greeted, None);
         }
         self.ask_for_lists();
+    }
+
+    /// The instance of `lineage` answers as it did not for a while.
+    pub(super) fn is_well_again_on(&self, lineage: &Lineage) {
+        if lineage.number == self.lineage.number {
+            return self.is_well_again();
+        }
+        lineage.life.take(Event::Greeted, None);
+        if self.is_listed() {
+            lineage.life.take(Event::Listed, None);
+        }
     }
 
     /// Passes on what a server said on the connection of `instance`.

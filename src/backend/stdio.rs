@@ -3,9 +3,8 @@
 //! Each child leads a process group of its own, so that everything it started ends with it.
 
 use std::{
-    collections::VecDeque,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,61 +23,26 @@ use super::{
     guard::Guard,
     link::Link,
     mux::Mux,
+    output::Output,
     pipe::{self, Line, Lines},
 };
-use crate::{
-    config::{self, Command},
-    lock::lock,
-};
+use crate::config::{self, Command};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long after the end of a child its stderr is read; what it started may hold it open.
 const STDERR_PATIENCE: Duration = Duration::from_millis(100);
-/// Lines of stderr kept.
-const STDERR_LINES_MAX: usize = 50;
 /// Bytes kept of a line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1024;
 /// Calls that a logged line of stderr may be about which are named with it.
 const CALLS_LOGGED_MAX: usize = 8;
 
-/// The last lines a server wrote to stderr.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StderrTail(Arc<Mutex<VecDeque<String>>>);
-
-impl StderrTail {
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.lock().iter().cloned().collect()
-    }
-
-    pub(crate) fn last(&self) -> Option<String> {
-        self.lock()
-            .iter()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .cloned()
-    }
-
-    fn push(&self, line: String) {
-        let mut lines = self.lock();
-        if lines.len() == STDERR_LINES_MAX {
-            lines.pop_front();
-        }
-        lines.push_back(line);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<String>> {
-        lock(&self.0)
-    }
-}
-
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) fn open(
     command: &Command,
     mux: &Arc<Mux>,
-    stderr: StderrTail,
+    output: &Arc<Output>,
     guard: &Guard,
-    odd: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(Arc<Link>, u32), Failure> {
     let mut child = spawn(command, guard).map_err(|error| not_started(command, &error))?;
     let pid = child.id().unwrap_or_default();
@@ -90,24 +54,26 @@ pub(crate) fn open(
     };
     let tasks = mux.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
-    let (tail, of_link) = (stderr.clone(), Arc::clone(mux));
+    let (noted, of_link) = (Arc::clone(output), Arc::clone(mux));
     let over = CancellationToken::new();
     let kept = Kept {
         child,
         pid,
-        stderr,
+        output: Arc::clone(output),
         stderr_read,
         over: over.clone().drop_guard(),
     };
     tasks.spawn("stderr", async move {
         tokio::select! {
-            () = read_stderr(errors, tail, of_link, pid) => {}
+            () = read_stderr(errors, noted, of_link, pid) => {}
             () = over.cancelled() => {}
         }
         drop(all_read);
     });
     tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
-    Ok((pipe::over_lines(stdout, stdin, mux, odd), pid))
+    let odd = Arc::clone(output);
+    let link = pipe::over_lines(stdout, stdin, mux, move |line| odd.note_odd(line));
+    Ok((link, pid))
 }
 
 fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
@@ -154,7 +120,7 @@ fn not_started(command: &Command, error: &std::io::Error) -> Failure {
 }
 
 /// Keeps the last lines; the log has all, each with the calls that were under way.
-async fn read_stderr(stderr: ChildStderr, tail: StderrTail, mux: Arc<Mux>, pid: u32) {
+async fn read_stderr(stderr: ChildStderr, output: Arc<Output>, mux: Arc<Mux>, pid: u32) {
     let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX);
     while let Some(line) = next_line(&mut lines).await {
         let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line;
@@ -166,7 +132,7 @@ async fn read_stderr(stderr: ChildStderr, tail: StderrTail, mux: Arc<Mux>, pid: 
             let server = &mux.settings.server;
             tracing::debug!(%server, pid, invocations = calls.join(" "), line, "stderr");
         }
-        tail.push(line);
+        output.note_stderr(pid, line);
     }
 }
 
@@ -178,7 +144,7 @@ async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<Line> {
 struct Kept {
     child: Child,
     pid: u32,
-    stderr: StderrTail,
+    output: Arc<Output>,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
     /// Ends the reading of stderr, which a process that left the group may hold open.
@@ -190,7 +156,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     let Kept {
         mut child,
         pid,
-        stderr,
+        output,
         stderr_read,
         over,
     } = kept;
@@ -198,7 +164,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
         status = child.wait() => {
             // Its last words may still be on their way.
             drop(timeout(STDERR_PATIENCE, stderr_read).await);
-            mux.close(exit_reason(status.ok(), &stderr));
+            mux.close(exit_reason(status.ok(), output.last_words_of(pid)));
         }
         () = mux.closed.cancelled() => {}
         used = guard.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
@@ -220,12 +186,12 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     drop(over);
 }
 
-fn exit_reason(status: Option<ExitStatus>, stderr: &StderrTail) -> String {
+fn exit_reason(status: Option<ExitStatus>, last_words: Option<String>) -> String {
     let status = status.map_or_else(
         || "an unknown status".to_owned(),
         |status| status.to_string(),
     );
-    match stderr.last() {
+    match last_words {
         Some(line) => format!("it exited ({status}){LAST_WORDS}{line}"),
         None => format!("it exited ({status})"),
     }

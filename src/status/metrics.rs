@@ -31,13 +31,19 @@ const SLEEPING: &str = "sleeping";
 /// What [`BreakerReport`](crate::backend::BreakerReport) says.
 const BREAKER_STATES: [&str; 3] = ["closed", "half_open", "open"];
 
-/// The state of a server: that of `/status`, where one that sleeps is told apart by `asleep`.
-fn state_of(report: &Report) -> &'static str {
-    if report.asleep && report.state == State::Disconnected {
+/// The state of a server or an instance: that of `/status`, where one that sleeps is told apart by
+/// `asleep`.
+fn named(state: State, is_asleep: bool) -> &'static str {
+    if is_asleep && state == State::Disconnected {
         SLEEPING
     } else {
-        report.state.as_str()
+        state.as_str()
     }
+}
+
+/// All that [`named`] says.
+fn names() -> impl Iterator<Item = &'static str> {
+    State::ALL.map(State::as_str).into_iter().chain([SLEEPING])
 }
 
 /// Whether a replica gets calls.
@@ -146,9 +152,10 @@ impl Figures {
     fn servers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = gauge(encoder, "server_state", "1 for the state a server is in")?;
         for Server { report, .. } in &self.servers {
-            for state in State::ALL.map(State::as_str).into_iter().chain([SLEEPING]) {
+            for state in names() {
                 let labels = [("server", &*report.name), ("state", state)];
-                set(&mut family, &labels, u64::from(state_of(report) == state))?;
+                let is_it = named(report.state, report.asleep) == state;
+                set(&mut family, &labels, u64::from(is_it))?;
             }
         }
         let help = "Tools that a server offers";
@@ -163,10 +170,16 @@ impl Figures {
         self.each_counted(counter(encoder, "server_failed_starts", help)?, |server| {
             server.report.failed_starts
         })?;
-        let help = "Connections to a server beside the one of the catalog";
-        self.each(gauge(encoder, "server_instances", help)?, |server| {
-            bounded(server.report.instances)
-        })?;
+        let help = "Instances of a server beside the catalog's by the state they are in";
+        let mut family = gauge(encoder, "server_instances", help)?;
+        for Server { report, .. } in &self.servers {
+            for state in names() {
+                let all = report.instances.iter();
+                let figure = all.filter(|it| named(it.state, it.asleep) == state).count();
+                let labels = [("server", &*report.name), ("state", state)];
+                set(&mut family, &labels, bounded(figure))?;
+            }
+        }
         let help = "Those of server_instances with calls under way or subscriptions";
         self.each(gauge(encoder, "server_instances_busy", help)?, |server| {
             bounded(server.report.instances_busy)

@@ -1,13 +1,13 @@
 //! What the log says of a call, from the HTTP request to the stderr of the server.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::support::{Place, Ran, SCRIPT, bounded, finish, until};
+use crate::support::{Place, Ran, SCRIPT, bounded, finish, pids, until};
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_script_hang","arguments":{}}}"#;
 
@@ -24,6 +24,14 @@ async fn post(url: &str, request: &str, body: &str) -> TcpStream {
     let sent = stream.write_all(head.as_bytes()).await;
     sent.expect("it is read");
     stream
+}
+
+/// What is still to be read.
+async fn read(answer: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let read = bounded(answer.read_to_string(&mut text)).await;
+    read.expect("it is answered");
+    text
 }
 
 /// The one line of the log whose message is `message` and that `is_wanted`.
@@ -49,9 +57,7 @@ async fn a_call_is_followed_to_its_server() {
     let hanging = place.file("hanging");
     until(|| hanging.exists().then_some(())).await;
     let ended = serving.end(Signal::TERM).await;
-    let mut text = String::new();
-    let read = bounded(answer.read_to_string(&mut text)).await;
-    read.expect("it is answered");
+    read(&mut answer).await;
     let call = line(&ended, "call", |call| call["method"] == "tools/call");
     let invocation = call["invocation"].as_str().expect("a name");
     assert!(invocation.starts_with("inv_"), "{call}");
@@ -66,6 +72,55 @@ async fn a_call_is_followed_to_its_server() {
     assert_eq!(stderr["server"], "script");
     let records = place.run(&["audit", "--json"]).await;
     assert!(records.stdout.contains(invocation), "{records:?}");
+}
+
+/// The death of a program that serves some callers alone is in the log, with its last words, and so is
+/// that there is another; that there was one at all is not.
+#[tokio::test]
+async fn a_line_about_an_instance_says_which() {
+    let log = "log = { level = \"info\", format = \"json\" }\n";
+    let place = Place::new(&format!("{log}{SCRIPT}isolation = \"pool\"\n"));
+    let serving = place.serve().await;
+    let mut answer = post(&serving.url, "one", CALL).await;
+    let hanging = place.file("hanging");
+    until(|| hanging.exists().then_some(())).await;
+    // Those of the catalog's process were there before.
+    let leader = pids(&place).await[0];
+    let leader = Pid::from_raw(leader.cast_signed()).expect("a pid");
+    kill_process(leader, Signal::KILL).expect("it runs");
+    let text = read(&mut answer).await;
+    assert!(
+        text.contains("SIGKILL") && !text.contains("hanging"),
+        "{text}"
+    );
+    let other = CALL.replace("hang", "fail");
+    let text = read(&mut post(&serving.url, "two", &other).await).await;
+    assert!(text.contains("it went wrong"), "{text}");
+    let ended = serving.end(Signal::TERM).await;
+    let lines = ended.stderr.lines();
+    let lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_of_instance = |line: &Value| {
+        let message = line["fields"]["message"].as_str();
+        message.is_some_and(|it| it.starts_with("instance is"))
+    };
+    let about: Vec<_> = lines.filter(is_of_instance).collect();
+    let [lost, back] = &*about else {
+        panic!("{}", ended.stderr);
+    };
+    let check = |line: &Value, level: &str, message: &str| {
+        let fields = &line["fields"];
+        assert_eq!(line["level"], level, "{line}");
+        assert_eq!(fields["message"], message, "{line}");
+        assert_eq!(fields["server"], "script", "{line}");
+        let mut spans = line["spans"].as_array().into_iter().flatten();
+        let number = spans.find_map(|span| span["number"].as_u64());
+        number.expect("it has one")
+    };
+    let one = check(lost, "WARN", "instance is disconnected");
+    let two = check(back, "INFO", "instance is connected");
+    assert_eq!(one, two);
+    let reason = lost["fields"]["reason"].as_str().expect("a reason");
+    assert!(reason.ends_with("last on stderr: hanging on"), "{reason}");
 }
 
 /// Statements of the store are no business of whoever reads the log.

@@ -281,7 +281,15 @@ pub(crate) async fn only_admins_see_everything() {
         gateway.http().with_key(ANN.key),
         gateway.http().with_key(BOB.key),
     );
+    let answer = ask_on(&ann, "/mcp", "tools/call", r#"{"name":"mcp_x_echo"}"#).await;
+    answer.value();
     let whole = status(&ann).await;
+    let of_x = whole["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["name"] == "x");
+    assert_eq!(of_x.unwrap()["instances"][0]["agent"], "ann", "{whole}");
     assert!(whole.to_string().contains("told in private"), "{whole}");
     assert!(whole["governance"].is_object(), "{whole}");
     assert_eq!(whole["sessions"].as_array().unwrap().len(), 1);
@@ -293,6 +301,12 @@ pub(crate) async fn only_admins_see_everything() {
             assert!(server["state"].is_string(), "{server}");
             for hidden in ["reason", "pid", "server_info", "last_odd_line", "problems"] {
                 assert!(server[hidden].is_null(), "{hidden}: {server}");
+            }
+            for instance in server["instances"].as_array().into_iter().flatten() {
+                assert_eq!(instance["state"], "connected", "{instance}");
+                for hidden in ["agent", "session", "pid", "reason", "stderr"] {
+                    assert!(instance[hidden].is_null(), "{hidden}: {instance}");
+                }
             }
         }
         assert!(part["governance"].is_null(), "{part}");

@@ -201,7 +201,7 @@ async fn how_a_server_is_taken_care_of() {
             (r#"server_calls_in_flight{server="x"}"#, "1"),
             (r#"server_calls_queued{server="x"}"#, "1"),
             (r#"server_calls_rejected_total{server="x"}"#, "1"),
-            (r#"server_instances{server="x"}"#, "1"),
+            (r#"server_instances{server="x",state="connected"}"#, "1"),
             (r#"server_instances_busy{server="x"}"#, "1"),
             (r#"server_breaker_state{server="x",state="closed"}"#, "1"),
             (r#"server_breaker_opened_total{server="x"}"#, "0"),

@@ -73,7 +73,7 @@ async fn it_is_not_shown_as_asleep_while_it_works() {
         let last = status["history"].as_array().unwrap().last().unwrap();
         assert_eq!(last["state"], state, "{status}");
         assert_eq!(last["at"], status["since"], "{status}");
-        assert_eq!(status["instances"], 1, "{status}");
+        assert_eq!(status["instances_live"], 1, "{status}");
     };
     check("connecting").await;
     greeting.answer(HELLO).await;

@@ -13,6 +13,7 @@ mod ends;
 mod eras;
 mod fidelity;
 mod idle;
+mod instances;
 mod neighbours;
 mod order;
 mod overload;

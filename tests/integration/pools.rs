@@ -74,7 +74,7 @@ async fn a_connection_of_a_pool_has_one_call_at_a_time() {
         backend.asked("tools/call").await.answer(DONE).await;
         client.answer("5").await;
         assert_eq!(backend.greeted(), 3, "{transport:?}: with the catalog's");
-        assert_eq!(gateway.status("x").await["instances"], 2);
+        assert_eq!(gateway.status("x").await["instances_live"], 2);
         gateway.stop().await;
     }
 }
@@ -193,7 +193,7 @@ async fn each_call_has_a_fresh_connection_that_ends_with_it() {
             asked.answer(DONE).await;
             client.answer(id).await;
         }
-        let none = |status: &Value| status["instances"] == 0;
+        let none = |status: &Value| status["instances_live"] == 0;
         gateway.status_until("x", none).await;
         gateway.stop().await;
     }
@@ -227,7 +227,7 @@ async fn a_pool_is_shared_by_clients_that_can_do_the_same() {
     assert_eq!(conns[0], conns[1]);
     assert_ne!(conns[1], conns[2], "it was told something else");
     assert_eq!(conns[2], conns[3]);
-    let instances = gateway.status("x").await["instances"].clone();
+    let instances = gateway.status("x").await["instances_live"].clone();
     assert_eq!(instances, 1, "it took the other's place");
     gateway.stop().await;
 }

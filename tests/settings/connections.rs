@@ -119,7 +119,7 @@ pub(crate) async fn pool_size() {
         second.answer(DONE).await;
         client.answer("2").await;
         assert_eq!(first.conn.id != second.conn.id, at_once);
-        assert_eq!(gateway.status("one").await["instances"], size);
+        assert_eq!(gateway.status("one").await["instances_live"], size);
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn max_instances() {
         conn_of_call(&b, &backend, "1").await;
         let again = conn_of_call(&a, &backend, "2").await;
         assert_eq!(first == again, kept, "max_instances = {limit}");
-        let instances = gateway.status("one").await["instances"].clone();
+        let instances = gateway.status("one").await["instances_live"].clone();
         assert_eq!(instances, limit);
     }
 }

@@ -7,11 +7,7 @@ use tokio::time::Instant;
 
 use super::Replica;
 use crate::{
-    backend::{
-        BreakerReport, State,
-        instance::Phase,
-        report::{Stand, is_false},
-    },
+    backend::{BreakerReport, State, instance::Phase, life::Stand, report::is_false},
     lock::lock,
 };
 

@@ -1,0 +1,161 @@
+//! What an instance and those that take its place have in common: where it stands, what its programs
+//! wrote, and how often it was started again.
+//!
+//! The catalog's instance has the server's own. An instance beside it ends when it is lost or idle;
+//! the next one for the same callers goes on with its lineage, so that people follow one thing.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use tracing::Span;
+
+use super::{
+    Checks, State,
+    failure::display_odd,
+    life::{Life, Of},
+    maker::SLOW_START,
+    output::Output,
+};
+use crate::{mcp::Era, names::ServerName, session::Client, task::Tasks};
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// What an instance and those that take its place have in common.
+#[derive(Debug)]
+pub(crate) struct Lineage {
+    /// Unique in this process; `instance` in the log.
+    pub(super) number: u64,
+    /// Whom it serves; `None` for the catalog's.
+    pub(super) callers: Option<Callers>,
+    pub(super) life: Life,
+    pub(super) output: Arc<Output>,
+    /// What is spawned here logs whose it is.
+    pub(super) tasks: Tasks,
+    restarts: AtomicU64,
+    failed_starts: AtomicU64,
+    pub(super) checks: Mutex<Checks>,
+    /// Whether the start that is under way takes long.
+    slow: AtomicBool,
+}
+
+/// Whom an instance serves, as people know them.
+#[derive(Clone, Debug)]
+pub(super) struct Callers {
+    /// The one agent.
+    pub(super) agent: Option<String>,
+    /// The one session, as the log and the audit call it.
+    pub(super) session: Option<String>,
+    pub(super) era: Era,
+}
+
+impl Callers {
+    /// Those of `client`'s agent, in `era`.
+    pub(super) fn of_agent(client: &Client, era: Era) -> Self {
+        Self {
+            agent: Some(client.agent.name.clone()),
+            session: None,
+            era,
+        }
+    }
+
+    /// Those of `client`'s session, in `era`.
+    pub(super) fn of_session(client: &Client, era: Era) -> Self {
+        Self {
+            session: client.session.as_ref().map(|session| session.mark.clone()),
+            ..Self::of_agent(client, era)
+        }
+    }
+
+    /// Whoever comes, in `era`.
+    pub(super) fn any(era: Era) -> Self {
+        Self {
+            agent: None,
+            session: None,
+            era,
+        }
+    }
+}
+
+impl Lineage {
+    /// That of the catalog's instance.
+    pub(super) fn of_catalog(server: &ServerName, tasks: &Tasks) -> Arc<Self> {
+        Self::new(Of::Server, server, None, next_number(), tasks.clone())
+    }
+
+    /// That of an instance for `callers` alone.
+    pub(super) fn beside(server: &ServerName, callers: Callers, tasks: &Tasks) -> Arc<Self> {
+        let number = next_number();
+        let tasks = tasks.within(about(number, &callers, tasks.around()));
+        Self::new(Of::Instance, server, Some(callers), number, tasks)
+    }
+
+    fn new(
+        of: Of,
+        server: &ServerName,
+        callers: Option<Callers>,
+        number: u64,
+        tasks: Tasks,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            callers,
+            life: Life::new(of, server, tasks.around()),
+            output: Arc::default(),
+            tasks,
+            restarts: AtomicU64::new(0),
+            failed_starts: AtomicU64::new(0),
+            checks: Mutex::default(),
+            slow: AtomicBool::new(false),
+        })
+    }
+
+    /// Attempts to make a connection again after it was lost or could not be made.
+    pub(super) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Attempts to make a connection that failed.
+    pub(super) fn failed_starts(&self) -> u64 {
+        self.failed_starts.load(Ordering::Relaxed)
+    }
+
+    /// For [`Shared`](super::Shared), which counts those of all.
+    pub(super) fn count_restart(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// For [`Shared`](super::Shared), which counts those of all.
+    pub(super) fn count_failed_start(&self) {
+        self.failed_starts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_slow(&self, is_slow: bool) {
+        self.slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    /// What is known of the first start while it is under way.
+    pub(super) fn being_started(&self) -> Option<String> {
+        let odd = self.output.odd();
+        let is_slow = self.slow.load(Ordering::Relaxed);
+        (self.life.state() == State::Connecting && (odd.count > 0 || is_slow)).then(|| {
+            let lines = display_odd(&odd.since(0));
+            if is_slow {
+                return format!("it has not started within {SLOW_START:?}{lines}");
+            }
+            format!("it has not answered yet{lines}")
+        })
+    }
+}
+
+fn next_number() -> u64 {
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What the log lines of an instance are within. Above every level: what it adds to a line is wanted
+/// wherever the line is.
+fn about(number: u64, callers: &Callers, around: &Span) -> Span {
+    let (agent, session) = (callers.agent.as_deref(), callers.session.as_deref());
+    around.in_scope(|| tracing::error_span!("instance", number, agent, session))
+}

@@ -1,0 +1,279 @@
+//! Makes connections to one server: starts its program or dials it, and greets it.
+
+use std::{
+    sync::{Arc, Mutex, atomic::AtomicBool},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{sleep, timeout},
+};
+
+use super::{
+    Failure, Shared,
+    guard::Guard,
+    handshake, http,
+    instance::Connection,
+    lineage::Lineage,
+    link::Link,
+    mux::{Mux, Settings, Signal},
+    pipe, sse, stdio, websocket,
+    written::Written,
+};
+use crate::{
+    config::{EraPin, Remote, Server, Transport},
+    mcp::{Era, Raw},
+    names::ServerName,
+    session::Session,
+    task::Tasks,
+};
+
+/// Signals of one connection that may wait for the gateway.
+const SIGNALS_MAX: usize = 64;
+/// How long a server may take to open the stream for messages that belong to no call; some send
+/// no headers before the first message.
+const STANDING_PATIENCE: Duration = Duration::from_secs(1);
+/// A start that takes longer is reported.
+pub(super) const SLOW_START: Duration = Duration::from_secs(10);
+/// Buffer of the in-process pipe to the builtin server, bytes.
+const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
+
+/// What is needed to make connections to one server.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    pub(crate) server: ServerName,
+    pub(super) written: Arc<Written>,
+    pub(crate) tasks: Tasks,
+    pub(crate) guard: Guard,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// Which connection is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) era: EraPin,
+    /// Capabilities declared in `initialize`.
+    pub(crate) capabilities: Raw,
+    /// The session whose own it will be.
+    pub(crate) home: Option<Arc<Session>>,
+    /// What it is a connection of.
+    pub(crate) lineage: Arc<Lineage>,
+}
+
+impl Maker {
+    /// What the config says of the server at present, for a look.
+    pub(super) fn config(&self) -> arc_swap::Guard<Arc<Server>> {
+        self.written.now()
+    }
+
+    /// Connects and greets, within the time a start may take. A connection that nobody gets, since
+    /// this is dropped before, is closed.
+    pub(crate) async fn connect(
+        &self,
+        wanted: &Wanted,
+    ) -> Result<(Arc<Connection>, mpsc::Receiver<Signal>), Failure> {
+        let limit = self.config().startup_timeout;
+        let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
+        let lineage = &wanted.lineage;
+        let odd_before = lineage.output.odd().count;
+        let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
+        let attempt = watched(attempt, || self.report_slow(lineage)).await;
+        lineage.set_slow(false);
+        let connection = attempt.unwrap_or_else(|_| {
+            Err(Failure::Startup {
+                after: limit,
+                odd: lineage.output.odd().since(odd_before),
+            })
+        })?;
+        let closed_early = connection.closed().clone().drop_guard();
+        if let Some(http) = connection.link.as_http()
+            && connection.era() == Era::Legacy
+        {
+            let (opened, open) = oneshot::channel();
+            let listen = Arc::clone(http).listen(opened);
+            lineage.tasks.spawn("standing stream", listen);
+            // What a server says before the stream is open may be lost.
+            drop(timeout(STANDING_PATIENCE, open).await);
+        }
+        closed_early.disarm();
+        Ok((connection, receiver))
+    }
+
+    /// Says, here and in `/status`, that a start takes long.
+    fn report_slow(&self, lineage: &Lineage) {
+        lineage.set_slow(true);
+        let output = &lineage.output;
+        let (odd, stderr) = (output.odd().clone(), output.last_words());
+        tracing::warn!(
+            server = %self.server,
+            odd_lines = odd.count,
+            last_odd_line = odd.last(),
+            last_on_stderr = stderr,
+            "server has not started within {SLOW_START:?}"
+        );
+    }
+
+    async fn attempt(
+        &self,
+        wanted: &Wanted,
+        signals: &mpsc::Sender<Signal>,
+    ) -> Result<Arc<Connection>, Failure> {
+        let config = self.written.load();
+        match &config.transport {
+            Transport::Auto(remote) => match self.over_http(remote, wanted, signals).await {
+                Err(Failure::Http { status, .. }) if status.is_client_error() => {
+                    self.over_sse(remote, wanted, signals).await
+                }
+                other => other,
+            },
+            Transport::Http(remote) => self.over_http(remote, wanted, signals).await,
+            Transport::Sse(remote) => self.over_sse(remote, wanted, signals).await,
+            Transport::WebSocket(remote) => {
+                let mux = self.mux(wanted, signals);
+                let link = websocket::open(remote, mux, config.connect_timeout).await?;
+                self.greet(link, wanted, None).await
+            }
+            Transport::Builtin => {
+                let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
+                let mux = self.mux(wanted, signals);
+                let stop = mux.closed.clone();
+                wanted.lineage.tasks.spawn("builtin server", async move {
+                    if let Err(error) = crate::builtin::serve(theirs, stop).await {
+                        tracing::debug!(%error, "the builtin server ended");
+                    }
+                });
+                let (reader, writer) = tokio::io::split(ours);
+                let link = pipe::over_lines(reader, writer, &mux, |_| {});
+                self.greet(link, wanted, None).await
+            }
+            Transport::Stdio(command) => match self.over_stdio(command, wanted, signals).await {
+                // Some old servers exit on a request before `initialize`.
+                Err(Failure::Lost { .. }) if wanted.era == EraPin::Auto => {
+                    let legacy = Wanted {
+                        era: EraPin::Legacy,
+                        ..wanted.clone()
+                    };
+                    let second = self.over_stdio(command, &legacy, signals).await;
+                    if second.is_err() {
+                        // Two processes came to nothing; whoever asked notes one of them.
+                        self.shared.note_futile_start();
+                    }
+                    second
+                }
+                other => other,
+            },
+        }
+    }
+
+    async fn over_stdio(
+        &self,
+        command: &crate::config::Command,
+        wanted: &Wanted,
+        signals: &mpsc::Sender<Signal>,
+    ) -> Result<Arc<Connection>, Failure> {
+        let output = &wanted.lineage.output;
+        let odd_before = output.odd().count;
+        let mux = self.mux(wanted, signals);
+        let (link, pid) = stdio::open(command, &mux, output, &self.guard)?;
+        let greeted = self.greet(link, wanted, Some(pid)).await;
+        greeted.map_err(|failure| failure.with_odd(&output.odd().since(odd_before)))
+    }
+
+    async fn over_http(
+        &self,
+        remote: &Remote,
+        wanted: &Wanted,
+        signals: &mpsc::Sender<Signal>,
+    ) -> Result<Arc<Connection>, Failure> {
+        let link = http::open(
+            remote,
+            self.mux(wanted, signals),
+            self.config().connect_timeout,
+        )?;
+        self.greet(link, wanted, None).await
+    }
+
+    async fn over_sse(
+        &self,
+        remote: &Remote,
+        wanted: &Wanted,
+        signals: &mpsc::Sender<Signal>,
+    ) -> Result<Arc<Connection>, Failure> {
+        let mux = self.mux(wanted, signals);
+        let link = sse::open(remote, mux, self.config().connect_timeout).await?;
+        // HTTP+SSE exists in the legacy era only.
+        let legacy = Wanted {
+            era: EraPin::Legacy,
+            ..wanted.clone()
+        };
+        self.greet(link, &legacy, None).await
+    }
+
+    async fn greet(
+        &self,
+        link: Arc<Link>,
+        wanted: &Wanted,
+        pid: Option<u32>,
+    ) -> Result<Arc<Connection>, Failure> {
+        let closed_early = link.mux.closed.clone().drop_guard();
+        let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
+        closed_early.disarm();
+        // A link is greeted once.
+        link.mux.spoken.set(hello.revision).ok();
+        Ok(Arc::new(Connection {
+            link,
+            hello,
+            pid,
+            level: Mutex::default(),
+            followed: AtomicBool::new(false),
+        }))
+    }
+
+    fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
+        let config = self.config();
+        let settings = Settings {
+            server: self.server.clone(),
+            request_bytes_max: config.limits.request,
+            response_bytes_max: config.limits.response,
+            memory_max: config.limits.memory,
+            ask_timeout: config.max_total_timeout,
+            roots: config.roots.clone(),
+        };
+        Mux::new(
+            settings,
+            wanted.home.clone(),
+            signals.clone(),
+            wanted.lineage.tasks.clone(),
+        )
+    }
+}
+
+/// Calls `slow` once when `start` takes longer than [`SLOW_START`].
+async fn watched<T>(mut start: impl Future<Output = T> + Unpin, slow: impl FnOnce()) -> T {
+    tokio::select! {
+        biased;
+        started = &mut start => return started,
+        () = sleep(SLOW_START) => slow(),
+    }
+    start.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_is_slow_after_ten_seconds() {
+        let check = async |millis: u64, expect: u32| {
+            let mut reports = 0;
+            let start = Box::pin(sleep(Duration::from_millis(millis)));
+            watched(start, || reports += 1).await;
+            assert_eq!(reports, expect, "{millis} ms");
+        };
+        check(9_999, 0).await;
+        check(10_001, 1).await;
+        check(60_000, 1).await;
+        check(0, 0).await;
+    }
+}

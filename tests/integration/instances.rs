@@ -1,0 +1,244 @@
+//! Instances beside the catalog's: each has states, a history and counts of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport};
+
+const ECHO: &str = r#""name":"mcp_x_echo""#;
+const DONE: &str = r#"{"content":[]}"#;
+
+/// A gateway in front of one legacy server, and a client that gets an instance of its own.
+async fn one(transport: Transport, keys: &str) -> (Backend, Gateway, Client) {
+    let backend = Backend::start(transport, Era::Legacy).await;
+    let gateway = TestGateway::new().governed();
+    let gateway = gateway.server_with("x", &backend, keys).start().await;
+    let client = able(&gateway).await;
+    (backend, gateway, client)
+}
+
+/// A client with a capability that the catalog's connection did not declare.
+async fn able(gateway: &Gateway) -> Client {
+    let capabilities = r#"{"sampling":{}}"#;
+    gateway
+        .client(Front::Streamable, "/mcp", capabilities)
+        .await
+}
+
+/// Calls `echo`, which is answered.
+async fn call(backend: &Backend, client: &Client, id: &str) {
+    client.ask(id, "tools/call", ECHO).await;
+    backend.asked("tools/call").await.answer(DONE).await;
+    client.answer(id).await.value();
+}
+
+/// Calls `echo`, during which the connection is lost; what the client is told.
+async fn lose(backend: &Backend, client: &Client, id: &str) -> Value {
+    client.ask(id, "tools/call", ECHO).await;
+    backend.asked("tools/call").await.die().await;
+    client.answer(id).await.failure()
+}
+
+fn instances(status: &Value) -> &[Value] {
+    status["instances"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The one instance, once `is_wanted`.
+async fn instance(gateway: &Gateway, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let is_it = |status: &Value| matches!(instances(status), [one] if is_wanted(one));
+    let status = gateway.status_until("x", is_it).await;
+    status["instances"][0].clone()
+}
+
+fn states(of: &Value) -> Vec<&str> {
+    let history = of["history"].as_array().unwrap();
+    let states = history.iter().map(|past| past["state"].as_str().unwrap());
+    states.collect()
+}
+
+/// What is lost and replaced is one thing for people, apart from the server it is of.
+#[tokio::test]
+async fn a_lost_instance_is_shown_until_the_next_goes_on_with_it() {
+    for (transport, isolation) in [
+        (Transport::Stdio, "agent"),
+        (Transport::WebSocket, "session"),
+        (Transport::Stdio, "pool"),
+        (Transport::Stdio, "call"),
+    ] {
+        let (backend, gateway, client) =
+            one(transport, &format!("isolation = '{isolation}'")).await;
+        lose(&backend, &client, "1").await;
+        let lost = instance(&gateway, |it| it["state"] == "disconnected").await;
+        assert_eq!(
+            states(&lost),
+            ["connecting", "connected", "disconnected"],
+            "{isolation}"
+        );
+        let last = &lost["history"][2];
+        assert_eq!(
+            (&last["at"], &last["reason"]),
+            (&lost["since"], &lost["reason"])
+        );
+        let reason = lost["reason"].as_str().unwrap();
+        assert!(reason.contains("lost"), "{isolation}: {reason}");
+        assert_eq!(lost["restarts"], 0, "{isolation}: {lost}");
+        assert_eq!(lost["asleep"], Value::Null, "{isolation}: {lost}");
+
+        let (agent, session) = (&lost["agent"], &lost["session"]);
+        match isolation {
+            "agent" => assert_eq!((agent.is_string(), session), (true, &Value::Null)),
+            "session" => assert!(agent.is_string() && session.is_string(), "{lost}"),
+            _ => assert_eq!((agent, session), (&Value::Null, &Value::Null)),
+        }
+        assert_eq!(lost["era"], "legacy");
+
+        client.ask("2", "tools/call", ECHO).await;
+        let asked = backend.asked("tools/call").await;
+        let back = instance(&gateway, |it| it["in_flight"] == 1).await;
+        assert_eq!(back["number"], lost["number"], "{isolation}");
+        assert_eq!(
+            states(&back)[2..],
+            ["disconnected", "connecting", "connected"],
+            "{isolation}"
+        );
+        assert_eq!(
+            (&back["restarts"], &back["failed_starts"]),
+            (&1.into(), &0.into())
+        );
+        asked.answer(DONE).await;
+        client.answer("2").await.value();
+        let server = gateway.status("x").await;
+        assert_eq!(states(&server), ["connecting", "connected"], "{isolation}");
+        assert_eq!(server["restarts"], 1, "{isolation}: {server}");
+        gateway.stop().await;
+    }
+}
+
+/// Nobody waits for what is lost, and no breaker answers in its place.
+const HASTY: &str = "grace = '0s'\nbreaker = { failures = 1000 }";
+
+#[tokio::test]
+async fn an_instance_that_cannot_be_made_has_failed() {
+    for isolation in ["agent", "pool"] {
+        let (backend, gateway, client) = one(
+            Transport::Stdio,
+            &format!("isolation = '{isolation}'\n{HASTY}"),
+        )
+        .await;
+        backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Die));
+        client.ask("1", "tools/call", ECHO).await;
+        client.answer("1").await.failure();
+        let failed = instance(&gateway, |it| it["state"] == "failed").await;
+        assert_eq!(states(&failed), ["connecting", "failed"], "{isolation}");
+        assert_eq!(failed["failed_starts"], 1, "{isolation}: {failed}");
+        let server = gateway.status("x").await;
+        assert_eq!(server["state"], "connected", "{isolation}: {server}");
+        assert_eq!(server["failed_starts"], 1, "{isolation}: {server}");
+        backend.on_request(|_| None);
+        let mut tries = 2..;
+        let (id, answered) = loop {
+            let id = tries.next().unwrap().to_string();
+            client.ask(&id, "tools/call", ECHO).await;
+            // Until it may be tried again, the failure is the answer.
+            tokio::select! {
+                asked = backend.asked("tools/call") => break (id.clone(), asked),
+                answer = client.answer(&id) => drop(answer.failure()),
+            }
+        };
+        answered.answer(DONE).await;
+        client.answer(&id).await.value();
+        let back = instance(&gateway, |it| it["state"] == "connected").await;
+        assert_eq!(back["number"], failed["number"], "{isolation}");
+        assert_eq!(back["restarts"], 1, "{isolation}: {back}");
+        gateway.stop().await;
+    }
+}
+
+/// Nobody used it: that is no loss, and to wake it is no restart.
+#[tokio::test]
+async fn an_idle_instance_sleeps() {
+    let keys = "isolation = 'agent'\nidle_timeout = '50ms'\nlimits = { in_flight = 8 }";
+    let (backend, gateway, client) = one(Transport::Http, keys).await;
+    call(&backend, &client, "1").await;
+    let asleep = instance(&gateway, |it| it["asleep"] == true).await;
+    assert_eq!(asleep["state"], "disconnected", "{asleep}");
+    assert_eq!(states(&asleep), ["connecting", "connected", "disconnected"]);
+    call(&backend, &client, "2").await;
+    let woken = instance(&gateway, |it| states(it).len() > 3).await;
+    assert_eq!(states(&woken)[3..], ["connecting", "connected"]);
+    let (number, restarts) = (&woken["number"], &woken["restarts"]);
+    assert_eq!((number, restarts), (&asleep["number"], &0.into()));
+    assert_eq!(gateway.status("x").await["restarts"], 0);
+    gateway.stop().await;
+}
+
+/// With its session it goes for good.
+#[tokio::test]
+async fn the_instance_of_a_session_ends_with_it() {
+    let (backend, gateway, client) = one(Transport::Stdio, "isolation = 'session'").await;
+    call(&backend, &client, "1").await;
+    let other = able(&gateway).await;
+    call(&backend, &other, "1").await;
+    let both = gateway.status("x").await;
+    assert_eq!(instances(&both).len(), 2, "{both}");
+    assert_ne!(
+        both["instances"][0]["session"],
+        both["instances"][1]["session"]
+    );
+    let header = [("mcp-session-id", other.session.as_deref().unwrap())];
+    let ended = gateway.http().send("DELETE", "/mcp", &header, "").await;
+    assert_eq!(ended.status(), 200);
+    let left = instance(&gateway, |_| true).await;
+    assert_eq!(left, both["instances"][0], "the other is as it was");
+    gateway.stop().await;
+}
+
+/// Health checks tell of the one instance that misses them.
+#[tokio::test]
+async fn an_instance_that_hangs_is_degraded_and_given_up() {
+    let keys = "isolation = 'agent'\n\
+                health = { interval = '50ms', timeout = '200ms', failures = 2 }";
+    let (backend, gateway, client) = one(Transport::WebSocket, keys).await;
+    call(&backend, &client, "1").await;
+    backend.on_request(|request| (request.method() == "ping").then_some(Auto::Nothing));
+    let gone = instance(&gateway, |it| it["state"] == "disconnected").await;
+    assert_eq!(
+        states(&gone),
+        ["connecting", "connected", "degraded", "disconnected"]
+    );
+    let reason = gone["reason"].as_str().unwrap();
+    assert!(reason.contains("missed 2 health checks"), "{reason}");
+    assert_eq!(gone["health_checks"]["missed"], 2, "{gone}");
+    backend.on_request(|_| None);
+    call(&backend, &client, "2").await;
+    let back = instance(&gateway, |it| it["restarts"] == 1).await;
+    assert_eq!(back["number"], gone["number"]);
+    gateway.stop().await;
+}
+
+/// `connected` means listed as well, which happens on the catalog's connection.
+#[tokio::test]
+async fn an_instance_of_a_server_that_was_not_listed_is_connecting() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let plan = TestGateway::new().server("x", &backend);
+    // What it lists is kept from an earlier start.
+    plan.start().await.stop().await;
+    let asked = AtomicBool::new(false);
+    backend.on_request(move |request| {
+        let is_first = request.method() == "tools/list" && !asked.swap(true, Ordering::SeqCst);
+        is_first.then_some(Auto::Hand)
+    });
+    let gateway = plan.launch().await;
+    let listing = backend.asked("tools/list").await;
+    let client = able(&gateway).await;
+    call(&backend, &client, "1").await;
+    let waiting = instance(&gateway, |it| !it["reason"].is_null()).await;
+    assert_eq!(waiting["state"], "connecting", "{waiting}");
+    let reason = waiting["reason"].as_str().unwrap();
+    assert!(reason.contains("are being read"), "{reason}");
+    listing.answer(r#"{"tools":[]}"#).await;
+    let listed = instance(&gateway, |it| it["state"] == "connected").await;
+    assert_eq!(states(&listed), ["connecting", "connected"]);
+    gateway.stop().await;
+}

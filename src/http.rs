@@ -16,7 +16,7 @@ mod patient;
 mod streamable;
 mod tls;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
@@ -28,7 +28,7 @@ use hyper::body::Incoming;
 use crate::{
     auth::{Agent, Unidentified},
     config::Config,
-    mcp::{RpcError, envelope},
+    mcp::{RpcError, envelope, error},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
     session::registry::Unopened,
@@ -247,10 +247,13 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
     response
 }
 
-/// An answer to what may succeed `later`.
-fn not_now(status: StatusCode, message: &str, later: Duration) -> Response<Body> {
-    let mut response = text(status, message);
-    let seconds = HeaderValue::from(later.as_secs().max(1));
+/// An answer to what may succeed soon.
+fn not_now(status: StatusCode, message: &str) -> Response<Body> {
+    come_back(text(status, message))
+}
+
+fn come_back(mut response: Response<Body>) -> Response<Body> {
+    let seconds = HeaderValue::from(error::RETRY_SOON.as_secs());
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
 }
@@ -259,14 +262,9 @@ fn not_now(status: StatusCode, message: &str, later: Duration) -> Response<Body>
 fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
     match why {
         Unopened::Closed => stopping(id),
-        Unopened::Full { .. } => {
-            not_now(StatusCode::TOO_MANY_REQUESTS, &why.to_string(), RETRY_SOON)
-        }
+        Unopened::Full { .. } => not_now(StatusCode::TOO_MANY_REQUESTS, &why.to_string()),
     }
 }
-
-/// When what is short-lived may be over.
-const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// The answer to a request without an agent.
 fn challenge(stranger: Unidentified) -> Response<Body> {
@@ -281,14 +279,8 @@ fn challenge(stranger: Unidentified) -> Response<Body> {
 /// be asked again.
 fn stopping(id: Option<&crate::mcp::Id>) -> Response<Body> {
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = rpc_error(status, id, &proxy::draining());
-    let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
-    response
+    come_back(rpc_error(status, id, &proxy::draining()))
 }
-
-/// How soon a client that was not served may come back.
-const RETRY_SECONDS: &str = "1";
 
 /// A JSON-RPC error as the body of an HTTP status.
 fn rpc_error(status: StatusCode, id: Option<&crate::mcp::Id>, error: &RpcError) -> Response<Body> {

@@ -301,7 +301,9 @@ impl Proxy {
 /// The refusal of a request that comes while the gateway stops.
 pub fn draining() -> RpcError {
     let message = "the gateway is stopping and takes no new requests; try again in a moment";
-    RpcError::new(error::INTERNAL, message).with(json!({ "reason": "draining", "retryable": true }))
+    RpcError::new(error::INTERNAL, message)
+        .with(json!({ "reason": "draining" }))
+        .retry_soon()
 }
 
 /// Counts a request until it is answered or given up.

@@ -153,25 +153,28 @@ pub fn route(call: Box<Call>, catalog: &Catalog) -> Result<Routed, Box<(Box<Call
 
 /// What a call names, where that may be an item of a server that is not listed yet.
 pub fn wanted(call: &Call) -> Option<(Kind, String)> {
-    let (kind, member) = match &call.method {
-        Method::ToolsCall => (Kind::Tools, "name"),
-        Method::PromptsGet => (Kind::Prompts, "name"),
-        Method::ResourcesRead => (Kind::Resources, "uri"),
-        Method::Complete
-        | Method::Discover
+    let (kind, path): (_, &[_]) = match &call.method {
+        Method::ToolsCall => (Kind::Tools, &["name"]),
+        Method::PromptsGet => (Kind::Prompts, &["name"]),
+        Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+            (Kind::Resources, &["uri"])
+        }
+        Method::Complete if Named::of(call, &["ref", "uri"]).is_ok() => {
+            (Kind::Templates, &["ref", "uri"])
+        }
+        Method::Complete => (Kind::Prompts, &["ref", "name"]),
+        Method::Discover
         | Method::Initialize
         | Method::Listen
         | Method::Other(_)
         | Method::Ping
         | Method::PromptsList
         | Method::ResourcesList
-        | Method::ResourcesSubscribe
-        | Method::ResourcesUnsubscribe
         | Method::SetLevel
         | Method::TemplatesList
         | Method::ToolsList => return None,
     };
-    let named = Named::of(call, &[member]).ok()?;
+    let named = Named::of(call, path).ok()?;
     Some((kind, named.text.into_owned()))
 }
 

@@ -49,7 +49,8 @@ pub struct Overview {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governance: Option<Governed>,
     /// Legacy sessions of HTTP clients; for those who may see everything.
-    pub sessions: Vec<SessionReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<Vec<SessionReport>>,
     /// What the merged routes list.
     pub listed: Counts,
     /// What each profile lists.
@@ -319,8 +320,8 @@ impl Status {
                 Insight::Whole => Some(self.config()),
             },
             sessions: match insight {
-                Insight::States => Vec::new(),
-                Insight::Whole => self.sessions(),
+                Insight::States => None,
+                Insight::Whole => Some(self.sessions()),
             },
             governance: match insight {
                 Insight::States => None,

@@ -21,7 +21,7 @@ use crate::{
     session::{
         Call, Client, Event, EventReader, Session, Wants, legacy, modern,
         replay::{Item, Stream},
-        state::Kind,
+        state::{Kind, NotBegun},
     },
     task::Tasks,
 };
@@ -235,7 +235,7 @@ impl Edge {
         let running = self
             .session
             .begin(&call.id, call.cancel.clone())
-            .map_err(|refusal| RpcError::new(error::INVALID_REQUEST, refusal.to_string()))?;
+            .map_err(NotBegun::to_error)?;
         let proxy = Arc::clone(&self.proxy);
         let answer = Box::pin(async move {
             let outcome = proxy.answer(call).await;

@@ -243,33 +243,56 @@ fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
     changed.map(|(whose, _)| whose).collect()
 }
 
-/// In what `new` differs from `old` beside servers; only names, since terms can hold secrets.
+/// In what `new` differs from `old` beside servers and what is fixed; only names, since terms can
+/// hold secrets.
 fn others(old: &Config, new: &Config) -> Vec<String> {
-    let mut others = by_name("agents", &old.agents, &new.agents);
-    others.extend(by_name("profiles", &old.profiles, &new.profiles));
+    // Whole, so that a new key cannot be forgotten.
+    let Config {
+        listen: _,
+        danger_listen_without_auth,
+        port_search: _,
+        allowed_hosts,
+        allowed_origins,
+        workers: _,
+        log: _,
+        tls: _,
+        locality,
+        limits,
+        keep_alive,
+        first_list_wait,
+        drain_timeout,
+        session_idle_timeout,
+        list_page_size,
+        naming,
+        data_dir: _,
+        governance,
+        audit,
+        agents,
+        profiles,
+        servers: _,
+    } = old;
+    let mut others = by_name("agents", agents, &new.agents);
+    others.extend(by_name("profiles", profiles, &new.profiles));
     let settings = [
-        ("allowed_hosts", old.allowed_hosts == new.allowed_hosts),
+        ("allowed_hosts", *allowed_hosts == new.allowed_hosts),
+        ("allowed_origins", *allowed_origins == new.allowed_origins),
+        ("audit", *audit == new.audit),
         (
-            "allowed_origins",
-            old.allowed_origins == new.allowed_origins,
+            "danger_listen_without_auth",
+            *danger_listen_without_auth == new.danger_listen_without_auth,
         ),
-        ("audit", old.audit == new.audit),
-        ("drain_timeout", old.drain_timeout == new.drain_timeout),
-        (
-            "first_list_wait",
-            old.first_list_wait == new.first_list_wait,
-        ),
-        ("governance", old.governance == new.governance),
-        ("keep_alive", old.keep_alive == new.keep_alive),
-        ("limits", old.limits == new.limits),
-        ("list_page_size", old.list_page_size == new.list_page_size),
-        ("locality", old.locality == new.locality),
-        ("naming", old.naming == new.naming),
+        ("drain_timeout", *drain_timeout == new.drain_timeout),
+        ("first_list_wait", *first_list_wait == new.first_list_wait),
+        ("governance", *governance == new.governance),
+        ("keep_alive", *keep_alive == new.keep_alive),
+        ("limits", *limits == new.limits),
+        ("list_page_size", *list_page_size == new.list_page_size),
+        ("locality", *locality == new.locality),
+        ("naming", *naming == new.naming),
         (
             "session_idle_timeout",
-            old.session_idle_timeout == new.session_idle_timeout,
+            *session_idle_timeout == new.session_idle_timeout,
         ),
-        ("tls", old.tls == new.tls),
     ];
     let changed = settings.iter().filter(|(_, is_same)| !is_same);
     let changed: Vec<&str> = changed.map(|(key, _)| *key).collect();
@@ -412,6 +435,7 @@ mod tests {
         let new = config(
             r#"
             keep_alive = "20s"
+            danger_listen_without_auth = true
             [servers.docs]
             command = "x"
             [governance]
@@ -429,7 +453,7 @@ mod tests {
             "agents changed: alice",
             "agents removed: carol",
             "profiles added: reading",
-            "changed: governance, keep_alive",
+            "changed: danger_listen_without_auth, governance, keep_alive",
         ];
         assert_eq!(others(&old, &new), expect);
         assert!(others(&new, &new).is_empty());

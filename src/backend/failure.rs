@@ -252,12 +252,11 @@ impl Failure {
     /// Whether the same call may succeed later although nobody asks the server in another way, and
     /// cannot be done twice by that.
     fn is_retryable(&self) -> bool {
-        let is_busy = matches!(self, Self::InstancesBusy { .. });
         let is_new = matches!(
             self,
             Self::Absent { .. } | Self::SessionGone | Self::Unlisted
         );
-        let may_pass = self.retry_after().is_some() || self.may_pass() || is_busy || is_new;
+        let may_pass = self.retry_after().is_some() || self.may_pass() || is_new;
         may_pass && !self.may_have_arrived()
     }
 
@@ -267,6 +266,7 @@ impl Failure {
             Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } => {
                 Some(*retry_after)
             }
+            Self::InstancesBusy { .. } => Some(error::RETRY_SOON),
             Self::StartsLimited { until, .. } => Some(left(*until)),
             Self::Absent { .. }
             | Self::Cancelled
@@ -278,7 +278,6 @@ impl Failure {
             | Self::Garbled { .. }
             | Self::Header { .. }
             | Self::Http { .. }
-            | Self::InstancesBusy { .. }
             | Self::Lost { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
@@ -458,6 +457,41 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_too_early_is_told_when_to_come_back() {
+        let wait = Duration::from_millis(1500);
+        for (failure, expect) in [
+            (Failure::BreakerOpen { retry_after: wait }, 1500),
+            (
+                Failure::InstancesBusy {
+                    limit: 1,
+                    key: "pool_size",
+                },
+                1000,
+            ),
+            (
+                Failure::Overloaded {
+                    in_flight: 1,
+                    queue: 0,
+                    retry_after: wait,
+                },
+                1500,
+            ),
+            (
+                Failure::StartsLimited {
+                    starts: 10,
+                    until: Instant::now() + wait,
+                },
+                1500,
+            ),
+        ] {
+            let server = ServerName::parse("x").unwrap();
+            let data = failure.to_error(&server, None).data.unwrap();
+            assert_eq!(data["retryAfterMs"], expect, "{data}");
+            assert_eq!(data["retryable"], true, "{data}");
+        }
+    }
 
     #[test]
     fn a_client_is_told_nothing_that_the_server_wrote() {

@@ -293,17 +293,9 @@ mod tests {
 
     /// A connection, and what is sent on it.
     fn connection() -> (Arc<Connection>, mpsc::Receiver<Bytes>) {
-        let settings = Settings {
-            server: ServerName::parse("x").unwrap(),
-            request_bytes_max: 1024,
-            response_bytes_max: 1024,
-            memory_max: None,
-            ask_timeout: SECOND,
-            roots: None,
-        };
         let (signals, _) = mpsc::channel(1);
         let (writer, sent) = mpsc::channel(16);
-        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
         let connection = Connection {
             link: Arc::new(Link::pipe(mux, writer)),
             hello: Hello {

@@ -176,7 +176,18 @@ impl HttpLink {
         }
     }
 
-    /// Some servers answer 400 in a session that they do not know, where the specification has 404.
+    /// Whether an answer without a message denies our session, which is then forgotten. Some servers
+    /// answer 400 in a session that they do not know, where the specification has 404.
+    fn is_denied(&self, status: StatusCode, body: &[u8]) -> bool {
+        let is_denied =
+            status == StatusCode::BAD_REQUEST && self.talk().has_session() && denies_session(body);
+        if is_denied {
+            self.mux.forget_session();
+        }
+        is_denied
+    }
+
+    /// A 400 may answer the request, or the whole session.
     async fn read_bad_request(
         &self,
         response: Response<Answer>,
@@ -189,8 +200,7 @@ impl HttpLink {
             }
             Ok(_) | Err(_) => false,
         };
-        if !is_answer && self.talk().has_session() && denies_session(&body) {
-            self.mux.forget_session();
+        if !is_answer && self.is_denied(StatusCode::BAD_REQUEST, &body) {
             return Err(Failure::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
@@ -248,7 +258,18 @@ impl HttpLink {
         if status.is_success() {
             return Ok(());
         }
-        Err(odd(response).await)
+        Err(self.odd(response).await)
+    }
+
+    /// What an answer without a message says.
+    async fn odd(&self, response: Response<Answer>) -> Failure {
+        let failure = odd(response).await;
+        if let Failure::Http { status, body } = &failure
+            && self.is_denied(*status, body.as_bytes())
+        {
+            return Failure::SessionGone;
+        }
+        failure
     }
 
     /// Posts in a task of its own; whether it arrives is only logged.
@@ -409,7 +430,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{backend::mux::Settings, config::Auth, names::ServerName};
+    use crate::{backend::mux::Settings, config::Auth};
 
     #[test]
     fn a_denied_session_is_told_from_other_bad_requests() {
@@ -440,16 +461,8 @@ mod tests {
             headers: indexmap::IndexMap::new(),
             auth: Auth::None,
         };
-        let settings = Settings {
-            server: ServerName::parse("x").unwrap(),
-            request_bytes_max: 1024,
-            response_bytes_max: 1024,
-            memory_max: None,
-            ask_timeout: Duration::from_secs(1),
-            roots: None,
-        };
         let (signals, _unheard) = tokio::sync::mpsc::channel(1);
-        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
         let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
         let after = POST_PATIENCE;
         let posted = link.notify("notifications/x", None).await;

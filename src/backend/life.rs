@@ -293,7 +293,12 @@ impl Life {
         }
         let _about = self.about.enter();
         let is_news = self.of == Of::Server || inner.in_trouble && new == State::Connected;
-        self.log(old, new, inner.is_asleep, is_news, reason.as_deref());
+        let to = if inner.is_asleep {
+            None
+        } else {
+            Some((new, is_news))
+        };
+        self.log(old, to, reason.as_deref());
         inner.in_trouble =
             !inner.is_asleep && (new.is_trouble() || inner.in_trouble && new == State::Connecting);
         if inner.history.len() == HISTORY_MAX {
@@ -334,17 +339,18 @@ impl Life {
         }
     }
 
-    /// Says so, louder where it `is_news`.
-    fn log(&self, old: State, new: State, is_asleep: bool, is_news: bool, reason: Option<&str>) {
+    /// Says where it went, louder where that is news; `None` is to sleep.
+    fn log(&self, old: State, to: Option<(State, bool)>, reason: Option<&str>) {
         let (server, from) = (&self.server, old.as_str());
         let what = match self.of {
             Of::Instance => "instance",
             Of::Server => "server",
         };
-        let to = if is_asleep { "asleep" } else { new.as_str() };
-        if is_asleep {
-            tracing::debug!(%server, from, reason, "{what} is {to}");
-        } else if new.is_trouble() {
+        let Some((new, is_news)) = to else {
+            return tracing::debug!(%server, from, reason, "{what} is asleep");
+        };
+        let to = new.as_str();
+        if new.is_trouble() {
             tracing::warn!(%server, from, reason, "{what} is {to}");
         } else if is_news {
             tracing::info!(%server, from, reason, "{what} is {to}");

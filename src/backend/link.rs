@@ -364,20 +364,12 @@ fn cancelled_params(id: u64, failure: &Failure) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{backend::mux::Settings, names::ServerName, task::Tasks};
+    use crate::{backend::mux::Settings, task::Tasks};
 
     #[tokio::test(start_paused = true)]
     async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
-        let settings = Settings {
-            server: ServerName::parse("x").unwrap(),
-            request_bytes_max: 1024,
-            response_bytes_max: 1024,
-            memory_max: None,
-            ask_timeout: Duration::from_secs(1),
-            roots: None,
-        };
         let (signals, _unheard) = mpsc::channel(1);
-        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
         let (writer, mut queue) = mpsc::channel(1);
         let link = Link::pipe(mux, writer);
         assert_eq!(link.notify("notifications/a", None).await, Ok(()));

@@ -58,6 +58,21 @@ pub(crate) struct Settings {
     pub(crate) roots: Option<Vec<Root>>,
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Those of a server `x`, for tests that need any.
+    pub(crate) fn example() -> Self {
+        Self {
+            server: crate::names::ServerName::parse("x").unwrap(),
+            request_bytes_max: 1024,
+            response_bytes_max: 1024,
+            memory_max: None,
+            ask_timeout: Duration::from_secs(1),
+            roots: None,
+        }
+    }
+}
+
 /// The book of one link: what is under way, and who is behind it.
 #[derive(Debug)]
 pub(crate) struct Mux {

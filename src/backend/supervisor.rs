@@ -6,6 +6,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use futures_util::{StreamExt, stream};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
@@ -23,6 +24,8 @@ use crate::mcp::{Era, Method, Raw};
 
 /// Failed attempts to reconnect that callers wait through, where their deadline lets them.
 pub(super) const ATTEMPTS_AWAITED: u32 = 3;
+/// Resources that are subscribed to again at a time: one that is slow holds up few others.
+const RENEWALS_MAX: usize = 16;
 /// The reason of a server that sleeps.
 const ASLEEP: &str = "idle, the next call wakes it";
 /// Pause between looks whether an idle connection can end.
@@ -305,12 +308,15 @@ impl Maker {
         }
         let (connection, limit) = (Arc::clone(connection), self.config().timeout);
         self.tasks.spawn("renewed subscriptions", async move {
-            for uri in uris {
+            let renew = async |uri| {
                 let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
                 let request = handshake::control(Method::ResourcesSubscribe, Some(params));
                 let answer = timeout(limit, connection.link.request(&request)).await;
                 tracing::debug!(uri, ?answer, "subscribed again");
-            }
+            };
+            stream::iter(uris)
+                .for_each_concurrent(RENEWALS_MAX, renew)
+                .await;
         });
     }
 

@@ -37,6 +37,10 @@ pub(super) struct Budget {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show limits and what is spent of them
+    ///
+    /// SPENT and LEFT add up to LIMIT. HELD is the part of LEFT that running gateways keep: for calls
+    /// under way, and for the next ones, so that they need not ask for each. What they do not use comes
+    /// back within seconds.
     Show(Show),
     /// Set what an agent of the store may spend
     Set(Set),
@@ -325,22 +329,32 @@ impl Show {
             let shown = found.iter().map(|(line, standing)| to_json(line, standing));
             print_json(&shown.collect::<Vec<_>>())
         } else {
+            if found
+                .iter()
+                .any(|(_, standing)| held(standing) > Micros::ZERO)
+            {
+                say("HELD is the part of LEFT that gateways keep for calls\n");
+            }
             table(&found).print()
         };
         Ok(ended(code, told))
     }
 }
 
+/// What calls under way, and processes for the next ones, may still spend.
+fn held(standing: &Standing) -> Micros {
+    standing.held.saturating_add(standing.elsewhere)
+}
+
 fn table(found: &[(Line, Standing)]) -> Table<9> {
     let mut table = Table::new([
-        "OF", "NAME", "WINDOW", "LIMIT", "SPENT", "HELD", "LEFT", "ENDS", "FROM",
+        "OF", "NAME", "WINDOW", "LIMIT", "SPENT", "LEFT", "HELD", "ENDS", "FROM",
     ]);
     for (line, standing) in found {
-        let held = standing.held.saturating_add(standing.elsewhere);
         let ends = standing.ends.map(|at| format!("{at:.0}"));
         let (limit, left) = if line.limited {
             let left = standing.limit.saturating_sub(standing.spent);
-            (standing.limit.to_string(), left.to_string())
+            (standing.limit.exact(), left.exact())
         } else {
             ("none".to_owned(), String::new())
         };
@@ -349,9 +363,9 @@ fn table(found: &[(Line, Standing)]) -> Table<9> {
             line.name.clone(),
             window_name(line.budget.window).to_owned(),
             limit,
-            standing.spent.to_string(),
-            held.to_string(),
+            standing.spent.exact(),
             left,
+            held(standing).exact(),
             ends.unwrap_or_default(),
             line.source.clone(),
         ]);

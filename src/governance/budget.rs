@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 use crate::{
     config::{Budget, Window},
     lock::lock,
+    mcp::error,
     money::Micros,
     store::{Account, Answer, Ask, Fund, Leases, Own, StoreError, Subject},
 };
@@ -144,6 +145,15 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
+    /// How long after `now` there may be room again; `None`: not before somebody makes some.
+    pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        if self.retryable() {
+            return Some(error::RETRY_SOON);
+        }
+        let left = self.ends?.duration_since(now);
+        Some(left.try_into().unwrap_or_default())
+    }
+
     /// Whether there may be room again within seconds: what other processes keep would be enough.
     pub fn retryable(&self) -> bool {
         let used = self.spent.saturating_add(self.held);

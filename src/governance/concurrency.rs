@@ -5,15 +5,11 @@
 //! they wait for; an agent that has as many under way as it may comes back. Without a limit nothing
 //! is counted.
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, sync::Arc};
 
 use dashmap::{DashMap, Entry};
 
 use crate::names::AgentId;
-
-/// What an agent that was refused is told to wait: its own calls decide when it may come back, so
-/// this only keeps it from asking in a loop.
-pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The calls that are under way, by agent.
 #[derive(Debug, Default)]

@@ -7,13 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    budget::Exceeded,
-    concurrency::{self, Crowded},
-    rate::Limited,
-    validate::Fault,
-};
+use super::{budget::Exceeded, concurrency::Crowded, rate::Limited, validate::Fault};
 use crate::{
+    clock,
     config::{ErrorCodes, ErrorForm, Rule, Window},
     mcp::{Method, Outcome, Raw, RpcError, error},
     money::Micros,
@@ -144,25 +140,6 @@ impl Refusal {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::AuditUnavailable
-            | Self::BudgetUnavailable
-            | Self::Concurrency(_)
-            | Self::Rate(_) => true,
-            Self::Budget(exceeded) => exceeded.retryable() || exceeded.ends.is_some(),
-            Self::AgentDisabled
-            | Self::Argument { .. }
-            | Self::Invalid { .. }
-            | Self::PiiInParams { .. }
-            | Self::PiiInResult { .. }
-            | Self::Policy { .. }
-            | Self::Profile
-            | Self::UnknownTool { .. } => false,
-        }
-    }
-
     /// What `rule` of the audit record of a call of the agent called `agent` says: what exactly
     /// refused. For the operator only.
     pub fn rule(&self, agent: &str) -> String {
@@ -225,16 +202,21 @@ impl Refusal {
         }
     }
 
-    /// When the same call may succeed, where that is known.
+    /// How long to wait until the same call may succeed; `None` when it will not unless somebody
+    /// changes something.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Concurrency(_) => Some(concurrency::RETRY_AFTER),
+            // An agent's own calls decide when there is room for one more.
+            Self::AuditUnavailable | Self::BudgetUnavailable | Self::Concurrency(_) => {
+                Some(error::RETRY_SOON)
+            }
+            Self::Budget(exceeded) => exceeded.retry_after(clock::now()),
+            Self::Invalid { faults } if faults.iter().any(|fault| fault.is_for_now) => {
+                Some(error::RETRY_SOON)
+            }
             Self::Rate(limited) => Some(limited.retry_after),
             Self::AgentDisabled
             | Self::Argument { .. }
-            | Self::AuditUnavailable
-            | Self::Budget(_)
-            | Self::BudgetUnavailable
             | Self::Invalid { .. }
             | Self::PiiInParams { .. }
             | Self::PiiInResult { .. }
@@ -266,12 +248,13 @@ impl Refusal {
     }
 
     fn data(&self, about: About) -> Map<String, Value> {
+        let wait = self.retry_after();
         let mut data = Map::new();
         let mut put = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
         put("code", json!(self.row().name));
         put("invocation_id", json!(about.invocation.to_string()));
         put("agent_id", json!(about.agent.to_string()));
-        put("retryable", json!(self.is_retryable()));
+        put("retryable", json!(wait.is_some()));
         match self {
             Self::Budget(exceeded) => {
                 let used = exceeded.spent.saturating_add(exceeded.held);
@@ -305,7 +288,7 @@ impl Refusal {
             | Self::Profile
             | Self::UnknownTool { .. } => {}
         }
-        if let Some(wait) = self.retry_after() {
+        if let Some(wait) = wait {
             data.insert("retryAfterMs".to_owned(), json!(millis(wait)));
         }
         data
@@ -434,6 +417,47 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::store::Account;
+
+    #[test]
+    fn whatever_may_succeed_later_says_when() {
+        let check = |refusal: Refusal, expect: Option<u64>| {
+            let about = About {
+                invocation: InvocationId(uuid::Uuid::nil()),
+                agent: AgentId::ANONYMOUS,
+                modern: false,
+            };
+            let data = refusal.data(about);
+            let wait = data.get("retryAfterMs").and_then(Value::as_u64);
+            assert_eq!(wait, expect, "{refusal:?}");
+            assert_eq!(data["retryable"], wait.is_some(), "{refusal:?}");
+        };
+        check(Refusal::AuditUnavailable, Some(1000));
+        check(Refusal::BudgetUnavailable, Some(1000));
+        let limit = std::num::NonZeroUsize::MIN;
+        check(Refusal::Concurrency(Crowded { limit }), Some(1000));
+        let fault = |is_for_now| Fault {
+            pointer: String::new(),
+            reason: String::new(),
+            keyword: String::new(),
+            is_for_now,
+        };
+        let faults = vec![fault(false), fault(true)];
+        check(Refusal::Invalid { faults }, Some(1000));
+        let faults = vec![fault(false)];
+        check(Refusal::Invalid { faults }, None);
+        let exceeded = |kept_elsewhere: u64| Exceeded {
+            account: Account::of("agent:x/total", 0),
+            price: Micros::new(1),
+            limit: Micros::new(2),
+            spent: Micros::new(if kept_elsewhere > 0 { 1 } else { 2 }),
+            held: Micros::ZERO,
+            elsewhere: Micros::new(kept_elsewhere),
+            ends: None,
+        };
+        check(Refusal::Budget(exceeded(1)), Some(1000));
+        check(Refusal::Budget(exceeded(0)), None);
+        check(Refusal::Profile, None);
+    }
 
     #[test]
     fn a_budget_is_named_as_people_know_it() {

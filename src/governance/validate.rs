@@ -86,6 +86,9 @@ pub struct Fault {
     /// since no word of the client is in it.
     #[serde(skip)]
     pub keyword: String,
+    /// Whether the same arguments may fit when others are no longer checked.
+    #[serde(skip)]
+    pub is_for_now: bool,
 }
 
 /// What the check of one server did since the start.
@@ -218,9 +221,11 @@ impl Kept {
             Ok((validator, faults))
         };
         let Ok(turn) = timeout(PATIENCE, TURNS.acquire()).await else {
-            return vec![Fault::whole(
-                "they cannot be checked: too many checks at once",
-            )];
+            let reason = "they cannot be checked: too many checks at once";
+            return vec![Fault {
+                is_for_now: true,
+                ..Fault::whole(reason)
+            }];
         };
         // What takes for ever blocks a thread and nobody else; it is not tried again.
         let done = timeout(PATIENCE, spawn_blocking(work)).await;
@@ -290,6 +295,7 @@ impl Fault {
             pointer: String::new(),
             reason: reason.to_owned(),
             keyword: String::new(),
+            is_for_now: false,
         }
     }
 
@@ -298,6 +304,7 @@ impl Fault {
             pointer: shortened(error.instance_path().to_string()),
             reason: shortened(error.masked().to_string()),
             keyword: shortened(error.schema_path().to_string()),
+            is_for_now: false,
         }
     }
 }

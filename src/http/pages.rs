@@ -7,7 +7,7 @@ use http::{
 use hyper::body::Incoming;
 
 use super::{
-    Edge, RETRY_SOON,
+    Edge,
     body::{self, Body},
     json, not_now, text,
 };
@@ -68,5 +68,5 @@ pub(super) fn ready(edge: &Edge) -> Response<Body> {
     if edge.status.is_ready() {
         return text(StatusCode::OK, "ready");
     }
-    not_now(StatusCode::SERVICE_UNAVAILABLE, "not ready", RETRY_SOON)
+    not_now(StatusCode::SERVICE_UNAVAILABLE, "not ready")
 }

@@ -396,11 +396,10 @@ fn check_version(headers: &HeaderMap) -> Result<(), Response<Body>> {
     }
 }
 
+/// No legacy client names such a revision: one of a later revision learns what it may speak here.
 fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
-    let known = legacy::legacy_revisions().join(", ");
-    let message = format!("MCP-Protocol-Version {asked} is not supported; these are: {known}");
-    let error = RpcError::new(error::INVALID_REQUEST, message);
-    rpc_error(StatusCode::BAD_REQUEST, id, &error)
+    let refusal = modern::refuse_version(asked, &Revision::ALL);
+    rpc_error(refusal.status, id, &refusal.error)
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended.
@@ -435,18 +434,15 @@ async fn find_session(
 
 /// A request inside a session; the id with the refusal of one that is in use.
 pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
-    let refuse = |id: &Id, why: &dyn std::fmt::Display| {
-        let error = RpcError::new(error::INVALID_REQUEST, why.to_string());
-        (id.clone(), error)
-    };
     let Some(client) = Client::of(session) else {
-        return Err(refuse(&request.id, &"the session is not initialized"));
+        let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
+        return Err((request.id, error));
     };
     let wants = Wants::of(&request, session.logs());
     let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     let running = session
         .begin(&call.id, call.cancel.clone())
-        .map_err(|reason| refuse(&call.id, &reason))?;
+        .map_err(|reason| (call.id.clone(), reason.to_error()))?;
     Ok(Asked {
         call,
         events,

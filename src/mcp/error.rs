@@ -1,6 +1,9 @@
 //! JSON-RPC errors that we originate, and the codes with a defined meaning.
 
+use std::time::Duration;
+
 use serde::Serialize;
+use serde_json::json;
 
 use super::json::Raw;
 
@@ -22,6 +25,10 @@ pub const HEADER_MISMATCH: i64 = -32020;
 pub const MISSING_CAPABILITY: i64 = -32021;
 /// 2026-07-28: the revision is not spoken here.
 pub const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// When what stands in the way only for the moment may be gone. Not known more exactly: this keeps
+/// whoever is refused from asking in a loop.
+pub const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// A JSON-RPC error object of our own making.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,6 +56,15 @@ impl RpcError {
     #[must_use]
     pub fn with(mut self, data: serde_json::Value) -> Self {
         self.data = Some(data);
+        self
+    }
+
+    /// Says in the data that the same request may succeed in a moment.
+    #[must_use]
+    pub fn retry_soon(mut self) -> Self {
+        let data = self.data.get_or_insert_with(|| json!({}));
+        data["retryable"] = json!(true);
+        data["retryAfterMs"] = json!(RETRY_SOON.as_millis());
         self
     }
 

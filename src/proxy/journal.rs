@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use tokio_util::sync::CancellationToken;
+
 use super::Proxy;
 use crate::{
     audit::EventKind,
@@ -17,14 +19,9 @@ impl Proxy {
         if !backend.is_enabled() {
             return;
         }
-        let follow = follow(Arc::clone(backend), Arc::clone(&self.governance));
         let stop = self.tasks.stop_token().clone();
-        self.tasks.spawn("journal of a server", async move {
-            tokio::select! {
-                () = follow => {}
-                () = stop.cancelled() => {}
-            }
-        });
+        let follow = follow(Arc::clone(backend), Arc::clone(&self.governance), stop);
+        self.tasks.spawn("journal of a server", follow);
     }
 
     /// Begins to record which clients go.
@@ -57,12 +54,13 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
     );
 }
 
-async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
+/// Records until the server or the gateway is over, and then that its connection is.
+async fn follow(backend: Arc<Backend>, governance: Arc<Governance>, stop: CancellationToken) {
     let mut standing = backend.standing();
     let mut up: Option<Control> = None;
     let mut slept = false;
     loop {
-        let is_over = backend.over().is_cancelled();
+        let is_over = backend.over().is_cancelled() || stop.is_cancelled();
         let now = match standing.now() {
             _ if is_over => None,
             Standing::Asleep => {
@@ -91,7 +89,11 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
         if !is_same {
             let server = backend.name.as_str();
             if up.is_some() {
-                let why = why_gone(&backend, now.is_some());
+                let why = if stop.is_cancelled() {
+                    "the gateway stops".into()
+                } else {
+                    why_gone(&backend, now.is_some())
+                };
                 governance.note(EventKind::ServerDisconnected, server, None, Some(&why));
             }
             if now.is_some() {
@@ -106,6 +108,7 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>) {
         tokio::select! {
             () = standing.changed() => {}
             () = backend.over().cancelled() => {}
+            () = stop.cancelled() => {}
         }
     }
 }

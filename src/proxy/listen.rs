@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,9 @@ use crate::{
 
 /// Resources a session may be subscribed to.
 const SUBSCRIPTIONS_MAX: usize = 1024;
+/// Sessions whose subscriptions are moved at a time: one that waits for its server holds up few
+/// others, and a server is not asked by all at once.
+const MOVES_MAX: usize = 16;
 
 impl Proxy {
     /// Subscribes or unsubscribes a session; the server hears of the last to leave only.
@@ -38,12 +42,15 @@ impl Proxy {
             return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
         };
         if call.method == Method::ResourcesUnsubscribe {
-            session.unsubscribe(&uri);
-            let target = self.resource(&call.scope, &uri);
-            let is_wanted = target.is_some_and(|(backend, original)| {
-                self.is_wanted(&backend, &original, |other| backend.joins(&session, other))
-            });
-            if is_wanted {
+            let was_subscribed = session.unsubscribe(&uri);
+            let is_done = match self.resource(&call.scope, &uri) {
+                Some((backend, original)) => {
+                    self.is_wanted(&backend, &original, |other| backend.joins(&session, other))
+                }
+                // Its server is not listed: it hears what sessions want once it is.
+                None => was_subscribed,
+            };
+            if is_done {
                 return Ok(Raw::from_static("{}"));
             }
             return self.call(call).await;
@@ -108,14 +115,15 @@ impl Proxy {
         let proxy = Arc::clone(self);
         let stop = self.tasks.stop_token().clone();
         self.tasks.spawn("renewed subscriptions", async move {
-            let join = async {
-                for (session, original) in wanted {
+            let join = at_once(wanted, |(session, original)| {
+                let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
+                async move {
                     // Its turn may be long after.
                     if proxy.may_hear(&session, &backend.name, &original) {
                         backend.join(&session, &original).await;
                     }
                 }
-            };
+            });
             tokio::select! {
                 () = join => {}
                 () = backend.retired().cancelled() => {}
@@ -138,11 +146,10 @@ impl Proxy {
         }
         let proxy = Arc::clone(self);
         self.tasks.spawn("review of subscriptions", async move {
-            let review = async {
-                for session in subscribed {
-                    proxy.review(&session).await;
-                }
-            };
+            let review = at_once(subscribed, |session| {
+                let proxy = Arc::clone(&proxy);
+                async move { proxy.review(&session).await }
+            });
             tokio::select! {
                 () = review => {}
                 () = proxy.tasks.stop_token().cancelled() => {}
@@ -179,9 +186,12 @@ impl Proxy {
         self.tasks.spawn("subscriptions of replicas", async move {
             let follow = async {
                 loop {
-                    for (session, left) in backend.strays().await {
-                        proxy.follow_session(&session, &backend, left).await;
-                    }
+                    let strays = backend.strays().await;
+                    let follow = |(session, left)| {
+                        let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
+                        async move { proxy.follow_session(&session, &backend, left).await }
+                    };
+                    at_once(strays, follow).await;
                 }
             };
             tokio::select! {
@@ -561,4 +571,10 @@ async fn relay(
             return;
         }
     }
+}
+
+/// Does it with all of `items`, [`MOVES_MAX`] at a time.
+async fn at_once<T, F: Future<Output = ()>>(items: Vec<T>, each: impl FnMut(T) -> F) {
+    let items = futures_util::stream::iter(items);
+    items.for_each_concurrent(MOVES_MAX, each).await;
 }

@@ -108,7 +108,8 @@ impl Sessions {
         &self.changes
     }
 
-    /// Sets what is done with each session that ends; only the first call counts.
+    /// Sets what is done with each session that ends, be it in this process only; only the first call
+    /// counts.
     pub fn on_end(&self, farewell: impl Fn(&Session) + Send + Sync + 'static) {
         drop(self.farewell.0.set(Box::new(farewell)));
     }
@@ -205,9 +206,7 @@ impl Sessions {
     /// Ends a session that is no longer found.
     fn part_with(&self, session: &Arc<Session>) {
         session.end();
-        if let Some(farewell) = self.farewell.0.get() {
-            farewell(session);
-        }
+        self.say_farewell(session);
         if session.subscriptions().is_empty() {
             return;
         }
@@ -241,8 +240,15 @@ impl Sessions {
         self.closed.store(true, Ordering::SeqCst);
         self.by_id.retain(|_, session| {
             session.end();
+            self.say_farewell(session);
             false
         });
+    }
+
+    fn say_farewell(&self, session: &Session) {
+        if let Some(farewell) = self.farewell.0.get() {
+            farewell(session);
+        }
     }
 
     /// Ends the sessions that nobody has used for [`Sessions::idle_max`], and trims the streams of

@@ -24,7 +24,7 @@ use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope},
+    mcp::{Id, Level, Logs, Outcome, Raw, Revision, RpcError, envelope, error},
     names::{Scope, ServerName},
 };
 
@@ -553,6 +553,17 @@ pub enum NotBegun {
     /// Nothing begins any more.
     #[error("the session has ended")]
     Ended,
+}
+
+impl NotBegun {
+    /// What the client is told.
+    pub fn to_error(self) -> RpcError {
+        let error = RpcError::new(error::INVALID_REQUEST, self.to_string());
+        match self {
+            Self::Busy => error.retry_soon(),
+            Self::Duplicate | Self::Ended => error,
+        }
+    }
 }
 
 /// Marks a call as running until dropped, which is when its answer is out: a session that has ended

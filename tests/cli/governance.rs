@@ -625,11 +625,11 @@ async fn budgets_are_shown_set_and_reset() {
     ok(&place, &call).await;
     let shown = ok(&place, &["budget", "show"]).await;
     assert_snapshot!(masked(&shown), @"
-    OF→NAME→WINDOW→LIMIT→SPENT→HELD→LEFT→ENDS→FROM
-    agent→bot→day→1.26→0.00→0.00→1.26→TIME→agent
-    agent→researcher→total→10.00→0.25→0.00→9.75→→default
-    team→science→total→3.00→0.25→0.00→2.75→→team
-    server→other→month→5.00→0.00→0.00→5.00→TIME→server
+    OF→NAME→WINDOW→LIMIT→SPENT→LEFT→HELD→ENDS→FROM
+    agent→bot→day→1.255→0.00→1.255→0.00→TIME→agent
+    agent→researcher→total→10.00→0.25→9.75→0.00→→default
+    team→science→total→3.00→0.25→2.75→0.00→→team
+    server→other→month→5.00→0.00→5.00→0.00→TIME→server
     --- stderr
     --- code 0
     ");
@@ -653,6 +653,35 @@ async fn budgets_are_shown_set_and_reset() {
         "ends": null,
     }]);
     assert_eq!(of_agent, expect);
+}
+
+/// What a gateway keeps for its calls is not spent, and said to be a part of what is left.
+#[tokio::test]
+async fn what_a_gateway_holds_is_left() {
+    let place = Place::new(GOVERNED);
+    let serving = place.serve().await;
+    let add = "agents add bot --policy all --budget 20";
+    ok(&place, &add.split(' ').collect::<Vec<_>>()).await;
+    let key = ok(&place, &["keys", "create", "bot"]).await.stdout;
+    let first = call(&serving, key.trim()).await;
+    assert!(first.1["result"]["content"].is_array(), "{first:?}");
+    let shown = ok(&place, &["budget", "show", "bot"]).await;
+    let legend = "HELD is the part of LEFT that gateways keep for calls\n";
+    assert_eq!(shown.stderr, legend);
+    let row: Vec<&str> = shown
+        .stdout
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(
+        row[..6],
+        ["agent", "bot", "total", "20.00", "0.25", "19.75"]
+    );
+    let held: f64 = row[6].parse().unwrap();
+    assert!(held > 0.0, "{row:?}");
+    drop(serving);
 }
 
 /// What was spent stays in sight when its limit goes, or counts in another window.
@@ -679,9 +708,9 @@ async fn spending_without_a_limit_is_shown() {
     ok(&place, &["budget", "set", "bot", "2/day"]).await;
     let shown = ok(&place, &["budget", "show", "bot"]).await;
     assert_snapshot!(masked(&shown), @"
-    OF→NAME→WINDOW→LIMIT→SPENT→HELD→LEFT→ENDS→FROM
-    agent→bot→day→2.00→0.00→0.00→2.00→TIME→agent
-    agent→bot→total→none→0.25→0.00→→→
+    OF→NAME→WINDOW→LIMIT→SPENT→LEFT→HELD→ENDS→FROM
+    agent→bot→day→2.00→0.00→2.00→0.00→TIME→agent
+    agent→bot→total→none→0.25→→0.00→→
     --- stderr
     --- code 0
     ");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 use tollbridge::{
     audit::Decision,
@@ -368,6 +368,7 @@ async fn a_budget_that_cannot_be_read_lets_nothing_through() {
         assert_eq!(failed["code"], -32603);
         assert_eq!(failed["message"], "The budget cannot be checked");
         assert_eq!(failed["data"]["retryable"], true);
+        assert_eq!(failed["data"]["retryAfterMs"], 1000);
         assert!(!failed.to_string().contains("leases"), "{failed}");
         let record = stage.last();
         assert_eq!(record.decision, Decision::Refused);
@@ -460,10 +461,25 @@ pub(crate) async fn a_window_of_any_level_is_named() {
             let account = refused["data"]["budget"].as_str().unwrap();
             assert!(account.ends_with(&format!("/{start}#0")), "{account}");
             assert_eq!(refused["data"]["resets_at"].is_string(), window != "total");
+            check_wait(&refused["data"]);
             stage.stop().await;
         }
     }
     assert_eq!(day, today(), "it was midnight; run the test again");
+}
+
+/// Checks that a refusal says how long its window lasts, if it ends.
+fn check_wait(data: &Value) {
+    let wait = data["retryAfterMs"].as_u64();
+    assert_eq!(data["retryable"], wait.is_some(), "{data}");
+    let ends = data["resets_at"].as_str();
+    let ends = ends.map(|ends| ends.parse::<jiff::Timestamp>().unwrap().as_millisecond());
+    let now = clock::now().as_millisecond();
+    assert_eq!(ends.is_some(), wait.is_some(), "{data}");
+    if let Some((ends, wait)) = ends.zip(wait) {
+        let end = now + i64::try_from(wait).unwrap();
+        assert!((ends..ends + 10_000).contains(&end), "{data}");
+    }
 }
 
 /// Each agent has what a budget of the default or of a profile says, for itself.

@@ -297,7 +297,7 @@ async fn what_cannot_be_recorded_is_not_called() {
         assert_eq!(code_of(refused), "AUDIT_UNAVAILABLE");
         let failed = refused.failure();
         assert_eq!(failed["code"], -32603);
-        assert_eq!(failed["data"]["retryable"], true);
+        assert_eq!(failed["data"]["retryAfterMs"], 1000);
     }
     assert_eq!(server.seen().len(), seen, "it was called without a record");
     child.start_kill().unwrap();
@@ -350,6 +350,7 @@ async fn without_an_audit_nobody_calls() {
             assert_eq!(failed["code"], -32603, "{what}");
             assert_eq!(failed["message"], "The call cannot be recorded");
             assert_eq!(failed["data"]["retryable"], true);
+            assert_eq!(failed["data"]["retryAfterMs"], 1000);
         }
         assert_eq!(stage.server.seen().len(), seen, "{durability}");
         stage.stop().await;
@@ -376,18 +377,7 @@ async fn those_who_come_and_go_are_recorded() {
     config.servers.clear();
     gateway.running.core().reload(&config).unwrap();
     gateway.stop().await;
-    let mut events = Vec::new();
-    for name in segments(data.path()) {
-        let text = fs::read_to_string(data.path().join("audit").join(name)).unwrap();
-        for line in text
-            .lines()
-            .filter(|line| line.starts_with(r#"{"kind":"event""#))
-        {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-            events.push((text("event"), text("subject"), text("detail")));
-        }
-    }
+    let events = events(data.path());
     for (event, subject, detail) in [
         ("server_connected", "x", "http"),
         ("server_disconnected", "x", "the config has changed"),
@@ -397,4 +387,48 @@ async fn those_who_come_and_go_are_recorded() {
         let found = (event.to_owned(), subject.to_owned(), detail.to_owned());
         assert!(events.contains(&found), "no {found:?} in {events:?}");
     }
+}
+
+/// At a stop everybody who is still there goes.
+#[tokio::test]
+async fn a_stop_records_who_goes() {
+    let server = Server::start().await;
+    let data = tempfile::tempdir().unwrap();
+    let place = format!("data_dir = '{}'", data.path().display());
+    let gateway = TestGateway::new().setting(&place);
+    let gateway = gateway.server("x", &server.backend).start().await;
+    let mut clients = Vec::new();
+    for front in Front::LEGACY {
+        clients.push(gateway.client(front, "/mcp", "{}").await);
+    }
+    gateway.stop().await;
+    let events = events(data.path());
+    let of = |kind: &str| {
+        let of_kind = events.iter().filter(|(event, ..)| event == kind);
+        let mut subjects: Vec<_> = of_kind.map(|(_, subject, _)| subject.clone()).collect();
+        subjects.sort();
+        subjects
+    };
+    assert_eq!(of("client_connected").len(), clients.len());
+    assert_eq!(of("client_connected"), of("client_disconnected"));
+    let gone = ("server_disconnected", "x", "the gateway stops");
+    let gone = (gone.0.to_owned(), gone.1.to_owned(), gone.2.to_owned());
+    assert!(events.contains(&gone), "{events:?}");
+}
+
+/// The events of the audit below `data`: what, about whom, and the detail.
+fn events(data: &Path) -> Vec<(String, String, String)> {
+    let mut events = Vec::new();
+    for name in segments(data) {
+        let text = fs::read_to_string(data.join("audit").join(name)).unwrap();
+        for line in text
+            .lines()
+            .filter(|line| line.starts_with(r#"{"kind":"event""#))
+        {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+            events.push((text("event"), text("subject"), text("detail")));
+        }
+    }
+    events
 }

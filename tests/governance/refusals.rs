@@ -130,7 +130,7 @@ const CASES: [Case; 11] = [
         retryable: true,
         rule: "budget of agent \"",
         observe: Some("budget"),
-        data: r#"{"budget":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000,"resets_at":null}"#,
+        data: r#"{"budget":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000,"resets_at":null,"retryAfterMs":null}"#,
         ..USUAL
     },
     Case {

@@ -75,6 +75,37 @@ async fn a_policy_counts_at_once() {
     gateway.stop().await;
 }
 
+/// Another key of the agent opens new sessions; those of before ended with the key that is gone, as
+/// nobody can tell which of them it had opened.
+#[tokio::test]
+async fn a_key_that_is_replaced_ends_the_sessions_of_its_agent() {
+    const NEXT: Who<'static> = Who {
+        name: "eve",
+        key: "tbk_eve_fedcba9876543210fedcba9876543210",
+    };
+    let (gateway, _server) = house().await;
+    let old = gateway.client_of(EVE, Front::Streamable, "/mcp").await;
+    assert_eq!(calls(&old).await, 0);
+    let session = old.session.clone().unwrap();
+    let headers = [
+        ("accept", "text/event-stream"),
+        ("mcp-session-id", &*session),
+    ];
+    let mut stream = old.http.get("/mcp", &headers).await.events();
+    reload(&gateway, |config| {
+        config.agents["eve"].keys = vec![Secret::new(NEXT.key.to_owned())];
+    });
+    let ends = async { while stream.next().await.is_some() {} };
+    soon("its stream ends", ends).await;
+    let list = || crate::support::wire::request("1", "tools/list", "{}");
+    let http = gateway.http().with_key(NEXT.key);
+    let answer = http.post_with("/mcp", &headers[1..], list()).await;
+    assert_eq!(answer.status(), 404);
+    let new = gateway.client_of(NEXT, Front::Streamable, "/mcp").await;
+    assert_eq!(calls(&new).await, 0);
+    gateway.stop().await;
+}
+
 /// A changed price is the next call's; what was spent stays spent, and a changed limit is compared
 /// with it.
 #[tokio::test]

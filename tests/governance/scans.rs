@@ -73,6 +73,25 @@ async fn every_client_is_looked_at() {
     stage.stop().await;
 }
 
+/// What is found in a number leaves a number, with or without a schema.
+#[tokio::test]
+async fn a_number_stays_a_number() {
+    for (mask, expect) in [("type", "0"), ("length", "1000000000000000")] {
+        let server = Server::start().await;
+        let card = r#"{"content":[],"structuredContent":{"card":4111111111111111,"n":7}}"#;
+        server.answers("tools/call", card);
+        let settings = format!(
+            "[governance]\nscan = {{ mask = \"{mask}\", results = {{ credit_card = \"redact\" }} }}\n"
+        );
+        let stage = Stage::with(server, &settings, "").await;
+        let structured = stage.must("{}").await["structuredContent"].to_string();
+        assert_eq!(structured, format!(r#"{{"card":{expect},"n":7}}"#));
+        let rule = stage.last().rule.unwrap();
+        assert_eq!(rule, "scan: credit_card x1 redacted");
+        stage.stop().await;
+    }
+}
+
 /// A tool whose results have a schema.
 const TOOL: &str = r#"[{"name":"echo","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"mail":{"type":"string","format":"email"},"n":{"type":"integer"},"note":{"type":"string","maxLength":24}},"required":["mail","n"],"additionalProperties":false}}]"#;
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollbridge::{
     audit::{Decision, Filter, Query, Record},
-    session::replay::UNREAD_BYTES_MAX,
+    session::{replay::UNREAD_BYTES_MAX, state::CALLS_MAX},
 };
 
 use crate::support::{
@@ -268,6 +268,34 @@ async fn an_agent_has_so_many_calls_under_way() {
         assert!(ann.answer("5").await.result.is_some(), "back under it");
         second.answer(DONE).await;
         assert!(ann.answer("2").await.result.is_some());
+    }
+    gateway.stop().await;
+}
+
+/// A session has so many requests under way; one past that is told when to come back.
+#[tokio::test]
+async fn a_session_has_so_many_requests_under_way() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    for front in [Front::Sse, Front::Stdio] {
+        let client = gateway.client(front, "/mcp", "{}").await;
+        ask(&client, "0").await;
+        let first = backend.asked("tools/call").await;
+        for id in 1..CALLS_MAX {
+            ask(&client, &id.to_string()).await;
+        }
+        client.ask("9000", "ping", "").await;
+        let failure = client.answer("9000").await.failure();
+        assert_eq!(failure["code"], -32600, "{failure}");
+        assert_eq!(failure["data"]["retryable"], true, "{failure}");
+        assert_eq!(failure["data"]["retryAfterMs"], 1000, "{failure}");
+        first.answer(DONE).await;
+        assert!(client.answer("0").await.result.is_some());
+        client.ask("9001", "ping", "").await;
+        assert!(client.answer("9001").await.result.is_some(), "{front:?}");
+        for _ in 1..CALLS_MAX {
+            backend.asked("tools/call").await.answer(DONE).await;
+        }
     }
     gateway.stop().await;
 }

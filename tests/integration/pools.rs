@@ -94,6 +94,7 @@ async fn a_call_that_waits_for_a_connection_can_be_cancelled_and_has_a_deadline(
             .await;
         let late = client.answer("2").await.failure();
         assert_eq!(late["data"]["reason"], "busy", "{late}");
+        assert_eq!(late["data"]["retryAfterMs"], 1000, "{late}");
         let limit = keys.split(['\n', ' ']).nth(3);
         let message = late["message"].as_str().unwrap();
         assert!(message.contains(limit.unwrap()), "{message}");

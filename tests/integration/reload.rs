@@ -387,6 +387,36 @@ async fn a_changed_server_keeps_its_subscriptions() {
     gateway.stop().await;
 }
 
+/// A server that is slow to take one back holds up no other.
+#[tokio::test]
+async fn subscriptions_are_renewed_at_once() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    x.on_request(|envelope| {
+        (envelope.method() == "resources/subscribe").then(|| Auto::Result("{}".to_owned()))
+    });
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    let mut clients = Vec::new();
+    for name in ["a", "b", "c"] {
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let uri = format!(r#""uri":"x+file:///{name}.txt""#);
+        client.ask("1", "resources/subscribe", &uri).await;
+        client.answer("1").await.value();
+        clients.push(client);
+    }
+    x.on_request(|envelope| (envelope.method() == "resources/subscribe").then_some(Auto::Hand));
+    reload(&gateway, |config| {
+        config.servers[&name("x")].connect_timeout = Duration::from_secs(7);
+    });
+    let mut again = Vec::new();
+    for _ in &clients {
+        again.push(x.asked("resources/subscribe").await);
+    }
+    for asked in again {
+        asked.answer("{}").await;
+    }
+    gateway.stop().await;
+}
+
 /// Who may no longer see a resource is no reason for a server to tell of it, whether it stays or has
 /// a successor; who may see it again hears of it.
 #[tokio::test]

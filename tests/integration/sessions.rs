@@ -1,5 +1,6 @@
 //! The HTTP surface itself: sessions, streams, limits, verbs and headers.
 
+use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::support::{
@@ -281,7 +282,14 @@ async fn a_request_without_a_session_is_served() {
         r#"{"jsonrpc":"2.0","id":7,"result":{"n":1}}"#
     );
     let unknown = [("mcp-protocol-version", "1999-01-01")];
-    assert_eq!(http.post_with("/mcp", &unknown, list).await.status(), 400);
+    let answer = http.post_with("/mcp", &unknown, list).await;
+    assert_eq!(answer.status(), 400);
+    let error = value(&answer.text().await)["error"].clone();
+    assert_eq!(error["code"], -32022, "{error}");
+    assert_eq!(error["data"]["requested"], "1999-01-01");
+    let supported = error["data"]["supported"].as_array().unwrap();
+    assert_eq!(supported.len(), 5, "{error}");
+    assert!(supported.contains(&json!("2026-07-28")), "{error}");
     gateway.stop().await;
 }
 
@@ -309,7 +317,7 @@ async fn an_unknown_version_is_refused_on_everything() {
             let status = if known { status } else { 400 };
             assert_eq!(answer.status(), status, "{version:?} {body}");
             let text = answer.text().await;
-            assert_eq!(text.contains("-32600"), !known, "{version:?} {body} {text}");
+            assert_eq!(text.contains("-32022"), !known, "{version:?} {body} {text}");
         }
         let headers = [("accept", "text/event-stream"), version, session];
         let answer = http.get("/mcp", &headers).await;
@@ -319,9 +327,9 @@ async fn an_unknown_version_is_refused_on_everything() {
             "{version:?}"
         );
         if !known {
-            assert_eq!(code(answer).await, -32600);
+            assert_eq!(code(answer).await, -32022);
             let answer = http.send("DELETE", "/mcp", &headers, "").await;
-            assert_eq!(code(answer).await, -32600);
+            assert_eq!(code(answer).await, -32022);
         }
     }
     let answer = http.send("DELETE", "/mcp", &[session], "").await;

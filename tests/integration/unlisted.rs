@@ -37,6 +37,9 @@ async fn slow(transport: Transport, era: Era) -> (Backend, Arc<AtomicBool>) {
     backend.on_request(move |request| match request.method() {
         "tools/call" => Some(Auto::Result(r#"{"content":[]}"#.to_owned())),
         "tools/list" if held.load(Ordering::SeqCst) => Some(Auto::Hand),
+        "resources/subscribe" | "resources/unsubscribe" | "completion/complete" => {
+            Some(Auto::Result("{}".to_owned()))
+        }
         _ => None,
     });
     (backend, is_held)
@@ -82,6 +85,48 @@ async fn calls_wait_for_a_server_that_is_starting() {
         }
         gateway.stop().await;
     }
+}
+
+/// So do requests that name resources, templates and prompts.
+#[tokio::test]
+async fn other_requests_wait_too() {
+    let (x, is_held) = slow(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .setting("first_list_wait = \"0s\"")
+        .server("x", &x)
+        .launch()
+        .await;
+    let wanted = [
+        ("resources/subscribe", r#""uri":"x+file:///a.txt""#),
+        ("resources/unsubscribe", r#""uri":"x+file:///b.txt""#),
+        (
+            "completion/complete",
+            r#""ref":{"type":"ref/prompt","name":"mcp_x_greet"},"argument":{"name":"n","value":"v"}"#,
+        ),
+        (
+            "completion/complete",
+            r#""ref":{"type":"ref/resource","uri":"x+file:///{n}"},"argument":{"name":"n","value":"v"}"#,
+        ),
+    ];
+    let asked = x.asked("tools/list").await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    for (id, (method, params)) in wanted.into_iter().enumerate() {
+        client.ask(&id.to_string(), method, params).await;
+    }
+    let all_wait = async {
+        while gateway.running.core().proxy.in_flight() < wanted.len() as u64 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("all wait", all_wait).await;
+    client.is_quiet().await;
+    is_held.store(false, Ordering::SeqCst);
+    asked.answer(LISTED).await;
+    for _ in wanted {
+        let answer = client.next().await;
+        assert!(answer.result.is_some(), "{answer:?}");
+    }
+    gateway.stop().await;
 }
 
 /// A name may belong to several servers; the one that is listed with it answers, whatever becomes of

@@ -67,6 +67,35 @@ async fn a_session_may_be_denied_in_words() {
     gateway.stop().await;
 }
 
+/// A session that is denied is noticed without a call: on the standing stream, and by what a client
+/// says beside its calls where there is none.
+#[tokio::test]
+async fn a_denied_session_is_renewed_without_a_call() {
+    for (status, denial) in [(404, ""), (400, "Invalid session ID")] {
+        for has_stream in [true, false] {
+            let backend = Backend::start(Transport::Http, Era::Legacy).await;
+            backend.on_http(move |verb, _| (verb == "GET" && !has_stream).then_some(405));
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway
+                .client(Front::Streamable, "/mcp/servers/x", "{}")
+                .await;
+            let greeted = backend.greeted();
+            backend.deny_sessions_with(status, denial);
+            backend.forget_sessions();
+            if !has_stream {
+                client.notify("notifications/vendor/word", "{}").await;
+            }
+            let renewed = async {
+                while backend.greeted() == greeted {
+                    tokio::task::yield_now().await;
+                }
+            };
+            soon(&format!("{status}, {has_stream}: a session"), renewed).await;
+            gateway.stop().await;
+        }
+    }
+}
+
 /// Several calls that meet a forgotten session at once are all served.
 #[tokio::test]
 async fn many_calls_survive_a_forgotten_session() {

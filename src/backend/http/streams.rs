@@ -9,7 +9,7 @@ use http::{HeaderValue, Method as Verb, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 
-use super::{Content, HttpLink, content_type, is_ours, way::Answer};
+use super::{Content, HttpLink, content_type, denies_session, is_ours, odd, way::Answer};
 use crate::{
     backend::{Failure, link::Exchange, mux::Pending},
     mcp::{Era, Message, Outcome, header, sse},
@@ -108,6 +108,16 @@ impl HttpLink {
             }
         });
         match self.way.send(request).await {
+            Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
+                let Failure::Http { body, .. } = odd(response).await else {
+                    return Opening::Failed;
+                };
+                if denies_session(body.as_bytes()) {
+                    Opening::NotFound
+                } else {
+                    Opening::Failed
+                }
+            }
             Ok(response) => match (content_type(&response), response.status()) {
                 (Content::Events, _) => Opening::Stream(response.into_body()),
                 (_, StatusCode::METHOD_NOT_ALLOWED) => Opening::NoneEver,

@@ -249,7 +249,7 @@ impl Mux {
         let mut asked = lock(&self.asked);
         if asked.len() >= ASKED_MAX {
             let message = "too many requests wait for clients";
-            return Err(RpcError::new(error::INTERNAL, message));
+            return Err(RpcError::new(error::INTERNAL, message).retry_soon());
         }
         if asked.contains_key(id) {
             let message = "a request with this id still waits for its answer";
@@ -352,29 +352,19 @@ fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcE
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
         auth::Agent,
         backend::mux::Settings,
-        names::{Scope, ServerName},
+        names::Scope,
         session::{Session, state::Kind},
         task::Tasks,
     };
 
     #[tokio::test]
     async fn a_forgotten_session_leaves_no_questions() {
-        let settings = Settings {
-            server: ServerName::parse("x").unwrap(),
-            request_bytes_max: 1024,
-            response_bytes_max: 1024,
-            memory_max: None,
-            ask_timeout: Duration::from_secs(1),
-            roots: None,
-        };
         let (signals, _) = mpsc::channel(1);
-        let mux = Mux::new(settings, None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
         let agent = Arc::new(Agent::anonymous());
         let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
         let asked = Asked {

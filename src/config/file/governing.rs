@@ -264,7 +264,8 @@ pub(in crate::config) struct Scan {
     /// In progress and log messages.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) notifications: IndexMap<String, ScanAction>,
-    /// What stands in place of a match that is redacted.
+    /// What stands in place of a match that is redacted. What is found in a number is a number
+    /// again: 0 with "type", as many digits (1000...) with "length".
     pub(in crate::config) mask: Mask,
     /// Countries whose national numbers are looked for, as ISO 3166 codes in lower case; by
     /// default all that are known.

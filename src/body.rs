@@ -1,7 +1,5 @@
 //! Reading the body of a message to its end, as both sides of the gateway do.
 
-use std::pin::pin;
-
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -21,12 +19,11 @@ pub(crate) enum Unread<E: std::error::Error + 'static> {
 }
 
 /// The bytes of `body`, at most `limit`. Most bodies come in one piece, which is kept as it is.
-pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, Unread<B::Error>>
+pub(crate) async fn read<B>(body: &mut B, limit: usize) -> Result<Bytes, Unread<B::Error>>
 where
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let mut body = pin!(body);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     // One whose length is known ends with its last byte; nothing more is asked of it.
@@ -64,8 +61,10 @@ mod tests {
             "!" => Err(io::Error::other("cut")),
             piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
         });
-        let body = StreamBody::new(futures_util::stream::iter(pieces));
-        let found = read(body, limit).await.map_err(|unread| unread.to_string());
+        let mut body = StreamBody::new(futures_util::stream::iter(pieces));
+        let found = read(&mut body, limit)
+            .await
+            .map_err(|unread| unread.to_string());
         let found = found.as_deref().map_err(String::as_str);
         assert_eq!(found, expect.map(str::as_bytes));
     }
@@ -84,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from(vec![b'a'; 64]);
-        let read = read(Full::new(piece.clone()), 64).await.unwrap();
+        let read = read(&mut Full::new(piece.clone()), 64).await.unwrap();
         assert_eq!(read.as_ptr(), piece.as_ptr());
     }
 }

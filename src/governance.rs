@@ -221,7 +221,11 @@ impl Governance {
     ///
     /// # Errors
     /// The refusal, with the call's ticket still open.
-    pub async fn admit(&self, routed: Routed, ticket: &mut Ticket) -> Result<Admitted, Refusal> {
+    pub async fn admit(
+        &self,
+        mut routed: Routed,
+        ticket: &mut Ticket,
+    ) -> Result<Admitted, Refusal> {
         ticket.tool.clone_from(&routed.tool);
         ticket.target = Some(Target {
             server: routed.server.clone(),
@@ -250,7 +254,10 @@ impl Governance {
         }
         let of_server = toll.and_then(|toll| toll.scan.as_ref());
         ticket.screens = rules.screens(of_server, Some(law.style.codes));
-        let routed = self.scan_request(routed, ticket).await?;
+        if let Some(screens) = ticket.screens.clone() {
+            // In a box: most calls are not looked at, and hold no room for it.
+            Box::pin(self.scan_request(&mut routed, &screens, ticket)).await?;
+        }
         if routed.call.method == Method::ToolsCall {
             ticket.price = law.price_of(routed.tool.as_deref(), toll);
             if let Some(of_tool) = &of_tool {
@@ -362,14 +369,12 @@ impl Governance {
     /// Step 2: a look at what the client sends.
     async fn scan_request(
         &self,
-        mut routed: Routed,
+        routed: &mut Routed,
+        screens: &Screens,
         ticket: &mut Ticket,
-    ) -> Result<Routed, Refusal> {
-        let Some(screens) = ticket.screens.clone() else {
-            return Ok(routed);
-        };
+    ) -> Result<(), Refusal> {
         let Some(params) = &routed.params else {
-            return Ok(routed);
+            return Ok(());
         };
         let mut masked = Vec::new();
         for (direction, span) in screen::of_request(&routed.call.method, params) {
@@ -384,7 +389,7 @@ impl Governance {
         if !masked.is_empty() {
             routed.params = Some(screen::with_parts(params, masked));
         }
-        Ok(routed)
+        Ok(())
     }
 
     /// Step 3: holds the price against every budget that applies.

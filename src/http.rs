@@ -92,7 +92,7 @@ impl Edge {
         if !route.is_mcp() {
             return self.answer(route, request).await;
         }
-        if let Some(answer) = cors::preflight(&request, route.verbs()) {
+        if let Some(answer) = cors::preflight(&request, route.verbs().1) {
             return answer;
         }
         let page = cors::Page::behind(&request);
@@ -117,8 +117,9 @@ impl Edge {
             };
             return text(StatusCode::NOT_FOUND, what);
         }
-        if !route.takes(request.method()) {
-            return wrong_verb(route.verbs());
+        let (verbs, allowed) = route.verbs();
+        if !verbs.contains(request.method()) {
+            return wrong_verb(allowed);
         }
         let agent = match self
             .proxy
@@ -131,7 +132,9 @@ impl Edge {
             Err(_) => Arc::new(Agent::stranger()),
         };
         match route {
-            Route::Mcp(scope) => streamable::handle(&self, Visitor { agent, scope }, request).await,
+            Route::Mcp(scope) => {
+                streamable::handle(&self, &Visitor { agent, scope }, request).await
+            }
             Route::Sse(scope) => messages::open(&self, agent, scope),
             Route::Messages => Box::pin(messages::post(&self, &agent, request)).await,
             Route::Status => pages::status(&self, &agent, &request),
@@ -182,19 +185,16 @@ impl Route {
         }
     }
 
-    /// The verbs it takes, as the header `Allow` lists them.
-    fn verbs(&self) -> &'static str {
+    /// The verbs it takes, and how the header `Allow` lists them.
+    fn verbs(&self) -> (&'static [Verb], &'static str) {
         match self {
-            Self::Health | Self::Metrics | Self::Ready | Self::Status => "GET, HEAD",
-            Self::Mcp(_) => "GET, POST, DELETE",
-            Self::Messages => "POST",
-            Self::Sse(_) => "GET",
+            Self::Health | Self::Metrics | Self::Ready | Self::Status => {
+                (&[Verb::GET, Verb::HEAD], "GET, HEAD")
+            }
+            Self::Mcp(_) => (&[Verb::GET, Verb::POST, Verb::DELETE], "GET, POST, DELETE"),
+            Self::Messages => (&[Verb::POST], "POST"),
+            Self::Sse(_) => (&[Verb::GET], "GET"),
         }
-    }
-
-    fn takes(&self, verb: &Verb) -> bool {
-        let mut verbs = self.verbs().split(',').map(str::trim_ascii_start);
-        verbs.any(|taken| taken == verb.as_str())
     }
 
     /// Whether clients speak MCP there.

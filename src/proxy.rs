@@ -197,7 +197,7 @@ impl Proxy {
     }
 
     /// Answers one request.
-    pub async fn answer(&self, call: Call) -> Outcome {
+    pub async fn answer(&self, call: Box<Call>) -> Outcome {
         // Whoever begins to drain looks at the count after it said so: one of both sees the other.
         let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
         if self.is_draining() && call.method != Method::Ping {
@@ -232,13 +232,13 @@ impl Proxy {
     }
 
     /// One request that a server answers: opened, attempted, settled.
-    async fn call(&self, call: Call) -> Outcome {
+    async fn call(&self, call: Box<Call>) -> Outcome {
         let mut ticket = self.governance.open(&call);
         let ending = self.attempt(call, &mut ticket).await;
         self.governance.settle(ticket, ending).await
     }
 
-    async fn attempt(&self, call: Call, ticket: &mut Ticket) -> Ending {
+    async fn attempt(&self, call: Box<Call>, ticket: &mut Ticket) -> Ending {
         let routed = match self.route(call, ticket).await {
             Ok(routed) => routed,
             Err(ending) => return ending,

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Routed {
     /// The call as the client made it.
-    pub call: Call,
+    pub call: Box<Call>,
     /// The server that will be asked.
     pub server: ServerName,
     /// The tool, when one is called.
@@ -107,7 +107,7 @@ impl From<RpcError> for Unroutable {
 ///
 /// # Errors
 /// The call, and why there is none.
-pub fn route(call: Call, catalog: &Catalog) -> Result<Routed, Box<(Call, Unroutable)>> {
+pub fn route(call: Box<Call>, catalog: &Catalog) -> Result<Routed, Box<(Box<Call>, Unroutable)>> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
         Method::PromptsGet => prompt(&["name"], &call, catalog).map_err(Unroutable::from),

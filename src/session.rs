@@ -75,7 +75,9 @@ impl Client {
     /// Whether servers can ask it something over a connection of its own: only legacy servers see
     /// what it declares.
     pub fn can_be_asked(&self) -> bool {
-        self.era() == Era::Legacy && legacy::declares_answers(&self.capabilities)
+        self.era() == Era::Legacy
+            && !self.profile.is_empty()
+            && legacy::declares_answers(&self.capabilities)
     }
 
     /// The era it speaks.
@@ -143,14 +145,15 @@ impl Wants {
 
 impl Call {
     /// The call for `request` on the route of `scope`, and what will precede its answer.
+    /// In a box, since every step hands it to the next and each of their futures has room for it.
     pub fn new(
         request: Request,
         client: Arc<Client>,
         scope: Scope,
         wants: Wants,
-    ) -> (Self, EventReader) {
+    ) -> (Box<Self>, EventReader) {
         let (events, reader) = events::events();
-        let call = Self {
+        let call = Box::new(Self {
             id: request.id,
             method: request.method,
             params: request.params,
@@ -161,14 +164,14 @@ impl Call {
             events,
             cancel: CancellationToken::new(),
             correlation: None,
-        };
+        });
         (call, reader)
     }
 
     /// The same request on the route of `scope`; what precedes its answer goes to `events`.
     #[must_use]
-    pub fn copy_for(&self, scope: Scope, events: Events) -> Self {
-        Self {
+    pub fn copy_for(&self, scope: Scope, events: Events) -> Box<Self> {
+        Box::new(Self {
             id: self.id.clone(),
             method: self.method.clone(),
             params: self.params.clone(),
@@ -179,7 +182,7 @@ impl Call {
             events,
             cancel: self.cancel.clone(),
             correlation: self.correlation.clone(),
-        }
+        })
     }
 }
 

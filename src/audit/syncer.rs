@@ -247,7 +247,8 @@ impl Kept {
             Wait::Until { seq, synced } => (seq, synced),
         };
         let enough = |synced: &Synced| synced.seq >= seq || synced.failed.is_some();
-        let reached = synced.wait_for(enough).await;
+        // In a box: with `process` nobody waits, but every call has room for it.
+        let reached = Box::pin(synced.wait_for(enough)).await;
         let failed = reached.map_err(|_| AuditError::Closed)?.failed.clone();
         failed.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
     }

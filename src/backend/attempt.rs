@@ -264,7 +264,7 @@ impl Backend {
     async fn raise_level(&self, connection: &Connection, level: Level) {
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
         let request = handshake::control(Method::SetLevel, Some(params));
-        let answer = connection.link.request(request);
+        let answer = connection.link.request(&request);
         let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
         tracing::debug!(server = %self.name, ?answer, "log level set");
     }
@@ -309,7 +309,7 @@ impl Backend {
             limits,
             cancel: call.cancel.clone(),
         };
-        let outcome = connection.link.request(exchange).await;
+        let outcome = connection.link.request(&exchange).await;
         if let Ok(outcome) = &outcome {
             self.stats.note_received(outcome);
         }

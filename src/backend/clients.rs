@@ -192,7 +192,7 @@ impl Backend {
         };
         let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
         let request = handshake::control(method.clone(), Some(params));
-        let answer = timeout(SUBSCRIPTION_PATIENCE, connection.link.request(request)).await;
+        let answer = timeout(SUBSCRIPTION_PATIENCE, connection.link.request(&request)).await;
         tracing::debug!(server = %self.name, ?method, uri, ?answer, "a subscription is changed");
     }
 

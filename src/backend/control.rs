@@ -342,7 +342,7 @@ impl Backend {
         });
         let request = handshake::control(Method::parse(kind.method()), params);
         let limit = self.config().timeout;
-        let answer = timeout(limit, control.0.link.request(request)).await;
+        let answer = timeout(limit, control.0.link.request(&request)).await;
         answer.unwrap_or(Err(Failure::Timeout { after: limit }))
     }
 
@@ -375,7 +375,7 @@ impl Backend {
         self.maker.tasks.spawn("list changes", async move {
             while !connection.closed().is_cancelled() {
                 let listen = handshake::control(Method::Listen, Some(params.clone()));
-                let ended = connection.link.request(listen).await;
+                let ended = connection.link.request(&listen).await;
                 tracing::debug!(?ended, "the stream of list changes ended");
                 tokio::select! {
                     () = sleep(LISTEN_AGAIN) => {}

@@ -139,7 +139,7 @@ async fn discover(link: &Link) -> Result<Outcome, Failure> {
     if let Some(http) = link.as_http() {
         http.speak(Revision::MODERN);
     }
-    link.request(control(Method::Discover, Some(params))).await
+    link.request(&control(Method::Discover, Some(params))).await
 }
 
 fn verdict(outcome: Outcome) -> Verdict {
@@ -210,7 +210,7 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
         http.forget();
     }
     let outcome = link
-        .request(control(Method::Initialize, Some(params)))
+        .request(&control(Method::Initialize, Some(params)))
         .await?;
     let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
     let said: Initialized = result.read().map_err(|_| Failure::Garbled {

@@ -146,7 +146,11 @@ impl HttpLink {
         }
         match content_type(&response) {
             Content::Events => Box::pin(self.read_events(response, exchange, pending)).await,
-            Content::Json => self.read_json(response, pending).await,
+            Content::Json => {
+                let status = response.status();
+                let body = self.body(response.into_body()).await?;
+                self.find_answer(&body, status, pending)
+            }
             Content::Other => Err(Box::pin(odd(response)).await),
         }
     }
@@ -189,7 +193,7 @@ impl HttpLink {
         response: Response<Answer>,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
-        let body = self.body(response).await?;
+        let body = self.body(response.into_body()).await?;
         let is_answer = match Message::parse(&body) {
             Ok(Message::Response(found)) => {
                 found.id.as_ref().and_then(Id::as_number) == Some(pending.id)
@@ -200,16 +204,6 @@ impl HttpLink {
             return Err(Failure::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
-    }
-
-    async fn read_json(
-        &self,
-        response: Response<Answer>,
-        pending: &Pending,
-    ) -> Result<Outcome, Failure> {
-        let status = response.status();
-        let body = self.body(response).await?;
-        self.find_answer(&body, status, pending)
     }
 
     fn find_answer(
@@ -315,9 +309,9 @@ impl HttpLink {
         request
     }
 
-    async fn body(&self, response: Response<Answer>) -> Result<Bytes, Failure> {
+    async fn body(&self, mut body: Answer) -> Result<Bytes, Failure> {
         let limit = self.mux.settings.response_bytes_max;
-        let body = crate::body::read(response.into_body(), limit).await;
+        let body = crate::body::read(&mut body, limit).await;
         body.map_err(|unread| match unread {
             Unread::TooLarge { limit } => Failure::ResponseTooLarge { limit },
             Unread::BrokeOff(error) => Failure::Lost {

@@ -7,7 +7,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::mpsc::{self, error::SendTimeoutError};
+use tokio::sync::mpsc::{
+    self,
+    error::{SendTimeoutError, TrySendError},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -140,7 +143,7 @@ impl Link {
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) async fn request(&self, exchange: Exchange) -> Result<Outcome, Failure> {
+    pub(crate) async fn request(&self, exchange: &Exchange) -> Result<Outcome, Failure> {
         let mut pending = self.mux.begin(exchange.caller.as_ref())?;
         let params = exchange
             .params
@@ -156,9 +159,10 @@ impl Link {
                 limit,
             });
         }
+        // In boxes: a future is as large as its largest branch, and is moved with it.
         let answer = match &self.wire {
-            Wire::Pipe(writer) => self.over_pipe(writer, bytes, &exchange, pending).await,
-            Wire::Http(http) => Box::pin(http.exchange(bytes, &exchange, pending)).await,
+            Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, bytes, exchange, pending)).await,
+            Wire::Http(http) => Box::pin(http.exchange(bytes, exchange, pending)).await,
         };
         match &answer {
             Ok(_) => self.mux.hear(),
@@ -178,16 +182,15 @@ impl Link {
         exchange: &Exchange,
         mut pending: Pending,
     ) -> Result<Outcome, Failure> {
-        let closed = self.mux.closed.clone();
-        tokio::select! {
-            biased;
-            sent = writer.send(bytes) => sent.map_err(|_| self.mux.lost())?,
-            () = closed.cancelled() => return Err(self.mux.lost()),
-            () = exchange.cancel.cancelled() => return Err(Failure::Cancelled),
-            () = tokio::time::sleep(exchange.limits.idle) => {
-                return Err(Failure::Timeout { after: exchange.limits.idle });
+        match writer.try_send(bytes) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Err(self.mux.lost()),
+            // The server does not read as fast as it is written to.
+            Err(TrySendError::Full(bytes)) => {
+                self.wait_for_room(writer, bytes, exchange).await?;
             }
         }
+        let closed = &self.mux.closed;
         let failure = tokio::select! {
             biased;
             answer = &mut pending.answer => {
@@ -205,6 +208,22 @@ impl Link {
             );
         }
         Err(failure)
+    }
+
+    async fn wait_for_room(
+        &self,
+        writer: &mpsc::Sender<Bytes>,
+        bytes: Bytes,
+        exchange: &Exchange,
+    ) -> Result<(), Failure> {
+        let after = exchange.limits.idle;
+        tokio::select! {
+            biased;
+            sent = writer.send(bytes) => sent.map_err(|_| self.mux.lost()),
+            () = self.mux.closed.cancelled() => Err(self.mux.lost()),
+            () = exchange.cancel.cancelled() => Err(Failure::Cancelled),
+            () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
+        }
     }
 
     /// Sends a notification when the writer has room; they may be lost.

@@ -204,7 +204,7 @@ impl Gateway {
         outcome
     }
 
-    fn call(&self, method: Method, members: &str) -> (Call, EventReader) {
+    fn call(&self, method: Method, members: &str) -> (Box<Call>, EventReader) {
         let envelope = Envelope {
             revision: Revision::MODERN,
             info: Some(Raw::from_value(&server_info())),

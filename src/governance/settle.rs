@@ -9,7 +9,7 @@ use super::{
     Governance, Refusal,
     budget::Hold,
     refusal,
-    screen::{self, Leg},
+    screen::{self, Leg, Screens},
     ticket::{Ended, Ticket},
     validate::is_same,
 };
@@ -68,7 +68,14 @@ impl Governance {
         let (outcome, ended) = match ending {
             Ending::Answered { outcome, revision } => {
                 charge = self.law.load().charge_errors || !is_error_result(&outcome);
-                self.scan_answer(outcome, revision, &mut ticket).await
+                match ticket.screens.clone() {
+                    None => (outcome, Ended::answered(revision)),
+                    // In a box, as in `admit`.
+                    Some(screens) => {
+                        let scanned = self.scan_answer(outcome, revision, &screens, &mut ticket);
+                        Box::pin(scanned).await
+                    }
+                }
             }
             Ending::Failed {
                 error,
@@ -93,32 +100,30 @@ impl Governance {
         &self,
         outcome: Outcome,
         revision: Option<&'static str>,
+        screens: &Screens,
         ticket: &mut Ticket,
     ) -> (Outcome, Ended<'static>) {
         let mut outcome = outcome;
-        let screens = ticket.screens.clone();
-        if let Some(screens) = &screens {
-            let tool = ticket.tool.clone();
-            let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
-            for direction in screen::of_answer(&ticket.method, &outcome) {
-                let (Ok(body) | Err(body)) = &outcome;
-                let state = screen::state_of(body, revision);
-                let looked_at = state.as_ref().map_or(body, |state| &state.without);
-                let seen = screens.look(*direction, looked_at, schema).await;
-                self.put_down(&seen, ticket);
-                if !seen.blocked.is_empty() {
-                    let mut refused =
-                        self.refuse(&screen::refuse(seen.blocked, Leg::Answer), ticket);
-                    refused.1.server_revision = revision;
-                    return refused;
-                }
-                if let Some(masked) = seen.redacted {
-                    let whole = match &state {
-                        Some(state) => state.put_back(&masked),
-                        None => masked,
-                    };
-                    outcome = screen::with_body(&outcome, whole);
-                }
+        let tool = ticket.tool.clone();
+        let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
+        for direction in screen::of_answer(&ticket.method, &outcome) {
+            let (Ok(body) | Err(body)) = &outcome;
+            let state = screen::state_of(body, revision);
+            let looked_at = state.as_ref().map_or(body, |state| &state.without);
+            let seen = screens.look(*direction, looked_at, schema).await;
+            self.put_down(&seen, ticket);
+            if !seen.blocked.is_empty() {
+                let refusal = screen::refuse(seen.blocked, Leg::Answer);
+                let mut refused = self.refuse(&refusal, ticket);
+                refused.1.server_revision = revision;
+                return refused;
+            }
+            if let Some(masked) = seen.redacted {
+                let whole = match &state {
+                    Some(state) => state.put_back(&masked),
+                    None => masked,
+                };
+                outcome = screen::with_body(&outcome, whole);
             }
         }
         (outcome, Ended::answered(revision))
@@ -150,9 +155,11 @@ impl Governance {
         }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
-        let arguments = self.arguments_for_record(&ticket);
-        let record = ticket.record(ended, arguments.as_deref());
-        let kept = self.books.audit.record(&record);
+        let kept = {
+            let arguments = self.arguments_for_record(&ticket);
+            let record = ticket.record(ended, arguments.as_deref());
+            self.books.audit.record(&record)
+        };
         settle_hold(hold, charge);
         match kept.kept().await {
             Ok(()) => outcome,

@@ -32,16 +32,16 @@ type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
 
 /// Reads a body within the limits on size and nesting.
-pub(super) async fn read<B>(body: B, limits: &Limits) -> Result<Bytes, Response<Body>>
+pub(super) async fn read<B>(mut body: B, limits: &Limits) -> Result<Bytes, Response<Body>>
 where
-    B: http_body::Body<Data = Bytes>,
+    B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let mut read = std::pin::pin!(crate::body::read(body, limits.body));
+    let mut read = std::pin::pin!(crate::body::read(&mut body, limits.body));
     // Most bodies are there already, and need no timer.
     let read = match read.as_mut().now_or_never() {
         Some(read) => read,
-        None => timeout(PATIENCE, read).await.map_err(|_| {
+        None => Box::pin(timeout(PATIENCE, read)).await.map_err(|_| {
             let message = format!("the body did not come within {PATIENCE:?}");
             text(StatusCode::REQUEST_TIMEOUT, &message)
         })?,

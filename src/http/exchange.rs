@@ -28,7 +28,7 @@ const RETRY_MS: u64 = 1000;
 /// A call that is to be answered.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) call: Call,
+    pub(super) call: Box<Call>,
     /// What precedes its answer.
     pub(super) events: EventReader,
     /// Whether the client would rather have events than JSON.

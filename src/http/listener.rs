@@ -76,7 +76,7 @@ impl Bound {
                         stop: stop.clone(),
                         headers_max: edge.proxy.settings().limits.headers,
                     };
-                    let run = Steady::new(connection.run(stream, tls.clone()));
+                    let run = Steady::new(Box::pin(connection.run(stream, tls.clone())));
                     edge.tasks.spawn("connection", run);
                 }
                 Err(error) => {
@@ -173,14 +173,16 @@ impl Connection {
         let edge = Arc::clone(&self.edge);
         let (heard, first) = (CancellationToken::new(), Once::new());
         // The connection is woken often, and polls this each time.
-        let mut interrupted = Steady::new(interruption(heard.clone(), self.stop));
+        let mut interrupted = Steady::new(Box::pin(interruption(heard.clone(), self.stop)));
         let service = service_fn(move |request| {
             first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
             // The connection is woken for more than its answer.
-            Steady::new(async move { Ok::<_, Infallible>(edge.handle(request).await) })
+            Steady::new(Box::pin(async move {
+                Ok::<_, Infallible>(edge.handle(request).await)
+            }))
         });
         // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
         let head_max = self.headers_max.saturating_add(REQUEST_LINE_BYTES);

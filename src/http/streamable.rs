@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode};
+use http::{
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
+    request::Parts,
+};
 use hyper::body::Incoming;
 
 use super::{
@@ -32,22 +35,22 @@ pub(crate) const BATCH_MAX: usize = 64;
 
 pub(super) async fn handle(
     edge: &Arc<Edge>,
-    visitor: Visitor,
+    visitor: &Visitor,
     request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if is(&Verb::POST, &request) {
         return post(edge, visitor, request).await;
     }
     if is(&Verb::GET, &request) {
-        return get(edge, &visitor, request.headers()).await;
+        return get(edge, visitor, request.headers()).await;
     }
     // The route takes one more verb.
-    delete(edge, &visitor, request.headers()).await
+    delete(edge, visitor, request.headers()).await
 }
 
 async fn post(
     edge: &Arc<Edge>,
-    visitor: Visitor,
+    visitor: &Visitor,
     request: Box<HttpRequest<Incoming>>,
 ) -> Response<Body> {
     if !media::is_json(request.headers()) {
@@ -60,7 +63,7 @@ async fn post(
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let (parts, incoming) = request.into_parts();
+    let (Parts { headers, .. }, incoming) = request.into_parts();
     let bytes = match body::read(incoming, &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
@@ -68,7 +71,7 @@ async fn post(
     let post = Post {
         edge,
         visitor,
-        headers: &parts.headers,
+        headers: &headers,
     };
     let message = Message::parse(&bytes);
     // A request may say in its body what it speaks.
@@ -79,7 +82,8 @@ async fn post(
     }
     match message {
         Ok(Message::Request(request)) if edge.proxy.is_draining() => stopping(Some(&request.id)),
-        Ok(Message::Request(request)) => post.request(request).await,
+        // In a box: a future is as large as its largest branch, and is moved with it.
+        Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
             let session = post.session().await;
@@ -106,58 +110,74 @@ async fn post(
 
 struct Post<'a> {
     edge: &'a Arc<Edge>,
-    visitor: Visitor,
+    visitor: &'a Visitor,
     headers: &'a HeaderMap,
 }
 
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
+        match self.asked(request).await {
+            Ok(asked) => exchange::respond(self.edge, asked).await,
+            Err(answer) => answer,
+        }
+    }
+
+    /// What is to be answered; else, what the client is told at once.
+    async fn asked(&self, request: Request) -> Result<Asked, Response<Body>> {
         if modern::is_claimed_by(&request) {
-            return self.modern(request).await;
+            return self.modern(request);
         }
         if request.method == Method::Initialize {
-            return self.initialize(&request);
+            return Err(self.initialize(&request));
         }
         match Version::of(self.headers) {
             Version::Modern => {
                 let message = "a request of 2026-07-28 needs `_meta` with its protocol version";
                 let error = RpcError::new(error::INVALID_PARAMS, message);
-                return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
+                return Err(rpc_error(
+                    StatusCode::BAD_REQUEST,
+                    Some(&request.id),
+                    &error,
+                ));
             }
-            Version::Unknown(asked) => return unsupported(Some(&request.id), &asked),
+            Version::Unknown(asked) => return Err(unsupported(Some(&request.id), &asked)),
             Version::Absent | Version::Legacy(_) => {}
         }
-        match self.session().await {
-            Err(refusal) => refusal,
-            Ok(Some(session)) => self.in_session(&session, request).await,
-            Ok(None) => self.stateless(request).await,
+        match self.session().await? {
+            Some(session) => self.in_session(&session, request),
+            None => Ok(self.stateless(request)),
         }
     }
 
-    async fn modern(&self, request: Request) -> Response<Body> {
+    fn modern(&self, request: Request) -> Result<Asked, Response<Body>> {
         let envelope = match modern::check(&request, Some(self.headers)) {
             Ok(envelope) => envelope,
-            Err(Refusal { status, error }) => return rpc_error(status, Some(&request.id), &error),
+            Err(Refusal { status, error }) => {
+                return Err(rpc_error(status, Some(&request.id), &error));
+            }
         };
         if let Err(error) = self.check_param_headers(&request) {
-            return rpc_error(StatusCode::BAD_REQUEST, Some(&request.id), &error);
+            return Err(rpc_error(
+                StatusCode::BAD_REQUEST,
+                Some(&request.id),
+                &error,
+            ));
         }
         let (client, wants) = envelope.into_client(Arc::clone(&self.visitor.agent));
-        self.ask(request, client, wants).await
+        Ok(self.outside(request, client, wants))
     }
 
-    /// Answers a request outside of any session.
-    async fn ask(&self, request: Request, client: Client, wants: Wants) -> Response<Body> {
+    /// A request outside of any session.
+    fn outside(&self, request: Request, client: Client, wants: Wants) -> Asked {
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
-        let asked = Asked {
+        Asked {
             call,
             events,
             prefers_events: media::prefers_events(self.headers),
             running: None,
-        };
-        Box::pin(exchange::respond(self.edge, asked)).await
+        }
     }
 
     /// Checks `Mcp-Param-*` headers against the arguments they repeat.
@@ -229,19 +249,20 @@ impl Post<'_> {
         response
     }
 
-    async fn in_session(&self, session: &Arc<Session>, request: Request) -> Response<Body> {
-        match asked_in(session, request) {
-            Ok(mut asked) => {
-                asked.call.correlation = correlation::of(self.headers);
-                asked.prefers_events = media::prefers_events(self.headers);
-                Box::pin(exchange::respond(self.edge, asked)).await
-            }
-            Err((id, error)) => rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error),
-        }
+    fn in_session(
+        &self,
+        session: &Arc<Session>,
+        request: Request,
+    ) -> Result<Asked, Response<Body>> {
+        let mut asked = asked_in(session, request)
+            .map_err(|(id, error)| rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error))?;
+        asked.call.correlation = correlation::of(self.headers);
+        asked.prefers_events = media::prefers_events(self.headers);
+        Ok(asked)
     }
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
-    async fn stateless(&self, request: Request) -> Response<Body> {
+    fn stateless(&self, request: Request) -> Asked {
         let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
@@ -249,7 +270,7 @@ impl Post<'_> {
         };
         let client = Client::stateless(Arc::clone(&self.visitor.agent), revision);
         let wants = Wants::of(&request, Logs::All);
-        self.ask(request, client, wants).await
+        self.outside(request, client, wants)
     }
 
     async fn notification(&self, notification: &Notification) -> Response<Body> {
@@ -337,7 +358,7 @@ impl Post<'_> {
 
     /// The session that the headers name; `None` when they name none.
     async fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, &self.visitor, self.headers).await
+        find_session(self.edge, self.visitor, self.headers).await
     }
 }
 

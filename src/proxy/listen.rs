@@ -30,7 +30,7 @@ const MOVES_MAX: usize = 16;
 
 impl Proxy {
     /// Subscribes or unsubscribes a session; the server hears of the last to leave only.
-    pub(super) async fn subscribe(&self, call: Call) -> Outcome {
+    pub(super) async fn subscribe(&self, call: Box<Call>) -> Outcome {
         let uri = call.params.as_ref().and_then(|params| params.get("uri"));
         let uri = uri.as_ref().and_then(Raw::as_text).map(Cow::into_owned);
         let Some(uri) = uri else {
@@ -275,7 +275,7 @@ impl Proxy {
 
     /// Holds a listen stream open: acknowledges what can be honoured, then tells of changes until
     /// the client has enough or the gateway stops.
-    pub(super) async fn listen(&self, call: Call) -> Outcome {
+    pub(super) async fn listen(&self, call: Box<Call>) -> Outcome {
         let wish = call
             .params
             .as_ref()
@@ -430,7 +430,7 @@ impl Proxy {
     /// The governed request behind an upstream listen stream, as a task of its own.
     fn ask_upstream(
         &self,
-        call: Call,
+        call: Box<Call>,
         ended: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);

@@ -26,7 +26,11 @@ const LOOK: Duration = Duration::from_millis(250);
 
 impl Proxy {
     /// Finds the server of a call.
-    pub(super) async fn route(&self, call: Call, ticket: &mut Ticket) -> Result<Routed, Ending> {
+    pub(super) async fn route(
+        &self,
+        call: Box<Call>,
+        ticket: &mut Ticket,
+    ) -> Result<Routed, Ending> {
         let audience = lists::audience(&call.client);
         let route = |call| router::route(call, &self.board.catalog_for(audience));
         let mut lost = match route(call) {
@@ -51,7 +55,7 @@ impl Proxy {
     /// Finds the server of a call among `prospects`, as soon as one that is listed has what it names.
     async fn route_once_listed(
         &self,
-        (mut call, mut unroutable): (Call, Unroutable),
+        (mut call, mut unroutable): (Box<Call>, Unroutable),
         prospects: &[Prospect],
         ticket: &mut Ticket,
     ) -> Result<Routed, Ending> {

@@ -32,6 +32,8 @@ pub(crate) struct Steady<F> {
     future: Pin<Box<F>>,
     bell: Arc<Bell>,
     waker: Waker,
+    /// Who polled last, which the bell knows too: hardly ever another than the time before.
+    task: Waker,
 }
 
 #[derive(Debug)]
@@ -41,16 +43,17 @@ struct Bell {
 }
 
 impl<F: Future> Steady<F> {
-    /// Wraps `future`.
-    pub(crate) fn new(future: F) -> Self {
+    /// Wraps `future`, whose box is made where it is: it may be large.
+    pub(crate) fn new(future: Pin<Box<F>>) -> Self {
         let bell = Arc::new(Bell {
             // The first poll needs no wake.
             state: AtomicU8::new(WOKEN),
             task: Mutex::new(Waker::noop().clone()),
         });
         Self {
-            future: Box::pin(future),
+            future,
             waker: Waker::from(Arc::clone(&bell)),
+            task: Waker::noop().clone(),
             bell,
         }
     }
@@ -64,8 +67,12 @@ impl<F: Future> Future for Steady<F> {
             future,
             bell,
             waker,
+            task,
         } = self.get_mut();
-        bell.belongs_to(cx.waker());
+        if !task.will_wake(cx.waker()) {
+            task.clone_from(cx.waker());
+            bell.belongs_to(task);
+        }
         for _ in 0..POLLS_MAX {
             if !bell.moves(WOKEN, POLLED) {
                 return Poll::Pending;
@@ -127,7 +134,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let task = Waker::from(Arc::clone(&count));
         let mut polled = 0;
-        let mut steady = Steady::new(std::future::poll_fn(|cx| {
+        let mut steady = Steady::new(Box::pin(std::future::poll_fn(|cx| {
             polled += 1;
             if polled <= wakes {
                 cx.waker().wake_by_ref();
@@ -137,7 +144,7 @@ mod tests {
             } else {
                 Poll::Ready(())
             }
-        }));
+        })));
         let found = Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
         drop(steady);
         let woken = count.0.load(Ordering::Relaxed);
@@ -157,10 +164,10 @@ mod tests {
     fn who_was_not_woken_is_not_polled() {
         let task = Waker::from(Arc::new(Count::default()));
         let mut polled = 0;
-        let mut steady = Steady::new(std::future::poll_fn(|_| {
+        let mut steady = Steady::new(Box::pin(std::future::poll_fn(|_| {
             polled += 1;
             Poll::<()>::Pending
-        }));
+        })));
         let bell = Arc::clone(&steady.bell);
         let mut poll = || Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
         for _ in 0..3 {
@@ -179,10 +186,10 @@ mod tests {
         let count = Arc::new(Count::default());
         let task = Waker::from(Arc::clone(&count));
         let mut inner = None;
-        let mut steady = Steady::new(std::future::poll_fn(|cx| {
+        let mut steady = Steady::new(Box::pin(std::future::poll_fn(|cx| {
             inner = Some(cx.waker().clone());
             Poll::<()>::Pending
-        }));
+        })));
         assert!(
             Pin::new(&mut steady)
                 .poll(&mut Context::from_waker(&task))

@@ -380,10 +380,8 @@ fn methods_of_a_server_are_items_and_those_of_the_protocol_are_not() {
     let catalog = catalog();
     let scope = Scope::Server(GITHUB.clone());
     let check = |method: Method, expect: Option<Item<'_>>| {
-        let call = Call {
-            method,
-            ..call(&scope, Kind::Tools, "")
-        };
+        let mut call = call(&scope, Kind::Tools, "");
+        call.method = method;
         let routed = router::route(call, &catalog)
             .map_err(|lost| lost.1)
             .unwrap();
@@ -480,14 +478,14 @@ fn config() -> Config {
 }
 
 /// A request that uses the item `name`.
-fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
+fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
     let (method, params) = match kind {
         Kind::Tools => (Method::ToolsCall, json!({ "name": name })),
         Kind::Prompts => (Method::PromptsGet, json!({ "name": name })),
         Kind::Resources => (Method::ResourcesRead, json!({ "uri": name })),
         Kind::Templates => (Method::Complete, json!({ "ref": { "uri": name } })),
     };
-    Call {
+    Box::new(Call {
         id: Id::number(1),
         method,
         params: Some(Raw::from_value(&params).into()),
@@ -505,7 +503,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Call {
         events: crate::session::events::events().0,
         cancel: CancellationToken::new(),
         correlation: None,
-    }
+    })
 }
 
 fn rules([agent, profile, default]: [Option<Value>; 3]) -> Rules {

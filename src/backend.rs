@@ -76,7 +76,7 @@ use pool::Pool;
 pub use replicas::ReplicaReport;
 use replicas::Replicas;
 pub use report::{InstanceReport, Report};
-use retire::Life;
+use retire::Service;
 pub use set::{Backends, Replaced, Way};
 pub use shared::Reading;
 use shared::Shared;
@@ -109,7 +109,7 @@ pub struct Backend {
     pub name: ServerName,
     /// What the config says of it at present.
     written: Arc<Written>,
-    life: Life,
+    service: Service,
     maker: Arc<Maker>,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
@@ -160,7 +160,7 @@ impl Backend {
             name: name.clone(),
             breaker: Arc::clone(&maker.shared.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
-            life: Life::new(),
+            service: Service::new(),
             written,
             maker,
             catalog,

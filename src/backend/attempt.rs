@@ -117,6 +117,25 @@ impl Backend {
         }
     }
 
+    /// What a call on `instance`, one beside the catalog's, that ended with `outcome` says of our
+    /// credential there.
+    fn note_credential_on<T>(&self, instance: &Instance, outcome: &Result<T, Unanswered>) {
+        let lineage = &instance.lineage;
+        if lineage.callers.is_none() {
+            return;
+        }
+        match outcome {
+            Ok(_) if lineage.life.state() == State::NeedsReauth => {
+                self.maker.shared.is_well_again_on(lineage);
+            }
+            Err(Unanswered {
+                failure: refusal @ Failure::Unauthorized { .. },
+                ..
+            }) => lineage.life.take(Event::Refused, Some(refusal.to_string())),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
     pub(super) async fn call(&self, admitted: &Admitted) -> Result<Answer, Unanswered> {
         self.call_after(Duration::ZERO, admitted).await
     }
@@ -225,6 +244,7 @@ impl Backend {
             outcome => outcome.map_err(Unanswered::during),
         };
         served.instance.touch();
+        self.note_credential_on(&served.instance, &outcome);
         let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);

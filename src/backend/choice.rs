@@ -252,22 +252,22 @@ impl Backend {
             return Ok(Arc::clone(&self.catalog));
         }
         let mut instances = self.lock();
-        if self.life.is_over() {
+        if self.service.is_over() {
             let reason = "the config has changed".to_owned();
             return Err(Failure::Lost { reason });
         }
+        // Whoever is told to stop serves nobody again.
+        instances.retain(|_, it| !it.stop.is_cancelled() && !it.is_forgotten());
         let mut before = Before::default();
         if let Some(known) = instances.get(&key) {
             // One that failed just now is not replaced at once: a crash loop must cost nothing.
-            if !known.is_over() || known.must_wait() {
+            if !known.is_abandoned() || known.must_wait() {
                 return Ok(Arc::clone(known));
             }
             before = Before::of(known);
         } else if instances.len() >= self.config().max_instances {
             make_room(&mut instances, self.config().max_instances)?;
         }
-        // Whoever is told to stop serves nobody again.
-        instances.retain(|known, instance| *known == key || !instance.stop.is_cancelled());
         let instance = self.begin(&key, client, before);
         instances.insert(key, Arc::clone(&instance));
         Ok(instance)
@@ -394,9 +394,7 @@ fn make_room(
     instances: &mut HashMap<Key, Arc<Instance>>,
     instances_max: usize,
 ) -> Result<(), Failure> {
-    instances.retain(|_, instance| {
-        !matches!(instance.phase(), Phase::Down { .. }) || instance.must_wait()
-    });
+    instances.retain(|_, instance| !instance.is_abandoned() || instance.must_wait());
     if instances.len() < instances_max {
         return Ok(());
     }

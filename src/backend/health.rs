@@ -76,9 +76,13 @@ impl Watch<'_> {
             }
             return std::future::pending().await;
         }
+        let mut checked = None;
         loop {
+            // A refusal is no sign of life, and no reason to ask again at once.
+            let silence =
+                checked.map_or(mux.silence(), |at: Instant| mux.silence().min(at.elapsed()));
             let pause = if misses.count == 0 {
-                health.interval.saturating_sub(mux.silence())
+                health.interval.saturating_sub(silence)
             } else {
                 health.interval
             };
@@ -93,6 +97,7 @@ impl Watch<'_> {
                 continue;
             }
             let finding = check(self.connection, health).await;
+            checked = Some(Instant::now());
             let is_over = self.connection.closed().is_cancelled();
             if !is_over {
                 lock(&self.lineage.checks).note(&finding);

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -23,6 +23,9 @@ use crate::{
     lock::lock,
     mcp::{Era, Level},
 };
+
+/// How long an instance that is down or asleep is shown while its callers do not come again.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
 
 static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(1);
 
@@ -103,8 +106,8 @@ pub(crate) struct Instance {
     pub(crate) id: u64,
     /// What it goes on with where others were before it.
     pub(super) lineage: Arc<Lineage>,
-    /// Whether nobody keeps it any more.
-    over: AtomicBool,
+    /// Since when nobody keeps it any more.
+    abandoned: OnceLock<Instant>,
     /// Failures in a row before and with this one, and when the next attempt may be made.
     backoff: Mutex<(u32, Option<Instant>)>,
     /// Resources that clients subscribed to through it, in the server's spelling.
@@ -125,7 +128,7 @@ impl Instance {
             born: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
             lineage,
-            over: AtomicBool::new(false),
+            abandoned: OnceLock::new(),
             backoff: Mutex::default(),
             subscriptions: Mutex::default(),
             stop,
@@ -212,15 +215,23 @@ impl Instance {
     }
 
     /// Is kept no more: there is no connection, and another instance may take its place.
-    pub(super) fn leave(&self, failure: Failure) {
+    pub(super) fn abandon(&self, failure: Failure) {
         // Whoever sees that it is down knows whether to wait for it.
-        self.over.store(true, Ordering::Release);
+        self.abandoned.set(Instant::now()).ok();
         self.set(Phase::Down { failure });
     }
 
     /// Whether it is kept no more.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.get().is_some()
+    }
+
+    /// Whether it is nobody's concern any more: its callers are gone, or it was abandoned long ago and
+    /// they have not come again.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let abandoned = self.abandoned.get();
+        let is_old = abandoned.is_some_and(|at| at.elapsed() >= REMEMBERED);
+        is_old || self.lineage.is_orphaned()
     }
 
     /// Completes when the next attempt may be made.
@@ -278,7 +289,7 @@ impl Instance {
             Phase::Asleep(_) | Phase::Down { .. } => return None,
             Phase::Connecting => State::Connecting,
             Phase::Ready(connection) if connection.closed().is_cancelled() => return None,
-            Phase::Ready(_) => State::Connected,
+            Phase::Ready(_) => self.lineage.life.state(),
         };
         (!self.stop.is_cancelled()).then(|| (state, *lock(&self.since)))
     }
@@ -298,14 +309,10 @@ pub(super) struct DownAtTheEnd<'a>(pub(super) &'a Instance);
 
 impl Drop for DownAtTheEnd<'_> {
     fn drop(&mut self) {
-        let failure = match self.0.phase() {
-            Phase::Down { failure } => failure,
-            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => Failure::Lost {
+        if !self.0.is_abandoned() {
+            self.0.abandon(Failure::Lost {
                 reason: "it is being stopped".to_owned(),
-            },
-        };
-        if !self.0.is_over() {
-            self.0.leave(failure);
+            });
         }
     }
 }

@@ -152,10 +152,13 @@ impl Event {
     fn leaves_asleep(self, was: bool) -> bool {
         match self {
             Self::FellAsleep => true,
-            Self::Greeted | Self::Lost | Self::Refused | Self::SwitchedOff | Self::Unreachable => {
-                false
-            }
-            Self::Listed | Self::Missed | Self::Unlisted | Self::Withdrawn => was,
+            Self::Greeted
+            | Self::Lost
+            | Self::Refused
+            | Self::SwitchedOff
+            | Self::Unreachable
+            | Self::Withdrawn => false,
+            Self::Listed | Self::Missed | Self::Unlisted => was,
         }
     }
 
@@ -484,6 +487,7 @@ mod tests {
         check("glzx", false, true, 4);
         check("glzxx", false, true, 4);
         check("glzg", false, false, 4);
+        check("glzw", false, true, 4);
         check("x", false, true, 2);
         check("r", false, true, 2);
         check("glm", false, false, 3);

@@ -9,6 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::{
@@ -25,7 +26,7 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// What an instance and those that take its place have in common.
 #[derive(Debug)]
 pub(crate) struct Lineage {
-    /// Unique in this process; `instance` in the log.
+    /// Unique in this process; the catalog's is not shown.
     pub(super) number: u64,
     /// Whom it serves; `None` for the catalog's.
     pub(super) callers: Option<Callers>,
@@ -47,6 +48,8 @@ pub(super) struct Callers {
     pub(super) agent: Option<String>,
     /// The one session, as the log and the audit call it.
     pub(super) session: Option<String>,
+    /// Cancelled with that session.
+    ended: Option<CancellationToken>,
     pub(super) era: Era,
 }
 
@@ -56,14 +59,17 @@ impl Callers {
         Self {
             agent: Some(client.agent.name.clone()),
             session: None,
+            ended: None,
             era,
         }
     }
 
     /// Those of `client`'s session, in `era`.
     pub(super) fn of_session(client: &Client, era: Era) -> Self {
+        let session = client.session.as_ref();
         Self {
-            session: client.session.as_ref().map(|session| session.mark.clone()),
+            session: session.map(|session| session.mark.clone()),
+            ended: session.map(|session| session.ended.clone()),
             ..Self::of_agent(client, era)
         }
     }
@@ -73,6 +79,7 @@ impl Callers {
         Self {
             agent: None,
             session: None,
+            ended: None,
             era,
         }
     }
@@ -81,23 +88,21 @@ impl Callers {
 impl Lineage {
     /// That of the catalog's instance.
     pub(super) fn of_catalog(server: &ServerName, tasks: &Tasks) -> Arc<Self> {
-        Self::new(Of::Server, server, None, next_number(), tasks.clone())
+        Self::new(server, None, next_number(), tasks.clone())
     }
 
     /// That of an instance for `callers` alone.
     pub(super) fn beside(server: &ServerName, callers: Callers, tasks: &Tasks) -> Arc<Self> {
         let number = next_number();
         let tasks = tasks.within(about(number, &callers, tasks.around()));
-        Self::new(Of::Instance, server, Some(callers), number, tasks)
+        Self::new(server, Some(callers), number, tasks)
     }
 
-    fn new(
-        of: Of,
-        server: &ServerName,
-        callers: Option<Callers>,
-        number: u64,
-        tasks: Tasks,
-    ) -> Arc<Self> {
+    fn new(server: &ServerName, callers: Option<Callers>, number: u64, tasks: Tasks) -> Arc<Self> {
+        let of = match &callers {
+            Some(_) => Of::Instance,
+            None => Of::Server,
+        };
         Arc::new(Self {
             number,
             callers,
@@ -135,11 +140,18 @@ impl Lineage {
         self.slow.store(is_slow, Ordering::Relaxed);
     }
 
-    /// What is known of the first start while it is under way.
+    /// Whether the session is over that it serves alone.
+    pub(super) fn is_orphaned(&self) -> bool {
+        let ended = self.callers.as_ref().and_then(|it| it.ended.as_ref());
+        ended.is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// What is known of a start while it is under way: of the first one, and of one that takes long.
     pub(super) fn being_started(&self) -> Option<String> {
         let odd = self.output.odd();
         let is_slow = self.slow.load(Ordering::Relaxed);
-        (self.life.state() == State::Connecting && (odd.count > 0 || is_slow)).then(|| {
+        let is_first = self.life.state() == State::Connecting;
+        (is_slow || is_first && odd.count > 0).then(|| {
             let lines = display_odd(&odd.since(0));
             if is_slow {
                 return format!("it has not started within {SLOW_START:?}{lines}");
@@ -157,5 +169,6 @@ fn next_number() -> u64 {
 /// wherever the line is.
 fn about(number: u64, callers: &Callers, around: &Span) -> Span {
     let (agent, session) = (callers.agent.as_deref(), callers.session.as_deref());
-    around.in_scope(|| tracing::error_span!("instance", number, agent, session))
+    // Not within the task of the first caller, which it outlives.
+    tracing::error_span!(parent: around, "instance", number, agent, session)
 }

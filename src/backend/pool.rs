@@ -59,7 +59,7 @@ struct Books {
     /// What nobody uses, the latest used at the end.
     free: Vec<(Key, Arc<Instance>)>,
     lent: Vec<(Key, Arc<Instance>)>,
-    /// What was lost or could not be made, until another takes its place. With all others never more
+    /// What was lost, could not be made or sleeps, until another takes its place. With all others never more
     /// than there may be connections.
     fallen: Vec<(Key, Arc<Instance>)>,
     /// Starts that failed: another with the key waits its time. At most as many as connections.
@@ -172,8 +172,10 @@ impl Pool {
     /// All its connections that are used, could be, or are being made, and what was lost and not
     /// replaced yet.
     pub(super) fn with_fallen(&self) -> Vec<Arc<Instance>> {
-        let books = self.shelf.lock();
-        let all = books.free.iter().chain(&books.lent).chain(&books.fallen);
+        let mut books = self.shelf.lock();
+        books.forget();
+        let free = books.free.iter().filter(|(_, it)| !it.stop.is_cancelled());
+        let all = free.chain(&books.lent).chain(&books.fallen);
         all.map(|(_, instance)| Arc::clone(instance)).collect()
     }
 
@@ -218,6 +220,7 @@ impl Shelf {
 impl Books {
     /// Takes what cannot be lent any more off the shelf.
     fn drop_unusable(&mut self) {
+        self.forget();
         let is_unusable = |(_, instance): &mut (Key, Arc<Instance>)| !is_usable(instance);
         let unusable: Vec<_> = self.free.extract_if(.., is_unusable).collect();
         for (key, instance) in unusable {
@@ -225,17 +228,22 @@ impl Books {
         }
     }
 
-    /// Remembers an instance that has ended, unless it was meant to.
+    /// Remembers an instance that has ended, unless it was told to.
     fn bury(&mut self, key: Key, instance: Arc<Instance>) {
-        if !instance.stop.is_cancelled() && !instance.lineage.life.is_asleep() {
+        if !instance.stop.is_cancelled() {
             self.fallen.push((key, instance));
         }
+    }
+
+    /// Forgets what nobody takes the place of.
+    fn forget(&mut self) {
+        self.fallen.retain(|(_, instance)| !instance.is_forgotten());
     }
 
     /// What another instance of `key` takes over.
     fn raise(&mut self, key: &Key) -> Option<Arc<Lineage>> {
         let mut fallen = self.fallen.iter();
-        let at = fallen.position(|(known, instance)| known == key && instance.is_over())?;
+        let at = fallen.position(|(known, instance)| known == key && instance.is_abandoned())?;
         Some(Arc::clone(&self.fallen.swap_remove(at).1.lineage))
     }
 
@@ -493,7 +501,7 @@ mod tests {
         let lost = Failure::SessionGone;
         let first = lease(&pool, "", &tasks).await;
         first.instance.note_failure(retry, Duration::ZERO);
-        first.instance.leave(lost.clone());
+        first.instance.abandon(lost.clone());
         first.note_start(false);
         let number = first.instance.lineage.number;
         drop(first);
@@ -540,7 +548,7 @@ mod tests {
         let taken = goes_on_with(&pool, "", &tasks).await;
         assert_eq!(taken, None, "it is still kept");
         pool.shelf.lock().free.clear();
-        instance.leave(Failure::SessionGone);
+        instance.abandon(Failure::SessionGone);
         assert_eq!(goes_on_with(&pool, "of another kind", &tasks).await, None);
         pool.shelf.lock().free.clear();
         assert_eq!(goes_on_with(&pool, "", &tasks).await, number);
@@ -548,7 +556,7 @@ mod tests {
         // What was meant to end is not missed.
         let ended = lease(&pool, "", &tasks).await;
         ended.instance.stop.cancel();
-        ended.instance.leave(Failure::SessionGone);
+        ended.instance.abandon(Failure::SessionGone);
         drop(ended);
         assert_eq!(pool.with_fallen().len(), 0);
     }
@@ -558,7 +566,7 @@ mod tests {
         let (tasks, pool) = (Tasks::new(), pool(2, true));
         for profile in ["a", "b", "c"] {
             let lost = lease(&pool, profile, &tasks).await;
-            lost.instance.leave(Failure::SessionGone);
+            lost.instance.abandon(Failure::SessionGone);
             drop(lost);
         }
         assert_eq!(pool.with_fallen().len(), 2);

@@ -64,7 +64,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_back_until: Option<String>,
     /// Its instances beside the catalog's: what serves certain callers alone (`isolation`), or one
-    /// call at a time.
+    /// call at a time. One that is down or asleep is shown for ten minutes more, and then forgotten.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceReport>,
     /// Those of them that are connected or being connected.

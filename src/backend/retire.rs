@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Backend, replicas::Replicas};
 
-/// How far the life of a backend has come.
+/// How long a backend is in service.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct Service {
     leases: AtomicUsize,
     returned: Notify,
     is_retired: AtomicBool,
@@ -29,7 +29,7 @@ pub(super) struct Life {
     over: CancellationToken,
 }
 
-impl Life {
+impl Service {
     pub(super) fn new() -> Self {
         Self {
             leases: AtomicUsize::new(0),
@@ -65,10 +65,10 @@ pub(super) struct Lease(Arc<Backend>);
 impl Lease {
     /// None of a backend that is retired.
     pub(super) fn of(backend: Arc<Backend>) -> Option<Self> {
-        backend.life.leases.fetch_add(1, Ordering::SeqCst);
+        backend.service.leases.fetch_add(1, Ordering::SeqCst);
         let lease = Self(backend);
         // Whoever retires says so before looking for leases: one of both sees the other.
-        (!lease.0.life.is_retired.load(Ordering::SeqCst)).then_some(lease)
+        (!lease.0.service.is_retired.load(Ordering::SeqCst)).then_some(lease)
     }
 
     pub(super) fn backend(&self) -> &Backend {
@@ -78,10 +78,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let life = &self.0.life;
-        if life.leases.fetch_sub(1, Ordering::SeqCst) == 1 && life.is_retired.load(Ordering::SeqCst)
+        let service = &self.0.service;
+        if service.leases.fetch_sub(1, Ordering::SeqCst) == 1
+            && service.is_retired.load(Ordering::SeqCst)
         {
-            life.returned.notify_waiters();
+            service.returned.notify_waiters();
         }
     }
 }
@@ -89,24 +90,24 @@ impl Drop for Lease {
 impl Backend {
     /// Cancelled when the config no longer has the server, or has it differently.
     pub fn retired(&self) -> &CancellationToken {
-        &self.life.retired
+        &self.service.retired
     }
 
     /// Cancelled when its connections end for good, some time after it was retired.
     pub fn over(&self) -> &CancellationToken {
-        &self.life.over
+        &self.service.over
     }
 
     /// Takes no more calls.
     pub(super) fn close(&self) {
-        self.life.is_retired.store(true, Ordering::SeqCst);
-        self.life.retired.cancel();
+        self.service.is_retired.store(true, Ordering::SeqCst);
+        self.service.retired.cancel();
     }
 
     /// Lets the running calls finish within `patience`, then ends all connections.
     pub(super) async fn end(&self, patience: Duration) {
         tokio::select! {
-            drained = timeout(patience, self.life.unused()) => if drained.is_err() {
+            drained = timeout(patience, self.service.unused()) => if drained.is_err() {
                 let server = &self.name;
                 tracing::warn!(%server, "calls did not finish within {patience:?}; they are cut off");
             },
@@ -122,7 +123,7 @@ impl Backend {
     fn cut(&self) {
         let mut instances = self.lock();
         // Under the lock, so that none is added once all were told.
-        self.life.over.cancel();
+        self.service.over.cancel();
         for instance in instances.drain().map(|(_, instance)| instance) {
             instance.stop.cancel();
         }

@@ -203,9 +203,12 @@ impl Maker {
         let _down = DownAtTheEnd(&instance);
         let lineage = &*instance.lineage;
         if let Some(failure) = self.shared.held_back() {
-            let reason = Some(failure.to_string());
-            lineage.life.take(Event::Unreachable, reason);
-            return instance.leave(failure);
+            // Of one that sleeps nothing was lost.
+            if !lineage.life.is_asleep() {
+                let reason = Some(failure.to_string());
+                lineage.life.take(Event::Unreachable, reason);
+            }
+            return instance.abandon(failure);
         }
         loop {
             if lineage.life.is_down() {
@@ -224,13 +227,17 @@ impl Maker {
                 return;
             };
             if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
-                return instance.leave(failure);
+                return instance.abandon(failure);
             }
             // A server that has only forgotten us is there; a lost one is waited for, since
             // clients are subscribed to what it has.
-            instance.set(if forgotten {
+            let hope = self.hope(instance.failures().saturating_sub(1));
+            let held_back = self.shared.held_back();
+            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
+            instance.set(if forgotten || is_hopeful {
                 Phase::Connecting
             } else {
+                let failure = held_back.unwrap_or(failure);
                 Phase::Down { failure }
             });
             tokio::select! {
@@ -241,6 +248,7 @@ impl Maker {
                 () = sleep(self.shared.start_wait()) => {}
                 () = instance.stop.cancelled() => return,
             }
+            instance.set(Phase::Connecting);
         }
     }
 
@@ -252,7 +260,7 @@ impl Maker {
         instance.note_failure(self.config().retry, Duration::ZERO);
         let event = Event::Unreachable.or_refused(&failure);
         lineage.life.take(event, Some(failure.to_string()));
-        instance.leave(failure);
+        instance.abandon(failure);
     }
 
     /// Serves the connection of an instance beside the catalog's until it ends.
@@ -265,7 +273,7 @@ impl Maker {
     ) -> Ending {
         let lineage = &*instance.lineage;
         self.shared.learn(connection.era());
-        let reason = "the lists of its server are being read".to_owned();
+        let reason = "its server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
         lineage.life.take(Event::Greeted, reason);
         self.renew_subscriptions(instance, &connection);
@@ -281,7 +289,7 @@ impl Maker {
             () = idle_watch(instance, &self.written) => {
                 lineage.life.take(Event::FellAsleep, Some(ASLEEP.to_owned()));
                 // New callers find another connection while this one says goodbye.
-                instance.leave(Failure::SessionGone);
+                instance.abandon(Failure::SessionGone);
                 connection.end("it was idle").await;
                 return Ending::Meant;
             }
@@ -307,17 +315,20 @@ impl Maker {
             return;
         }
         let (connection, limit) = (Arc::clone(connection), self.config().timeout);
-        self.tasks.spawn("renewed subscriptions", async move {
-            let renew = async |uri| {
-                let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
-                let request = handshake::control(Method::ResourcesSubscribe, Some(params));
-                let answer = timeout(limit, connection.link.request(&request)).await;
-                tracing::debug!(uri, ?answer, "subscribed again");
-            };
-            stream::iter(uris)
-                .for_each_concurrent(RENEWALS_MAX, renew)
-                .await;
-        });
+        instance
+            .lineage
+            .tasks
+            .spawn("renewed subscriptions", async move {
+                let renew = async |uri| {
+                    let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
+                    let request = handshake::control(Method::ResourcesSubscribe, Some(params));
+                    let answer = timeout(limit, connection.link.request(&request)).await;
+                    tracing::debug!(uri, ?answer, "subscribed again");
+                };
+                stream::iter(uris)
+                    .for_each_concurrent(RENEWALS_MAX, renew)
+                    .await;
+            });
     }
 
     /// Serves until the connection ends; whether that is because the instance is stopped.

@@ -1,6 +1,12 @@
 //! Instances beside the catalog's: each has states, a history and counts of its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -236,9 +242,140 @@ async fn an_instance_of_a_server_that_was_not_listed_is_connecting() {
     let waiting = instance(&gateway, |it| !it["reason"].is_null()).await;
     assert_eq!(waiting["state"], "connecting", "{waiting}");
     let reason = waiting["reason"].as_str().unwrap();
-    assert!(reason.contains("are being read"), "{reason}");
+    assert!(reason.contains("not been listed"), "{reason}");
     listing.answer(r#"{"tools":[]}"#).await;
     let listed = instance(&gateway, |it| it["state"] == "connected").await;
     assert_eq!(states(&listed), ["connecting", "connected"]);
     gateway.stop().await;
+}
+
+async fn subscribe(backend: &Backend, client: &Client, id: &str) {
+    let uri = r#""uri":"x+file:///a.txt""#;
+    client.ask(id, "resources/subscribe", uri).await;
+    let asked = backend.asked("resources/subscribe").await;
+    asked.answer("{}").await;
+    client.answer(id).await;
+}
+
+/// One that clients are subscribed on is made again by itself; calls wait for that.
+#[tokio::test]
+async fn calls_wait_for_an_instance_that_is_made_again() {
+    let keys = "isolation = 'agent'";
+    let (backend, gateway, client) = one(Transport::WebSocket, keys).await;
+    subscribe(&backend, &client, "1").await;
+    backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Hand));
+    lose(&backend, &client, "2").await;
+    let greeting = backend.asked("initialize").await;
+    client.ask("3", "tools/call", ECHO).await;
+    client.is_quiet().await;
+    greeting.answer(HELLO).await;
+    let again = backend.asked("resources/subscribe").await;
+    again.answer("{}").await;
+    backend.asked("tools/call").await.answer(DONE).await;
+    client.answer("3").await.value();
+    gateway.stop().await;
+}
+
+const HELLO: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{"subscribe":true}},"serverInfo":{"name":"x","version":"1"}}"#;
+
+/// Nobody can wake it, or take its place.
+#[tokio::test]
+async fn what_was_a_sessions_goes_with_it_also_when_it_is_down() {
+    let keys = "isolation = 'session'\nidle_timeout = '50ms'";
+    for asleep in [true, false] {
+        let (backend, gateway, client) = one(Transport::Http, keys).await;
+        if asleep {
+            call(&backend, &client, "1").await;
+            instance(&gateway, |it| it["asleep"] == true).await;
+        } else {
+            backend.on_request(|request| {
+                (request.method() == "initialize").then_some(Auto::Status(500))
+            });
+            client.ask("1", "tools/call", ECHO).await;
+            client.answer("1").await.failure();
+            instance(&gateway, |it| it["state"] == "failed").await;
+        }
+        let header = [("mcp-session-id", client.session.as_deref().unwrap())];
+        let ended = gateway.http().send("DELETE", "/mcp", &header, "").await;
+        assert_eq!(ended.status(), 200);
+        let status = gateway.status("x").await;
+        assert!(instances(&status).is_empty(), "{status}");
+        gateway.stop().await;
+    }
+}
+
+/// A call that is refused for our credential says so of its instance as well, and one that is answered
+/// that it is accepted again.
+#[tokio::test]
+async fn an_instance_may_need_another_credential() {
+    let keys = "isolation = 'agent'\nhealth = { probe = 'off' }";
+    let (backend, gateway, client) = one(Transport::Http, keys).await;
+    call(&backend, &client, "1").await;
+    backend.on_request(|request| (request.method() == "tools/call").then_some(Auto::Status(401)));
+    client.ask("2", "tools/call", ECHO).await;
+    client.answer("2").await.failure();
+    instance(&gateway, |it| it["state"] == "needs_reauth").await;
+    backend.on_request(|_| None);
+    call(&backend, &client, "3").await;
+    instance(&gateway, |it| it["state"] == "connected").await;
+    gateway.stop().await;
+}
+
+/// While the catalog's connection sleeps the server stands where its instances do.
+#[tokio::test]
+async fn the_server_is_degraded_where_its_only_instance_is() {
+    let keys = "idle_timeout = '300ms'\n\
+                health = { interval = '200ms', timeout = '100ms', failures = 1000 }";
+    let (backend, gateway, client) = one(Transport::Stdio, keys).await;
+    let asleep = |status: &Value| status["asleep"] == true;
+    gateway.status_until("x", asleep).await;
+    client.ask("1", "tools/call", ECHO).await;
+    let asked = backend.asked("tools/call").await;
+    backend.on_request(|request| (request.method() == "ping").then_some(Auto::Nothing));
+    instance(&gateway, |it| it["state"] == "degraded").await;
+    assert_eq!(gateway.status("x").await["state"], "degraded");
+    asked.answer(DONE).await;
+    client.answer("1").await;
+    gateway.stop().await;
+}
+
+/// One that is being made again by itself is not put out of sight by another.
+#[tokio::test]
+async fn there_are_no_more_instances_than_allowed() {
+    let keys = format!("isolation = 'session'\nmax_instances = 1\n{HASTY}");
+    let (backend, gateway, client) = one(Transport::WebSocket, &keys).await;
+    subscribe(&backend, &client, "1").await;
+    backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Hand));
+    lose(&backend, &client, "2").await;
+    let greeting = backend.asked("initialize").await;
+    let other = able(&gateway).await;
+    other.ask("1", "tools/call", ECHO).await;
+    let refused = other.answer("1").await.failure();
+    assert_eq!(refused["data"]["reason"], "busy", "{refused}");
+    greeting.answer(HELLO).await;
+    gateway.stop().await;
+}
+
+/// Who answers a health check with a refusal is asked again when the next one is due.
+#[tokio::test]
+async fn checks_are_as_far_apart_as_they_should_be() {
+    for status in [400, 401] {
+        let backend = Backend::start(Transport::Http, Era::Legacy).await;
+        let keys = "health = { interval = '300ms' }";
+        let gateway = TestGateway::new().server_with("x", &backend, keys);
+        let gateway = gateway.start().await;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        backend.on_request(move |request| {
+            let is_check = request.method() == "ping";
+            is_check.then(|| {
+                count.fetch_add(1, Ordering::SeqCst);
+                Auto::Status(status)
+            })
+        });
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((1..=4).contains(&asked), "{status}: {asked}");
+        gateway.stop().await;
+    }
 }

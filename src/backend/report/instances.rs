@@ -37,7 +37,7 @@ pub struct InstanceReport {
     pub state: State,
     /// Since when it is in that state, RFC 3339.
     pub since: String,
-    /// Whether it was ended since nobody used it: the next call wakes it.
+    /// Whether it was ended since nobody used it: the next call wakes it, or is about to.
     #[serde(skip_serializing_if = "is_false")]
     pub asleep: bool,
     /// Why it is in that state, when it is not connected.
@@ -92,9 +92,8 @@ impl InstanceReport {
             },
             state,
             since,
-            // Who is being woken sleeps no more.
-            asleep: asleep && matches!(phase, Phase::Down { .. }),
-            reason: reason.or_else(|| lineage.being_started()),
+            asleep,
+            reason: lineage.being_started().or(reason),
             history,
             pid: connection.and_then(|connection| connection.pid),
             restarts: lineage.restarts(),
@@ -141,7 +140,9 @@ impl Backend {
     fn own_instance_reports(&self) -> Vec<InstanceReport> {
         // Those that are told to stop are nobody's any more.
         let keyed = self.lock();
-        let kept = keyed.values().filter(|it| !it.stop.is_cancelled());
+        let kept = keyed
+            .values()
+            .filter(|it| !it.stop.is_cancelled() && !it.is_forgotten());
         let mut all: Vec<_> = kept.map(Arc::clone).collect();
         drop(keyed);
         all.extend(self.pool.iter().flat_map(Pool::with_fallen));

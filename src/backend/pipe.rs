@@ -113,6 +113,8 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
             Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
             Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
             Ok(None) => {
+                // Who waits for the last line hears that there is none to come.
+                drop(odd);
                 better_reason(&mux).await;
                 return mux.close("it closed its output");
             }

@@ -30,8 +30,8 @@ use crate::config::{self, Command};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long after the end of a child its stderr is read; what it started may hold it open.
-const STDERR_PATIENCE: Duration = Duration::from_millis(100);
+/// How long after the end of a child its output is read; what it started may hold it open.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes kept of a line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1024;
 /// Calls that a logged line of stderr may be about which are named with it.
@@ -54,6 +54,7 @@ pub(crate) fn open(
     };
     let tasks = mux.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
+    let (all_heard, stdout_read) = oneshot::channel::<()>();
     let (noted, of_link) = (Arc::clone(output), Arc::clone(mux));
     let over = CancellationToken::new();
     let kept = Kept {
@@ -61,6 +62,7 @@ pub(crate) fn open(
         pid,
         output: Arc::clone(output),
         stderr_read,
+        stdout_read,
         over: over.clone().drop_guard(),
     };
     tasks.spawn("stderr", async move {
@@ -72,7 +74,11 @@ pub(crate) fn open(
     });
     tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     let odd = Arc::clone(output);
-    let link = pipe::over_lines(stdout, stdin, mux, move |line| odd.note_odd(line));
+    let link = pipe::over_lines(stdout, stdin, mux, move |line| {
+        // Dropped with this, at the end.
+        let _ = &all_heard;
+        odd.note_odd(line);
+    });
     Ok((link, pid))
 }
 
@@ -147,6 +153,8 @@ struct Kept {
     output: Arc<Output>,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
+    /// Fails once stdout was: its last answer, or what it wrote in place of one.
+    stdout_read: oneshot::Receiver<()>,
     /// Ends the reading of stderr, which a process that left the group may hold open.
     over: DropGuard,
 }
@@ -158,12 +166,14 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
         pid,
         output,
         stderr_read,
+        stdout_read,
         over,
     } = kept;
     tokio::select! {
         status = child.wait() => {
             // Its last words may still be on their way.
-            drop(timeout(STDERR_PATIENCE, stderr_read).await);
+            let all_read = async { tokio::join!(stderr_read, stdout_read) };
+            drop(timeout(OUTPUT_PATIENCE, all_read).await);
             mux.close(exit_reason(status.ok(), output.last_words_of(pid)));
         }
         () = mux.closed.cancelled() => {}

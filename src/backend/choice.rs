@@ -173,6 +173,7 @@ impl Backend {
     async fn leased(&self, pool: &Pool, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
         let turn = pool.turn(wish.until).await?;
         let key = self.lending_key(wish.client, era);
+        pool.settled(&key).await;
         let lease = pool.lend(turn, key.clone(), |before| {
             self.begin(&key, wish.client, before)
         })?;

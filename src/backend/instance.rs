@@ -226,6 +226,15 @@ impl Instance {
         self.abandoned.get().is_some()
     }
 
+    /// Completes when it is kept no more.
+    pub(super) async fn end(&self) {
+        let mut phase = self.phase.subscribe();
+        while !self.is_abandoned() {
+            // The sender is at hand: this cannot fail.
+            phase.changed().await.ok();
+        }
+    }
+
     /// Whether it is nobody's concern any more: its callers are gone, or it was abandoned long ago and
     /// they have not come again.
     pub(super) fn is_forgotten(&self) -> bool {

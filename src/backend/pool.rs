@@ -11,11 +11,12 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -28,6 +29,9 @@ use crate::{
     config::{Isolation, Server},
     lock::lock,
 };
+
+/// Longer than it takes to notice that a connection was lost.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// The connections of one server that serve one call at a time.
 #[derive(Debug)]
@@ -106,6 +110,16 @@ impl Pool {
                 limit: self.shelf.connections_max,
                 key: self.shelf.limit,
             }),
+        }
+    }
+
+    /// Completes once it is known how the last connection of `key` was lost, a moment after the call on
+    /// it is: the next one takes its place.
+    pub(super) async fn settled(&self, key: &Key) {
+        let is_falling = |(known, it): &&(Key, Arc<Instance>)| known == key && !it.is_abandoned();
+        let falling = self.shelf.lock().fallen.iter().find(is_falling).cloned();
+        if let Some((_, instance)) = falling {
+            drop(timeout(SETTLE, instance.end()).await);
         }
     }
 
@@ -235,9 +249,13 @@ impl Books {
         }
     }
 
-    /// Forgets what nobody takes the place of.
+    /// Forgets what nobody takes the place of, and what turns out to have ended as it should.
     fn forget(&mut self) {
-        self.fallen.retain(|(_, instance)| !instance.is_forgotten());
+        self.fallen.retain(|(_, instance)| {
+            let life = &instance.lineage.life;
+            let was_meant = instance.is_abandoned() && !life.is_down() && !life.is_asleep();
+            !was_meant && !instance.is_forgotten()
+        });
     }
 
     /// What another instance of `key` takes over.
@@ -337,7 +355,8 @@ impl Drop for Lease {
             books.free.push(entry);
             return;
         }
-        if !books.is_over && !is_usable(&self.instance) {
+        // Whether one with an unanswered call was lost or is only ended is known in a moment.
+        if !books.is_over && (self.is_called || !is_usable(&self.instance)) {
             let (key, instance) = entry;
             books.bury(key, instance);
         }
@@ -355,12 +374,15 @@ fn is_usable(instance: &Instance) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::{backend::lineage::Callers, mcp::Era, names::ServerName, task::Tasks};
+    use crate::{
+        backend::{life::Event, lineage::Callers},
+        mcp::Era,
+        names::ServerName,
+        task::Tasks,
+    };
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(5)
@@ -383,6 +405,12 @@ mod tests {
         let server = ServerName::parse("x").unwrap();
         let callers = Callers::any(Era::Legacy);
         Instance::new(Lineage::beside(&server, callers, tasks))
+    }
+
+    /// What whoever keeps it does when its connection could not be made or was lost.
+    fn lose(instance: &Instance, failure: Failure) {
+        instance.lineage.life.take(Event::Unreachable, None);
+        instance.abandon(failure);
     }
 
     fn key(profile: &str) -> Key {
@@ -501,7 +529,7 @@ mod tests {
         let lost = Failure::SessionGone;
         let first = lease(&pool, "", &tasks).await;
         first.instance.note_failure(retry, Duration::ZERO);
-        first.instance.abandon(lost.clone());
+        lose(&first.instance, lost.clone());
         first.note_start(false);
         let number = first.instance.lineage.number;
         drop(first);
@@ -548,12 +576,20 @@ mod tests {
         let taken = goes_on_with(&pool, "", &tasks).await;
         assert_eq!(taken, None, "it is still kept");
         pool.shelf.lock().free.clear();
-        instance.abandon(Failure::SessionGone);
+        lose(&instance, Failure::SessionGone);
         assert_eq!(goes_on_with(&pool, "of another kind", &tasks).await, None);
         pool.shelf.lock().free.clear();
         assert_eq!(goes_on_with(&pool, "", &tasks).await, number);
         assert_eq!(pool.with_fallen().len(), 1, "what took its place");
-        // What was meant to end is not missed.
+        pool.shelf.lock().free.clear();
+        // One that was ended with its call unanswered is not missed.
+        let mut unanswered = lease(&pool, "", &tasks).await;
+        unanswered.note_call();
+        let instance = Arc::clone(&unanswered.instance);
+        drop(unanswered);
+        instance.abandon(Failure::SessionGone);
+        assert_eq!(pool.with_fallen().len(), 0);
+        // Nor is what was meant to end.
         let ended = lease(&pool, "", &tasks).await;
         ended.instance.stop.cancel();
         ended.instance.abandon(Failure::SessionGone);
@@ -566,7 +602,7 @@ mod tests {
         let (tasks, pool) = (Tasks::new(), pool(2, true));
         for profile in ["a", "b", "c"] {
             let lost = lease(&pool, profile, &tasks).await;
-            lost.instance.abandon(Failure::SessionGone);
+            lose(&lost.instance, Failure::SessionGone);
             drop(lost);
         }
         assert_eq!(pool.with_fallen().len(), 2);

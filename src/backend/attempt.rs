@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Backend, Failure, State,
-    breaker::Sign,
+    breaker::{Change, Sign},
     choice::{Served, Wish},
     gate::Seat,
     handshake,
@@ -169,12 +169,25 @@ impl Backend {
         }
         let passage = self.breaker.enter().map_err(Unanswered::before)?;
         let outcome = self.attempt(admitted, waited).await;
-        passage.end(
-            outcome
-                .as_ref()
-                .map_or_else(Unanswered::sign, |_| Sign::Well),
-        );
+        let sign = outcome
+            .as_ref()
+            .map_or_else(Unanswered::sign, |_| Sign::Well);
+        if let Some(change) = passage.end(sign) {
+            self.log_breaker(change, outcome.as_ref().err());
+        }
         outcome
+    }
+
+    /// Says that the breaker has opened or is closed again.
+    fn log_breaker(&self, change: Change, cause: Option<&Unanswered>) {
+        let server = &self.name;
+        match change {
+            Change::Opened => {
+                let last = cause.map(|cause| cause.failure.to_string());
+                tracing::warn!(%server, last, "the breaker has opened: calls are answered at once");
+            }
+            Change::Closed => tracing::info!(%server, "the breaker is closed again"),
+        }
     }
 
     /// Attempts what no breaker stops.

@@ -46,7 +46,9 @@ impl Sign {
             | Failure::Tls { .. } => Self::Away,
             Failure::Lost { .. } | Failure::Timeout { .. } => bad,
             Failure::Http { status, .. } if status.is_server_error() => bad,
-            Failure::BreakerOpen { .. }
+            // Nobody asked the server.
+            Failure::BackingOff { .. }
+            | Failure::BreakerOpen { .. }
             | Failure::Cancelled
             | Failure::Disabled
             | Failure::Echo
@@ -109,6 +111,13 @@ enum Phase {
     },
 }
 
+/// What became of a breaker by how a call ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Change {
+    Closed,
+    Opened,
+}
+
 /// That a call may go to the server.
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -142,11 +151,13 @@ impl Core {
         Ok(Pass { epoch: self.epoch })
     }
 
-    /// Takes how a call ended.
-    pub(crate) fn tell(&mut self, pass: &Pass, sign: Sign, now: Instant) {
+    /// Takes how a call ended; what became of it by that.
+    pub(crate) fn tell(&mut self, pass: &Pass, sign: Sign, now: Instant) -> Option<Change> {
         if pass.epoch != self.epoch {
-            return;
+            return None;
         }
+        let opened = self.opened;
+        let was_closed = self.is_closed();
         match (&mut self.phase, sign) {
             (Phase::Closed { failures }, Sign::Well) => *failures = 0,
             (Phase::Closed { failures }, Sign::Away | Sign::Ill) => {
@@ -161,6 +172,14 @@ impl Core {
             (Phase::HalfOpen { on_trial }, Sign::None) => *on_trial = false,
             (Phase::Closed { .. }, Sign::None) | (Phase::Open { .. }, _) => {}
         }
+        if self.opened > opened {
+            return Some(Change::Opened);
+        }
+        (self.is_closed() && !was_closed).then_some(Change::Closed)
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed { .. })
     }
 
     /// The server was connected anew: where that is what was wanting, the next call may try.
@@ -295,16 +314,24 @@ pub(crate) struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    /// The call ended with this sign.
-    pub(crate) fn end(mut self, sign: Sign) {
+    /// The call ended with this sign; what became of the breaker by that.
+    pub(crate) fn end(mut self, sign: Sign) -> Option<Change> {
         self.sign = sign;
+        // One that says nothing is told of when it is dropped.
+        (sign != Sign::None).then(|| self.tell()).flatten()
+    }
+
+    fn tell(&self) -> Option<Change> {
+        let mut core = self.breaker.lock();
+        core.tell(&self.pass, self.sign, Instant::now())
     }
 }
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        let mut core = self.breaker.lock();
-        core.tell(&self.pass, self.sign, Instant::now());
+        if self.sign == Sign::None {
+            self.tell();
+        }
     }
 }
 

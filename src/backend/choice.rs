@@ -131,8 +131,13 @@ impl Backend {
     pub(super) async fn connection(&self, wish: Wish<'_>) -> Result<Served, Failure> {
         let era = self.era_for(wish.client.era()).await?;
         match self.served(wish, era).await {
-            // It ended before it could be used; another takes its place.
-            Err(Failure::Lost { .. } | Failure::SessionGone) => self.served(wish, era).await,
+            // It ended before it could be used; another takes its place, where it is not too early.
+            Err(lost @ (Failure::Lost { .. } | Failure::SessionGone)) => {
+                match self.served(wish, era).await {
+                    Err(Failure::BackingOff { .. }) => Err(lost),
+                    attempt => attempt,
+                }
+            }
             Err(failure) if failure.refuses_era() && self.may_switch(era) => {
                 self.maker.shared.refuse(era);
                 self.served(wish, other(era)).await
@@ -149,6 +154,9 @@ impl Backend {
         if self.is_awaited(&instance) {
             instance.retry_time().await;
             instance = self.instance(wish.client, era)?;
+        }
+        if let Some(failure) = instance.backing_off() {
+            return Err(failure);
         }
         let connection = instance.connection().await?;
         Ok(Served {
@@ -399,7 +407,9 @@ fn make_room(
     if instances.len() < instances_max {
         return Ok(());
     }
-    let unused = instances.iter().filter(|(_, instance)| !instance.is_busy());
+    // Whoever had one started waits for it.
+    let is_unused = |it: &Instance| !it.is_busy() && !matches!(it.phase(), Phase::Connecting);
+    let unused = instances.iter().filter(|(_, instance)| is_unused(instance));
     let oldest = unused
         .max_by_key(|(_, instance)| instance.idle())
         .map(|(key, _)| key.clone());

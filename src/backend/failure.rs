@@ -187,6 +187,14 @@ pub enum Failure {
         /// Why, in words for logs.
         cause: Box<Failure>,
     },
+    /// Its connection could not be made or was lost a moment ago, and it is too early for another.
+    #[error("{}", self.for_client())]
+    BackingOff {
+        /// Why, in words for logs.
+        cause: Box<Failure>,
+        /// When the next attempt may be.
+        until: Instant,
+    },
     /// There is no such server.
     #[error("there is no such server")]
     Unknown,
@@ -267,7 +275,9 @@ impl Failure {
                 Some(*retry_after)
             }
             Self::InstancesBusy { .. } => Some(error::RETRY_SOON),
-            Self::StartsLimited { until, .. } => Some(left(*until)),
+            Self::BackingOff { until, .. } | Self::StartsLimited { until, .. } => {
+                Some(left(*until))
+            }
             Self::Absent { .. }
             | Self::Cancelled
             | Self::Connect { .. }
@@ -309,6 +319,7 @@ impl Failure {
             Self::BreakerOpen { .. } => "breaker_open",
             Self::Cancelled => "cancelled",
             Self::Absent { .. }
+            | Self::BackingOff { .. }
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Spawn { .. }
@@ -350,6 +361,7 @@ impl Failure {
             | Self::ResponseTooLarge { .. }
             | Self::Timeout { .. } => true,
             Self::Absent { .. }
+            | Self::BackingOff { .. }
             | Self::BreakerOpen { .. }
             | Self::Connect { .. }
             | Self::Directory { .. }
@@ -382,6 +394,12 @@ impl Failure {
                 }
                 format!("it is not connected: {}", cause.for_client()).into()
             }
+            Self::BackingOff { cause, until } => format!(
+                "it is not connected: {}; the next attempt may be in {} ms",
+                cause.for_client(),
+                millis(left(*until))
+            )
+            .into(),
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
             Self::Lost { reason } => {
@@ -428,6 +446,7 @@ impl Failure {
                 status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
             }
             Self::Absent { .. }
+            | Self::BackingOff { .. }
             | Self::BreakerOpen { .. }
             | Self::Cancelled
             | Self::Connect { .. }
@@ -463,6 +482,13 @@ mod tests {
         let wait = Duration::from_millis(1500);
         for (failure, expect) in [
             (Failure::BreakerOpen { retry_after: wait }, 1500),
+            (
+                Failure::BackingOff {
+                    cause: Box::new(Failure::SessionGone),
+                    until: Instant::now() + wait,
+                },
+                1500,
+            ),
             (
                 Failure::InstancesBusy {
                     limit: 1,

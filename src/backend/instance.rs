@@ -205,6 +205,20 @@ impl Instance {
         retry_at.is_some_and(|at| Instant::now() < at)
     }
 
+    /// What callers are told while another connection in its place has to wait.
+    pub(super) fn backing_off(&self) -> Option<Failure> {
+        let until = lock(&self.backoff).1.filter(|at| Instant::now() < *at)?;
+        match self.phase() {
+            // What does not pass by itself is said as it is.
+            Phase::Down { failure } if failure.may_pass() => {
+                let cause = Box::new(failure);
+                Some(Failure::BackingOff { cause, until })
+            }
+            Phase::Down { failure } => Some(failure),
+            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
+        }
+    }
+
     /// Failures in a row that a successor goes on counting from.
     pub(crate) fn failures(&self) -> u32 {
         lock(&self.backoff).0

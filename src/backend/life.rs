@@ -84,7 +84,7 @@ impl State {
         match (self, event) {
             (Self::Disabled, _) | (_, Event::SwitchedOff) => Self::Disabled,
             (_, Event::Refused) => Self::NeedsReauth,
-            (_, Event::Greeted) => Self::Connecting,
+            (_, Event::Greeted | Event::Started) => Self::Connecting,
             (
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 Event::Listed,
@@ -137,6 +137,9 @@ pub(super) enum Event {
     Missed,
     /// It refused our credential.
     Refused,
+    /// An instance beside the catalog's is being connected, since somebody needs it. The catalog's is
+    /// tried again by itself, and stays what it was meanwhile.
+    Started,
     /// It is switched off in the config.
     SwitchedOff,
     /// Its lists cannot be read.
@@ -155,6 +158,7 @@ impl Event {
             Self::Greeted
             | Self::Lost
             | Self::Refused
+            | Self::Started
             | Self::SwitchedOff
             | Self::Unreachable
             | Self::Withdrawn => false,
@@ -290,6 +294,7 @@ impl Life {
         if old == new && inner.is_asleep == was_asleep {
             // Why a server cannot be reached may be another thing now.
             if reason.is_some() && !matches!(new, State::Connected | State::Disabled) {
+                self.log_reason(new, inner.reason.as_deref(), reason.as_deref());
                 inner.reason = reason;
             }
             return;
@@ -362,6 +367,15 @@ impl Life {
         }
     }
 
+    /// Says that what is still in trouble is so for another reason.
+    fn log_reason(&self, state: State, old: Option<&str>, new: Option<&str>) {
+        if state.is_trouble() && old != new {
+            let _about = self.about.enter();
+            let (server, state) = (&self.server, state.as_str());
+            tracing::info!(%server, reason = new, "still {state}, for another reason");
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         lock(&self.inner)
     }
@@ -371,7 +385,7 @@ impl Life {
 mod tests {
     use super::*;
 
-    const EVENTS: [(char, Event); 10] = [
+    const EVENTS: [(char, Event); 11] = [
         ('g', Event::Greeted),
         ('l', Event::Listed),
         ('o', Event::Lost),
@@ -382,6 +396,7 @@ mod tests {
         ('x', Event::Unreachable),
         ('w', Event::Withdrawn),
         ('z', Event::FellAsleep),
+        ('b', Event::Started),
     ];
 
     /// Each row says where every event leads from one state.
@@ -392,14 +407,14 @@ mod tests {
             Failed as F, NeedsReauth as R,
         };
         let table = [
-            //    g    l    o    m    r    s    u    x    w    z
-            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis]),
-            (N, [N, C, F, D, R, Off, D, F, N, Dis]),
-            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis]),
-            (Off, [Off; 10]),
-            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis]),
-            (F, [N, F, F, F, R, Off, F, F, F, Dis]),
-            (R, [N, C, Dis, R, R, Off, R, F, R, Dis]),
+            //    g    l    o    m    r    s    u    x    w    z    b
+            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N]),
+            (N, [N, C, F, D, R, Off, D, F, N, Dis, N]),
+            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N]),
+            (Off, [Off; 11]),
+            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N]),
+            (F, [N, F, F, F, R, Off, F, F, F, Dis, N]),
+            (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N]),
         ];
         for (index, (state, row)) in table.into_iter().enumerate() {
             assert_eq!(State::ALL[index], state, "the table has every state");

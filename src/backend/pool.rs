@@ -141,7 +141,10 @@ impl Pool {
             books.free.remove(at).1
         } else {
             let failures = books.failures(&key)?;
-            let lineage = books.raise(&key);
+            // One that serves one call only is nothing that another goes on with.
+            let lineage = (self.shelf.lends_again)
+                .then(|| books.raise(&key))
+                .flatten();
             books.make_room(self.shelf.connections_max);
             start(Before { failures, lineage })
         };
@@ -285,11 +288,9 @@ impl Books {
         let Some(failed) = self.failed.get(key) else {
             return Ok(0);
         };
-        match failed.phase() {
-            Phase::Down { failure } if failed.must_wait() => Err(failure),
-            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => {
-                Ok(failed.failures())
-            }
+        match failed.backing_off() {
+            Some(failure) => Err(failure),
+            None => Ok(failed.failures()),
         }
     }
 }

@@ -192,7 +192,7 @@ fn is_ill(failure: &Failure) -> bool {
 fn is_passed_on(failure: &Failure) -> bool {
     let is_held_back = matches!(
         failure,
-        Failure::BreakerOpen { .. } | Failure::StartsLimited { .. }
+        Failure::BackingOff { .. } | Failure::BreakerOpen { .. } | Failure::StartsLimited { .. }
     );
     is_held_back || is_ill(failure)
 }

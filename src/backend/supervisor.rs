@@ -28,6 +28,8 @@ pub(super) const ATTEMPTS_AWAITED: u32 = 3;
 const RENEWALS_MAX: usize = 16;
 /// The reason of a server that sleeps.
 const ASLEEP: &str = "idle, the next call wakes it";
+/// How long the calls of a session that ended may take to be cancelled, before their connection ends.
+const CANCELLING: Duration = Duration::from_millis(500);
 /// Pause between looks whether an idle connection can end.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 
@@ -214,6 +216,7 @@ impl Maker {
             if lineage.life.is_down() {
                 self.shared.count_restart(lineage);
             }
+            lineage.life.take(Event::Started, None);
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
@@ -281,9 +284,10 @@ impl Maker {
         let is_stopped = tokio::select! {
             is_stopped = self.serve(instance, Arc::clone(&connection), signals) => is_stopped,
             () = session_end(wanted) => {
-                // Nobody can wake it.
+                // Nobody can wake it. Its calls are being cancelled.
                 instance.stop.cancel();
-                connection.end("its session ended").await;
+                drop(timeout(CANCELLING, unused(&connection.link.mux)).await);
+                connection.end(self.ending("its session ended")).await;
                 return Ending::Meant;
             }
             () = idle_watch(instance, &self.written) => {
@@ -306,6 +310,15 @@ impl Maker {
             instance.note_failure(self.config().retry, up.elapsed());
         }
         Ending::Lost { failure, forgotten }
+    }
+
+    /// Why a connection is ended: `reason`, unless all are.
+    fn ending(&self, reason: &'static str) -> &'static str {
+        if self.tasks.drain_token().is_cancelled() || self.tasks.stop_token().is_cancelled() {
+            "the gateway is stopping"
+        } else {
+            reason
+        }
     }
 
     /// Subscribes again to what clients subscribed to on an earlier connection.
@@ -350,7 +363,7 @@ impl Maker {
                     return self.tasks.stop_token().is_cancelled();
                 }
                 () = instance.stop.cancelled() => {
-                    connection.end("it is being stopped").await;
+                    connection.end(self.ending("it is being stopped")).await;
                     return true;
                 }
                 reason = &mut death => {
@@ -391,6 +404,13 @@ async fn session_end(wanted: &Wanted) {
     match &wanted.home {
         Some(session) => session.ended.cancelled().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Completes when no call is under way.
+async fn unused(mux: &Mux) {
+    while mux.in_flight() > 0 {
+        sleep(CANCELLING / 50).await;
     }
 }
 

@@ -10,7 +10,9 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport};
+use crate::support::{
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, wire::Envelope,
+};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 const DONE: &str = r#"{"content":[]}"#;
@@ -30,6 +32,12 @@ async fn able(gateway: &Gateway) -> Client {
     gateway
         .client(Front::Streamable, "/mcp", capabilities)
         .await
+}
+
+/// Whether `request` greets for such a client; the gateway greets for itself as well.
+fn greets_able(request: &Envelope) -> bool {
+    let capabilities = request.param(&["capabilities"]);
+    request.method() == "initialize" && capabilities.as_deref() == Some(r#"{"sampling":{}}"#)
 }
 
 /// Calls `echo`, which is answered.
@@ -70,7 +78,6 @@ async fn a_lost_instance_is_shown_until_the_next_goes_on_with_it() {
         (Transport::Stdio, "agent"),
         (Transport::WebSocket, "session"),
         (Transport::Stdio, "pool"),
-        (Transport::Stdio, "call"),
     ] {
         let (backend, gateway, client) =
             one(transport, &format!("isolation = '{isolation}'")).await;
@@ -132,7 +139,7 @@ async fn an_instance_that_cannot_be_made_has_failed() {
             &format!("isolation = '{isolation}'\n{HASTY}"),
         )
         .await;
-        backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Die));
+        backend.on_request(|request| greets_able(request).then_some(Auto::Die));
         client.ask("1", "tools/call", ECHO).await;
         client.answer("1").await.failure();
         let failed = instance(&gateway, |it| it["state"] == "failed").await;
@@ -263,7 +270,7 @@ async fn calls_wait_for_an_instance_that_is_made_again() {
     let keys = "isolation = 'agent'";
     let (backend, gateway, client) = one(Transport::WebSocket, keys).await;
     subscribe(&backend, &client, "1").await;
-    backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Hand));
+    backend.on_request(|request| greets_able(request).then_some(Auto::Hand));
     lose(&backend, &client, "2").await;
     let greeting = backend.asked("initialize").await;
     client.ask("3", "tools/call", ECHO).await;
@@ -345,7 +352,7 @@ async fn there_are_no_more_instances_than_allowed() {
     let keys = format!("isolation = 'session'\nmax_instances = 1\n{HASTY}");
     let (backend, gateway, client) = one(Transport::WebSocket, &keys).await;
     subscribe(&backend, &client, "1").await;
-    backend.on_request(|request| (request.method() == "initialize").then_some(Auto::Hand));
+    backend.on_request(|request| greets_able(request).then_some(Auto::Hand));
     lose(&backend, &client, "2").await;
     let greeting = backend.asked("initialize").await;
     let other = able(&gateway).await;
@@ -378,4 +385,79 @@ async fn checks_are_as_far_apart_as_they_should_be() {
         assert!((1..=4).contains(&asked), "{status}: {asked}");
         gateway.stop().await;
     }
+}
+
+/// Nothing goes on with what served one call.
+#[tokio::test]
+async fn an_instance_for_one_call_is_shown_when_it_was_lost() {
+    let (backend, gateway, client) = one(Transport::Stdio, "isolation = 'call'").await;
+    lose(&backend, &client, "1").await;
+    let lost = instance(&gateway, |it| it["state"] == "disconnected").await;
+    client.ask("2", "tools/call", ECHO).await;
+    let asked = backend.asked("tools/call").await;
+    let both = |status: &Value| instances(status).len() == 2;
+    let status = gateway.status_until("x", both).await;
+    assert_eq!(instances(&status)[0], lost);
+    assert_eq!(instances(&status)[1]["restarts"], 0);
+    asked.answer(DONE).await;
+    client.answer("2").await.value();
+    gateway.stop().await;
+}
+
+/// While an instance is made again it is so, and when that fails again there is a line of history.
+#[tokio::test]
+async fn an_instance_that_is_made_again_is_connecting() {
+    let keys = format!("isolation = 'agent'\n{HASTY}");
+    let (backend, gateway, client) = one(Transport::WebSocket, &keys).await;
+    lose(&backend, &client, "1").await;
+    backend.on_request(|request| greets_able(request).then_some(Auto::Hand));
+    // Until the next attempt may be made, the answer says when that is.
+    let again = async {
+        for id in 2.. {
+            let id = id.to_string();
+            client.ask(&id, "tools/call", ECHO).await;
+            let early = client.answer(&id).await.failure();
+            let wait = early["data"]["retryAfterMs"].as_u64();
+            assert_eq!(early["data"]["code"], "UNAVAILABLE", "{early}");
+            // The attempt itself is not too early.
+            let Some(wait) = wait else { break };
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+    };
+    let serve = async {
+        let greeting = backend.asked("initialize").await;
+        let made = instance(&gateway, |it| it["state"] == "connecting").await;
+        assert_eq!(made["restarts"], 1, "{made}");
+        greeting.die().await;
+    };
+    tokio::join!(again, serve);
+    let failed = instance(&gateway, |it| it["state"] == "failed").await;
+    let ways = [
+        "connecting",
+        "connected",
+        "disconnected",
+        "connecting",
+        "failed",
+    ];
+    assert_eq!(states(&failed), ways);
+    assert_eq!(gateway.status("x").await["breaker"]["failures"], 2);
+    gateway.stop().await;
+}
+
+/// Whoever had an instance started waits for it: it does not give way to another.
+#[tokio::test]
+async fn an_instance_that_is_being_made_gives_way_to_none() {
+    let keys = "isolation = 'session'\nmax_instances = 1";
+    let (backend, gateway, client) = one(Transport::Stdio, keys).await;
+    backend.on_request(|request| greets_able(request).then_some(Auto::Hand));
+    client.ask("1", "tools/call", ECHO).await;
+    let greeting = backend.asked("initialize").await;
+    let other = able(&gateway).await;
+    other.ask("1", "tools/call", ECHO).await;
+    let refused = other.answer("1").await.failure();
+    assert_eq!(refused["data"]["reason"], "busy", "{refused}");
+    greeting.answer(HELLO).await;
+    backend.asked("tools/call").await.answer(DONE).await;
+    client.answer("1").await.value();
+    gateway.stop().await;
 }

@@ -173,6 +173,10 @@ pub struct Counts {
 /// One session.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionReport {
+    /// What the log, the audit and instances of its own call it.
+    pub session: String,
+    /// Whose it is.
+    pub agent: String,
     /// What the client calls itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<serde_json::Value>,
@@ -351,6 +355,8 @@ impl Status {
             }
             let opening = session.opening();
             reports.push(SessionReport {
+                session: session.mark.clone(),
+                agent: session.agent.name.clone(),
                 client: opening.as_ref().and_then(|o| o.info.as_ref()?.read().ok()),
                 revision: opening.as_ref().map(|opening| opening.revision.as_str()),
                 in_flight: session.in_flight(),

@@ -293,6 +293,9 @@ pub(crate) async fn only_admins_see_everything() {
     assert!(whole.to_string().contains("told in private"), "{whole}");
     assert!(whole["governance"].is_object(), "{whole}");
     assert_eq!(whole["sessions"].as_array().unwrap().len(), 1);
+    let session = &whole["sessions"][0];
+    assert_eq!(session["agent"], "ann", "{session}");
+    assert_eq!(session["session"].as_str().unwrap().len(), 16, "{session}");
     for http in [gateway.http(), bob, gateway.http().with_key("wrong")] {
         let part = status(&http).await;
         let servers = part["servers"].as_array().unwrap();

@@ -1,5 +1,7 @@
 //! What the log says of a call, from the HTTP request to the stderr of the server.
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{
@@ -79,7 +81,8 @@ async fn a_call_is_followed_to_its_server() {
 #[tokio::test]
 async fn a_line_about_an_instance_says_which() {
     let log = "log = { level = \"info\", format = \"json\" }\n";
-    let place = Place::new(&format!("{log}{SCRIPT}isolation = \"pool\"\n"));
+    let keys = "isolation = \"pool\"\nbreaker = { failures = 1, open_for = \"10ms\" }\n";
+    let place = Place::new(&format!("{log}{SCRIPT}{keys}"));
     let serving = place.serve().await;
     let mut answer = post(&serving.url, "one", CALL).await;
     let hanging = place.file("hanging");
@@ -93,6 +96,8 @@ async fn a_line_about_an_instance_says_which() {
         text.contains("SIGKILL") && !text.contains("hanging"),
         "{text}"
     );
+    // Until the breaker lets one through.
+    tokio::time::sleep(Duration::from_millis(50)).await;
     let other = CALL.replace("hang", "fail");
     let text = read(&mut post(&serving.url, "two", &other).await).await;
     assert!(text.contains("it went wrong"), "{text}");
@@ -121,6 +126,10 @@ async fn a_line_about_an_instance_says_which() {
     assert_eq!(one, two);
     let reason = lost["fields"]["reason"].as_str().expect("a reason");
     assert!(reason.ends_with("last on stderr: hanging on"), "{reason}");
+    let opened = "the breaker has opened: calls are answered at once";
+    for message in [opened, "the breaker is closed again"] {
+        line(&ended, message, |fields| fields["server"] == "script");
+    }
 }
 
 /// Statements of the store are no business of whoever reads the log.
@@ -165,9 +174,9 @@ async fn a_line_about_a_replica_names_it() {
     ));
     let serving = place.serve().await;
     for name in ["one", "two"] {
-        // The second start is after the line about the first.
+        // The first attempt starts it twice, in either era; the third start is after the line about that.
         let starts = || std::fs::read_to_string(place.file(name)).map_or(0, |it| it.len());
-        until(|| (starts() >= 2).then_some(())).await;
+        until(|| (starts() >= 3).then_some(())).await;
     }
     let ended = serving.end(Signal::TERM).await;
     for name in ["one", "two"] {

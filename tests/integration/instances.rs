@@ -461,3 +461,24 @@ async fn an_instance_that_is_being_made_gives_way_to_none() {
     client.answer("1").await.value();
     gateway.stop().await;
 }
+
+/// The end of a session is no failure of its server.
+#[tokio::test]
+async fn a_call_of_a_session_that_ends_is_cancelled() {
+    for transport in [Transport::Stdio, Transport::WebSocket, Transport::Http] {
+        let (backend, gateway, client) = one(transport, "isolation = 'session'").await;
+        client.ask("1", "tools/call", ECHO).await;
+        let _under_way = backend.asked("tools/call").await;
+        let header = [("mcp-session-id", client.session.as_deref().unwrap())];
+        let ended = gateway.http().send("DELETE", "/mcp", &header, "").await;
+        assert_eq!(ended.status(), 200, "{transport:?}");
+        let answer = client.answer("1").await.failure();
+        assert_eq!(
+            answer["data"]["code"], "CANCELLED",
+            "{transport:?}: {answer}"
+        );
+        let status = gateway.status("x").await;
+        assert_eq!(status["breaker"]["failures"], 0, "{transport:?}: {status}");
+        gateway.stop().await;
+    }
+}

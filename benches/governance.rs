@@ -3,7 +3,8 @@
 //! `cargo bench --bench governance [-- PART CALLS]`; without arguments every part in turn, several
 //! times, and what the rules add to a call, which may not be more than twice its target in every
 //! round: less than that is noise. A run of one part is for tools that count instructions (`perf stat`):
-//! divide what a long run has more than a short one by the calls that it has more. `overhead` measures the same rules on the whole way.
+//! divide what a long run has more than a short one by the calls that it has more. `overhead`
+//! measures the same rules on the whole way.
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
 use std::{

@@ -13,6 +13,7 @@ use super::{
     handshake,
     instance::{Connection, Instance},
     life::Event,
+    lineage::Lineage,
     link::{Caller, Deadlines, Exchange},
     stats::Running,
 };
@@ -99,31 +100,8 @@ impl Unanswered {
 }
 
 impl Backend {
-    /// What a call that ended with `outcome` says of our credential; of replicas, each has its own.
-    fn note_credential(&self, outcome: &Result<Answer, Unanswered>) {
-        if self.replicas.is_some() {
-            return;
-        }
-        let shared = &self.maker.shared;
-        match outcome {
-            Ok(_) if shared.life().state() == State::NeedsReauth => shared.is_well_again(),
-            Err(Unanswered {
-                failure: refusal @ Failure::Unauthorized { .. },
-                ..
-            }) => shared
-                .life()
-                .take(Event::Refused, Some(refusal.to_string())),
-            Ok(_) | Err(_) => {}
-        }
-    }
-
-    /// What a call on `instance`, one beside the catalog's, that ended with `outcome` says of our
-    /// credential there.
-    fn note_credential_on<T>(&self, instance: &Instance, outcome: &Result<T, Unanswered>) {
-        let lineage = &instance.lineage;
-        if lineage.callers.is_none() {
-            return;
-        }
+    /// What a call that ended with `outcome` says of our credential where `lineage` is.
+    fn note_credential<T>(&self, lineage: &Lineage, outcome: &Result<T, Unanswered>) {
         match outcome {
             Ok(_) if lineage.life.state() == State::NeedsReauth => {
                 self.maker.shared.is_well_again_on(lineage);
@@ -156,7 +134,10 @@ impl Backend {
         };
         let running = Running::start(&self.stats);
         let outcome = self.guarded(admitted, waited).await;
-        self.note_credential(&outcome);
+        // Of replicas each has its own.
+        if self.replicas.is_none() {
+            self.note_credential(&self.maker.shared.lineage, &outcome);
+        }
         running.finish(outcome.is_ok());
         outcome
     }
@@ -257,7 +238,9 @@ impl Backend {
             outcome => outcome.map_err(Unanswered::during),
         };
         served.instance.touch();
-        self.note_credential_on(&served.instance, &outcome);
+        if served.instance.lineage.callers.is_some() {
+            self.note_credential(&served.instance.lineage, &outcome);
+        }
         let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);

@@ -63,8 +63,8 @@ struct Books {
     /// What nobody uses, the latest used at the end.
     free: Vec<(Key, Arc<Instance>)>,
     lent: Vec<(Key, Arc<Instance>)>,
-    /// What was lost, could not be made or sleeps, until another takes its place. With all others never more
-    /// than there may be connections.
+    /// What was lost, could not be made or sleeps, until another takes its place. With all others
+    /// never more than there may be connections.
     fallen: Vec<(Key, Arc<Instance>)>,
     /// Starts that failed: another with the key waits its time. At most as many as connections.
     failed: HashMap<Key, Arc<Instance>>,
@@ -379,7 +379,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        backend::{life::Event, lineage::Callers},
+        backend::{instance::REMEMBERED, life::Event, lineage::Callers},
         mcp::Era,
         names::ServerName,
         task::Tasks,
@@ -595,6 +595,19 @@ mod tests {
         ended.instance.stop.cancel();
         ended.instance.abandon(Failure::SessionGone);
         drop(ended);
+        assert_eq!(pool.with_fallen().len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_takes_the_place_of_is_forgotten() {
+        let (tasks, pool) = (Tasks::new(), pool(1, true));
+        let lost = lease(&pool, "", &tasks).await;
+        lose(&lost.instance, Failure::SessionGone);
+        drop(lost);
+        let moment = Duration::from_millis(1);
+        tokio::time::advance(REMEMBERED.saturating_sub(moment)).await;
+        assert_eq!(pool.with_fallen().len(), 1);
+        tokio::time::advance(moment).await;
         assert_eq!(pool.with_fallen().len(), 0);
     }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure,
     breaker::Sign,
+    handshake,
     http::HttpLink,
     mux::{Mux, Pending, Progress, Waiting},
 };
@@ -164,15 +165,21 @@ impl Link {
             Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, bytes, exchange, pending)).await,
             Wire::Http(http) => Box::pin(http.exchange(bytes, exchange, pending)).await,
         };
-        match &answer {
-            Ok(_) => self.mux.hear(),
-            // Our own requests are the checks that a suspicion leads to.
-            Err(failure) if exchange.caller.is_some() && Sign::of(failure, false) != Sign::None => {
-                self.mux.suspect();
-            }
-            Err(_) => {}
+        if answer.is_ok() {
+            self.mux.hear();
+        }
+        // Our own requests are the checks that a suspicion leads to.
+        if exchange.caller.is_some() && self.is_suspicious(&answer) {
+            self.mux.suspect();
         }
         answer
+    }
+
+    /// Whether it looks as if the server were gone, or, behind a URL, as if another were there.
+    fn is_suspicious(&self, answer: &Result<Outcome, Failure>) -> bool {
+        let is_bad = |failure| Sign::of(failure, false) != Sign::None;
+        answer.as_ref().is_err_and(is_bad)
+            || self.as_http().is_some() && handshake::casts_doubt(answer)
     }
 
     async fn over_pipe(

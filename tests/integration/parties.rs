@@ -184,6 +184,84 @@ async fn with_a_connection_each_every_question_has_an_owner() {
     }
 }
 
+/// Two clients with equal ids and tokens, each with progress and a question under way; one of them
+/// cancels its call, and the other notices nothing.
+#[tokio::test]
+async fn a_cancellation_concerns_its_call_only() {
+    for (transport, keys) in [
+        (Transport::Http, ""),
+        (Transport::HttpEvents, ""),
+        (Transport::Stdio, r#"isolation = "session""#),
+        (Transport::Sse, r#"isolation = "session""#),
+        (Transport::WebSocket, r#"isolation = "session""#),
+    ] {
+        for front in Front::LEGACY {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server_with("x", &backend, keys)
+                .start()
+                .await;
+            let one = gateway.client(front, "/mcp", ELICITS).await;
+            let two = gateway.client(front, "/mcp", ELICITS).await;
+            one.call("7", "mcp_x_echo", r#""t""#).await;
+            let first = backend.asked("tools/call").await;
+            two.call("7", "mcp_x_echo", r#""t""#).await;
+            let second = backend.asked("tools/call").await;
+            second.progress(1).await;
+            second.ask("1", "elicitation/create", ELICITATION).await;
+            first.ask("2", "elicitation/create", ELICITATION).await;
+            two.must("notifications/progress").await;
+            let withdrawn = two.must("elicitation/create").await;
+            let question = one.must("elicitation/create").await;
+            two.cancel("7").await;
+            let told = backend.told("notifications/cancelled").await;
+            let cancelled = told.envelope.param(&["requestId"]);
+            assert_eq!(
+                cancelled.as_deref(),
+                Some(second.id()),
+                "{transport:?} {front:?}"
+            );
+            first.progress(2).await;
+            let told = one.must("notifications/progress").await;
+            assert_eq!(told.param(&["progress"]).as_deref(), Some("2"));
+            one.respond(question.id.as_deref().unwrap(), r#"{"mine":1}"#)
+                .await;
+            expect_only_answer(&backend, "2", r#"{"mine":1}"#).await;
+            first.answer(r#"{"mine":1}"#).await;
+            assert_eq!(one.answer("7").await.value()["mine"], 1);
+            one.is_quiet().await;
+            expect_end(&two, "7", withdrawn.id.as_deref()).await;
+            gateway.stop().await;
+        }
+    }
+}
+
+/// The question `id` is answered with `result`, any other with an error.
+async fn expect_only_answer(backend: &Backend, id: &str, result: &str) {
+    loop {
+        let answer = backend.answered().await;
+        if answer.id.as_deref() == Some(id) {
+            assert_eq!(answer.result.as_deref(), Some(result));
+            return;
+        }
+        assert!(answer.error.is_some(), "{answer:?}");
+    }
+}
+
+/// Of the cancelled call `id` nothing comes but an error, and that `question` is withdrawn.
+async fn expect_end(client: &Client, id: &str, question: Option<&str>) {
+    client.ask("8", "ping", "").await;
+    loop {
+        let next = client.next().await;
+        match next.id.as_deref() {
+            Some("8") => return,
+            Some(found) => assert!(found == id && next.error.is_some(), "{next:?}"),
+            None => assert_eq!(next.param(&["requestId"]).as_deref(), question, "{next:?}"),
+        }
+    }
+}
+
 /// Only the client that was asked can answer: another's answer to the same id is refused.
 #[tokio::test]
 async fn a_stranger_cannot_answer() {

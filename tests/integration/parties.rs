@@ -1,6 +1,8 @@
 //! What a server says reaches the one client it belongs to, and nobody else.
 
-use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport};
+use crate::support::{
+    ALL, Backend, Client, Era, Front, TestGateway, Transport, wire::notification,
+};
 
 /// Two clients with equal ids and tokens: progress and results stay apart.
 #[tokio::test]
@@ -287,6 +289,68 @@ async fn a_stranger_cannot_answer() {
     call.answer("{}").await;
     one.answer("1").await;
     gateway.stop().await;
+}
+
+/// That a visit of a URL is done is told to the client that was sent there, whoever calls meanwhile:
+/// whether it was asked during a call or its call was refused for that.
+#[tokio::test]
+async fn a_visit_is_done_for_who_was_sent() {
+    const DONE: &str = "notifications/elicitation/complete";
+    const VISITS: &str = r#"{"elicitation":{"url":{}}}"#;
+    let visit = |id: &str| {
+        format!(r#"{{"mode":"url","elicitationId":"{id}","url":"https://a","message":"?"}}"#)
+    };
+    for transport in [
+        Transport::Http,
+        Transport::Stdio,
+        Transport::Sse,
+        Transport::WebSocket,
+    ] {
+        for front in Front::LEGACY {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
+            let one = gateway.client(front, "/mcp", VISITS).await;
+            let two = gateway.client(front, "/mcp", VISITS).await;
+            one.listen().await;
+            two.listen().await;
+            one.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.ask("5", "elicitation/create", &visit("a")).await;
+            let asked = one.must("elicitation/create").await;
+            assert_eq!(asked.params, Some(visit("a")));
+            one.respond(asked.id.as_deref().unwrap(), r#"{"action":"accept"}"#)
+                .await;
+            backend.answered().await;
+            call.answer("{}").await;
+            one.answer("1").await;
+            one.ask("2", "tools/call", ECHO).await;
+            let refusal = format!(
+                r#"{{"code":-32042,"message":"no","data":{{"elicitations":[{},{}]}}}}"#,
+                visit("b"),
+                visit("c")
+            );
+            backend.asked("tools/call").await.refuse(&refusal).await;
+            assert_eq!(one.answer("2").await.error, Some(refusal));
+            two.ask("1", "tools/call", ECHO).await;
+            let other = backend.asked("tools/call").await;
+            for id in ["c", "a", "b"] {
+                let params = format!(r#"{{"elicitationId":"{id}","k":1E400}}"#);
+                let done = notification(DONE, &params);
+                call.conn.send(done).await;
+                let told = one.must(DONE).await;
+                assert_eq!(told.params, Some(params), "{transport:?} {front:?}");
+            }
+            other.answer("{}").await;
+            two.answer("1").await;
+            two.is_quiet().await;
+            one.is_quiet().await;
+            gateway.stop().await;
+        }
+    }
 }
 
 /// A server that withdraws its question is heard by the client that was asked.

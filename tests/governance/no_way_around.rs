@@ -143,6 +143,38 @@ async fn every_route_refuses_what_is_not_allowed() {
     }
 }
 
+/// A request that asks for no answer is no notification: no step has seen it, so it reaches nobody,
+/// whatever its agent may do.
+#[tokio::test]
+async fn a_request_without_an_id_reaches_nobody() {
+    const NOTICE: &str = "notifications/acme/changed";
+    for (transport, era) in [
+        (Transport::Http, Era::Legacy),
+        (Transport::Http, Era::Modern),
+        (Transport::Stdio, Era::Legacy),
+    ] {
+        let server = Server::over(transport, era).await;
+        let stage = Stage::with(server, "[profiles.p]\n", "").await;
+        for front in Front::LEGACY {
+            for path in ROUTES {
+                let client = stage.gateway.client(front, path, "{}").await;
+                for (method, params) in requests(path, front) {
+                    client.notify(method, &format!("{{{params}}}")).await;
+                }
+                if path == "/mcp/servers/x" {
+                    client.notify(NOTICE, "{}").await;
+                    stage.server.backend.told(NOTICE).await;
+                }
+                client.is_quiet().await;
+                let told = stage.server.backend.was_told().await;
+                assert!(told.is_none(), "{transport:?} {front:?} {path}: {told:?}");
+            }
+        }
+        assert!(stage.server.seen().is_empty());
+        stage.stop().await;
+    }
+}
+
 /// An entry of a policy means the item under each of its names, on each route.
 #[tokio::test]
 async fn a_name_is_denied_on_every_route() {

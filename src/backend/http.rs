@@ -91,9 +91,11 @@ impl HttpLink {
         exchange: &Exchange,
         pending: Pending,
     ) -> Result<Outcome, Failure> {
+        // In a box: there is room for it twice in what selects.
+        let conversation = Box::pin(self.converse(bytes, exchange, &pending));
         let failure = tokio::select! {
             biased;
-            outcome = self.converse(bytes, exchange, &pending) => {
+            outcome = conversation => {
                 if outcome.is_ok() {
                     pending.activity.overtaken().await;
                     pending.answered();

@@ -131,6 +131,49 @@ async fn a_session_is_named_by_a_hash() {
     stage.stop().await;
 }
 
+/// The trace of a caller goes on: its record names it, and the server hears of it in the same way.
+#[tokio::test]
+async fn a_trace_is_continued() {
+    let (id, parent) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let traceparent = format!("00-{id}-{parent}-01");
+    let stage = Stage::new("[governance]\n", "").await;
+    let check = |what: &str| {
+        let record = stage.last();
+        assert_eq!(record.trace_id.as_deref(), Some(id), "{what}");
+        assert_eq!(record.parent_id.as_deref(), Some(parent), "{what}");
+    };
+    for front in Front::ALL {
+        let client = stage.client(front).await;
+        let meta = format!(r#""traceparent":"{traceparent}""#);
+        let params = client.params(r#""name":"mcp_x_echo""#, &meta);
+        client.send(request("1", "tools/call", &params)).await;
+        client.answer("1").await.value();
+        check(&format!("{front:?}"));
+        let told = stage.server.seen().pop().unwrap();
+        let told = told.param(&["_meta", "traceparent"]);
+        assert_eq!(told, Some(format!("\"{traceparent}\"")), "{front:?}");
+    }
+    stage.server.does("tools/call", Auto::Hand);
+    let call = request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+    for (sent, told) in [(&*traceparent, Some(&*traceparent)), ("00-0-0-00", None)] {
+        let (http, headers) = (stage.http(), [("traceparent", sent)]);
+        let answer = http.post_with("/mcp", &headers, call.clone());
+        let served = async {
+            let asked = stage.server.backend.asked("tools/call").await;
+            let header = asked.headers.get("traceparent");
+            assert_eq!(header.map(|it| it.to_str().unwrap()), told);
+            asked.answer("{}").await;
+        };
+        let (answer, ()) = tokio::join!(answer, served);
+        Envelope::of(&answer.text().await).value();
+        assert_eq!(stage.last().trace_id.is_some(), told.is_some());
+        if told.is_some() {
+            check("in a header");
+        }
+    }
+    stage.stop().await;
+}
+
 /// Arguments are kept when that is wanted, and never with what identifies somebody.
 #[tokio::test]
 pub(crate) async fn arguments() {

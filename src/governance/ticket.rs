@@ -14,7 +14,7 @@ use super::{
     budget::Hold,
     concurrency::Seat,
     refusal::{About, Refusal},
-    screen::Screens,
+    screen::{Screens, masked_name},
 };
 use crate::{
     audit::{ArgumentsDigest, Decision, Opened, Record},
@@ -27,6 +27,7 @@ use crate::{
     },
     money::Micros,
     names::{InvocationId, Scope, ServerName},
+    scan::Scanner,
     session::{Call, Client, Correlation},
 };
 
@@ -188,7 +189,13 @@ impl Ticket {
         &'a self,
         ended: Ended<'a>,
         arguments: Option<&'a RawValue>,
+        masker: &Scanner,
     ) -> Record<'a> {
+        // The name of a tool is its server's; any other is whatever the caller wrote.
+        let named = |name: &'a str| match &self.tool {
+            Some(_) => Cow::from(name),
+            None => masked_name(masker, name),
+        };
         let session = self.client.session.as_ref();
         let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
@@ -204,8 +211,8 @@ impl Ticket {
             server: self.server().map(Cow::from),
             server_revision: ended.server_revision.map(Cow::from),
             method: self.method.as_str().into(),
-            tool: self.tool().map(Cow::from),
-            exposed: self.said().exposed.as_deref().map(Cow::from),
+            tool: self.tool().map(named),
+            exposed: self.said().exposed.as_deref().map(named),
             arguments_digest: self.said().digest,
             arguments: arguments.map(Cow::Borrowed),
             decision: if ended.decision == Decision::Allowed && !self.observed.is_empty() {

@@ -21,7 +21,7 @@ use crate::{
     binary::Place,
     harness::{Server, Stage, call_over, code_of, records},
     support::{
-        Auto, Front, TestGateway,
+        Auto, Front, Gateway, TestGateway,
         http::Http,
         soon,
         wire::{Envelope, request},
@@ -194,6 +194,48 @@ pub(crate) async fn arguments() {
             assert!(!text.contains("ann.lee"), "{text}");
         }
         stage.stop().await;
+    }
+}
+
+/// What callers make up as a name is kept without what identifies somebody or opens something.
+#[tokio::test]
+async fn names_that_callers_choose_are_masked() {
+    let key = "AKIAQ3EGRZ7XHWLDT5NB";
+    let stage = Stage::new("[governance]\n", "").await;
+    for front in Front::ALL {
+        let client = stage.client(front).await;
+        let mut number = 0;
+        let mut ask = async |method: &str, members: &str| {
+            number += 1;
+            let id = number.to_string();
+            client.ask(&id, method, members).await;
+            client.answer(&id).await;
+            let last = stage.last();
+            (last.exposed.unwrap(), last.tool)
+        };
+        let tool = ask("tools/call", r#""name":"ann.lee@example.org""#).await;
+        assert_eq!(tool, ("[EMAIL]".into(), None), "{front:?}");
+        let prompt = ask("prompts/get", &format!(r#""name":"{key}""#)).await;
+        assert_eq!(prompt, ("[API_KEY]".into(), None), "{front:?}");
+        let uri = format!(r#""uri":"x+file:///{key}/ann.lee@example.org/b.txt""#);
+        let resource = ask("resources/read", &uri).await;
+        let masked = "file:///[API_KEY]/[EMAIL]/b.txt";
+        assert_eq!(resource.0, format!("x+{masked}"), "{front:?}");
+        assert_eq!(resource.1.as_deref(), Some(masked));
+        let plain = ask("resources/read", r#""uri":"x+file:///a.txt""#).await;
+        assert_eq!(plain.0, "x+file:///a.txt");
+        assert_eq!(plain.1.as_deref(), Some("file:///a.txt"));
+    }
+    let data_dir = stage.gateway.config.data_dir.clone();
+    let Gateway { running, _data, .. } = stage.gateway;
+    soon("the gateway stops", running.stop()).await;
+    let files = fs::read_dir(data_dir.join("audit")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    for file in files.chain([data_dir.join(tollbridge::store::FILE_NAME)]) {
+        let bytes = fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("ann.lee"), "{}", file.display());
+        assert!(!text.contains(key), "{}", file.display());
     }
 }
 

@@ -146,7 +146,7 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
-        ticket.log(&ended);
+        ticket.log(&ended, &self.law.load().masker);
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }

@@ -191,11 +191,7 @@ impl Ticket {
         arguments: Option<&'a RawValue>,
         masker: &Scanner,
     ) -> Record<'a> {
-        // The name of a tool is its server's; any other is whatever the caller wrote.
-        let named = |name: &'a str| match &self.tool {
-            Some(_) => Cow::from(name),
-            None => masked_name(masker, name),
-        };
+        let named = |name| self.named(name, masker);
         let session = self.client.session.as_ref();
         let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
@@ -236,7 +232,7 @@ impl Ticket {
     }
 
     /// The one line of the call in the log: what did not end well is of interest to everybody.
-    pub(super) fn log(&self, ended: &Ended<'_>) {
+    pub(super) fn log(&self, ended: &Ended<'_>, masker: &Scanner) {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -246,7 +242,7 @@ impl Ticket {
                     agent = self.agent().name,
                     server = self.server(),
                     method = self.method.as_str(),
-                    tool = self.tool(),
+                    tool = self.tool().map(|name| self.named(name, masker)).as_deref(),
                     code = ended.code.as_deref(),
                     rule = ended.rule.as_deref(),
                     decision = ended.decision.as_str(),
@@ -258,6 +254,15 @@ impl Ticket {
         match ended.decision {
             Decision::Allowed | Decision::Observed => line!(debug),
             Decision::Failed | Decision::Refused | Decision::Interrupted => line!(info),
+        }
+    }
+
+    /// A name as others may see it: that of a tool is its server's, any other is whatever the caller
+    /// wrote.
+    fn named<'a>(&self, name: &'a str, masker: &Scanner) -> Cow<'a, str> {
+        match &self.tool {
+            Some(_) => name.into(),
+            None => masked_name(masker, name),
         }
     }
 

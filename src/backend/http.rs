@@ -136,6 +136,7 @@ impl HttpLink {
             if era == Some(Era::Modern) {
                 head::name(exchange, headers);
             }
+            head::trace(exchange, headers);
         });
         let response = self.way.send(request).await?;
         if exchange.method == Method::Initialize {

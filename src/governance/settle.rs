@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::{
     Governance, Refusal,
     budget::Hold,
+    law::Law,
     refusal,
     screen::{self, Leg, Screens},
     ticket::{Ended, Ticket},
@@ -145,7 +146,7 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
-        ticket.log(&ended);
+        ticket.log(&ended, &self.law.load().masker);
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }
@@ -156,8 +157,9 @@ impl Governance {
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
         let kept = {
-            let arguments = self.arguments_for_record(&ticket);
-            let record = ticket.record(ended, arguments.as_deref());
+            let law = self.law.load();
+            let arguments = arguments_for_record(&law, &ticket);
+            let record = ticket.record(ended, arguments.as_deref(), &law.masker);
             self.books.audit.record(&record)
         };
         settle_hold(hold, charge);
@@ -168,12 +170,6 @@ impl Governance {
                 self.refuse(&Refusal::AuditUnavailable, &ticket).0
             }
         }
-    }
-
-    fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        let law = self.law.load();
-        let masked = screen::masked(law.masker.as_ref()?, &ticket.arguments()?)?;
-        RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
     fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
@@ -194,6 +190,14 @@ impl Governance {
         self.schemas.insert(key, known);
         compiled
     }
+}
+
+fn arguments_for_record(law: &Law, ticket: &Ticket) -> Option<Box<RawValue>> {
+    if !law.keeps_arguments {
+        return None;
+    }
+    let masked = screen::masked(&law.masker, &ticket.arguments()?)?;
+    RawValue::from_string(masked.as_str().to_owned()).ok()
 }
 
 /// Step 6.

@@ -106,7 +106,9 @@ async fn every_route_refuses_what_is_not_allowed() {
     for (transport, era) in [
         (Transport::Http, Era::Legacy),
         (Transport::Http, Era::Modern),
+        (Transport::Sse, Era::Legacy),
         (Transport::Stdio, Era::Legacy),
+        (Transport::WebSocket, Era::Legacy),
     ] {
         let stage = Stage::with(Server::over(transport, era).await, settings, "").await;
         for front in Front::ALL {
@@ -114,7 +116,7 @@ async fn every_route_refuses_what_is_not_allowed() {
                 let client = stage.gateway.client_of(ANN, front, path).await;
                 for (asked, code) in ask_everything(&client).await {
                     // On merged routes a URI without its prefix may be nobody's.
-                    assert_eq!(code, -32003, "{era:?} {front:?} {path} {asked}");
+                    assert_eq!(code, -32003, "{transport:?} {front:?} {path} {asked}");
                 }
                 let empty = lists(&client).await;
                 assert!(empty.iter().all(|(_, length)| *length == 0), "{empty:?}");
@@ -316,35 +318,61 @@ async fn a_change_is_told_to_those_who_see_it() {
     stage.stop().await;
 }
 
-/// What may be listed may be called, and the other way round, whatever the policy.
+/// What may be listed may be used, and the other way round, whatever the policy, on each route.
 #[tokio::test]
-async fn what_is_listed_may_be_called() {
+async fn what_is_listed_may_be_used() {
     for policy in [
         r#"{ mode = "all" }"#,
         r#"{ mode = "none" }"#,
         r#"{ mode = "allowlist", tools = ["x/echo"] }"#,
-        r#"{ mode = "denylist", tools = ["mcp_x_echo"] }"#,
-        r#"{ mode = "all", deny = ["*/other"] }"#,
+        r#"{ mode = "allowlist", prompts = ["*_greet"] }"#,
+        r#"{ mode = "allowlist", resources = ["x/file:///a.txt"] }"#,
+        r#"{ mode = "denylist", tools = ["mcp_x_echo"], prompts = ["x/*"] }"#,
+        r#"{ mode = "all", deny = ["*/other", "x+file:///*"] }"#,
     ] {
-        let settings = format!("[governance]\nprice = \"0\"\npolicy = {policy}\n");
-        let stage = Stage::new(&settings, "").await;
+        let settings = format!("[profiles.p]\n[governance]\nprice = \"0\"\npolicy = {policy}\n");
+        let mut stage = Stage::new(&settings, "").await;
         for front in Front::ALL {
-            let client = stage.client(front).await;
-            let listed = client.list("tools").await;
-            for name in ["mcp_x_echo", "mcp_x_other"] {
-                let is_listed = listed.iter().any(|tool| tool["name"] == name);
-                client
-                    .ask("1", "tools/call", &format!(r#""name":"{name}""#))
-                    .await;
-                let answer = client.answer("1").await;
-                assert_eq!(
-                    answer.error.is_none(),
-                    is_listed,
-                    "{policy} {front:?} {name}"
-                );
+            for path in ROUTES {
+                stage.path = path;
+                let client = stage.client(front).await;
+                let what = format!("{policy} {front:?} {path}");
+                check_lists(&client, &what).await;
             }
         }
         stage.stop().await;
+    }
+}
+
+/// Asks for everything that the server has; what is answered must be what is listed.
+async fn check_lists(client: &Client, what: &str) {
+    let (name, uri) = if client.path == "/mcp/servers/x" {
+        ("", "")
+    } else {
+        ("mcp_x_", "x+")
+    };
+    for (at, (kind, method, member, item)) in [
+        ("tools", "tools/call", "name", format!("{name}echo")),
+        ("tools", "tools/call", "name", format!("{name}other")),
+        ("prompts", "prompts/get", "name", format!("{name}greet")),
+        (
+            "resources",
+            "resources/read",
+            "uri",
+            format!("{uri}file:///a.txt"),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let listed = client.list(kind).await;
+        let is_listed = listed.iter().any(|it| it[member] == item);
+        let id = (at + 1).to_string();
+        client
+            .ask(&id, method, &format!(r#""{member}":"{item}""#))
+            .await;
+        let is_answered = client.answer(&id).await.error.is_none();
+        assert_eq!(is_answered, is_listed, "{what} {item}");
     }
 }
 

@@ -4,7 +4,10 @@ use serde_json::json;
 
 use crate::{
     harness::{ANN, BOB, Server, Stage},
-    support::{Client, Era, Front, Transport, wire::request},
+    support::{
+        Client, Era, Front, Transport,
+        wire::{Envelope, request},
+    },
 };
 
 const ROUTES: [&str; 3] = ["/mcp", "/mcp/servers/x", "/mcp/profiles/p"];
@@ -175,6 +178,33 @@ async fn a_request_without_an_id_reaches_nobody() {
         assert!(stage.server.seen().is_empty());
         stage.stop().await;
     }
+}
+
+/// What a server says for models is for those who may use something of it.
+#[tokio::test]
+async fn no_instructions_of_servers_that_are_not_seen() {
+    let settings = "[servers.toolbox]\ntransport = \"builtin\"\n[profiles.p]\n\
+                    [agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"x/*\"] }\n[agents.bob]\n\
+                    [governance]\n";
+    let stage = Stage::new(settings, "").await;
+    for (who, expect) in [(ANN, false), (BOB, true)] {
+        let settled = stage.gateway.client_of(BOB, Front::Modern, "/mcp").await;
+        settled.list("tools").await;
+        for path in ["/mcp", "/mcp/servers/toolbox", "/mcp/profiles/p"] {
+            let http = stage.gateway.http().with_key(who.key);
+            let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+            let answer = http.post(path, request("0", "initialize", params)).await;
+            let opened = Envelope::of(&answer.text().await).value();
+            let modern = stage.gateway.client_of(who, Front::Modern, path).await;
+            modern.ask("1", "server/discover", "").await;
+            let discovered = modern.answer("1").await.value();
+            for said in [opened, discovered] {
+                let found = said.get("instructions").is_some();
+                assert_eq!(found, expect, "{} {path}: {said}", who.name);
+            }
+        }
+    }
+    stage.stop().await;
 }
 
 /// An entry of a policy means the item under each of its names, on each route.

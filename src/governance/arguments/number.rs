@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn long_fractions_have_two_readings() {
+    fn long_fractions_and_spelled_numbers_have_two_readings() {
         let check = |text: &str, expect: usize| {
             assert_eq!(
                 Readings::of(text.as_bytes()).iter().count(),
@@ -212,7 +212,8 @@ mod tests {
         check("99.99999999999999999999", 2);
         check("9007199254740993", 1);
         check("1.00000000000000000", 1);
-        check("\"1.5\"", 1);
+        check("\"1.5\"", 2);
+        check("\"x\"", 1);
         check("null", 1);
     }
 

@@ -156,6 +156,8 @@ impl Governance {
         }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
+        // One that was refused for want of a record is told and counted already.
+        let is_told = ended.is_by(&Refusal::AuditUnavailable);
         let kept = {
             let law = self.law.load();
             let arguments = arguments_for_record(&law, &ticket);
@@ -165,6 +167,7 @@ impl Governance {
         settle_hold(hold, charge);
         match kept.kept().await {
             Ok(()) => outcome,
+            Err(_) if is_told => outcome,
             Err(error) => {
                 tracing::error!(invocation = %ticket.id, %error, "a record is not kept yet");
                 self.refuse(&Refusal::AuditUnavailable, &ticket).0

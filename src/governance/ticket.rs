@@ -87,6 +87,13 @@ pub(super) struct Ended<'a> {
     pub(super) bytes_out: usize,
 }
 
+impl Ended<'_> {
+    /// Whether the call was refused for this.
+    pub(super) fn is_by(&self, refusal: &Refusal) -> bool {
+        self.code.as_deref() == Some(refusal.row().name)
+    }
+}
+
 impl Ended<'static> {
     /// The server answered, and the answer went back.
     pub(super) fn answered(server_revision: Option<&'static str>) -> Self {

@@ -385,6 +385,10 @@ async fn what_cannot_be_recorded_is_not_called() {
         assert_eq!(failed["data"]["retryAfterMs"], 1000);
     }
     assert_eq!(server.seen().len(), seen, "it was called without a record");
+    let status = http.get("/status", &[("accept", "application/json")]).await;
+    let status: serde_json::Value = serde_json::from_str(&status.text().await).unwrap();
+    let counted = &status["governance"]["refused"]["AUDIT_UNAVAILABLE"];
+    assert_eq!(*counted, refused.len(), "each counts once");
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();
     let serving = place.serve().await;

@@ -30,6 +30,7 @@ use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use header::{HeaderFault, HeaderParam, ParamKind};
+use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
 pub use problem::{Cause, Outcome, Problem};
@@ -65,7 +66,7 @@ struct Tables {
     shelves: ByKind<Shelf>,
     tools: HashMap<Arc<str>, Arc<Tool>>,
     prompts: HashMap<Arc<str>, Arc<Prompt>>,
-    instructions: Option<String>,
+    instructions: Instructions,
     /// Position of the server in `routes`, on the route of one server.
     site: Option<usize>,
 }
@@ -172,9 +173,14 @@ impl Catalog {
         Some(Arc::clone(&self.routes.sites[site].uris)).filter(|uris| !uris.is_identity())
     }
 
-    /// Instructions for models: a server's own on its route, a section for each on merged ones.
-    pub fn instructions(&self, scope: &Scope) -> Option<&str> {
-        self.tables(scope)?.instructions.as_deref()
+    /// Instructions for models: a server's own on its route, a section for each on merged ones; those
+    /// of the servers that `sees` says are seen.
+    pub fn instructions(
+        &self,
+        scope: &Scope,
+        sees: impl Fn(&ServerName) -> bool,
+    ) -> Option<String> {
+        self.tables(scope)?.instructions.of(sees)
     }
 
     /// What is odd about the offers, in the config's order for each step of the merge.

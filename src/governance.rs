@@ -92,7 +92,7 @@ pub struct Governance {
 #[derive(Debug)]
 pub struct Admitted {
     invocation: InvocationId,
-    routed: Routed,
+    routed: Box<Routed>,
     screens: Option<Screens>,
 }
 
@@ -223,7 +223,7 @@ impl Governance {
     /// The refusal, with the call's ticket still open.
     pub async fn admit(
         &self,
-        mut routed: Routed,
+        mut routed: Box<Routed>,
         ticket: &mut Ticket,
     ) -> Result<Admitted, Refusal> {
         ticket.tool.clone_from(&routed.tool);

@@ -13,6 +13,7 @@ mod upstream;
 mod wait;
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -26,11 +27,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
+    auth::Agent,
     backend::{Backend, Backends, Replaced, Update},
     catalog::{Audience, Kind},
     config::{Config, Limits},
     discovery::Board,
-    governance::{Ending, Governance, Ticket},
+    governance::{Ending, Governance, Sight, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
     names::{Scope, ServerName},
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
@@ -219,9 +221,11 @@ impl Proxy {
             }
             Method::SetLevel => Self::set_level(&call),
             Method::Listen => Box::pin(self.listen(call)).await,
-            Method::Discover => Ok(modern::discover_result(
-                &self.introduce(&call.scope, Era::Modern),
-            )),
+            Method::Discover => Ok(modern::discover_result(&self.introduce(
+                &call.client.agent,
+                &call.scope,
+                Era::Modern,
+            ))),
             Method::Ping => Ok(Raw::from_static("{}")),
             Method::Initialize => Err(RpcError::new(
                 error::INVALID_REQUEST,
@@ -270,9 +274,8 @@ impl Proxy {
         Ok(Raw::from_static("{}"))
     }
 
-    /// How we introduce ourselves on the route of `scope`.
-    pub fn introduce(&self, scope: &Scope, era: Era) -> Introduction {
-        let catalog = self.board.catalog();
+    /// How we introduce ourselves to `agent` on the route of `scope`.
+    pub fn introduce(&self, agent: &Agent, scope: &Scope, era: Era) -> Introduction {
         let known = match scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
@@ -283,8 +286,26 @@ impl Proxy {
         Introduction {
             capabilities: capabilities(known.as_ref(), era),
             server_info: server_info(),
-            instructions: catalog.instructions(scope).map(str::to_owned),
+            instructions: self.instructions(agent, scope),
         }
+    }
+
+    /// What the servers say for models, of which the agent may use something.
+    fn instructions(&self, agent: &Agent, scope: &Scope) -> Option<String> {
+        let catalog = self.board.catalog();
+        let sight = self.governance.sight(agent, scope);
+        if matches!(sight, Sight::Everything) {
+            return catalog.instructions(scope, |_| true);
+        }
+        let mut seen = HashSet::new();
+        for kind in Kind::ALL {
+            for entry in catalog.list(scope, kind).entries() {
+                if !seen.contains(&entry.server) && sight.shows(kind, entry) {
+                    seen.insert(&entry.server);
+                }
+            }
+        }
+        catalog.instructions(scope, |server| seen.contains(server))
     }
 
     /// Remembers what a client that just opened its session has been told of the lists.

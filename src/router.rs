@@ -103,11 +103,14 @@ impl From<RpcError> for Unroutable {
     }
 }
 
-/// Finds the server a call belongs to.
+/// Finds the server a call belongs to. In a box, as the call: every step hands it to the next.
 ///
 /// # Errors
 /// The call, and why there is none.
-pub fn route(call: Box<Call>, catalog: &Catalog) -> Result<Routed, Box<(Box<Call>, Unroutable)>> {
+pub fn route(
+    call: Box<Call>,
+    catalog: &Catalog,
+) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
         Method::PromptsGet => prompt(&["name"], &call, catalog).map_err(Unroutable::from),
@@ -138,14 +141,14 @@ pub fn route(call: Box<Call>, catalog: &Catalog) -> Result<Routed, Box<(Box<Call
                 (Some(params), Some(uris)) => Some(rewrite::answers(&params, uris)),
                 (params, _) => params,
             };
-            Ok(Routed {
+            Ok(Box::new(Routed {
                 call,
                 server,
                 tool,
                 subject,
                 params,
                 uris,
-            })
+            }))
         }
         Err(refusal) => Err(Box::new((call, refusal))),
     }

@@ -205,7 +205,9 @@ impl Edge {
             let revision = opening.revision;
             self.session.open(opening);
             self.proxy.greet(&self.session);
-            let introduction = self.proxy.introduce(&self.session.scope, Era::Legacy);
+            let introduction =
+                self.proxy
+                    .introduce(&self.session.agent, &self.session.scope, Era::Legacy);
             let result = legacy::initialize_result(revision, &introduction);
             return Ok(Started::Done(Ok(result)));
         }

@@ -30,6 +30,10 @@ const CORPUS: &str = concat!(
 );
 const PRECISION_MIN: f64 = 0.98;
 const RECALL_MIN: f64 = 0.95;
+/// Values of each class, and of each country where that matters.
+const POSITIVES_MIN: usize = 100;
+/// Documents without a value, but with much that looks like one.
+const NEGATIVES_MIN: usize = 5_000;
 /// Classes whose values are written differently in each country.
 const OF_COUNTRIES: [&str; 4] = ["date_of_birth", "national_id", "passport", "phone"];
 /// Lines of a listing at most; how many more there are stands below it.
@@ -63,11 +67,7 @@ struct Count {
 
 #[test]
 fn the_labelled_values_are_found_and_little_else() {
-    let corpus = std::fs::read_to_string(CORPUS).unwrap();
-    let documents: Vec<Document> = corpus
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let documents = corpus();
     let tune = score(&documents, "tune");
     let held = score(&documents, "held");
     println!("{}", tables("tune", &tune));
@@ -82,6 +82,38 @@ fn the_labelled_values_are_found_and_little_else() {
         .map(|class| format!("{class} {}", held.classes[class].row()))
         .collect();
     assert!(failing.is_empty(), "below the floor: {failing:#?}");
+}
+
+/// Enough of everything, in both halves together, for the rates to mean something.
+#[test]
+fn the_corpus_is_as_large_as_it_has_to_be() {
+    let documents = corpus();
+    let (mut labelled, mut bare) = (BTreeMap::<_, usize>::new(), BTreeMap::<_, usize>::new());
+    for document in &documents {
+        for (.., class) in &document.spans {
+            let is_of_country = OF_COUNTRIES.contains(&class.as_str());
+            let locale = if is_of_country { &document.locale } else { "" };
+            *labelled.entry((class.as_str(), locale)).or_default() += 1;
+        }
+        if document.spans.is_empty() {
+            *bare.entry(document.half.as_str()).or_default() += 1;
+        }
+    }
+    let few: Vec<_> = labelled.iter().filter(|it| *it.1 < POSITIVES_MIN).collect();
+    assert!(few.is_empty(), "{few:?}");
+    for class in classes().filter(|class| *class != "credential") {
+        let locales: Vec<_> = labelled.keys().filter(|it| it.0 == class).collect();
+        assert!(!locales.is_empty(), "{class}");
+        for country in countries().filter(|_| OF_COUNTRIES.contains(&class)) {
+            assert!(
+                labelled.contains_key(&(class, country)),
+                "{class} {country}"
+            );
+        }
+    }
+    assert!(bare.values().sum::<usize>() >= NEGATIVES_MIN, "{bare:?}");
+    let held = documents.iter().filter(|it| it.half == "held").count();
+    assert!(held.abs_diff(documents.len() - held) < documents.len() / 50);
 }
 
 #[test]
@@ -118,6 +150,14 @@ fn configs_know_the_classes_and_countries_of_the_scanner() {
     assert_eq!(given, known);
     let quoted: Vec<_> = known.iter().map(|name| format!("'{name}'")).collect();
     load(&format!("countries = [{}]", quoted.join(", "))).unwrap();
+}
+
+fn corpus() -> Vec<Document> {
+    let corpus = std::fs::read_to_string(CORPUS).unwrap();
+    let documents = corpus.lines();
+    documents
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// Scans the documents of `half` on all cores.

@@ -322,6 +322,10 @@ impl Backend {
             tool: routed.tool.clone(),
             caller: Some(caller),
             header_params,
+            traceparent: call
+                .correlation
+                .as_ref()
+                .and_then(|named| named.traceparent.clone()),
             limits,
             cancel: call.cancel.clone(),
         };

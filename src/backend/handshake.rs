@@ -286,6 +286,7 @@ pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
         tool: None,
         caller: None,
         header_params: Vec::new(),
+        traceparent: None,
         limits: UNBOUNDED,
         cancel: CancellationToken::new(),
     }

@@ -91,9 +91,11 @@ impl HttpLink {
         exchange: &Exchange,
         pending: Pending,
     ) -> Result<Outcome, Failure> {
+        // In a box: there is room for it twice in what selects.
+        let conversation = Box::pin(self.converse(bytes, exchange, &pending));
         let failure = tokio::select! {
             biased;
-            outcome = self.converse(bytes, exchange, &pending) => {
+            outcome = conversation => {
                 if outcome.is_ok() {
                     pending.activity.overtaken().await;
                     pending.answered();
@@ -134,6 +136,7 @@ impl HttpLink {
             if era == Some(Era::Modern) {
                 head::name(exchange, headers);
             }
+            head::trace(exchange, headers);
         });
         let response = self.way.send(request).await?;
         if exchange.method == Method::Initialize {

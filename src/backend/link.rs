@@ -62,6 +62,8 @@ pub(crate) struct Exchange {
     pub(crate) caller: Option<Caller>,
     /// Values of `Mcp-Param-*` headers, for modern HTTP.
     pub(crate) header_params: Vec<(String, String)>,
+    /// The trace that the caller named in a header, for HTTP; one in `_meta` is in the params.
+    pub(crate) traceparent: Option<Box<str>>,
     pub(crate) limits: Deadlines,
     pub(crate) cancel: CancellationToken,
 }

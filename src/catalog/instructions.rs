@@ -4,6 +4,7 @@
 //! cannot be forged, control characters go, and length is limited.
 
 use super::{Cause, Offer, Problem};
+use crate::names::ServerName;
 
 /// Longest instructions of one server on a merged route, characters. Long enough for every server
 /// seen, and some hundred servers still fit a model's context.
@@ -15,12 +16,34 @@ pub const MERGED_CHARACTERS_MAX: usize = 65_536;
 /// How a server's part begins; the same at the start of a line of its text is indented.
 const HEADING: &str = "# Server ";
 
+/// The instructions of one route, a section for each server that has some.
+#[derive(Debug, Default, Hash)]
+pub(super) struct Instructions(Vec<(ServerName, String)>);
+
+impl Instructions {
+    /// Those of one server on its own route, as it wrote them.
+    pub(super) fn own(server: &ServerName, text: Option<String>) -> Self {
+        Self(
+            text.map(|text| (server.clone(), text))
+                .into_iter()
+                .collect(),
+        )
+    }
+
+    /// The sections of the servers that `sees` says are seen; `None` where there are none.
+    pub(super) fn of(&self, sees: impl Fn(&ServerName) -> bool) -> Option<String> {
+        let seen = self.0.iter().filter(|(server, _)| sees(server));
+        let sections: Vec<&str> = seen.map(|(_, section)| section.as_str()).collect();
+        (!sections.is_empty()).then(|| sections.join("\n\n"))
+    }
+}
+
 /// The instructions of all `offers` that put something on merged routes, in the config's order.
 pub(super) fn merge<'o>(
     offers: impl IntoIterator<Item = &'o Offer>,
     problems: &mut Vec<Problem>,
-) -> Option<String> {
-    let mut merged = String::new();
+) -> Instructions {
+    let mut sections = Vec::new();
     let mut room = MERGED_CHARACTERS_MAX;
     for offer in offers {
         let expose = offer.config.expose;
@@ -44,15 +67,10 @@ pub(super) fn merge<'o>(
         if kept.is_empty() {
             continue;
         }
-        if !merged.is_empty() {
-            merged.push_str("\n\n");
-        }
-        merged.push_str(HEADING);
-        merged.push_str(offer.server.as_str());
-        merged.push_str("\n\n");
-        merged.push_str(kept.trim_end());
+        let section = format!("{HEADING}{}\n\n{}", offer.server, kept.trim_end());
+        sections.push((offer.server.clone(), section));
     }
-    (!merged.is_empty()).then_some(merged)
+    Instructions(sections)
 }
 
 fn clean(text: &str) -> String {

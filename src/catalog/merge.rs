@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     ByKind, Catalog, Cause, Entry, Freshness, Kind, Offer, Outcome, Problem, Profiles, Prompt,
-    Tables, Tool, instructions,
+    Tables, Tool,
+    instructions::{self, Instructions},
     item::{self, Filter, Item},
     naming::{self, Claim, Template, Verdict},
     pattern::Pattern,
@@ -325,7 +326,7 @@ fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
     let part = &parts[at];
     let listing = &part.offer.listing;
     let mut tables = Tables {
-        instructions: listing.instructions.clone(),
+        instructions: Instructions::own(&part.offer.server, listing.instructions.clone()),
         site: Some(at),
         ..Tables::default()
     };

@@ -12,8 +12,10 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use indexmap::IndexMap;
 
 use super::{
-    ByKind, Cause, Entry, Kind, Offer, Problem, Prompt, Scope, Shelf, Tables, Tool, instructions,
-    merge::merged_freshness, resources::Site,
+    ByKind, Cause, Entry, Kind, Offer, Problem, Prompt, Scope, Shelf, Tables, Tool,
+    instructions::{self, Instructions},
+    merge::merged_freshness,
+    resources::Site,
 };
 use crate::config;
 use crate::mcp::json::{self, Patch, Raw};
@@ -260,7 +262,7 @@ impl Cut<'_> {
     }
 
     /// Those of the servers that put something into this view.
-    fn instructions(&self, tables: &Tables) -> Option<String> {
+    fn instructions(&self, tables: &Tables) -> Instructions {
         let shown: HashSet<&ServerName> = Kind::ALL
             .iter()
             .flat_map(|kind| tables.shelves[*kind].entries())

@@ -304,8 +304,11 @@ fn expose_applies_to_merged_routes_only() {
     assert_eq!(catalog.resource(&Scope::All, "s+a:b"), Lookup::NotFound);
     assert_eq!(catalog.resource(&Scope::All, "a:b"), Lookup::NotFound);
     assert_eq!(catalog.resource(&server("s"), "a:b"), found("s", "a:b"));
-    assert_eq!(catalog.instructions(&Scope::All), None);
-    assert_eq!(catalog.instructions(&server("s")), Some("Be brief."));
+    assert_eq!(catalog.instructions(&Scope::All, |_| true).as_deref(), None);
+    assert_eq!(
+        catalog.instructions(&server("s"), |_| true).as_deref(),
+        Some("Be brief.")
+    );
 }
 
 #[test]
@@ -751,12 +754,21 @@ fn instructions_are_merged_by_server() {
         &[says("a", own), offer("x", &["t"]), says("b", " B ")],
     );
     let merged = "# Server a\n\nUse me.\n    # Server b\n\n# Server b\n\nB";
-    assert_eq!(catalog.instructions(&Scope::All), Some(merged));
-    assert_eq!(catalog.instructions(&server("a")), Some(own));
-    assert_eq!(catalog.instructions(&server("x")), None);
+    assert_eq!(
+        catalog.instructions(&Scope::All, |_| true).as_deref(),
+        Some(merged)
+    );
+    assert_eq!(
+        catalog.instructions(&server("a"), |_| true).as_deref(),
+        Some(own)
+    );
+    assert_eq!(
+        catalog.instructions(&server("x"), |_| true).as_deref(),
+        None
+    );
     let length = |count: usize| {
         let catalog = Catalog::build(&naming(), &[says("a", &"ü".repeat(count))]);
-        let merged = catalog.instructions(&Scope::All).unwrap();
+        let merged = catalog.instructions(&Scope::All, |_| true).unwrap();
         let problems = catalog.problems().len();
         (merged.chars().filter(|c| *c == 'ü').count(), problems)
     };
@@ -768,7 +780,7 @@ fn instructions_are_merged_by_server() {
         .map(|at| says(&format!("s{at}"), &"ü".repeat(limit)))
         .collect();
     let catalog = Catalog::build(&naming(), &offers);
-    let merged = catalog.instructions(&Scope::All).unwrap();
+    let merged = catalog.instructions(&Scope::All, |_| true).unwrap();
     assert_eq!(
         merged.chars().filter(|c| *c == 'ü').count(),
         MERGED_CHARACTERS_MAX
@@ -1232,7 +1244,11 @@ fn instructions_of_a_profile_are_those_of_its_servers() {
     let offers = [says("a", &["x"]), says("b", &["y"]), says("c", &[])];
     let check = |profile: Profile, expect: Option<&str>| {
         let catalog = with_profile(&naming(), &profile, &offers);
-        assert_eq!(catalog.instructions(&reading()), expect, "{profile:?}");
+        assert_eq!(
+            catalog.instructions(&reading(), |_| true).as_deref(),
+            expect,
+            "{profile:?}"
+        );
     };
     let merged = "# Server a\n\nuse a\n\n# Server b\n\nuse b\n\n# Server c\n\nuse c";
     check(profile(), Some(merged));

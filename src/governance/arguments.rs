@@ -307,7 +307,7 @@ fn equals(json: &[u8], value: &Value, number: Option<&Decimal>) -> bool {
         (Some(b't'), Value::Bool(value)) => *value,
         (Some(b'f'), Value::Bool(value)) => !*value,
         (Some(b'"'), Value::String(value)) => json::text(json).is_some_and(|text| text == *value),
-        (Some(b'-' | b'0'..=b'9'), Value::Number(value)) => {
+        (Some(b'-' | b'0'..=b'9' | b'"'), Value::Number(value)) => {
             number == Decimal::parse(&value.to_string()).as_ref()
         }
         (Some(b'['), Value::Array(values)) => {
@@ -331,8 +331,12 @@ fn equals(json: &[u8], value: &Value, number: Option<&Decimal>) -> bool {
     }
 }
 
-/// Like [`equals`], for a value inside another: any reading of a number may be the one meant.
+/// Like [`equals`], for a value inside another: any reading of a number may be the one meant, but a
+/// string is no number there.
 fn inner_equals(json: &[u8], value: &Value) -> bool {
+    if json.first() == Some(&b'"') {
+        return equals(json, value, None);
+    }
     let readings = Readings::of(json);
     readings.iter().any(|number| equals(json, value, number))
 }

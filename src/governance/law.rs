@@ -43,8 +43,10 @@ pub struct Law {
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>, RandomState>,
     scanners: Scanners,
-    /// What takes personal data out of recorded arguments, where any are recorded.
-    pub(super) masker: Option<Scanner>,
+    /// Whether records have arguments.
+    pub(super) keeps_arguments: bool,
+    /// What takes personal data and secrets out of records.
+    pub(super) masker: Scanner,
 }
 
 /// What one server asks of its callers.
@@ -89,11 +91,8 @@ impl Law {
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
             rules: DashMap::default(),
-            masker: if config.audit.enabled && config.audit.arguments {
-                Some(screen::masker()?)
-            } else {
-                None
-            },
+            keeps_arguments: config.audit.arguments,
+            masker: screen::masker()?,
             scanners,
         };
         law.check(config)?;

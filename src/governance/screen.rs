@@ -3,6 +3,7 @@
 //! what a server asks its client, and what that answers.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     ops::Range,
     sync::{Arc, Mutex, Weak},
@@ -430,7 +431,7 @@ pub(super) fn refuse(classes: Vec<Arc<str>>, leg: Leg) -> Refusal {
     }
 }
 
-/// What arguments pass on their way into a record: everything that any detector finds is masked.
+/// What passes here on its way into a record: everything that any detector finds is masked.
 pub(super) fn masker() -> Result<Scanner, InvalidScan> {
     Scanner::new(&Scan {
         arguments: std::iter::once(("*".to_owned(), ScanAction::Redact)).collect(),
@@ -445,6 +446,15 @@ pub(super) fn masked(masker: &Scanner, arguments: &Raw) -> Option<Raw> {
         return None;
     }
     Some(verdict.redacted.unwrap_or_else(|| arguments.clone()))
+}
+
+/// A name or URI as a record may hold it.
+pub(super) fn masked_name<'a>(masker: &Scanner, name: &'a str) -> Cow<'a, str> {
+    let verdict = masker.scan(Direction::Arguments, &Raw::string(name), || None);
+    let masked = verdict.redacted.as_ref().and_then(Raw::as_text);
+    masked.map_or(Cow::Borrowed(name), |masked| {
+        Cow::Owned(masked.into_owned())
+    })
 }
 
 #[cfg(test)]

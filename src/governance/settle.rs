@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::{
     Governance, Refusal,
     budget::Hold,
+    law::Law,
     refusal,
     screen::{self, Leg, Screens},
     ticket::{Ended, Ticket},
@@ -145,7 +146,7 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
-        ticket.log(&ended);
+        ticket.log(&ended, &self.law.load().masker);
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }
@@ -155,25 +156,23 @@ impl Governance {
         }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
+        // One that was refused for want of a record is told and counted already.
+        let is_told = ended.is_by(&Refusal::AuditUnavailable);
         let kept = {
-            let arguments = self.arguments_for_record(&ticket);
-            let record = ticket.record(ended, arguments.as_deref());
+            let law = self.law.load();
+            let arguments = arguments_for_record(&law, &ticket);
+            let record = ticket.record(ended, arguments.as_deref(), &law.masker);
             self.books.audit.record(&record)
         };
         settle_hold(hold, charge);
         match kept.kept().await {
             Ok(()) => outcome,
+            Err(_) if is_told => outcome,
             Err(error) => {
                 tracing::error!(invocation = %ticket.id, %error, "a record is not kept yet");
                 self.refuse(&Refusal::AuditUnavailable, &ticket).0
             }
         }
-    }
-
-    fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        let law = self.law.load();
-        let masked = screen::masked(law.masker.as_ref()?, &ticket.arguments()?)?;
-        RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
     fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
@@ -194,6 +193,14 @@ impl Governance {
         self.schemas.insert(key, known);
         compiled
     }
+}
+
+fn arguments_for_record(law: &Law, ticket: &Ticket) -> Option<Box<RawValue>> {
+    if !law.keeps_arguments {
+        return None;
+    }
+    let masked = screen::masked(&law.masker, &ticket.arguments()?)?;
+    RawValue::from_string(masked.as_str().to_owned()).ok()
 }
 
 /// Step 6.

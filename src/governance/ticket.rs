@@ -14,7 +14,7 @@ use super::{
     budget::Hold,
     concurrency::Seat,
     refusal::{About, Refusal},
-    screen::Screens,
+    screen::{Screens, masked_name},
 };
 use crate::{
     audit::{ArgumentsDigest, Decision, Opened, Record},
@@ -27,6 +27,7 @@ use crate::{
     },
     money::Micros,
     names::{InvocationId, Scope, ServerName},
+    scan::Scanner,
     session::{Call, Client, Correlation},
 };
 
@@ -84,6 +85,13 @@ pub(super) struct Ended<'a> {
     rule: Option<String>,
     pub(super) server_revision: Option<&'static str>,
     pub(super) bytes_out: usize,
+}
+
+impl Ended<'_> {
+    /// Whether the call was refused for this.
+    pub(super) fn is_by(&self, refusal: &Refusal) -> bool {
+        self.code.as_deref() == Some(refusal.row().name)
+    }
 }
 
 impl Ended<'static> {
@@ -188,7 +196,9 @@ impl Ticket {
         &'a self,
         ended: Ended<'a>,
         arguments: Option<&'a RawValue>,
+        masker: &Scanner,
     ) -> Record<'a> {
+        let named = |name| self.named(name, masker);
         let session = self.client.session.as_ref();
         let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
@@ -204,8 +214,8 @@ impl Ticket {
             server: self.server().map(Cow::from),
             server_revision: ended.server_revision.map(Cow::from),
             method: self.method.as_str().into(),
-            tool: self.tool().map(Cow::from),
-            exposed: self.said().exposed.as_deref().map(Cow::from),
+            tool: self.tool().map(named),
+            exposed: self.said().exposed.as_deref().map(named),
             arguments_digest: self.said().digest,
             arguments: arguments.map(Cow::Borrowed),
             decision: if ended.decision == Decision::Allowed && !self.observed.is_empty() {
@@ -229,7 +239,7 @@ impl Ticket {
     }
 
     /// The one line of the call in the log: what did not end well is of interest to everybody.
-    pub(super) fn log(&self, ended: &Ended<'_>) {
+    pub(super) fn log(&self, ended: &Ended<'_>, masker: &Scanner) {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -239,7 +249,7 @@ impl Ticket {
                     agent = self.agent().name,
                     server = self.server(),
                     method = self.method.as_str(),
-                    tool = self.tool(),
+                    tool = self.tool().map(|name| self.named(name, masker)).as_deref(),
                     code = ended.code.as_deref(),
                     rule = ended.rule.as_deref(),
                     decision = ended.decision.as_str(),
@@ -251,6 +261,15 @@ impl Ticket {
         match ended.decision {
             Decision::Allowed | Decision::Observed => line!(debug),
             Decision::Failed | Decision::Refused | Decision::Interrupted => line!(info),
+        }
+    }
+
+    /// A name as others may see it: that of a tool is its server's, any other is whatever the caller
+    /// wrote.
+    fn named<'a>(&self, name: &'a str, masker: &Scanner) -> Cow<'a, str> {
+        match &self.tool {
+            Some(_) => name.into(),
+            None => masked_name(masker, name),
         }
     }
 

@@ -13,12 +13,11 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{either::Either, sync::CancellationToken};
 
 use super::{Certificates, Edge, InvalidTls, patient::Patient};
 use crate::{
@@ -142,6 +141,9 @@ pub enum InvalidListener {
     Tls(#[from] InvalidTls),
 }
 
+/// What a connection goes over: one type for both, so that there is one HTTP server in the program.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
 struct Connection {
     edge: Arc<Edge>,
     stop: CancellationToken,
@@ -153,23 +155,32 @@ impl Connection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
-        match tls {
-            None => self.talk(stream).await,
-            Some(tls) => {
-                let accepted = tokio::select! {
-                    accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
-                    () = self.stop.cancelled() => return,
-                };
-                match accepted {
-                    Ok(Ok(stream)) => self.talk(stream).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
-                }
-            }
-        }
+        let stream = match tls {
+            None => Either::Left(stream),
+            // In a box: a future is as large as its largest branch, and each connection has one.
+            Some(tls) => match Box::pin(self.secured(stream, tls)).await {
+                Some(stream) => Either::Right(Box::new(stream)),
+                None => return,
+            },
+        };
+        self.talk(stream).await;
     }
 
-    async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+    /// The stream after its TLS handshake.
+    async fn secured(&self, stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
+        let accepted = tokio::select! {
+            accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
+            () = self.stop.cancelled() => return None,
+        };
+        match accepted {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+        None
+    }
+
+    async fn talk(self, stream: Stream) {
         let edge = Arc::clone(&self.edge);
         let (heard, first) = (CancellationToken::new(), Once::new());
         // The connection is woken often, and polls this each time.

@@ -69,7 +69,7 @@ pub struct Id(Raw);
 impl Id {
     /// An id of ours.
     pub fn number(number: u64) -> Self {
-        Self(Raw::from_value(&number))
+        Self(Raw::number(number))
     }
 
     /// Accepts strings and integers.

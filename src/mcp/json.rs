@@ -46,6 +46,11 @@ impl Raw {
         Self(text.into())
     }
 
+    /// A whole number.
+    pub fn number(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+
     /// A JSON value known to be valid because this crate wrote it.
     pub const fn from_static(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))

@@ -155,6 +155,9 @@ fn is_task_method(name: &str) -> bool {
 
 /// Names of notifications.
 pub mod notice {
+    /// How the name of every notification begins, by the specification. Whatever else comes without
+    /// an id is a request that asks for no answer.
+    pub const PREFIX: &str = "notifications/";
     /// The request named in `requestId` is no longer wanted.
     pub const CANCELLED: &str = "notifications/cancelled";
     /// An out-of-band elicitation is done.

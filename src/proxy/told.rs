@@ -41,8 +41,12 @@ impl Proxy {
     }
 
     /// Passes a notification that we do not know to the one server of the route; whether there is
-    /// one.
+    /// one. A request without an id is none: the server might do what it asks, though no step of
+    /// governance has seen it.
     fn pass_on(&self, session: &Arc<Session>, notification: &Notification) -> bool {
+        if !notification.method.starts_with(notice::PREFIX) {
+            return false;
+        }
         let backend = match &session.scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self.backends.get(server),

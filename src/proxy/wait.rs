@@ -30,7 +30,7 @@ impl Proxy {
         &self,
         call: Box<Call>,
         ticket: &mut Ticket,
-    ) -> Result<Routed, Ending> {
+    ) -> Result<Box<Routed>, Ending> {
         let audience = lists::audience(&call.client);
         let route = |call| router::route(call, &self.board.catalog_for(audience));
         let mut lost = match route(call) {
@@ -58,7 +58,7 @@ impl Proxy {
         (mut call, mut unroutable): (Box<Call>, Unroutable),
         prospects: &[Prospect],
         ticket: &mut Ticket,
-    ) -> Result<Routed, Ending> {
+    ) -> Result<Box<Routed>, Ending> {
         let (since, cancel) = (Instant::now(), call.cancel.clone());
         let audience = lists::audience(&call.client);
         let mut away = None;

@@ -43,6 +43,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0002.sql"),
 ];
 
+/// How transactions begin that write.
+const BEGIN: &str = "BEGIN IMMEDIATE";
 /// How long a transaction waits for those of other processes, which take milliseconds.
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -228,8 +230,20 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .test_before_acquire(false)
 }
 
+/// Begins a transaction on one of the writers, each of which is the only connection of its pool.
+///
+/// SQLite ends a transaction that meets a full disk by itself; sqlx then fails to end it once more,
+/// and takes it to go on for ever. That connection is given up for a new one.
 async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Db>, sqlx::Error> {
-    pool.begin_with("BEGIN IMMEDIATE").await
+    match pool.begin_with(BEGIN).await {
+        Err(sqlx::Error::InvalidSavePointStatement) => {
+            if let Err(error) = pool.acquire().await?.close().await {
+                tracing::debug!(%error, "a connection to the store did not end as it should");
+            }
+            pool.begin_with(BEGIN).await
+        }
+        begun => begun,
+    }
 }
 
 async fn number(query: &'static str, tx: &mut Transaction<'_, Db>) -> Result<i64, sqlx::Error> {

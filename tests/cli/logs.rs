@@ -49,6 +49,23 @@ fn line(ended: &Ran, message: &str, is_wanted: impl Fn(&Value) -> bool) -> Value
     line
 }
 
+/// What a caller writes as a URI is logged without what identifies somebody.
+#[tokio::test]
+async fn a_uri_is_logged_with_masks() {
+    let place = Place::new(
+        "log = { level = \"debug\", format = \"json\" }\n[governance]\npolicy = { mode = \"none\" }\n\
+         [servers.toolbox]\ntransport = \"builtin\"\n",
+    );
+    let serving = place.serve().await;
+    let read_it = r#"{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"toolbox+file:///ann.lee@example.org/a"}}"#;
+    let answer = read(&mut post(&serving.url, "1", read_it).await).await;
+    assert!(answer.contains("UNAUTHORIZED"), "{answer}");
+    let ended = serving.end(Signal::TERM).await;
+    let call = line(&ended, "call", |call| call["method"] == "resources/read");
+    assert_eq!(call["tool"], "file:///[EMAIL]/a");
+    assert!(!ended.stderr.contains("ann.lee"), "{}", ended.stderr);
+}
+
 /// One id joins a client's request, the call and what the server wrote meanwhile.
 #[tokio::test]
 async fn a_call_is_followed_to_its_server() {

@@ -132,6 +132,38 @@ pub(crate) async fn every_budget_holds() {
     }
 }
 
+/// Agents of one team at once: each within its own budget, all of them within that of the team.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_of_a_team_share_its_budget() {
+    for (name, window) in [
+        ("total", Window::Total),
+        ("day", Window::Day),
+        ("month", Window::Month),
+    ] {
+        let day = today();
+        let settings = format!(
+            "[agents.ann]\nteam = \"t\"\nbudget = {{ limit = \"0.11\", window = \"{name}\" }}\n\
+             [agents.bob]\nteam = \"t\"\nbudget = {{ limit = \"0.90\", window = \"{name}\" }}\n\
+             [governance]\nprice = \"0.01\"\n\
+             [governance.teams.t]\nbudget = {{ limit = \"0.37\", window = \"{name}\" }}\n"
+        );
+        let stage = Stage::new(&settings, "").await;
+        let [ann, bob] = [ANN, BOB].map(|who| stage.gateway.http().with_key(who.key));
+        let (of_ann, of_bob) = tokio::join!(
+            call_at_once(&ann, "/mcp", CALLERS / 2),
+            call_at_once(&bob, "/mcp", CALLERS / 2)
+        );
+        assert!(of_ann.0 <= 11, "{} calls of 11", of_ann.0);
+        assert_eq!(of_ann.0 + of_bob.0, 37, "{name}");
+        let mut refused = of_ann.1.iter().chain(&of_bob.1);
+        assert!(refused.all(|code| code == "BUDGET_EXCEEDED"));
+        assert_eq!(stage.server.seen().len(), 37);
+        let spent = spent(stage.gateway, Subject::team("t"), window).await;
+        assert_eq!(spent, (370_000, 370_000), "{name}");
+        assert_eq!(day, today(), "it was midnight; run the test again");
+    }
+}
+
 /// Two gateways over one data directory: never more than the limit together, and in the end all of
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,10 @@ use serde_json::json;
 
 use crate::{
     harness::{ANN, BOB, Server, Stage},
-    support::{Client, Era, Front, Transport, wire::request},
+    support::{
+        Client, Era, Front, Transport,
+        wire::{Envelope, request},
+    },
 };
 
 const ROUTES: [&str; 3] = ["/mcp", "/mcp/servers/x", "/mcp/profiles/p"];
@@ -106,7 +109,9 @@ async fn every_route_refuses_what_is_not_allowed() {
     for (transport, era) in [
         (Transport::Http, Era::Legacy),
         (Transport::Http, Era::Modern),
+        (Transport::Sse, Era::Legacy),
         (Transport::Stdio, Era::Legacy),
+        (Transport::WebSocket, Era::Legacy),
     ] {
         let stage = Stage::with(Server::over(transport, era).await, settings, "").await;
         for front in Front::ALL {
@@ -114,7 +119,7 @@ async fn every_route_refuses_what_is_not_allowed() {
                 let client = stage.gateway.client_of(ANN, front, path).await;
                 for (asked, code) in ask_everything(&client).await {
                     // On merged routes a URI without its prefix may be nobody's.
-                    assert_eq!(code, -32003, "{era:?} {front:?} {path} {asked}");
+                    assert_eq!(code, -32003, "{transport:?} {front:?} {path} {asked}");
                 }
                 let empty = lists(&client).await;
                 assert!(empty.iter().all(|(_, length)| *length == 0), "{empty:?}");
@@ -141,6 +146,65 @@ async fn every_route_refuses_what_is_not_allowed() {
         assert!(reached > 100, "{reached}: others may");
         stage.stop().await;
     }
+}
+
+/// A request that asks for no answer is no notification: no step has seen it, so it reaches nobody,
+/// whatever its agent may do.
+#[tokio::test]
+async fn a_request_without_an_id_reaches_nobody() {
+    const NOTICE: &str = "notifications/acme/changed";
+    for (transport, era) in [
+        (Transport::Http, Era::Legacy),
+        (Transport::Http, Era::Modern),
+        (Transport::Stdio, Era::Legacy),
+    ] {
+        let server = Server::over(transport, era).await;
+        let stage = Stage::with(server, "[profiles.p]\n", "").await;
+        for front in Front::LEGACY {
+            for path in ROUTES {
+                let client = stage.gateway.client(front, path, "{}").await;
+                for (method, params) in requests(path, front) {
+                    client.notify(method, &format!("{{{params}}}")).await;
+                }
+                if path == "/mcp/servers/x" {
+                    client.notify(NOTICE, "{}").await;
+                    stage.server.backend.told(NOTICE).await;
+                }
+                client.is_quiet().await;
+                let told = stage.server.backend.was_told().await;
+                assert!(told.is_none(), "{transport:?} {front:?} {path}: {told:?}");
+            }
+        }
+        assert!(stage.server.seen().is_empty());
+        stage.stop().await;
+    }
+}
+
+/// What a server says for models is for those who may use something of it.
+#[tokio::test]
+async fn no_instructions_of_servers_that_are_not_seen() {
+    let settings = "[servers.toolbox]\ntransport = \"builtin\"\n[profiles.p]\n\
+                    [agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"x/*\"] }\n[agents.bob]\n\
+                    [governance]\n";
+    let stage = Stage::new(settings, "").await;
+    for (who, expect) in [(ANN, false), (BOB, true)] {
+        let settled = stage.gateway.client_of(BOB, Front::Modern, "/mcp").await;
+        settled.list("tools").await;
+        for path in ["/mcp", "/mcp/servers/toolbox", "/mcp/profiles/p"] {
+            let http = stage.gateway.http().with_key(who.key);
+            let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+            let answer = http.post(path, request("0", "initialize", params)).await;
+            let opened = Envelope::of(&answer.text().await).value();
+            let modern = stage.gateway.client_of(who, Front::Modern, path).await;
+            modern.ask("1", "server/discover", "").await;
+            let discovered = modern.answer("1").await.value();
+            for said in [opened, discovered] {
+                let found = said.get("instructions").is_some();
+                assert_eq!(found, expect, "{} {path}: {said}", who.name);
+            }
+        }
+    }
+    stage.stop().await;
 }
 
 /// An entry of a policy means the item under each of its names, on each route.
@@ -284,35 +348,61 @@ async fn a_change_is_told_to_those_who_see_it() {
     stage.stop().await;
 }
 
-/// What may be listed may be called, and the other way round, whatever the policy.
+/// What may be listed may be used, and the other way round, whatever the policy, on each route.
 #[tokio::test]
-async fn what_is_listed_may_be_called() {
+async fn what_is_listed_may_be_used() {
     for policy in [
         r#"{ mode = "all" }"#,
         r#"{ mode = "none" }"#,
         r#"{ mode = "allowlist", tools = ["x/echo"] }"#,
-        r#"{ mode = "denylist", tools = ["mcp_x_echo"] }"#,
-        r#"{ mode = "all", deny = ["*/other"] }"#,
+        r#"{ mode = "allowlist", prompts = ["*_greet"] }"#,
+        r#"{ mode = "allowlist", resources = ["x/file:///a.txt"] }"#,
+        r#"{ mode = "denylist", tools = ["mcp_x_echo"], prompts = ["x/*"] }"#,
+        r#"{ mode = "all", deny = ["*/other", "x+file:///*"] }"#,
     ] {
-        let settings = format!("[governance]\nprice = \"0\"\npolicy = {policy}\n");
-        let stage = Stage::new(&settings, "").await;
+        let settings = format!("[profiles.p]\n[governance]\nprice = \"0\"\npolicy = {policy}\n");
+        let mut stage = Stage::new(&settings, "").await;
         for front in Front::ALL {
-            let client = stage.client(front).await;
-            let listed = client.list("tools").await;
-            for name in ["mcp_x_echo", "mcp_x_other"] {
-                let is_listed = listed.iter().any(|tool| tool["name"] == name);
-                client
-                    .ask("1", "tools/call", &format!(r#""name":"{name}""#))
-                    .await;
-                let answer = client.answer("1").await;
-                assert_eq!(
-                    answer.error.is_none(),
-                    is_listed,
-                    "{policy} {front:?} {name}"
-                );
+            for path in ROUTES {
+                stage.path = path;
+                let client = stage.client(front).await;
+                let what = format!("{policy} {front:?} {path}");
+                check_lists(&client, &what).await;
             }
         }
         stage.stop().await;
+    }
+}
+
+/// Asks for everything that the server has; what is answered must be what is listed.
+async fn check_lists(client: &Client, what: &str) {
+    let (name, uri) = if client.path == "/mcp/servers/x" {
+        ("", "")
+    } else {
+        ("mcp_x_", "x+")
+    };
+    for (at, (kind, method, member, item)) in [
+        ("tools", "tools/call", "name", format!("{name}echo")),
+        ("tools", "tools/call", "name", format!("{name}other")),
+        ("prompts", "prompts/get", "name", format!("{name}greet")),
+        (
+            "resources",
+            "resources/read",
+            "uri",
+            format!("{uri}file:///a.txt"),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let listed = client.list(kind).await;
+        let is_listed = listed.iter().any(|it| it[member] == item);
+        let id = (at + 1).to_string();
+        client
+            .ask(&id, method, &format!(r#""{member}":"{item}""#))
+            .await;
+        let is_answered = client.answer(&id).await.error.is_none();
+        assert_eq!(is_answered, is_listed, "{what} {item}");
     }
 }
 

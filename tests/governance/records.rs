@@ -21,7 +21,7 @@ use crate::{
     binary::Place,
     harness::{Server, Stage, call_over, code_of, records},
     support::{
-        Auto, Front, TestGateway,
+        Auto, Front, Gateway, TestGateway,
         http::Http,
         soon,
         wire::{Envelope, request},
@@ -131,6 +131,49 @@ async fn a_session_is_named_by_a_hash() {
     stage.stop().await;
 }
 
+/// The trace of a caller goes on: its record names it, and the server hears of it in the same way.
+#[tokio::test]
+async fn a_trace_is_continued() {
+    let (id, parent) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let traceparent = format!("00-{id}-{parent}-01");
+    let stage = Stage::new("[governance]\n", "").await;
+    let check = |what: &str| {
+        let record = stage.last();
+        assert_eq!(record.trace_id.as_deref(), Some(id), "{what}");
+        assert_eq!(record.parent_id.as_deref(), Some(parent), "{what}");
+    };
+    for front in Front::ALL {
+        let client = stage.client(front).await;
+        let meta = format!(r#""traceparent":"{traceparent}""#);
+        let params = client.params(r#""name":"mcp_x_echo""#, &meta);
+        client.send(request("1", "tools/call", &params)).await;
+        client.answer("1").await.value();
+        check(&format!("{front:?}"));
+        let told = stage.server.seen().pop().unwrap();
+        let told = told.param(&["_meta", "traceparent"]);
+        assert_eq!(told, Some(format!("\"{traceparent}\"")), "{front:?}");
+    }
+    stage.server.does("tools/call", Auto::Hand);
+    let call = request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+    for (sent, told) in [(&*traceparent, Some(&*traceparent)), ("00-0-0-00", None)] {
+        let (http, headers) = (stage.http(), [("traceparent", sent)]);
+        let answer = http.post_with("/mcp", &headers, call.clone());
+        let served = async {
+            let asked = stage.server.backend.asked("tools/call").await;
+            let header = asked.headers.get("traceparent");
+            assert_eq!(header.map(|it| it.to_str().unwrap()), told);
+            asked.answer("{}").await;
+        };
+        let (answer, ()) = tokio::join!(answer, served);
+        Envelope::of(&answer.text().await).value();
+        assert_eq!(stage.last().trace_id.is_some(), told.is_some());
+        if told.is_some() {
+            check("in a header");
+        }
+    }
+    stage.stop().await;
+}
+
 /// Arguments are kept when that is wanted, and never with what identifies somebody.
 #[tokio::test]
 pub(crate) async fn arguments() {
@@ -151,6 +194,48 @@ pub(crate) async fn arguments() {
             assert!(!text.contains("ann.lee"), "{text}");
         }
         stage.stop().await;
+    }
+}
+
+/// What callers make up as a name is kept without what identifies somebody or opens something.
+#[tokio::test]
+async fn names_that_callers_choose_are_masked() {
+    let key = "AKIAQ3EGRZ7XHWLDT5NB";
+    let stage = Stage::new("[governance]\n", "").await;
+    for front in Front::ALL {
+        let client = stage.client(front).await;
+        let mut number = 0;
+        let mut ask = async |method: &str, members: &str| {
+            number += 1;
+            let id = number.to_string();
+            client.ask(&id, method, members).await;
+            client.answer(&id).await;
+            let last = stage.last();
+            (last.exposed.unwrap(), last.tool)
+        };
+        let tool = ask("tools/call", r#""name":"ann.lee@example.org""#).await;
+        assert_eq!(tool, ("[EMAIL]".into(), None), "{front:?}");
+        let prompt = ask("prompts/get", &format!(r#""name":"{key}""#)).await;
+        assert_eq!(prompt, ("[API_KEY]".into(), None), "{front:?}");
+        let uri = format!(r#""uri":"x+file:///{key}/ann.lee@example.org/b.txt""#);
+        let resource = ask("resources/read", &uri).await;
+        let masked = "file:///[API_KEY]/[EMAIL]/b.txt";
+        assert_eq!(resource.0, format!("x+{masked}"), "{front:?}");
+        assert_eq!(resource.1.as_deref(), Some(masked));
+        let plain = ask("resources/read", r#""uri":"x+file:///a.txt""#).await;
+        assert_eq!(plain.0, "x+file:///a.txt");
+        assert_eq!(plain.1.as_deref(), Some("file:///a.txt"));
+    }
+    let data_dir = stage.gateway.config.data_dir.clone();
+    let Gateway { running, _data, .. } = stage.gateway;
+    soon("the gateway stops", running.stop()).await;
+    let files = fs::read_dir(data_dir.join("audit")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    for file in files.chain([data_dir.join(tollbridge::store::FILE_NAME)]) {
+        let bytes = fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("ann.lee"), "{}", file.display());
+        assert!(!text.contains(key), "{}", file.display());
     }
 }
 
@@ -300,6 +385,10 @@ async fn what_cannot_be_recorded_is_not_called() {
         assert_eq!(failed["data"]["retryAfterMs"], 1000);
     }
     assert_eq!(server.seen().len(), seen, "it was called without a record");
+    let status = http.get("/status", &[("accept", "application/json")]).await;
+    let status: serde_json::Value = serde_json::from_str(&status.text().await).unwrap();
+    let counted = &status["governance"]["refused"]["AUDIT_UNAVAILABLE"];
+    assert_eq!(*counted, refused.len(), "each counts once");
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();
     let serving = place.serve().await;

@@ -17,6 +17,8 @@ struct Case {
     terms: &'static str,
     /// Other sections.
     sections: &'static str,
+    /// Keys of the server.
+    keys: &'static str,
     path: &'static str,
     tool: &'static str,
     arguments: &'static str,
@@ -40,6 +42,7 @@ struct Case {
 const USUAL: Case = Case {
     terms: "",
     sections: "",
+    keys: "",
     path: "/mcp",
     tool: "mcp_x_echo",
     arguments: "{}",
@@ -55,7 +58,7 @@ const USUAL: Case = Case {
     data: "{}",
 };
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 13] = [
     Case {
         tool: "mcp_x_nothing",
         code: -32602,
@@ -106,6 +109,32 @@ const CASES: [Case; 11] = [
         rule: "rate of the agent",
         observe: Some("rate"),
         data: r#"{"limited":"agent","retryAfterMs":null}"#,
+        ..USUAL
+    },
+    Case {
+        terms: "tool_rate = { calls = 1, per = \"24h\" }",
+        before: 1,
+        code: -32004,
+        portable: -31004,
+        name: "RATE_LIMITED",
+        message: "Rate limit exceeded",
+        retryable: true,
+        rule: "rate of the tool",
+        observe: Some("rate"),
+        data: r#"{"limited":"tool","retryAfterMs":null}"#,
+        ..USUAL
+    },
+    Case {
+        keys: "rate = { calls = 1, per = \"24h\" }",
+        before: 1,
+        code: -32004,
+        portable: -31004,
+        name: "RATE_LIMITED",
+        message: "Rate limit exceeded",
+        retryable: true,
+        rule: "rate of the server",
+        observe: Some("rate"),
+        data: r#"{"limited":"server","retryAfterMs":null}"#,
         ..USUAL
     },
     Case {
@@ -167,7 +196,7 @@ impl Case {
             server.answers("tools/call", &text_result(text));
         }
         let settings = format!("{}[governance]\n{}\n{more}\n", self.sections, self.terms);
-        let mut stage = Stage::with(server, &settings, "").await;
+        let mut stage = Stage::with(server, &settings, self.keys).await;
         for _ in 0..self.before {
             stage.must("{}").await;
         }
@@ -407,31 +436,38 @@ async fn an_answer_that_is_allowed_is_as_it_was() {
     stage.stop().await;
 }
 
-/// What a server did not answer names the call and its agent as a refusal does, on every route.
+/// What a server did not answer names the call and its agent as a refusal does, on every route and
+/// to every client; it was paid for, since the call may have arrived.
 #[tokio::test]
 async fn a_failure_names_its_call() {
-    let settings = "[agents.ann]\n[governance]\n";
-    let mut stage = Stage::new(settings, "timeout = \"200ms\"").await;
+    let settings = "[agents.ann]\n[governance]\nprice = \"0.01\"\n";
+    let keys = "timeout = \"200ms\"\nbreaker = { failures = 1000 }";
+    let mut stage = Stage::new(settings, keys).await;
     let agent = json!(AgentId::of_name("ann").to_string());
-    for path in ["/mcp", "/mcp/servers/x"] {
+    for (path, tool) in [("/mcp", "mcp_x_echo"), ("/mcp/servers/x", "echo")] {
         stage.path = path;
-        let tool = if path == "/mcp" { "mcp_x_echo" } else { "echo" };
-        for (does, code) in [
-            (Auto::Status(502), "BAD_ANSWER"),
-            (Auto::Nothing, "TIMEOUT"),
-        ] {
-            stage.server.does("tools/call", does);
-            let failed = stage.call_tool(tool, "{}").await.failure();
-            let (data, last) = (&failed["data"], stage.last());
-            assert_eq!(failed["code"], -32603, "{failed}");
-            assert_eq!(data["code"], code, "{failed}");
-            assert_eq!(
-                data["invocation_id"],
-                json!(last.id.to_string()),
-                "{failed}"
-            );
-            assert_eq!(data["agent_id"], agent, "{failed}");
-            assert_eq!(last.code.as_deref(), data["reason"].as_str());
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            for (id, does, code) in [
+                ("1", Auto::Status(502), "BAD_ANSWER"),
+                ("2", Auto::Nothing, "TIMEOUT"),
+                ("3", Auto::Die, "LOST"),
+            ] {
+                stage.server.does("tools/call", does);
+                let failed = call_over(&client, id, tool, "{}").await.failure();
+                let (data, last) = (&failed["data"], stage.last());
+                assert_eq!(failed["code"], -32603, "{front:?} {failed}");
+                assert_eq!(data["code"], code, "{front:?} {failed}");
+                assert_eq!(data["server"], "x", "{failed}");
+                assert_eq!(data["invocation_id"], json!(last.id.to_string()));
+                assert_eq!(data["agent_id"], agent, "{failed}");
+                assert_eq!(last.decision, Decision::Failed, "{front:?} {last:?}");
+                assert_eq!(last.code.as_deref(), data["reason"].as_str());
+                assert_eq!(last.price.get(), 10_000, "{front:?} {last:?}");
+                let status = status_of_call(&client, tool, "{}").await;
+                assert!(status.is_none_or(|status| status == 200), "{status:?}");
+            }
         }
     }
+    stage.stop().await;
 }

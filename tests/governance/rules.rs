@@ -174,7 +174,8 @@ pub(crate) async fn conditions_of_arguments() {
             &[
                 (r#"{"a":"x"}"#, false),
                 (r#"{"a":2.0}"#, false),
-                (r#"{"a":"2"}"#, true),
+                (r#"{"a":"2"}"#, false),
+                (r#"{"a":"y"}"#, true),
             ],
         )
         .await;

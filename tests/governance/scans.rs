@@ -8,7 +8,10 @@ use tollbridge::audit::Decision;
 
 use crate::{
     harness::{Level, Server, Stage, ask_on, call_over, code_of, text_result},
-    support::{Auto, Client, Front, soon, value, wire::spawn},
+    support::{
+        Auto, Client, Front, soon, value,
+        wire::{request, spawn},
+    },
 };
 
 const MAIL: &str = "ann.lee@example.org";
@@ -248,7 +251,11 @@ pub(crate) async fn prompts() {
     }
 }
 
-/// Progress and log messages during a call.
+const CALL: &str = r#""name":"mcp_x_echo""#;
+/// What a modern client says to hear log messages.
+const LOGS: &str = r#","io.modelcontextprotocol/logLevel":"error""#;
+
+/// Progress and log messages during a call, for clients of every kind.
 #[tokio::test]
 pub(crate) async fn notifications() {
     for level in Level::ALL {
@@ -257,7 +264,7 @@ pub(crate) async fn notifications() {
             server.does("tools/call", Auto::Hand);
             let scan = format!("scan = {{ notifications = {{ email = \"{action}\" }} }}");
             let stage = Stage::at_in_front_of(server, level, &scan).await;
-            for front in Front::LEGACY {
+            for front in Front::ALL {
                 let client = stage.client(front).await;
                 check_notifications(&stage, &client, action).await;
             }
@@ -267,7 +274,9 @@ pub(crate) async fn notifications() {
 }
 
 async fn check_notifications(stage: &Stage, client: &Client, action: &str) {
-    client.call("1", "mcp_x_echo", r#""t""#).await;
+    let logs = if client.front.is_modern() { LOGS } else { "" };
+    let params = client.params(CALL, &format!(r#""progressToken":"t"{logs}"#));
+    client.send(request("1", "tools/call", &params)).await;
     let asked = stage.server.backend.asked("tools/call").await;
     let token = asked.token().unwrap();
     let progress =

@@ -7,7 +7,7 @@ use http::{
 
 use crate::{
     backend::link::Exchange,
-    mcp::{Era, Raw, Revision, header},
+    mcp::{Era, Raw, Revision, Trace, header, trace::TRACEPARENT},
 };
 
 /// What is settled with the server, and the headers that say so.
@@ -120,5 +120,17 @@ pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
         if let Ok(name) = HeaderName::try_from(name) {
             put(name, value);
         }
+    }
+}
+
+/// Continues the trace that the caller named in a header. What is no trace is left out.
+pub(super) fn trace(exchange: &Exchange, headers: &mut HeaderMap) {
+    let Some(traceparent) = exchange.traceparent.as_deref() else {
+        return;
+    };
+    if Trace::parse(traceparent).is_some()
+        && let Ok(value) = HeaderValue::from_str(traceparent)
+    {
+        headers.insert(TRACEPARENT, value);
     }
 }

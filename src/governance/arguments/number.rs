@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::mcp::json;
+
 /// Significant digits that every double keeps.
 const DOUBLE_DIGITS: usize = 15;
 
@@ -103,17 +105,33 @@ fn exponent(text: &str) -> Option<i64> {
     Some(if negative { -size } else { size })
 }
 
+/// The number that `text` is where it is read leniently, as pydantic and others do.
+fn spelled(text: &str) -> Option<Decimal> {
+    let text = text.trim();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    Decimal::parse(&text.replace('_', ""))
+}
+
 /// What servers may take a value for.
 #[derive(Debug)]
 pub(super) struct Readings {
     exact: Option<Decimal>,
     /// What a server reads that keeps fractions as doubles, where that is another number.
     double: Option<Decimal>,
+    /// What a server makes of a string that wants a number there.
+    spelled: Option<Decimal>,
 }
 
 impl Readings {
-    /// The readings of a JSON value; one without a number for what is none.
+    /// The readings of a JSON value.
     pub(super) fn of(value: &[u8]) -> Self {
+        if value.first() == Some(&b'"') {
+            return Self {
+                exact: None,
+                double: None,
+                spelled: json::text(value).and_then(|text| spelled(&text)),
+            };
+        }
         let is_number = matches!(value.first(), Some(b'-' | b'0'..=b'9'));
         let text = std::str::from_utf8(value).ok().filter(|_| is_number);
         let exact = text.and_then(Decimal::parse);
@@ -128,13 +146,14 @@ impl Readings {
         Self {
             double: rounded.filter(|rounded| Some(rounded) != exact.as_ref()),
             exact,
+            spelled: None,
         }
     }
 
-    /// Each reading; exactly one for what is not a number.
+    /// Each reading; the first is without a number for what is none.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<&Decimal>> {
-        let rounded = self.double.as_ref().map(Some);
-        std::iter::once(self.exact.as_ref()).chain(rounded)
+        let others = [&self.double, &self.spelled].into_iter().flatten();
+        std::iter::once(self.exact.as_ref()).chain(others.map(Some))
     }
 }
 
@@ -181,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn long_fractions_have_two_readings() {
+    fn long_fractions_and_spelled_numbers_have_two_readings() {
         let check = |text: &str, expect: usize| {
             assert_eq!(
                 Readings::of(text.as_bytes()).iter().count(),
@@ -193,7 +212,8 @@ mod tests {
         check("99.99999999999999999999", 2);
         check("9007199254740993", 1);
         check("1.00000000000000000", 1);
-        check("\"1.5\"", 1);
+        check("\"1.5\"", 2);
+        check("\"x\"", 1);
         check("null", 1);
     }
 

@@ -60,7 +60,7 @@ fn conditions_decide() {
         (json!({"min": 1}), r#"{"a":0.99}"#, false),
         (json!({"max": 0.1}), r#"{"a":0.1}"#, true),
         (json!({"max": 0.1}), r#"{"a":0.11}"#, false),
-        (json!({"max": 5}), r#"{"a":"4"}"#, false),
+        (json!({"max": 5}), r#"{"a":"four"}"#, false),
         (json!({"min": 1, "max": 5}), r#"{"a":3}"#, true),
         (json!({"min": 1, "max": 5}), r#"{"a":6}"#, false),
         (json!({}), r#"{"a":null}"#, true),
@@ -68,6 +68,27 @@ fn conditions_decide() {
         check(allow(condition.clone()), arguments, !holds);
         check(refuse(condition), arguments, holds);
     }
+}
+
+/// A server may convert it, or may not: neither kind of rule lets it pass.
+#[test]
+fn a_string_that_spells_a_number_counts_as_both() {
+    let check = |condition: Value, value: &str, expect: [bool; 2]| {
+        let params = format!(r#"{{"arguments":{{"a":"{value}"}}}}"#);
+        let found = ["allow", "refuse"]
+            .map(|action| refuses(&[rule("/a", action, condition.clone())], &params));
+        assert_eq!(found, expect, "{condition} and {value}");
+    };
+    for spelled in ["4", " 4 ", "+4", "0_4", "4.0", "40e-1", "\\u0034"] {
+        check(json!({"max": 5}), spelled, [true, true]);
+        check(json!({"equals": 4}), spelled, [true, true]);
+        check(json!({"max": 3}), spelled, [true, false]);
+    }
+    for other in ["four", "", "4 5", "0x4"] {
+        check(json!({"max": 5}), other, [true, false]);
+    }
+    check(json!({"one_of": ["4"]}), "4", [false, true]);
+    check(json!({"matches": "^[0-9]$"}), "4", [false, true]);
 }
 
 #[test]

@@ -137,3 +137,27 @@ async fn check(row: &str, prepare: impl Fn(&Path), words: &str) {
     let error = Store::open(&data_dir).await.unwrap_err().to_string();
     assert!(error.contains(words), "{row}: {error}");
 }
+
+/// SQLite ends a transaction that meets a full disk by itself, which sqlx does not notice.
+#[tokio::test]
+async fn a_full_disk_is_over_once_there_is_room() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let run = async |pool: &SqlitePool, statement: &'static str| {
+        sqlx::query(statement).execute(pool).await.unwrap();
+    };
+    run(&store.durable, "CREATE TABLE filler (bytes BLOB)").await;
+    for pool in [&store.durable, &store.relaxed] {
+        // As large as it is already.
+        run(pool, "PRAGMA max_page_count = 1").await;
+        let mut tx = begin(pool).await.unwrap();
+        let fill = sqlx::query("INSERT INTO filler VALUES (zeroblob(1000000))");
+        let error = fill.execute(&mut *tx).await.unwrap_err();
+        assert!(error.to_string().contains("full"), "{error}");
+        drop(tx);
+        let mut tx = begin(pool).await.unwrap();
+        let fill = sqlx::query("INSERT INTO filler VALUES (zeroblob(1000000))");
+        fill.execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}

@@ -142,6 +142,13 @@ impl Backend {
                 self.maker.shared.refuse(era);
                 self.served(wish, other(era)).await
             }
+            Err(failure) if failure.refuses_era() => {
+                // What the catalog's connection found out may no longer hold.
+                if let Some(catalog) = self.catalog.ready() {
+                    catalog.link.mux.suspect();
+                }
+                Err(failure)
+            }
             attempt => attempt,
         }
     }

@@ -97,12 +97,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     };
     let verdict = match outcome {
         Ok(outcome) => settle(link, outcome).await?,
-        // A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
-        Err(Failure::Http { status, .. })
-            if status.is_client_error() && status != http::StatusCode::TOO_MANY_REQUESTS =>
-        {
-            Verdict::Legacy
-        }
+        Err(failure) if is_old_refusal(&failure) => Verdict::Legacy,
         Err(failure) => return Err(failure),
     };
     match verdict {
@@ -197,6 +192,49 @@ fn offered(refusal: &Raw) -> Option<Vec<String>> {
             .filter_map(|date| date.as_str().map(str::to_owned))
             .collect(),
     )
+}
+
+/// Whether this answer to a request in `era` is one that a server of the other may give. Errors of
+/// tools look alike, so whoever doubts asks `server/discover` or `ping`.
+pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
+    match answer {
+        Ok(Ok(_)) => false,
+        Ok(Err(refusal)) => error::code(refusal).is_some_and(|code| DOUBTFUL.contains(&code)),
+        Err(failure) => is_old_refusal(failure),
+    }
+}
+
+/// Codes of servers that meet a request of another era: those of 2026-07-28, and two that SDKs of
+/// the legacy era have for requests without a session.
+const DOUBTFUL: [i64; 5] = [
+    error::HEADER_MISMATCH,
+    error::MISSING_CAPABILITY,
+    error::UNSUPPORTED_VERSION,
+    error::INVALID_REQUEST,
+    -32000,
+];
+
+/// Whether this answer to `server/discover` or `ping` in `era` shows that another server has taken
+/// the place of the one that was greeted, which spoke it.
+pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> bool {
+    match (era, answer) {
+        (Era::Legacy, Ok(Err(refusal))) => {
+            error::code(refusal) == Some(error::UNSUPPORTED_VERSION)
+                || error::code(refusal) == Some(error::HEADER_MISMATCH)
+        }
+        (Era::Modern, Ok(outcome)) => match verdict(outcome.clone()) {
+            Verdict::Again | Verdict::Modern(_) => false,
+            Verdict::Legacy | Verdict::Stranger(_) => true,
+        },
+        (Era::Modern, Err(failure)) => is_old_refusal(failure),
+        (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
+    }
+}
+
+/// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
+fn is_old_refusal(failure: &Failure) -> bool {
+    matches!(failure, Failure::Http { status, .. }
+        if status.is_client_error() && *status != http::StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// The handshake of the legacy era.

@@ -110,9 +110,10 @@ impl Watch<'_> {
                     }
                 }
                 // Whoever keeps the connection knows why it ended.
-                Finding::Missed(_) | Finding::Refused(_) if is_over => {
+                Finding::Another | Finding::Missed(_) | Finding::Refused(_) if is_over => {
                     return std::future::pending().await;
                 }
+                Finding::Another => return "another server has taken its place".to_owned(),
                 Finding::Refused(refusal) => self.tell(Event::Refused, refusal.to_string()),
                 Finding::Missed(failure) => {
                     misses.note();
@@ -168,7 +169,7 @@ impl Checks {
         let count = match finding {
             Finding::Missed(_) => &mut self.missed,
             Finding::Refused(_) => &mut self.unauthorized,
-            Finding::Well => &mut self.answered,
+            Finding::Another | Finding::Well => &mut self.answered,
         };
         *count += 1;
     }
@@ -200,6 +201,8 @@ impl Misses {
 /// What a check found.
 #[derive(Debug)]
 enum Finding {
+    /// The server speaks another era than the one that was greeted.
+    Another,
     Missed(Failure),
     /// The server is there and does not take our credential.
     Refused(Failure),
@@ -217,7 +220,11 @@ async fn check(connection: &Connection, health: &Health) -> Finding {
     let request = control(method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;
-    finding(answer.unwrap_or(Err(Failure::Timeout { after })), is_list)
+    let answer = answer.unwrap_or(Err(Failure::Timeout { after }));
+    if !is_list && handshake::is_contradiction(connection.era(), &answer) {
+        return Finding::Another;
+    }
+    finding(answer, is_list)
 }
 
 /// What is asked. 2026-07-28 has no `ping`; a server without lists has nothing to list.
@@ -245,7 +252,7 @@ fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
             what: format!("its list was refused: {}", refusal.as_str()),
         }),
         Ok(_) | Err(Failure::ResponseTooLarge { .. }) => Finding::Well,
-        Err(Failure::Http { status, .. }) if status.is_client_error() => Finding::Well,
+        Err(Failure::Http { status, .. }) if status.is_client_error() && !is_list => Finding::Well,
         Err(refusal @ Failure::Unauthorized { .. }) => Finding::Refused(refusal),
         Err(failure) => Finding::Missed(failure),
     }

@@ -4,7 +4,10 @@
 //! server, so two clients may both use `1`; the progress tokens, which are those ids; and the rule
 //! that what a server says goes to the call it belongs to, or nowhere.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{
@@ -16,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Failure,
     breaker::Sign,
+    handshake,
     http::HttpLink,
     mux::{Mux, Pending, Progress, Waiting},
 };
@@ -26,7 +30,7 @@ use crate::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
     },
     names::InvocationId,
-    session::{Client, Event, Events},
+    session::{Client, Event, Events, Session},
 };
 
 /// How long a notification or an answer may wait until the server reads what is before it.
@@ -82,6 +86,12 @@ impl Caller {
     /// Sends what precedes the answer; whether it went, or must not go.
     pub(crate) fn tell(&self, event: Event) -> bool {
         screened(event, self.screens.as_ref()).is_none_or(|event| self.events.send(event))
+    }
+
+    /// The session of its client, if it has one.
+    pub(super) fn session(&self) -> Weak<Session> {
+        let session = self.client.session.as_ref();
+        session.map_or_else(Weak::new, Arc::downgrade)
     }
 }
 
@@ -166,15 +176,24 @@ impl Link {
             Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, bytes, exchange, pending)).await,
             Wire::Http(http) => Box::pin(http.exchange(bytes, exchange, pending)).await,
         };
-        match &answer {
-            Ok(_) => self.mux.hear(),
-            // Our own requests are the checks that a suspicion leads to.
-            Err(failure) if exchange.caller.is_some() && Sign::of(failure, false) != Sign::None => {
-                self.mux.suspect();
-            }
-            Err(_) => {}
+        if answer.is_ok() {
+            self.mux.hear();
+        }
+        if let (Ok(Err(refusal)), Some(caller)) = (&answer, &exchange.caller) {
+            self.mux.note_refusal(caller, refusal);
+        }
+        // Our own requests are the checks that a suspicion leads to.
+        if exchange.caller.is_some() && self.is_suspicious(&answer) {
+            self.mux.suspect();
         }
         answer
+    }
+
+    /// Whether it looks as if the server were gone, or, behind a URL, as if another were there.
+    fn is_suspicious(&self, answer: &Result<Outcome, Failure>) -> bool {
+        let is_bad = |failure| Sign::of(failure, false) != Sign::None;
+        answer.as_ref().is_err_and(is_bad)
+            || self.as_http().is_some() && handshake::casts_doubt(answer)
     }
 
     async fn over_pipe(

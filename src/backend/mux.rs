@@ -2,15 +2,16 @@
 //!
 //! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
 //! came; else to the session that owns the link; else to the only call under way; else nowhere.
-//! `questions` is what it asks.
+//! `questions` is what it asks, `visits` whose the URLs are that it sent clients to.
 
 mod questions;
+mod visits;
 
 use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -45,6 +46,7 @@ use crate::{
     task::Tasks,
 };
 use questions::Asked;
+use visits::Visits;
 
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
@@ -89,6 +91,7 @@ pub(crate) struct Mux {
     next: AtomicU64,
     pending: Mutex<foldhash::HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
+    visits: Visits,
     reason: Mutex<Option<String>>,
     /// What the latest call is looked at with.
     screens: Mutex<Option<Screens>>,
@@ -156,6 +159,13 @@ impl Recipient {
         }
     }
 
+    fn session(&self) -> Weak<Session> {
+        match self {
+            Self::Call { caller, .. } => caller.session(),
+            Self::Session(session, _) => Arc::downgrade(session),
+        }
+    }
+
     fn send(&self, event: Event) -> bool {
         match self {
             Self::Call { caller, .. } => caller.tell(event),
@@ -184,6 +194,7 @@ impl Mux {
             next: AtomicU64::new(1),
             pending: Mutex::default(),
             asked: Mutex::default(),
+            visits: Visits::default(),
             reason: Mutex::default(),
             screens: Mutex::default(),
             forgotten: AtomicBool::new(false),
@@ -354,6 +365,7 @@ impl Mux {
                 drop(self.signals.try_send(Signal::ResourceUpdated(params)));
             }
             notice::SUBSCRIBED => {}
+            notice::ELICITATION_COMPLETE => self.visited(method, params, origin),
             notice::MESSAGE => self.pass(method, params, origin, true),
             _ => self.pass(method, params, origin, false),
         }
@@ -393,6 +405,25 @@ impl Mux {
             params: Some(patch.finish()),
         };
         caller.tell(event);
+    }
+
+    /// A visit of a client is done, whose names itself: the call that led to it may be over.
+    fn visited(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>) {
+        let session = self.visits.done(params.as_ref());
+        match (session, origin) {
+            (Some(session), None) => {
+                if let Some(session) = session.upgrade() {
+                    let recipient = Recipient::Session(session, self.latest_screens());
+                    recipient.send(Event::Notification { method, params });
+                }
+            }
+            (_, origin) => self.pass(method, params, origin, false),
+        }
+    }
+
+    /// Notes the visits without which `caller` is refused.
+    pub(super) fn note_refusal(&self, caller: &Caller, refusal: &Raw) {
+        self.visits.note_required(refusal, &caller.session());
     }
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.

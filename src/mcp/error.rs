@@ -19,6 +19,8 @@ pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL: i64 = -32603;
 /// Resource not found, up to 2025-11-25.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
+/// 2025-11-25: the client has to visit the URLs in `data.elicitations` first.
+pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// 2026-07-28: a header is missing, malformed or differs from the body.
 pub const HEADER_MISMATCH: i64 = -32020;
 /// 2026-07-28: the request needs a capability that the client did not declare.

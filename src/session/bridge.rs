@@ -97,7 +97,9 @@ fn to_modern(method: &Method, refusal: Raw, client: &Client, from: Revision) -> 
         Some(error::RESOURCE_NOT_FOUND) if *method == Method::ResourcesRead => {
             with_code(&refusal, error::INVALID_PARAMS)
         }
-        Some(URL_ELICITATION) => crossing("it asks for input", client, from).to_raw(),
+        Some(error::URL_ELICITATION_REQUIRED) => {
+            crossing("it asks for input", client, from).to_raw()
+        }
         Some(_) | None => refusal,
     }
 }
@@ -147,9 +149,6 @@ fn crossing(what: &str, client: &Client, from: Revision) -> RpcError {
     RpcError::new(error::INTERNAL, message)
         .with(json!({ "serverRevision": from.as_str(), "clientRevision": to.as_str() }))
 }
-
-/// 2025-11-25: URL elicitation required.
-const URL_ELICITATION: i64 = -32042;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,14 @@
 //! Clients of one era with servers of the other: plain requests cross, questions fail clearly.
 
-use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::support::{ALL, Auto, Backend, Client, Era, Front, TestGateway, Transport};
 
 /// The four pairings, on each transport of the server and each kind of client.
 async fn each_pair(check: impl AsyncFn(&Client, &Backend, Era)) {
@@ -217,6 +225,47 @@ async fn missing_resources_have_the_code_of_the_era() {
         assert_eq!(failed["data"]["uri"], uri);
     })
     .await;
+}
+
+/// A program that keeps to the era of the first message on its pipe runs once for each era in use;
+/// the second process is not asked which one it speaks.
+#[tokio::test]
+async fn a_program_of_both_eras_runs_once_for_each() {
+    const VERSION: [&str; 2] = ["_meta", "io.modelcontextprotocol/protocolVersion"];
+    const GREETING: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}"#;
+    let backend = Backend::start(Transport::Stdio, Era::Modern).await;
+    let probes = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&probes);
+    backend.on_request(move |request| match request.method() {
+        "server/discover" => {
+            count.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+        "initialize" => Some(Auto::Result(GREETING.to_owned())),
+        "tools/call" => Some(Auto::Hand),
+        _ => None,
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let mut seen = [BTreeSet::new(), BTreeSet::new()];
+    for round in 0..2 {
+        for front in Front::ALL {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client
+                .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+                .await;
+            let asked = backend.asked("tools/call").await;
+            let is_modern = asked.envelope.param(&VERSION).is_some();
+            assert_eq!(is_modern, front.is_modern(), "{front:?} {round}");
+            seen[usize::from(is_modern)].insert(asked.conn.id);
+            asked.answer(r#"{"content":[]}"#).await;
+            client.answer("1").await;
+        }
+    }
+    let [legacy, modern] = seen;
+    assert_eq!((legacy.len(), modern.len()), (1, 1));
+    assert_ne!(legacy, modern);
+    assert_eq!(probes.load(Ordering::SeqCst), 1);
+    gateway.stop().await;
 }
 
 /// A question cannot cross: the call fails with an error that names both revisions.

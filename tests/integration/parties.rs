@@ -1,6 +1,8 @@
 //! What a server says reaches the one client it belongs to, and nobody else.
 
-use crate::support::{ALL, Backend, Client, Era, Front, TestGateway, Transport};
+use crate::support::{
+    ALL, Backend, Client, Era, Front, TestGateway, Transport, wire::notification,
+};
 
 /// Two clients with equal ids and tokens: progress and results stay apart.
 #[tokio::test]
@@ -184,6 +186,84 @@ async fn with_a_connection_each_every_question_has_an_owner() {
     }
 }
 
+/// Two clients with equal ids and tokens, each with progress and a question under way; one of them
+/// cancels its call, and the other notices nothing.
+#[tokio::test]
+async fn a_cancellation_concerns_its_call_only() {
+    for (transport, keys) in [
+        (Transport::Http, ""),
+        (Transport::HttpEvents, ""),
+        (Transport::Stdio, r#"isolation = "session""#),
+        (Transport::Sse, r#"isolation = "session""#),
+        (Transport::WebSocket, r#"isolation = "session""#),
+    ] {
+        for front in Front::LEGACY {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server_with("x", &backend, keys)
+                .start()
+                .await;
+            let one = gateway.client(front, "/mcp", ELICITS).await;
+            let two = gateway.client(front, "/mcp", ELICITS).await;
+            one.call("7", "mcp_x_echo", r#""t""#).await;
+            let first = backend.asked("tools/call").await;
+            two.call("7", "mcp_x_echo", r#""t""#).await;
+            let second = backend.asked("tools/call").await;
+            second.progress(1).await;
+            second.ask("1", "elicitation/create", ELICITATION).await;
+            first.ask("2", "elicitation/create", ELICITATION).await;
+            two.must("notifications/progress").await;
+            let withdrawn = two.must("elicitation/create").await;
+            let question = one.must("elicitation/create").await;
+            two.cancel("7").await;
+            let told = backend.told("notifications/cancelled").await;
+            let cancelled = told.envelope.param(&["requestId"]);
+            assert_eq!(
+                cancelled.as_deref(),
+                Some(second.id()),
+                "{transport:?} {front:?}"
+            );
+            first.progress(2).await;
+            let told = one.must("notifications/progress").await;
+            assert_eq!(told.param(&["progress"]).as_deref(), Some("2"));
+            one.respond(question.id.as_deref().unwrap(), r#"{"mine":1}"#)
+                .await;
+            expect_only_answer(&backend, "2", r#"{"mine":1}"#).await;
+            first.answer(r#"{"mine":1}"#).await;
+            assert_eq!(one.answer("7").await.value()["mine"], 1);
+            one.is_quiet().await;
+            expect_end(&two, "7", withdrawn.id.as_deref()).await;
+            gateway.stop().await;
+        }
+    }
+}
+
+/// The question `id` is answered with `result`, any other with an error.
+async fn expect_only_answer(backend: &Backend, id: &str, result: &str) {
+    loop {
+        let answer = backend.answered().await;
+        if answer.id.as_deref() == Some(id) {
+            assert_eq!(answer.result.as_deref(), Some(result));
+            return;
+        }
+        assert!(answer.error.is_some(), "{answer:?}");
+    }
+}
+
+/// Of the cancelled call `id` nothing comes but an error, and that `question` is withdrawn.
+async fn expect_end(client: &Client, id: &str, question: Option<&str>) {
+    client.ask("8", "ping", "").await;
+    loop {
+        let next = client.next().await;
+        match next.id.as_deref() {
+            Some("8") => return,
+            Some(found) => assert!(found == id && next.error.is_some(), "{next:?}"),
+            None => assert_eq!(next.param(&["requestId"]).as_deref(), question, "{next:?}"),
+        }
+    }
+}
+
 /// Only the client that was asked can answer: another's answer to the same id is refused.
 #[tokio::test]
 async fn a_stranger_cannot_answer() {
@@ -209,6 +289,68 @@ async fn a_stranger_cannot_answer() {
     call.answer("{}").await;
     one.answer("1").await;
     gateway.stop().await;
+}
+
+/// That a visit of a URL is done is told to the client that was sent there, whoever calls meanwhile:
+/// whether it was asked during a call or its call was refused for that.
+#[tokio::test]
+async fn a_visit_is_done_for_who_was_sent() {
+    const DONE: &str = "notifications/elicitation/complete";
+    const VISITS: &str = r#"{"elicitation":{"url":{}}}"#;
+    let visit = |id: &str| {
+        format!(r#"{{"mode":"url","elicitationId":"{id}","url":"https://a","message":"?"}}"#)
+    };
+    for transport in [
+        Transport::Http,
+        Transport::Stdio,
+        Transport::Sse,
+        Transport::WebSocket,
+    ] {
+        for front in Front::LEGACY {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
+            let one = gateway.client(front, "/mcp", VISITS).await;
+            let two = gateway.client(front, "/mcp", VISITS).await;
+            one.listen().await;
+            two.listen().await;
+            one.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.ask("5", "elicitation/create", &visit("a")).await;
+            let asked = one.must("elicitation/create").await;
+            assert_eq!(asked.params, Some(visit("a")));
+            one.respond(asked.id.as_deref().unwrap(), r#"{"action":"accept"}"#)
+                .await;
+            backend.answered().await;
+            call.answer("{}").await;
+            one.answer("1").await;
+            one.ask("2", "tools/call", ECHO).await;
+            let refusal = format!(
+                r#"{{"code":-32042,"message":"no","data":{{"elicitations":[{},{}]}}}}"#,
+                visit("b"),
+                visit("c")
+            );
+            backend.asked("tools/call").await.refuse(&refusal).await;
+            assert_eq!(one.answer("2").await.error, Some(refusal));
+            two.ask("1", "tools/call", ECHO).await;
+            let other = backend.asked("tools/call").await;
+            for id in ["c", "a", "b"] {
+                let params = format!(r#"{{"elicitationId":"{id}","k":1E400}}"#);
+                let done = notification(DONE, &params);
+                call.conn.send(done).await;
+                let told = one.must(DONE).await;
+                assert_eq!(told.params, Some(params), "{transport:?} {front:?}");
+            }
+            other.answer("{}").await;
+            two.answer("1").await;
+            two.is_quiet().await;
+            one.is_quiet().await;
+            gateway.stop().await;
+        }
+    }
 }
 
 /// A server that withdraws its question is heard by the client that was asked.

@@ -307,6 +307,55 @@ async fn an_old_server_is_found_behind_its_url() {
     }
 }
 
+/// A server of another era may take the place of the one that was greeted. Whoever finds out fails;
+/// then the server is greeted anew.
+#[tokio::test]
+async fn a_server_of_another_era_is_noticed() {
+    for (before, after, revision) in [
+        (Era::Modern, Era::Legacy, "2025-11-25"),
+        (Era::Legacy, Era::Modern, "2026-07-28"),
+    ] {
+        for front in [Front::Streamable, Front::Modern] {
+            for capabilities in ["{}", r#"{"sampling":{}}"#] {
+                let backend = Backend::start(Transport::Http, before).await;
+                backend.on_request(|request| {
+                    let result = r#"{"content":[],"resultType":"complete"}"#;
+                    (request.method() == "tools/call").then(|| Auto::Result(result.to_owned()))
+                });
+                let gateway = TestGateway::new().server("x", &backend).start().await;
+                let client = gateway.client(front, "/mcp", capabilities).await;
+                client.ask("1", "tools/call", ECHO).await;
+                client.answer("1").await.value();
+                backend.becomes(after);
+                backend.on_request(move |request| {
+                    let is_call = request.method() == "tools/call";
+                    let speaks = request.param(&VERSION).is_some() == (after == Era::Modern);
+                    (is_call && speaks)
+                        .then(|| Auto::Result(r#"{"resultType":"complete"}"#.to_owned()))
+                });
+                let what = format!("{before:?} {front:?} {capabilities}: a call is served");
+                soon(&what, async {
+                    loop {
+                        client.ask("2", "tools/call", ECHO).await;
+                        if client.answer("2").await.result.is_some() {
+                            return;
+                        }
+                    }
+                })
+                .await;
+                gateway
+                    .status_until("x", |s| {
+                        s["state"] == "connected" && s["revision"] == revision
+                    })
+                    .await;
+                gateway.stop().await;
+            }
+        }
+    }
+}
+
+const VERSION: [&str; 2] = ["_meta", "io.modelcontextprotocol/protocolVersion"];
+
 /// A server of the old transport that acknowledges a call only with its answer holds up no other.
 #[tokio::test]
 async fn late_acknowledgements_hold_up_nobody() {

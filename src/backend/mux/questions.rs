@@ -234,6 +234,9 @@ impl Mux {
             withdrawn: withdrawn.clone(),
         };
         self.note_asked(id, asked)?;
+        if let Some(params) = &params {
+            self.visits.note(params, recipient.session());
+        }
         let (mut waiting, question) = prepared(method, params, key, recipient, withdrawn);
         if question.takes_a_while() {
             waiting.unasked = Some(question);

@@ -96,7 +96,7 @@ pub(crate) struct Heard {
 /// What the server is and does.
 pub(crate) struct Script {
     pub(crate) transport: Transport,
-    pub(crate) era: Era,
+    era: Mutex<Era>,
     address: SocketAddr,
     capabilities: Mutex<String>,
     lists: Mutex<HashMap<&'static str, String>>,
@@ -183,7 +183,7 @@ impl Backend {
         ];
         let script = Arc::new(Script {
             transport,
-            era,
+            era: era.into(),
             address: listener.local_addr().unwrap(),
             capabilities: Mutex::new(CAPABILITIES.to_owned()),
             lists: Mutex::new(
@@ -324,7 +324,7 @@ impl Backend {
     /// Says that a list changed, on the connection of the catalog.
     pub(crate) async fn list_changed(&self, kind: &str) {
         let method = format!("notifications/{kind}/list_changed");
-        match self.script.era {
+        match self.script.era() {
             Era::Legacy => self.speak(&method, "{}").await,
             Era::Modern => {
                 let listen = self.listen(&format!("{kind}ListChanged")).await;
@@ -370,6 +370,13 @@ impl Backend {
         }
     }
 
+    /// Over HTTP a server of another era takes the place of this one.
+    pub(crate) fn becomes(&self, era: Era) {
+        *lock(&self.script.era) = era;
+        self.forget_sessions();
+        lock(&self.script.listens).clear();
+    }
+
     /// From now on this is the answer in an HTTP session that is not known.
     pub(crate) fn deny_sessions_with(&self, status: u16, body: &'static str) {
         *lock(&self.script.denial) = (status, body);
@@ -385,6 +392,10 @@ impl Backend {
 const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
 
 impl Script {
+    pub(crate) fn era(&self) -> Era {
+        *lock(&self.era)
+    }
+
     async fn wait<T>(&self, found: impl Fn(&Self) -> Option<T>) -> T {
         let mut open = self.open.subscribe();
         loop {
@@ -452,7 +463,12 @@ impl Script {
     fn auto(&self, request: &Envelope) -> Auto {
         let unknown = || Auto::Error(r#"{"code":-32601,"message":"no such method"}"#.to_owned());
         let capabilities = lock(&self.capabilities).clone();
-        match (request.method(), self.era) {
+        let era = self.era();
+        if era == Era::Modern && request.param(&VERSION).is_none() {
+            let refusal = r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":""}}"#;
+            return Auto::Error(refusal.to_owned());
+        }
+        match (request.method(), era) {
             ("initialize", Era::Legacy) => {
                 self.greeted.fetch_add(1, Ordering::SeqCst);
                 Auto::Result(format!(
@@ -474,6 +490,9 @@ impl Script {
         }
     }
 }
+
+/// Where a request of 2026-07-28 says what it is.
+const VERSION: [&str; 2] = ["_meta", "io.modelcontextprotocol/protocolVersion"];
 
 fn list(method: &str, items: &str, era: Era) -> String {
     let member = match method {

@@ -78,8 +78,8 @@ fn of_session(script: &Script, headers: &HeaderMap) -> Option<Arc<Conn>> {
 
 async fn post(script: &Arc<Script>, headers: HeaderMap, text: &str) -> io::Result<Response<Body>> {
     let envelope = Envelope::of(text);
-    let opens = script.era == Era::Legacy && envelope.method() == "initialize";
-    let conn = match (script.era, headers.contains_key("mcp-session-id")) {
+    let opens = script.era() == Era::Legacy && envelope.method() == "initialize";
+    let conn = match (script.era(), headers.contains_key("mcp-session-id")) {
         _ if opens => Some(script.connect(None)),
         (Era::Legacy, true) => of_session(script, &headers),
         (Era::Legacy, false) => return Ok(status(400)),
@@ -107,7 +107,7 @@ async fn post(script: &Arc<Script>, headers: HeaderMap, text: &str) -> io::Resul
 
 /// The standing stream; a resumed one is the test's to answer.
 async fn get(script: &Arc<Script>, headers: HeaderMap) -> io::Result<Response<Body>> {
-    if script.era == Era::Modern {
+    if script.era() == Era::Modern {
         return Ok(status(405));
     }
     let Some(conn) = of_session(script, &headers) else {

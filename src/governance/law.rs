@@ -16,7 +16,7 @@ use super::{
     rate::Limiters,
     refusal::Style,
     rules::{Layers, Rules},
-    screen::{self, Scanners},
+    screen::Scanners,
     validate::Inputs,
 };
 use crate::{
@@ -45,8 +45,6 @@ pub struct Law {
     scanners: Scanners,
     /// Whether records have arguments.
     pub(super) keeps_arguments: bool,
-    /// What takes personal data and secrets out of records.
-    pub(super) masker: Scanner,
 }
 
 /// What one server asks of its callers.
@@ -92,7 +90,6 @@ impl Law {
             servers: servers?,
             rules: DashMap::default(),
             keeps_arguments: config.audit.arguments,
-            masker: screen::masker()?,
             scanners,
         };
         law.check(config)?;

@@ -6,7 +6,7 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, LazyLock, Mutex, Weak},
 };
 
 use tokio::{sync::Semaphore, task::spawn_blocking};
@@ -431,17 +431,19 @@ pub(super) fn refuse(classes: Vec<Arc<str>>, leg: Leg) -> Refusal {
     }
 }
 
-/// What passes here on its way into a record: everything that any detector finds is masked.
-pub(super) fn masker() -> Result<Scanner, InvalidScan> {
-    Scanner::new(&Scan {
+/// What passes here on its way into a record: everything that any detector finds is masked. Made when
+/// it is first needed, which it is for little: memory is better left to calls.
+static MASKER: LazyLock<Scanner> = LazyLock::new(|| {
+    let everything = Scan {
         arguments: std::iter::once(("*".to_owned(), ScanAction::Redact)).collect(),
         ..Scan::default()
-    })
-}
+    };
+    Scanner::new(&everything).expect("only an operator's own patterns can be wrong")
+});
 
 /// Arguments as a record may hold them; `None` when that cannot be done.
-pub(super) fn masked(masker: &Scanner, arguments: &Raw) -> Option<Raw> {
-    let verdict = masker.scan(Direction::Arguments, arguments, || None);
+pub(super) fn masked(arguments: &Raw) -> Option<Raw> {
+    let verdict = MASKER.scan(Direction::Arguments, arguments, || None);
     if verdict.blocked.is_some() {
         return None;
     }
@@ -449,8 +451,8 @@ pub(super) fn masked(masker: &Scanner, arguments: &Raw) -> Option<Raw> {
 }
 
 /// A name or URI as a record may hold it.
-pub(super) fn masked_name<'a>(masker: &Scanner, name: &'a str) -> Cow<'a, str> {
-    let verdict = masker.scan(Direction::Arguments, &Raw::string(name), || None);
+pub(super) fn masked_name(name: &str) -> Cow<'_, str> {
+    let verdict = MASKER.scan(Direction::Arguments, &Raw::string(name), || None);
     let masked = verdict.redacted.as_ref().and_then(Raw::as_text);
     masked.map_or(Cow::Borrowed(name), |masked| {
         Cow::Owned(masked.into_owned())

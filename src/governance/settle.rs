@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 use super::{
     Governance, Refusal,
     budget::Hold,
-    law::Law,
     refusal,
     screen::{self, Leg, Screens},
     ticket::{Ended, Ticket},
@@ -146,7 +145,7 @@ impl Governance {
         if !charge {
             ticket.price = Micros::ZERO;
         }
-        ticket.log(&ended, &self.law.load().masker);
+        ticket.log(&ended);
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }
@@ -159,9 +158,8 @@ impl Governance {
         // One that was refused for want of a record is told and counted already.
         let is_told = ended.is_by(&Refusal::AuditUnavailable);
         let kept = {
-            let law = self.law.load();
-            let arguments = arguments_for_record(&law, &ticket);
-            let record = ticket.record(ended, arguments.as_deref(), &law.masker);
+            let arguments = self.arguments_for_record(&ticket);
+            let record = ticket.record(ended, arguments.as_deref());
             self.books.audit.record(&record)
         };
         settle_hold(hold, charge);
@@ -173,6 +171,14 @@ impl Governance {
                 self.refuse(&Refusal::AuditUnavailable, &ticket).0
             }
         }
+    }
+
+    fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
+        if !self.law.load().keeps_arguments {
+            return None;
+        }
+        let masked = screen::masked(&ticket.arguments()?)?;
+        RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
     fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
@@ -193,14 +199,6 @@ impl Governance {
         self.schemas.insert(key, known);
         compiled
     }
-}
-
-fn arguments_for_record(law: &Law, ticket: &Ticket) -> Option<Box<RawValue>> {
-    if !law.keeps_arguments {
-        return None;
-    }
-    let masked = screen::masked(&law.masker, &ticket.arguments()?)?;
-    RawValue::from_string(masked.as_str().to_owned()).ok()
 }
 
 /// Step 6.

@@ -27,7 +27,6 @@ use crate::{
     },
     money::Micros,
     names::{InvocationId, Scope, ServerName},
-    scan::Scanner,
     session::{Call, Client, Correlation},
 };
 
@@ -196,9 +195,8 @@ impl Ticket {
         &'a self,
         ended: Ended<'a>,
         arguments: Option<&'a RawValue>,
-        masker: &Scanner,
     ) -> Record<'a> {
-        let named = |name| self.named(name, masker);
+        let named = |name| self.named(name);
         let session = self.client.session.as_ref();
         let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
@@ -239,7 +237,7 @@ impl Ticket {
     }
 
     /// The one line of the call in the log: what did not end well is of interest to everybody.
-    pub(super) fn log(&self, ended: &Ended<'_>, masker: &Scanner) {
+    pub(super) fn log(&self, ended: &Ended<'_>) {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -249,7 +247,7 @@ impl Ticket {
                     agent = self.agent().name,
                     server = self.server(),
                     method = self.method.as_str(),
-                    tool = self.tool().map(|name| self.named(name, masker)).as_deref(),
+                    tool = self.tool().map(|name| self.named(name)).as_deref(),
                     code = ended.code.as_deref(),
                     rule = ended.rule.as_deref(),
                     decision = ended.decision.as_str(),
@@ -266,10 +264,10 @@ impl Ticket {
 
     /// A name as others may see it: that of a tool is its server's, any other is whatever the caller
     /// wrote.
-    fn named<'a>(&self, name: &'a str, masker: &Scanner) -> Cow<'a, str> {
+    fn named<'a>(&self, name: &'a str) -> Cow<'a, str> {
         match &self.tool {
             Some(_) => name.into(),
-            None => masked_name(masker, name),
+            None => masked_name(name),
         }
     }
 

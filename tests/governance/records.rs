@@ -331,6 +331,14 @@ async fn an_unusable_directory_refuses_the_start() {
 /// Bytes of arguments that fill the disk soon: as much as one record may hold.
 const LARGE: usize = 200 << 10;
 
+/// Checks that each of so many calls that could not be recorded was counted once.
+async fn check_count(http: &Http, refused: usize) {
+    let status = http.get("/status", &[("accept", "application/json")]).await;
+    let status: serde_json::Value = serde_json::from_str(&status.text().await).unwrap();
+    let counted = &status["governance"]["refused"]["AUDIT_UNAVAILABLE"];
+    assert_eq!(*counted, refused, "{status}");
+}
+
 /// With no room for records calls are refused before they reach their server; with room again
 /// everything is as it was.
 #[tokio::test]
@@ -385,21 +393,13 @@ async fn what_cannot_be_recorded_is_not_called() {
         assert_eq!(failed["data"]["retryAfterMs"], 1000);
     }
     assert_eq!(server.seen().len(), seen, "it was called without a record");
-    let status = http.get("/status", &[("accept", "application/json")]).await;
-    let status: serde_json::Value = serde_json::from_str(&status.text().await).unwrap();
-    let counted = &status["governance"]["refused"]["AUDIT_UNAVAILABLE"];
-    assert_eq!(*counted, refused.len(), "each counts once");
+    check_count(&http, refused.len()).await;
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();
     let serving = place.serve().await;
-    let address = serving.url.trim_start_matches("http://").parse().unwrap();
-    let http = Http::new(address);
-    let answer = http
-        .post(
-            "/mcp",
-            request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#),
-        )
-        .await;
+    let http = Http::new(serving.url.trim_start_matches("http://").parse().unwrap());
+    let small = request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+    let answer = http.post("/mcp", small).await;
     Envelope::of(&answer.text().await).value();
     serving.end(rustix::process::Signal::INT).await;
     let data = place.file("data");

@@ -1,7 +1,7 @@
 //! What a server says reaches the one client it belongs to, and nobody else.
 
 use crate::support::{
-    ALL, Backend, Client, Era, Front, TestGateway, Transport, wire::notification,
+    ALL, Auto, Backend, Client, Era, Front, TestGateway, Transport, wire::notification,
 };
 
 /// Two clients with equal ids and tokens: progress and results stay apart.
@@ -523,6 +523,69 @@ async fn log_messages_reach_their_call_only() {
         one.is_quiet().await;
         gateway.stop().await;
     }
+}
+
+/// On a shared connection the server hears of the lowest level that a session asked for, and each
+/// session of what it asked for.
+#[tokio::test]
+async fn each_session_has_its_log_level() {
+    for transport in [
+        Transport::Http,
+        Transport::Stdio,
+        Transport::Sse,
+        Transport::WebSocket,
+    ] {
+        for front in Front::LEGACY {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            backend.on_request(|request| {
+                (request.method() == "logging/setLevel").then_some(Auto::Hand)
+            });
+            let gateway = TestGateway::new()
+                .governed()
+                .server("x", &backend)
+                .start()
+                .await;
+            let one = gateway.client(front, "/mcp", "{}").await;
+            let two = gateway.client(front, "/mcp", "{}").await;
+            expect_logs(&one, &backend, None, &["debug", "info", "error"]).await;
+            for (client, level) in [(&one, "error"), (&two, "info")] {
+                client
+                    .ask("1", "logging/setLevel", &format!(r#""level":"{level}""#))
+                    .await;
+                client.answer("1").await;
+            }
+            expect_logs(&one, &backend, Some("error"), &["error"]).await;
+            expect_logs(&two, &backend, Some("info"), &["info", "error"]).await;
+            expect_logs(&one, &backend, None, &["error"]).await;
+            one.ask("1", "logging/setLevel", r#""level":"loud""#).await;
+            assert_eq!(one.answer("1").await.code(), -32602);
+            gateway.stop().await;
+        }
+    }
+}
+
+/// Calls; the server is asked for messages from `level` on, if for any, and says something on each
+/// level, of which the client hears what is `expected`.
+async fn expect_logs(client: &Client, backend: &Backend, level: Option<&str>, expected: &[&str]) {
+    client.ask("2", "tools/call", ECHO).await;
+    if let Some(level) = level {
+        let raised = backend.asked("logging/setLevel").await;
+        let found = raised.envelope.param(&["level"]);
+        assert_eq!(found, Some(format!("\"{level}\"")));
+        raised.answer("{}").await;
+    }
+    let call = backend.asked("tools/call").await;
+    for level in ["debug", "info", "error"] {
+        let params = format!(r#"{{"level":"{level}","data":"x"}}"#);
+        call.tell("notifications/message", &params).await;
+    }
+    call.answer("{}").await;
+    for level in expected {
+        let told = client.must("notifications/message").await;
+        let found = told.param(&["level"]);
+        assert_eq!(found, Some(format!("\"{level}\"")), "{:?}", client.front);
+    }
+    client.answer("2").await;
 }
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;

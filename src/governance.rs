@@ -146,6 +146,11 @@ impl Governance {
         &self.books.audit
     }
 
+    /// The budgets; `None` without a store.
+    pub fn budgets(&self) -> Option<&Budgets> {
+        self.books.budgets.as_deref()
+    }
+
     /// Records something that is not a call; `actor` is who did it, when somebody did.
     pub fn note(&self, event: EventKind, subject: &str, actor: Option<&str>, detail: Option<&str>) {
         // Kept in order with everything else; nobody waits for it.

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::{BreakerReport, InstanceReport, Report, State, Transition},
     catalog::{Catalog, Kind},
-    clock, governance,
+    clock,
+    governance::{self, budget::Budgets},
     lock::lock,
     names::Scope,
     proxy::Proxy,
@@ -105,8 +106,12 @@ pub struct Governed {
     pub counts: governance::Counts,
     /// The chain of the audit that is written; `null` when there is none.
     pub audit_chain: Option<String>,
+    /// Why no call can be recorded; `null` while the audit can be written.
+    pub audit_error: Option<String>,
     /// Records lost because the disk was full for long.
     pub audit_lost: u64,
+    /// Why the store did not keep what budgets told it last; `null` once it has.
+    pub budget_error: Option<String>,
 }
 
 /// One server: how it does, and what it offers.
@@ -343,7 +348,9 @@ impl Status {
         Governed {
             counts: governance.counts(),
             audit_chain: audit.chain().map(|chain| chain.to_string()),
+            audit_error: audit.ready().err().map(|error| error.to_string()),
             audit_lost: audit.lost(),
+            budget_error: governance.budgets().and_then(Budgets::failure),
         }
     }
 

@@ -156,12 +156,14 @@ impl Keeper {
         }
     }
 
-    /// Reads the store again, and says there what was spent.
+    /// Reads the store again, and says there what was spent. A revoked key counts as revoked also
+    /// where nothing can be written.
     async fn refresh(&self) -> Result<(), String> {
+        let reread = self.reread().await;
         if let Some(budgets) = &self.books.budgets {
             budgets.refresh().await.map_err(|error| error.to_string())?;
         }
-        self.reread().await.map_err(|error| error.to_string())
+        reread.map_err(|error| error.to_string())
     }
 
     async fn keep(self: Arc<Self>, tasks: Tasks) {

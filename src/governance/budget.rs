@@ -57,6 +57,8 @@ pub struct Budgets {
     resets_seen: Mutex<i64>,
     /// Wakes the background task when a lease runs low.
     low: Arc<Notify>,
+    /// Why the store did not keep what it was told last.
+    failure: Mutex<Option<String>>,
     closed: AtomicBool,
 }
 
@@ -196,6 +198,7 @@ impl Budgets {
             leases: Mutex::default(),
             resets_seen: Mutex::default(),
             low: Arc::default(),
+            failure: Mutex::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -343,7 +346,9 @@ impl Budgets {
             return Err(Refusal::Exceeded(exceeded));
         }
         let ask = self.ask(line, lease, price, now);
-        match self.store.acquire(&ask).await? {
+        let answer = self.store.acquire(&ask).await;
+        self.note(&answer);
+        match answer? {
             Answer::Granted {
                 epoch,
                 granted,

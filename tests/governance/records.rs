@@ -5,11 +5,13 @@ use std::{
     path::Path,
     process::Stdio,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    process::Command,
+    process::{Child, Command},
 };
 use tollbridge::{
     audit::{self, ArgumentsDigest, Decision},
@@ -328,28 +330,29 @@ async fn an_unusable_directory_refuses_the_start() {
     assert!(ran.stderr.contains("data_dir"), "{ran:?}");
 }
 
+/// Between two looks at the status.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Bytes of arguments that fill the disk soon: as much as one record may hold.
 const LARGE: usize = 200 << 10;
 
-/// Checks that each of so many calls that could not be recorded was counted once.
-async fn check_count(http: &Http, refused: usize) {
+/// What `/status` says of governance.
+async fn governed(http: &Http) -> serde_json::Value {
     let status = http.get("/status", &[("accept", "application/json")]).await;
     let status: serde_json::Value = serde_json::from_str(&status.text().await).unwrap();
-    let counted = &status["governance"]["refused"]["AUDIT_UNAVAILABLE"];
-    assert_eq!(*counted, refused, "{status}");
+    status["governance"].clone()
 }
 
-/// With no room for records calls are refused before they reach their server; with room again
-/// everything is as it was.
-#[tokio::test]
-async fn what_cannot_be_recorded_is_not_called() {
-    let server = Server::start().await;
-    let place = Place::new(&format!(
-        "listen = \"127.0.0.1:0\"\n[audit]\narguments = true\n[governance]\nprice = \"0.01\"\n[servers.x]\n{}",
-        server.backend.config()
-    ));
-    // No file may grow beyond 1 MiB, as on a disk that is full.
-    let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" serve --listen 127.0.0.1:0";
+/// Checks that each of so many calls that could not be recorded was counted once.
+async fn check_count(http: &Http, refused: usize) {
+    let governed = governed(http).await;
+    let counted = &governed["refused"]["AUDIT_UNAVAILABLE"];
+    assert_eq!(*counted, refused, "{governed}");
+}
+
+/// A gateway that lives on when a file may not grow.
+async fn serve_in(place: &Place) -> (Child, Http) {
+    let script = "trap '' XFSZ; exec \"$0\" serve --listen 127.0.0.1:0";
     let mut child = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_tollbridge")])
         .current_dir(place.file("."))
@@ -365,7 +368,73 @@ async fn what_cannot_be_recorded_is_not_called() {
         .unwrap()
         .unwrap();
     let address = line.rsplit('/').next().unwrap().parse().unwrap();
-    let http = Http::new(address);
+    (child, Http::new(address))
+}
+
+/// No file of `child` may grow beyond so many bytes, as on a disk that is full.
+fn limit_files(child: &Child, bytes_max: Option<u64>) {
+    let pid = Pid::from_raw(child.id().unwrap().cast_signed());
+    let limit = Rlimit {
+        current: bytes_max,
+        maximum: None,
+    };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
+
+/// While nothing can be written the status says why; with room again budgets are as they were,
+/// without a restart.
+#[tokio::test]
+async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
+    let server = Server::start().await;
+    let place = Place::new(&format!(
+        "listen = \"127.0.0.1:0\"\n[governance]\nprice = \"0.01\"\nbudget = {{ limit = \"9.00\" }}\n\
+         [servers.x]\n{}",
+        server.backend.config()
+    ));
+    let (mut child, http) = serve_in(&place).await;
+    let call = async || {
+        let params = r#"{"name":"mcp_x_echo"}"#;
+        let answer = http.post("/mcp", request("1", "tools/call", params)).await;
+        Envelope::of(&answer.text().await)
+    };
+    let until = async |what, is_so: fn(&serde_json::Value) -> bool| {
+        let look = async {
+            while !is_so(&governed(&http).await) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        soon(what, look).await;
+    };
+    for _ in 0..3 {
+        call().await.value();
+        // What was spent is said at the next beat.
+        limit_files(&child, Some(1024));
+        until("the status says so", |it| it["budget_error"].is_string()).await;
+        assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
+        let said = governed(&http).await;
+        assert!(said["audit_error"].is_string(), "{said}");
+        limit_files(&child, None);
+        until("there is room", |it| {
+            it["audit_error"].is_null() && it["budget_error"].is_null()
+        })
+        .await;
+    }
+    call().await.value();
+    child.start_kill().unwrap();
+    soon("it is killed", child.wait()).await.unwrap();
+}
+
+/// With no room for records calls are refused before they reach their server; with room again
+/// everything is as it was.
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_called() {
+    let server = Server::start().await;
+    let place = Place::new(&format!(
+        "listen = \"127.0.0.1:0\"\n[audit]\narguments = true\n[governance]\nprice = \"0.01\"\n[servers.x]\n{}",
+        server.backend.config()
+    ));
+    let (mut child, http) = serve_in(&place).await;
+    limit_files(&child, Some(1 << 20));
     let text = "a".repeat(LARGE);
     let params = format!(r#"{{"name":"mcp_x_echo","arguments":{{"a":"{text}"}}}}"#);
     let call = async || {

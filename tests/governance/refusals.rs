@@ -270,7 +270,9 @@ async fn the_status_counts_refusals() {
     let status: Value = serde_json::from_str(&answer).unwrap();
     let governance = &status["governance"];
     assert_eq!(governance["refused"], json!({ "UNAUTHORIZED": 1 }));
+    assert_eq!(governance["audit_error"], Value::Null);
     assert_eq!(governance["audit_lost"], 0);
+    assert_eq!(governance["budget_error"], Value::Null);
     assert!(governance["audit_chain"].is_string(), "{governance}");
     stage.stop().await;
 }

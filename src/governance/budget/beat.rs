@@ -80,13 +80,25 @@ impl Budgets {
         self.beat(clock::now()).await
     }
 
+    /// Why the store did not keep what it was told last; `None` while it does.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// Notes how the store took what it was told.
+    pub(super) fn note<T>(&self, told: &Result<T, StoreError>) {
+        *lock(&self.failure) = told.as_ref().err().map(ToString::to_string);
+    }
+
     /// One beat: says what was spent, hands back, notices resets.
     pub(super) async fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
         self.notice_resets().await?;
         let said = self.due(now);
         if !said.is_empty() {
             let writes: Vec<Write> = said.iter().map(|(_, write, _)| write.clone()).collect();
-            self.store.write(&self.chain, &writes).await?;
+            let written = self.store.write(&self.chain, &writes).await;
+            self.note(&written);
+            written?;
         }
         for (lease, write, writing) in said {
             lease.wrote(&write);

@@ -194,8 +194,8 @@ fn offered(refusal: &Raw) -> Option<Vec<String>> {
     )
 }
 
-/// Whether this answer to a request in `era` is one that a server of the other may give. Errors of
-/// tools look alike, so whoever doubts asks `server/discover` or `ping`.
+/// Whether this answer is one that a server of another era than the one that was greeted may give.
+/// Errors of tools look alike, so whoever doubts asks `server/discover` or `ping`.
 pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
     match answer {
         Ok(Ok(_)) => false,

@@ -53,6 +53,24 @@ pub(super) struct Number<'a> {
     around: OnceCell<Around>,
 }
 
+#[cfg(test)]
+impl<'a> Number<'a> {
+    /// A number of `digits` without separators.
+    pub(super) fn bare(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
+        Self {
+            text,
+            span: 0..0,
+            digits,
+            lens: &[0],
+            separators: &[],
+            plus: false,
+            paren: false,
+            crowded: false,
+            around: OnceCell::new(),
+        }
+    }
+}
+
 impl Number<'_> {
     /// What names the number itself. Beside another number only a key or a column does.
     pub(super) fn strong(&self) -> Hints {

@@ -81,6 +81,16 @@ impl Number<'_> {
         }
     }
 
+    /// Whether [`Number::strong`] may name a telephone: a quick look that spares most numbers the
+    /// slow one.
+    pub(super) fn may_be_named_phone(&self) -> bool {
+        let may = self.text.may_name_phone(self.span.start);
+        if !may && !follows_number(self.text, self.span.start) {
+            self.text.pass(self.span.start);
+        }
+        may
+    }
+
     pub(super) fn around(&self) -> Around {
         *self.around.get_or_init(|| self.text.around(&self.span))
     }

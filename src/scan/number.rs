@@ -20,7 +20,7 @@ pub(super) const GROUPS_MAX: usize = 8;
 /// Digits of a number in groups at most: cards have the longest.
 const GROUPED_DIGITS_MAX: usize = 19;
 /// Digits of a number without any separator at least.
-const BARE_DIGITS_MIN: u8 = 7;
+pub(super) const BARE_DIGITS_MIN: u8 = 7;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
 

@@ -141,7 +141,7 @@ pub struct Opened<'a> {
     pub price: Micros,
     /// The budget accounts that hold the price.
     #[serde(default)]
-    pub accounts: Cow<'a, [String]>,
+    pub accounts: Vec<Cow<'a, str>>,
 }
 
 /// The one record of an invocation, allowed or refused.
@@ -195,7 +195,7 @@ pub struct Record<'a> {
     pub price: Micros,
     /// The budget accounts that paid; each paid all of the price.
     #[serde(default)]
-    pub accounts: Cow<'a, [String]>,
+    pub accounts: Vec<Cow<'a, str>>,
     /// How long the call took.
     #[serde(rename = "execution_time_ms", deserialize_with = "millis")]
     pub execution_time: Duration,
@@ -373,7 +373,7 @@ impl Opened<'_> {
             code: None,
             rule: None,
             price: self.price,
-            accounts: Cow::Owned(self.accounts.into_owned()),
+            accounts: self.accounts.into_iter().map(owned).collect(),
             execution_time: Duration::ZERO,
             bytes_in: 0,
             bytes_out: 0,
@@ -498,7 +498,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn texts(&mut self, name: &str, texts: &[String]) {
+    fn texts(&mut self, name: &str, texts: &[Cow<'_, str>]) {
         self.name(name);
         self.0.push(b'[');
         for (n, text) in texts.iter().enumerate() {

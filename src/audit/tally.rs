@@ -3,11 +3,9 @@
 //! The writer keeps it while it writes, and each segment begins with it: whoever takes over a dead
 //! chain reads its last segment alone, and older segments can be removed without loss.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-};
+use std::{borrow::Cow, collections::BTreeMap};
 
+use foldhash::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;

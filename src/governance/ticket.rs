@@ -195,7 +195,7 @@ impl Ticket {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
-            client: self.client_name(),
+            client: self.client.display_name(),
             session_id: session.map(|session| session.mark.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
@@ -330,24 +330,6 @@ impl Ticket {
             | Method::TemplatesList
             | Method::ToolsList => None,
         }
-    }
-
-    fn client_name(&self) -> Option<Cow<'_, str>> {
-        let info = self.client.info.as_ref()?.as_bytes();
-        let (mut name, mut version) = (None, None);
-        for member in members(info, 0) {
-            let value = &info[member.value.clone()];
-            if member.is(info, "name") {
-                name = json::text(value);
-            } else if member.is(info, "version") {
-                version = json::text(value);
-            }
-        }
-        let name = name?;
-        Some(match version {
-            Some(version) => [&*name, "/", &*version].concat().into(),
-            None => name,
-        })
     }
 }
 

@@ -235,6 +235,8 @@ impl Stage {
         };
         let mut client = Client::stateless(Arc::new(Agent::anonymous()), Revision::LEGACY);
         client.info = Some(Raw::from_static(r#"{"name":"bench","version":"1.0.0"}"#));
+        // As the clients of sessions have it.
+        client.name = Some("bench/1.0.0".into());
         Self {
             catalog: Catalog::build(&config.naming, &[offer]),
             client: Arc::new(client),

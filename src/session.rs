@@ -21,7 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
+    mcp::{
+        Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision,
+        json::{self, members},
+    },
     names::Scope,
 };
 
@@ -37,6 +40,8 @@ pub struct Client {
     pub revision: Revision,
     /// What it says it is; for display only.
     pub info: Option<Raw>,
+    /// The name and version in that, where its session has found them already.
+    pub name: Option<Arc<str>>,
     /// What it can do for servers: an object.
     pub capabilities: Raw,
     /// The capabilities in a canonical spelling; empty when there are none, or when they come with
@@ -54,6 +59,7 @@ impl Client {
             agent: Arc::clone(&session.agent),
             revision: opening.revision,
             info: opening.info.clone(),
+            name: opening.name.clone(),
             capabilities: opening.capabilities.clone(),
             profile: Arc::clone(&opening.profile),
             session: Some(Arc::clone(session)),
@@ -66,6 +72,7 @@ impl Client {
             agent,
             revision,
             info: None,
+            name: None,
             capabilities: Raw::from_static("{}"),
             profile: Arc::default(),
             session: None,
@@ -80,10 +87,37 @@ impl Client {
             && legacy::declares_answers(&self.capabilities)
     }
 
+    /// Its name and version, as `name/version`; for display only.
+    pub fn display_name(&self) -> Option<Cow<'_, str>> {
+        match &self.name {
+            Some(name) => Some(Cow::Borrowed(name)),
+            None => name_in(self.info.as_ref()?),
+        }
+    }
+
     /// The era it speaks.
     pub fn era(&self) -> Era {
         self.revision.era()
     }
+}
+
+/// The name and version in what a client says it is, as `name/version`.
+fn name_in(info: &Raw) -> Option<Cow<'_, str>> {
+    let info = info.as_bytes();
+    let (mut name, mut version) = (None, None);
+    for member in members(info, 0) {
+        let value = &info[member.value.clone()];
+        if member.is(info, "name") {
+            name = json::text(value);
+        } else if member.is(info, "version") {
+            version = json::text(value);
+        }
+    }
+    let name = name?;
+    Some(match version {
+        Some(version) => [&*name, "/", &*version].concat().into(),
+        None => name,
+    })
 }
 
 /// One request of a client, on its way to an answer.

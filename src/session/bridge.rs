@@ -162,6 +162,7 @@ mod tests {
             agent: Arc::new(Agent::anonymous()),
             revision,
             info: Some(Raw::from_static(r#"{"name":"c"}"#)),
+            name: None,
             capabilities: Raw::from_static("{}"),
             profile: Arc::default(),
             session: None,

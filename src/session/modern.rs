@@ -36,6 +36,7 @@ impl Envelope {
             agent,
             revision: self.revision,
             info: self.info,
+            name: None,
             capabilities: self.capabilities,
             profile: Arc::default(),
             session: None,

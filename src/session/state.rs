@@ -68,6 +68,8 @@ pub struct Opening {
     pub revision: Revision,
     /// `clientInfo`.
     pub info: Option<Raw>,
+    /// The name and version in that.
+    pub name: Option<Arc<str>>,
     /// `capabilities`, an object.
     pub capabilities: Raw,
     /// The capabilities in a canonical spelling; empty when there are none.

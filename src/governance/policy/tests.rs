@@ -493,6 +493,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
             agent: Arc::new(Agent::anonymous()),
             revision: Revision::MODERN,
             info: None,
+            name: None,
             capabilities: Raw::from_static("{}"),
             profile: Arc::default(),
             session: None,

@@ -71,15 +71,17 @@ impl Classes {
         self.0 & class.bit() != 0
     }
 
-    pub(super) const fn has_any(self, classes: &[Class]) -> bool {
-        let mut at = 0;
+    pub(super) const fn of(classes: &[Class]) -> Self {
+        let (mut all, mut at) = (Self(0), 0);
         while at < classes.len() {
-            if self.has(classes[at]) {
-                return true;
-            }
+            all = all.with(classes[at]);
             at += 1;
         }
-        false
+        all
+    }
+
+    pub(super) const fn has_any(self, classes: Self) -> bool {
+        self.0 & classes.0 != 0
     }
 
     pub(super) const fn is_empty(self) -> bool {

@@ -42,9 +42,18 @@ pub(super) struct Text<'a> {
     pub(super) names: Names<'a>,
     keys: OnceCell<Hints>,
     columns: OnceCell<Option<Columns>>,
-    /// Where words were last looked at, and the last answer of [`Text::ahead`] with its place:
-    /// several readings of a number begin at one.
-    last_ahead: Cell<Option<(usize, usize, Hints, Hints)>>,
+    /// The last look at the words before a value: several readings of a number begin at one place.
+    last_look: Cell<Option<Look>>,
+}
+
+/// A look at the words before a value, or one that was not worth it.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// Where the row of numbers begins that the value goes on.
+    origin: usize,
+    at: usize,
+    /// What [`Text::ahead`] answered.
+    said: Option<(Hints, Hints)>,
 }
 
 /// The names above a text in its document, decoded.
@@ -56,6 +65,16 @@ pub(super) struct Names<'a> {
     pub(super) parent: &'a str,
     /// What a sibling such as `"type": "phone"` calls it.
     pub(super) sibling: &'a str,
+}
+
+impl<'a> Names<'a> {
+    /// Those that may say something of a number: most values of MCP stand below names that do not.
+    fn telling(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let plain = |name: &&str| matches!(*name, "" | "arguments" | "content") || is_plain(name);
+        [self.own, self.parent, self.sibling]
+            .into_iter()
+            .filter(move |name| !plain(name))
+    }
 }
 
 /// What the surroundings of one candidate say.
@@ -82,7 +101,7 @@ impl<'a> Text<'a> {
             names,
             keys: OnceCell::new(),
             columns: OnceCell::new(),
-            last_ahead: Cell::new(None),
+            last_look: Cell::new(None),
         }
     }
 
@@ -129,11 +148,24 @@ impl<'a> Text<'a> {
     /// numbers the slow one.
     pub(super) fn may_name_passport(&self, span: &Range<usize>) -> bool {
         let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
-        let near = [&self.text[start..span.start], self.rest_of_line(span.end)];
-        let names = [self.names.own, self.names.parent, self.names.sibling];
-        near.into_iter()
-            .chain(names)
-            .any(lexicon::may_name_passport)
+        let end = span.end + self.rest_of_line(span.end).len();
+        lexicon::may_name_passport(&self.text[start..end])
+            || self.names.telling().any(lexicon::may_name_passport)
+            || self.columns().is_some()
+    }
+
+    /// Whether something may name a value at `at` a telephone: the words before it, of which only those
+    /// after the last number do, a key or a column.
+    pub(super) fn may_name_phone(&self, at: usize) -> bool {
+        let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        let before = &self.bytes()[start..at];
+        let number = before.iter().rposition(u8::is_ascii_digit);
+        let label = &before[number.map_or(0, |last| last + 1)..];
+        // A name that is cut may end in another word than it does as a whole.
+        let may_name =
+            |name: &str| name.len() > BEFORE_BYTES_MAX || lexicon::may_name_phone(name.as_bytes());
+        lexicon::may_name_phone(label)
+            || self.names.telling().any(may_name)
             || self.columns().is_some()
     }
 
@@ -176,28 +208,60 @@ impl<'a> Text<'a> {
 
     /// What names a value that begins at `at`, and what all the words before it say.
     pub(super) fn ahead(&self, at: usize) -> (Hints, Hints) {
-        if let Some((origin, last, strong, before)) = self.last_ahead.get() {
-            if last == at {
-                return (strong, before);
+        let look = self.look(at);
+        let said = look.said.unwrap_or_else(|| {
+            if look.origin == at {
+                return self.words_ahead(at);
             }
-            // In a row of numbers only keys and columns name one that is not the first.
-            let row = at > last
-                && at - origin <= ROW_BYTES_MAX
-                && self.bytes()[last..at]
-                    .iter()
-                    .all(|b| b.is_ascii_digit() || matches!(b, b' ' | b',' | b'.' | b'-'))
-                && self.byte(last).is_ascii_digit();
-            if row {
-                let strong = self.named(at);
-                let before = strong.and(before);
-                self.last_ahead.set(Some((origin, at, strong, before)));
-                return (strong, before);
+            let strong = self.named(at);
+            (strong, strong.and(self.words_ahead(look.origin).1))
+        });
+        self.last_look.set(Some(Look {
+            said: Some(said),
+            ..look
+        }));
+        said
+    }
+
+    /// Goes past a value at `at` that nobody needs the words of, in a text without columns.
+    pub(super) fn pass(&self, at: usize) {
+        self.last_look.set(Some(self.look(at)));
+    }
+
+    /// The look at the words before `at` as far as the last one tells it: in a row of numbers only
+    /// keys and columns name one that is not the first.
+    fn look(&self, at: usize) -> Look {
+        match self.last_look.get() {
+            Some(last) if last.at == at => last,
+            Some(last) if self.is_row(last, at) => {
+                let said = last.said.map(|(_, before)| {
+                    let strong = self.named(at);
+                    (strong, strong.and(before))
+                });
+                Look { at, said, ..last }
             }
+            Some(_) | None => Look {
+                origin: at,
+                at,
+                said: None,
+            },
         }
+    }
+
+    /// Whether the value at `at` goes on the row of numbers that was last looked at.
+    fn is_row(&self, last: Look, at: usize) -> bool {
+        at > last.at
+            && at - last.origin <= ROW_BYTES_MAX
+            && self.bytes()[last.at..at]
+                .iter()
+                .all(|b| b.is_ascii_digit() || matches!(b, b' ' | b',' | b'.' | b'-'))
+            && self.byte(last.at).is_ascii_digit()
+    }
+
+    fn words_ahead(&self, at: usize) -> (Hints, Hints) {
         let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
         if !has_letters(&self.text[start..at]) {
             let strong = self.named(at);
-            self.last_ahead.set(Some((at, at, strong, strong)));
             return (strong, strong);
         }
         let mut words = Words::default();
@@ -206,9 +270,7 @@ impl<'a> Text<'a> {
             words.drop_first();
         }
         let (tight, before) = words.tight_and_all();
-        let strong = tight.and(self.named(at));
-        self.last_ahead.set(Some((at, at, strong, before)));
-        (strong, before)
+        (tight.and(self.named(at)), before)
     }
 
     /// What keys and columns say of a value at `at`.
@@ -294,14 +356,19 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// What a name says, but for those of MCP: every content block has a `text`, which invites nobody
-/// to text somebody.
+/// What a name says, but for the plain ones of MCP.
 fn name_but_plain(written: &str) -> Hints {
-    if matches!(written, "line" | "message" | "text") {
+    if is_plain(written) {
         Hints::NONE
     } else {
         name(written)
     }
+}
+
+/// Whether a name of MCP is not meant: every content block has a `text`, which invites nobody to
+/// text somebody.
+fn is_plain(name: &str) -> bool {
+    matches!(name, "line" | "message" | "text")
 }
 
 fn is_boundary(byte: u8) -> bool {
@@ -319,6 +386,38 @@ pub(super) fn floor(text: &str, mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_passed_over_say_nothing_of_numbers() {
+        let all = ["", "arguments", "content", "line", "message", "text"];
+        for plain in all {
+            let names = Names {
+                own: plain,
+                parent: plain,
+                sibling: plain,
+            };
+            assert_eq!(names.telling().next(), None, "{plain}");
+            let said = name(plain);
+            assert!(!said.any(Hints::PHONE.and(Hints::PASSPORT)), "{plain}");
+        }
+    }
+
+    #[test]
+    fn a_row_is_what_it_was_when_its_first_number_is_passed() {
+        for before in ["phone", "phone, then", "order 7", ""] {
+            // What is close enough to the first number is too far from the last.
+            let text = format!("{before:62}11111 22222, 33333");
+            let at = |number| text.find(number).unwrap();
+            for number in ["22222", "33333"] {
+                let looked = Text::new(&text, Names::default(), None);
+                let passed = Text::new(&text, Names::default(), None);
+                looked.ahead(at("11111"));
+                passed.pass(at("11111"));
+                let (looked, passed) = (looked.ahead(at(number)), passed.ahead(at(number)));
+                assert_eq!(looked, passed, "{text}");
+            }
+        }
+    }
 
     #[test]
     fn the_words_before_a_value_name_it() {

@@ -169,18 +169,28 @@ pub(super) fn authorization(text: &Text<'_>, word: &Range<usize>) -> Option<Foun
     })
 }
 
+/// Whether the text below the key `own` may be a secret as a whole.
+pub(super) fn may_be_of_key(own: &str) -> bool {
+    is_of_sibling(own) || lexicon::may_name_secret(own)
+}
+
+/// Whether a sibling names what stands below the key `own`: `{"name": "password", "value": "x"}`.
+fn is_of_sibling(own: &str) -> bool {
+    matches!(own, "value" | "default" | "content")
+}
+
 /// The text as a whole, when the key above it names a secret.
 pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
-    let trimmed = text.text.trim();
-    if trimmed.len() > VALUE_BYTES_MAX {
-        return None;
-    }
-    // `{"name": "password", "value": "x"}`
-    let name = match text.names.own {
-        "value" | "default" | "content" => text.names.sibling,
-        own => own,
+    let name = if is_of_sibling(text.names.own) {
+        text.names.sibling
+    } else {
+        text.names.own
     };
     if !lexicon::may_name_secret(name) {
+        return None;
+    }
+    let trimmed = text.text.trim();
+    if trimmed.len() > VALUE_BYTES_MAX {
         return None;
     }
     let secret = secret(ending(name))?;

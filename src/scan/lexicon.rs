@@ -136,6 +136,48 @@ pub(super) fn may_name_passport(text: &str) -> bool {
             && bytes.windows(3).any(is_mark)
 }
 
+/// Whether a word that names a telephone may stand in `text`, or one with which a phrase begins
+/// that does: a quick look at the words as they are written.
+pub(super) fn may_name_phone(text: &[u8]) -> bool {
+    let lexicon = &*LEXICON;
+    let mut rest = text;
+    while let Some(first) = rest.first() {
+        if !first.is_ascii_alphabetic() {
+            // Letters with accents may be folded to any.
+            if !first.is_ascii() {
+                return true;
+            }
+            rest = &rest[1..];
+            continue;
+        }
+        let end = rest.iter().position(|byte| !byte.is_ascii_alphabetic());
+        let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
+        if lexicon.phones.may_be(word) && says(word, Hints::PHONE) || is_joined(word) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+/// Whether `word`, in whatever case, or a phrase that it begins says something of `wanted`.
+fn says(word: &[u8], wanted: Hints) -> bool {
+    let mut folded = [0; Shapes::LENGTH_MAX];
+    let Some(folded) = folded.get_mut(..word.len()) else {
+        return true;
+    };
+    folded.copy_from_slice(word);
+    folded.make_ascii_lowercase();
+    let entry = entry(folded);
+    let said = entry.hints.and(entry.begins).and(compound(folded));
+    said.any(wanted)
+}
+
+/// Whether the letters of `word` may be those of several words: `homePhone`.
+fn is_joined(word: &[u8]) -> bool {
+    word[1..].iter().any(u8::is_ascii_uppercase) && word.iter().any(u8::is_ascii_lowercase)
+}
+
 /// What is part of every entry of the lists about passports.
 const PASSPORT_MARKS: [&str; 3] = ["pas", "doc", "dok"];
 
@@ -192,8 +234,8 @@ const OWNERS: [&str; 32] = [
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     pub(super) hints: Hints,
-    /// Whether phrases of several words begin with this one.
-    pub(super) begins_phrase: bool,
+    /// What the phrases of several words say that begin with this one.
+    pub(super) begins: Hints,
 }
 
 /// FNV-1a: the keys are ours, and short.
@@ -239,6 +281,8 @@ struct Lexicon {
     shapes: Shapes,
     /// Of the first two letters of compounds.
     compounds: Shapes,
+    /// Of words that name telephones or begin to.
+    phones: Shapes,
 }
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
@@ -248,22 +292,31 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
             let entry = words.entry(phrase.as_bytes()).or_default();
             entry.hints = entry.hints.and(*hints);
             if let Some((first, _)) = phrase.split_once(' ') {
-                words.entry(first.as_bytes()).or_default().begins_phrase = true;
+                let first = words.entry(first.as_bytes()).or_default();
+                first.begins = first.begins.and(*hints);
             }
         }
     }
     let none = || Shapes([0; Shapes::BEGINNINGS]);
-    let (mut shapes, mut compounds) = (none(), none());
-    for word in words.keys() {
+    let (mut shapes, mut compounds, mut phones) = (none(), none(), none());
+    for (word, entry) in &words {
         shapes.add(word);
+        let is_phrase = word.contains(&b' ');
+        if !is_phrase && entry.hints.and(entry.begins).any(Hints::PHONE) {
+            phones.add(word);
+        }
     }
-    for (start, _) in COMPOUNDS {
+    for (start, hints) in COMPOUNDS {
         compounds.add(&start.as_bytes()[..2]);
+        if hints.any(Hints::PHONE) {
+            phones.add_longer(start.as_bytes());
+        }
     }
     Lexicon {
         words,
         shapes,
         compounds,
+        phones,
     }
 });
 
@@ -273,10 +326,18 @@ struct Shapes([u32; Self::BEGINNINGS]);
 impl Shapes {
     /// Two characters of which five bits each count.
     const BEGINNINGS: usize = 1 << 10;
+    /// Longer words than this are taken to be of this length.
+    const LENGTH_MAX: usize = 31;
 
     fn add(&mut self, word: &[u8]) {
         let (beginning, length) = Self::of(word);
         self.0[beginning] |= length;
+    }
+
+    /// Adds all words that begin with `start`.
+    fn add_longer(&mut self, start: &[u8]) {
+        let (beginning, length) = Self::of(start);
+        self.0[beginning] |= length.wrapping_neg();
     }
 
     fn may_be(&self, word: &[u8]) -> bool {
@@ -286,9 +347,11 @@ impl Shapes {
 
     /// The place of a beginning and the bit of a length.
     fn of(word: &[u8]) -> (usize, u32) {
-        const LENGTH_MAX: usize = 31;
         let five = |at: usize| usize::from(word.get(at).map_or(0, |byte| byte & 31));
-        (five(0) << 5 | five(1), 1 << word.len().min(LENGTH_MAX))
+        (
+            five(0) << 5 | five(1),
+            1 << word.len().min(Self::LENGTH_MAX),
+        )
     }
 }
 
@@ -564,6 +627,32 @@ mod tests {
             "what is folded is not told apart"
         );
         assert!(!may_name_passport("order"));
+    }
+
+    #[test]
+    fn the_quick_look_misses_no_word_about_telephones() {
+        let check = |text: &str, expect: bool| {
+            assert_eq!(may_name_phone(text.as_bytes()), expect, "{text}");
+        };
+        let lists = LISTS.iter().filter(|(hints, _)| hints.any(Hints::PHONE));
+        let words = lists.flat_map(|(_, list)| list.split('|').map(str::trim));
+        let compounds = COMPOUNDS
+            .iter()
+            .filter(|(_, hints)| hints.any(Hints::PHONE));
+        let compounds = compounds.map(|(start, _)| format!("{start}nummer"));
+        for word in words.map(str::to_owned).chain(compounds) {
+            check(&format!("the {word}, 12"), true);
+            check(&word.to_uppercase(), true);
+            check(
+                &format!("12_{}{}", word[..1].to_uppercase(), &word[1..]),
+                true,
+            );
+            check(&word.replace(' ', "_"), true);
+        }
+        check("homePhone", true);
+        check("IPhone", true);
+        check("t\u{e9}l", true);
+        check("connection 12 makes a call to a Content, IP", false);
     }
 
     #[test]

@@ -35,10 +35,10 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     if !wanted.classes.has(Class::NationalId) || number.plus || number.paren {
         return None;
     }
-    let matching = Country::ALL
-        .into_iter()
-        .filter(|country| wanted.countries.has(*country))
-        .filter_map(|country| Some((country, digits_of(country, number)?)));
+    let matching = with_digits(number.digits.len())
+        .iter()
+        .filter(|country| wanted.countries.has(**country))
+        .filter_map(|country| Some((*country, digits_of(*country, number)?)));
     for (country, needs) in matching {
         if let Some(by_context) = holds(
             number.text,
@@ -149,6 +149,21 @@ fn holds(
     }
 }
 
+/// The countries of which [`digits_of`] knows numbers of so many digits, in the order of all.
+fn with_digits(count: usize) -> &'static [Country] {
+    use Country::{Au, Br, Ca, Ch, De, Es, Fr, Gb, In, Nl, Pl, Us};
+    match count {
+        8 => &[Au, Es, Nl],
+        9 => &[Au, Br, Ca, Nl, Us],
+        10 => &[Au, Gb, Pl],
+        11 => &[Au, Br, De, Pl],
+        12 => &[Es, Fr, In],
+        13 => &[Ch, Fr],
+        15 => &[Fr],
+        _ => &[],
+    }
+}
+
 /// Whether the digits are a number of `country`.
 fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
     let (digits, lens) = (number.digits, number.lens);
@@ -233,7 +248,7 @@ fn with_letter(number: &Number<'_>, country: Country) -> Option<Range<usize>> {
         end
     };
     let letter = text.byte(at);
-    let alone = !text.byte(at + 1).is_ascii_alphanumeric();
+    let alone = letter.is_ascii_uppercase() && !text.byte(at + 1).is_ascii_alphanumeric();
     (alone && letter == dni_letter(value(number.digits))).then_some(number.span.start..at + 1)
 }
 
@@ -567,4 +582,30 @@ fn iban_length(country: [u8; 2]) -> Option<usize> {
         .iter()
         .find(|(_, list)| list.split(' ').any(|code| code == country));
     found.map(|(length, _)| *length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::context::Names;
+
+    #[test]
+    fn no_country_has_numbers_of_a_length_that_it_is_not_asked_for() {
+        let text = Text::new("", Names::default(), None);
+        for count in 7..=24 {
+            let asked = with_digits(count);
+            for country in Country::ALL.into_iter().filter(|c| !asked.contains(c)) {
+                let mut value = 1u64;
+                for _ in 0..4000 {
+                    value = value
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    let digits = format!("{value:020}{value:020}").into_bytes();
+                    let digits: Vec<u8> = digits[2..2 + count].iter().map(|b| b - b'0').collect();
+                    let number = Number::bare(&text, &digits);
+                    assert_eq!(digits_of(country, &number), None, "{country:?} {digits:?}");
+                }
+            }
+        }
+    }
 }

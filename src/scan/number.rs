@@ -20,7 +20,7 @@ pub(super) const GROUPS_MAX: usize = 8;
 /// Digits of a number in groups at most: cards have the longest.
 const GROUPED_DIGITS_MAX: usize = 19;
 /// Digits of a number without any separator at least.
-const BARE_DIGITS_MIN: u8 = 7;
+pub(super) const BARE_DIGITS_MIN: u8 = 7;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
 
@@ -53,6 +53,24 @@ pub(super) struct Number<'a> {
     around: OnceCell<Around>,
 }
 
+#[cfg(test)]
+impl<'a> Number<'a> {
+    /// A number of `digits` without separators.
+    pub(super) fn bare(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
+        Self {
+            text,
+            span: 0..0,
+            digits,
+            lens: &[0],
+            separators: &[],
+            plus: false,
+            paren: false,
+            crowded: false,
+            around: OnceCell::new(),
+        }
+    }
+}
+
 impl Number<'_> {
     /// What names the number itself. Beside another number only a key or a column does.
     pub(super) fn strong(&self) -> Hints {
@@ -61,6 +79,16 @@ impl Number<'_> {
         } else {
             self.text.ahead(self.span.start).0
         }
+    }
+
+    /// Whether [`Number::strong`] may name a telephone: a quick look that spares most numbers the
+    /// slow one.
+    pub(super) fn may_be_named_phone(&self) -> bool {
+        let may = self.text.may_name_phone(self.span.start);
+        if !may && !follows_number(self.text, self.span.start) {
+            self.text.pass(self.span.start);
+        }
+        may
     }
 
     pub(super) fn around(&self) -> Around {

@@ -18,8 +18,23 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
     if number.plus {
         return international(number);
     }
+    let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
+    let distinct = is_distinct(number, countries) || abroad && !number.is_bare();
+    // Two zeros lead abroad: no country has numbers that begin with them.
+    let valid = if digits.starts_with(&[0, 0]) {
+        abroad
+    } else {
+        let mut countries = Country::ALL.into_iter().filter(|c| countries.has(*c));
+        countries.any(|country| is_national(country, digits))
+    };
+    let known = number.is_known(Class::Phone);
+    let signed = is_in_signature(number);
+    // Only what names it makes a telephone number of one that no country has.
+    if !distinct && !valid && !known && !signed && !number.may_be_named_phone() {
+        return Certainty::None;
+    }
     let phone = Hints::PHONE;
-    let strong = if is_in_signature(number) {
+    let strong = if signed {
         number.strong().and(phone)
     } else {
         number.strong()
@@ -30,18 +45,12 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
     // A row of numbers holds no telephone that nothing names.
     let row =
         number.crowded && !number.paren && number.separators.iter().all(|s| *s == Separator::Space);
-    if row && !strong.any(phone) && !number.is_known(Class::Phone) {
+    if row && !strong.any(phone) && !known {
         return Certainty::None;
     }
-    let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
-    let distinct = is_distinct(number, countries) || abroad && !number.is_bare();
     if distinct {
         return Certainty::Alone;
     }
-    let valid = abroad
-        || Country::ALL
-            .into_iter()
-            .any(|c| countries.has(c) && is_national(c, digits));
     // `081.4417900` begins with a code of an area: decimals do not begin so.
     let area = digits[0] == 0 && number.lens[0] >= 2;
     let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot) && !area;
@@ -53,7 +62,7 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
         || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
     let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
         || valid && !number.crowded && reached();
-    if named || number.is_known(Class::Phone) {
+    if named || known {
         Certainty::Named
     } else {
         Certainty::None
@@ -254,14 +263,33 @@ fn looks_like_date(number: &Number<'_>) -> bool {
             year(number.group(2)) && number.group(0) <= 31 && number.group(1) <= 31
         }
         [8] => {
-            year(number.group(0) / 10_000) && (1..=12).contains(&(number.group(0) / 100 % 100)) && {
-                (1..=31).contains(&(number.group(0) % 100))
-            }
+            let value = number.group(0);
+            year(value / 10_000)
+                && (1..=12).contains(&(value / 100 % 100))
+                && (1..=31).contains(&(value % 100))
         }
         [4, 4] => year(number.group(0)) && year(number.group(1)),
         // The year and the number of a document.
         [4, 3 | 5 | 6] => year(number.group(0)) && number.separator() == Some(Separator::Dash),
         [4, 2, 2, 2, ..] => year(number.group(0)),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_country_has_numbers_that_begin_with_two_zeros() {
+        for total in 7..=15 {
+            for third in 0..100 {
+                let mut digits = vec![third / 10; total];
+                digits[..2].fill(0);
+                digits[3] = third % 10;
+                let of = Country::ALL.into_iter().find(|c| is_national(*c, &digits));
+                assert_eq!(of, None, "{digits:?}");
+            }
+        }
     }
 }

@@ -8,8 +8,9 @@ use std::ops::Range;
 use super::{
     class::{Class, Classes, Countries},
     context::Text,
-    credential, date, internet, national, number,
-    secret::{self, Prefixes},
+    credential, date, internet, national,
+    number::{self, BARE_DIGITS_MIN},
+    secret::{self, Prefixes, TOKEN_BYTES_MIN},
 };
 
 /// What to look for.
@@ -27,6 +28,21 @@ pub(super) struct Found {
     /// Whether only the surroundings say what it is: elsewhere it may stand without them.
     pub(super) by_context: bool,
 }
+
+/// What names and sentences give away.
+const SECRETS: Classes = Classes::of(&[Class::ApiKey, Class::Credential]);
+/// What prefixes and forms give away.
+const TOKENS: Classes = Classes::of(&[Class::ApiKey, Class::Jwt, Class::PrivateKey]);
+/// What has digits.
+const NUMBERS: Classes = Classes::of(&[
+    Class::CreditCard,
+    Class::DateOfBirth,
+    Class::IpAddress,
+    Class::NationalId,
+    Class::Passport,
+    Class::Phone,
+    Class::UsSsn,
+]);
 
 const OTHER: u8 = 0;
 const LETTER: u8 = 1;
@@ -159,7 +175,7 @@ fn is_any(words: &[&str], word: &[u8]) -> bool {
 /// Looks for everything `wanted` in `text`; what is found may overlap.
 pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: &mut Vec<Found>) {
     let classes = wanted.classes;
-    let secrets = classes.has_any(&[Class::ApiKey, Class::Credential]);
+    let secrets = classes.has_any(SECRETS);
     if secrets {
         let first = out.len();
         out.extend(credential::of_key(text));
@@ -176,21 +192,19 @@ pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: 
         wanted,
         prefixes,
         secrets,
-        tokens: classes.has_any(&[Class::ApiKey, Class::Jwt, Class::PrivateKey]),
-        numbers: classes.has_any(&[
-            Class::CreditCard,
-            Class::DateOfBirth,
-            Class::IpAddress,
-            Class::NationalId,
-            Class::Passport,
-            Class::Phone,
-            Class::UsSsn,
-        ]),
+        tokens: classes.has_any(TOKENS),
+        numbers: classes.has_any(NUMBERS),
         email_end: 0,
         address_end: 0,
         out,
     };
     pass.run();
+}
+
+/// Whether `text` is too short for a token and has letters only, so that it holds at most what the
+/// key above it names: everything else has digits, signs or several words.
+pub(super) fn is_short_word(text: &[u8]) -> bool {
+    text.len() < TOKEN_BYTES_MIN && text.iter().all(u8::is_ascii_alphabetic)
 }
 
 /// The secret `found` under a class that is looked for: a vendor's key is a credential where keys
@@ -349,6 +363,11 @@ impl Pass<'_, '_> {
         {
             return self.push(found);
         }
+        // Nothing parts two groups of digits before a letter: a short one alone is no number.
+        let alone = self.text.byte(word.end + 1).is_ascii_alphabetic();
+        if alone && word.len() < usize::from(BARE_DIGITS_MIN) {
+            return word.end;
+        }
         // `1EG4`, `12 345 678-Z` and the like begin with digits but go on with letters.
         if self.numbers {
             return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
@@ -358,11 +377,17 @@ impl Pass<'_, '_> {
 
     fn letters(&mut self, word: &Range<usize>) -> usize {
         let bytes = &self.text.bytes()[word.clone()];
-        if let Some(end) = self.token(word) {
+        if self.may_be_token(word.start)
+            && let Some(end) = self.token(word)
+        {
             return end;
         }
         match bytes.len() {
-            1..=3 if bytes.iter().all(u8::is_ascii_uppercase) && self.numbers => {
+            1..=3
+                if bytes[0].is_ascii_uppercase()
+                    && bytes.iter().all(u8::is_ascii_uppercase)
+                    && self.numbers =>
+            {
                 let next = self.text.byte(word.end);
                 let later = self.text.byte(word.end + 1);
                 if matches!(next, b' ' | b'-')
@@ -472,7 +497,9 @@ impl Pass<'_, '_> {
     }
 
     fn mixed(&mut self, word: &Range<usize>) -> usize {
-        if let Some(end) = self.token(word) {
+        if self.may_be_token(word.start)
+            && let Some(end) = self.token(word)
+        {
             return end;
         }
         if self.tokens
@@ -541,12 +568,13 @@ impl Pass<'_, '_> {
         word.end
     }
 
+    fn may_be_token(&self, start: usize) -> bool {
+        let (first, second) = (self.text.byte(start), self.text.byte(start + 1));
+        self.tokens && self.prefixes.may_begin(first, second)
+    }
+
     /// The token that begins with `word`, and where to go on after it.
     fn token(&mut self, word: &Range<usize>) -> Option<usize> {
-        let (first, second) = (self.text.byte(word.start), self.text.byte(word.start + 1));
-        if !self.tokens || !self.prefixes.may_begin(first, second) {
-            return None;
-        }
         let found = secret::token(self.text, word.start, self.prefixes)?;
         self.wanted
             .classes

@@ -50,6 +50,8 @@ impl Alphabet {
 /// The form of a vendor's token: prefix, alphabet, and how many characters follow.
 struct Form(&'static str, Alphabet, Range<usize>);
 
+/// Shorter tokens than this are not of any vendor here.
+pub(super) const TOKEN_BYTES_MIN: usize = 20;
 /// Longer tokens than this are not of any vendor here.
 const TOKEN_BYTES_MAX: usize = 600;
 
@@ -400,4 +402,16 @@ pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
         span: start..end,
         by_context: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_token_is_shorter_than_the_least() {
+        for Form(prefix, _, lens) in FORMS {
+            assert!(prefix.len() + lens.start >= TOKEN_BYTES_MIN, "{prefix}");
+        }
+    }
 }

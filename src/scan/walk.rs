@@ -276,7 +276,7 @@ impl<'a> Walk<'a, '_, '_> {
     /// Looks through the string at `span`, quotes included.
     fn value(&mut self, span: &Range<usize>) {
         let inner = span.start + 1..span.end - 1;
-        if inner.is_empty() {
+        if inner.is_empty() || !self.escapes && self.may_pass(&inner) {
             return;
         }
         let view = self.view(&inner);
@@ -298,6 +298,14 @@ impl<'a> Walk<'a, '_, '_> {
             });
         }
         self.leaf(span);
+    }
+
+    /// Whether nothing can be found in the value at `inner`, which is written as it is meant.
+    fn may_pass(&self, inner: &Range<usize>) -> bool {
+        self.frames.last().is_some_and(|frame| {
+            let own = &self.json[frame.key.clone()];
+            self.sink.may_pass(&self.json[inner.clone()], own)
+        })
     }
 
     fn number(&mut self, span: Range<usize>) {

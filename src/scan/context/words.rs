@@ -229,7 +229,7 @@ impl Words {
             if entry.hints.is_none() {
                 found = found.and(lexicon::compound(word));
             }
-            if entry.begins_phrase {
+            if !entry.begins.is_none() {
                 for end in start + 2..=(start + PHRASE_WORDS_MAX).min(self.count) {
                     found = found.and(lexicon::phrase(self.phrase(start, end)));
                 }

@@ -22,6 +22,9 @@ const WORDS_MAX: usize = 8;
 
 /// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
 pub(in super::super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
+    if is_plain_word(&text.bytes()[verb.end..]) {
+        return None;
+    }
     let value = value_after(text, verb.end)?;
     // Few words look like a secret: most need no look at what is before them.
     let style = Style {
@@ -31,6 +34,14 @@ pub(in super::super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Fou
     accept(text, &value, Secret::Password, style)?;
     let secret = secret(text.ahead(verb.start).0)?;
     accept(text, &value, secret, style)
+}
+
+/// Whether `rest` goes on with a word of small letters only, which nobody takes for a secret that
+/// only a sentence gives away.
+fn is_plain_word(rest: &[u8]) -> bool {
+    let word = rest.get(1..).unwrap_or_default();
+    let end = word.iter().position(|byte| !byte.is_ascii_lowercase());
+    end.is_some_and(|end| end > 0 && rest[0] == b' ' && word[end] == b' ')
 }
 
 /// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
@@ -208,9 +219,10 @@ fn is_address(value: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::{
         config::{Scan, ScanAction},
-        scan::{Direction, Scanner},
+        scan::{Direction, Scanner, context::Names},
     };
 
     #[test]
@@ -251,6 +263,36 @@ mod tests {
             "password = getPassword(user)",
         ] {
             check(text, None);
+        }
+    }
+
+    #[test]
+    fn a_plain_word_is_never_told_to_be_a_secret() {
+        let style = Style {
+            prose: true,
+            ..Style::PLAIN
+        };
+        for word in ["a", "all", "hunter", "correcthorsebatterystaple"] {
+            let told = format!(" {word} it");
+            assert!(is_plain_word(told.as_bytes()), "{word}");
+            let text = Text::new(word, Names::default(), None);
+            let value = value_after(&text, 0).unwrap();
+            assert_eq!(
+                accept(&text, &value, Secret::Password, style),
+                None,
+                "{word}"
+            );
+        }
+        for rest in [
+            "",
+            " ",
+            "  all it",
+            " hunter2 it",
+            " all",
+            " all.",
+            ".all it",
+        ] {
+            assert!(!is_plain_word(rest.as_bytes()), "{rest}");
         }
     }
 }

@@ -4,13 +4,12 @@ use super::value;
 use crate::scan::checksum::{mod11_10, weighted};
 
 pub(super) fn is_tfn(digits: &[u8]) -> bool {
-    let nine = weighted(digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]);
-    let eight = weighted(digits, &[10, 7, 8, 4, 6, 3, 5, 1]);
-    if digits.len() == 9 {
-        nine.is_multiple_of(11)
+    let weights: &[u32] = if digits.len() == 9 {
+        &[1, 4, 3, 7, 5, 8, 6, 9, 10]
     } else {
-        eight.is_multiple_of(11)
-    }
+        &[10, 7, 8, 4, 6, 3, 5, 1]
+    };
+    weighted(digits, weights).is_multiple_of(11)
 }
 
 pub(super) fn is_medicare(digits: &[u8]) -> bool {

@@ -345,14 +345,13 @@ enum Content {
 }
 
 fn content_type(response: &Response<Answer>) -> Content {
-    let value = response
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    match value.map(|value| value.split(';').next().unwrap_or_default().trim()) {
-        Some("application/json") => Content::Json,
-        Some("text/event-stream") if response.status().is_success() => Content::Events,
-        Some(_) | None => Content::Other,
+    let value = response.headers().get(CONTENT_TYPE);
+    let value = value.map_or(&b""[..], HeaderValue::as_bytes);
+    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+    match value[..end].trim_ascii() {
+        b"application/json" => Content::Json,
+        b"text/event-stream" if response.status().is_success() => Content::Events,
+        _ => Content::Other,
     }
 }
 

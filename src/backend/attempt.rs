@@ -1,7 +1,7 @@
 //! One call on its way through a server's gate, breaker and connection, and once more where that is
 //! safe.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -279,7 +279,7 @@ impl Backend {
     /// filtered on the way to them.
     async fn raise_level(&self, connection: &Connection, level: Level) {
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
-        let request = handshake::control(Method::SetLevel, Some(params));
+        let request = handshake::control(&Method::SetLevel, Some(params));
         let answer = connection.link.request(&request);
         let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
         tracing::debug!(server = %self.name, ?answer, "log level set");
@@ -306,7 +306,7 @@ impl Backend {
             }
             Some(_) | None => Vec::new(),
         };
-        self.stats.note_sent(params.as_ref());
+        self.stats.note_sent(params.as_deref());
         let caller = Caller {
             invocation: admitted.invocation(),
             client: Arc::clone(&call.client),
@@ -317,17 +317,17 @@ impl Backend {
             screens: admitted.screens().cloned(),
         };
         let exchange = Exchange {
-            method: call.method.clone(),
+            method: &call.method,
             params,
-            tool: routed.tool.clone(),
+            tool: routed.tool.as_deref(),
             caller: Some(caller),
             header_params,
             traceparent: call
                 .correlation
                 .as_ref()
-                .and_then(|named| named.traceparent.clone()),
+                .and_then(|named| named.traceparent.as_deref()),
             limits,
-            cancel: call.cancel.clone(),
+            cancel: Cow::Borrowed(&call.cancel),
         };
         let outcome = connection.link.request(&exchange).await;
         if let Ok(outcome) = &outcome {

@@ -88,7 +88,7 @@ impl HttpLink {
     pub(crate) async fn exchange(
         &self,
         bytes: Bytes,
-        exchange: &Exchange,
+        exchange: &Exchange<'_>,
         pending: Pending,
     ) -> Result<Outcome, Failure> {
         // In a box: there is room for it twice in what selects.
@@ -108,7 +108,7 @@ impl HttpLink {
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
         let legacy = self.talk().era() == Some(Era::Legacy);
-        if legacy && exchange.method != Method::Initialize {
+        if legacy && *exchange.method != Method::Initialize {
             let params =
                 serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
             let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
@@ -129,7 +129,7 @@ impl HttpLink {
     async fn converse(
         &self,
         bytes: Bytes,
-        exchange: &Exchange,
+        exchange: &Exchange<'_>,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let request = self.request(Verb::POST, bytes, |headers, era| {
@@ -139,12 +139,12 @@ impl HttpLink {
             head::trace(exchange, headers);
         });
         let response = self.way.send(request).await?;
-        if exchange.method == Method::Initialize {
+        if *exchange.method == Method::Initialize {
             let session = response.headers().get(header::SESSION_ID);
             self.talk().set_session(session.cloned());
         }
         self.check(&response)?;
-        if response.status() == StatusCode::BAD_REQUEST && exchange.method != Method::Initialize {
+        if response.status() == StatusCode::BAD_REQUEST && *exchange.method != Method::Initialize {
             return Box::pin(self.read_bad_request(response, pending)).await;
         }
         match content_type(&response) {

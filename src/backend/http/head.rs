@@ -99,14 +99,14 @@ impl Talk {
 const ADDED: usize = 3;
 
 /// Adds the headers in which a request of 2026-07-28 repeats its method, name and arguments.
-pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
+pub(super) fn name(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
     let mut put = |name: HeaderName, value: &str| {
         if let Ok(value) = HeaderValue::from_str(&header::encode(value)) {
             headers.insert(name, value);
         }
     };
     put(header::METHOD, exchange.method.as_str());
-    if let Some(tool) = &exchange.tool {
+    if let Some(tool) = exchange.tool {
         put(header::NAME, &tool.original);
     } else {
         let member = exchange.method.name_member();
@@ -124,8 +124,8 @@ pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
 }
 
 /// Continues the trace that the caller named in a header. What is no trace is left out.
-pub(super) fn trace(exchange: &Exchange, headers: &mut HeaderMap) {
-    let Some(traceparent) = exchange.traceparent.as_deref() else {
+pub(super) fn trace(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
+    let Some(traceparent) = exchange.traceparent else {
         return;
     };
     if Trace::parse(traceparent).is_some()

@@ -134,7 +134,8 @@ async fn discover(link: &Link) -> Result<Outcome, Failure> {
     if let Some(http) = link.as_http() {
         http.speak(Revision::MODERN);
     }
-    link.request(&control(&Method::Discover, Some(params))).await
+    link.request(&control(&Method::Discover, Some(params)))
+        .await
 }
 
 fn verdict(outcome: Outcome) -> Verdict {

@@ -162,15 +162,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::Agent;
+    use crate::{auth::Agent, session::Opening};
 
     fn client(revision: Revision) -> Client {
         Client {
             agent: Arc::new(Agent::anonymous()),
-            revision,
-            info: Some(Raw::from_static(r#"{"name":"c"}"#)),
-            capabilities: Raw::from_static("{}"),
-            profile: Arc::default(),
+            opening: Arc::new(Opening {
+                revision,
+                info: Some(Raw::from_static(r#"{"name":"c"}"#)),
+                capabilities: Raw::from_static("{}"),
+                profile: Arc::default(),
+            }),
             session: None,
         }
     }

@@ -489,14 +489,10 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         id: Id::number(1),
         method,
         params: Some(Raw::from_value(&params).into()),
-        client: Arc::new(Client {
-            agent: Arc::new(Agent::anonymous()),
-            revision: Revision::MODERN,
-            info: None,
-            capabilities: Raw::from_static("{}"),
-            profile: Arc::default(),
-            session: None,
-        }),
+        client: Arc::new(Client::stateless(
+            Arc::new(Agent::anonymous()),
+            Revision::MODERN,
+        )),
         scope: scope.clone(),
         logs: Logs::All,
         progress_token: None,

@@ -303,9 +303,9 @@ impl HttpLink {
         body: Bytes,
         add: impl FnOnce(&mut HeaderMap, Option<Era>),
     ) -> Box<HttpRequest<Full<Bytes>>> {
+        let (headers, era) = self.talk().head(&verb, body.len());
         let mut request = Box::new(HttpRequest::new(Full::new(body)));
         request.uri_mut().clone_from(self.way.target());
-        let (headers, era) = self.talk().head(&verb);
         *request.headers_mut() = headers;
         add(request.headers_mut(), era);
         *request.method_mut() = verb;

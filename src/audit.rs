@@ -3,8 +3,8 @@
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
 //! a JSON object tied to the one before by hashes (see `seal`). Governance writes through [`Log`]:
 //! [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
-//! [`recover()`] closes the chains of processes that died; the command line, the API and the index
-//! read through [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
+//! [`recover()`] closes the chains of processes that died; the command line and the index read through
+//! [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
 //! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
 //! invocation has one record; a line once written is never changed; the file ends in a whole line
@@ -16,6 +16,7 @@ mod error;
 mod export;
 mod files;
 mod index;
+mod latest;
 mod line;
 mod query;
 mod reader;
@@ -41,11 +42,12 @@ pub use error::AuditError;
 pub use export::{Format, export};
 pub use files::{ChainId, InvalidChainId};
 pub use index::{Behind, Indexer};
+pub use latest::latest;
 pub use line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, Decision, Event, EventKind, InvalidDecision, Kind,
     Opened, Record, TEXT_BYTES_MAX,
 };
-pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query, latest};
+pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query};
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
 pub use retire::Retired;

@@ -4,6 +4,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
@@ -135,6 +136,19 @@ pub struct InvalidAgentId;
 /// One governed call, written `inv_<uuidv7>`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct InvocationId(pub Uuid);
+
+impl InvocationId {
+    /// When the call began, to the millisecond; nothing when the id is not of our making.
+    pub fn began(self) -> Option<Timestamp> {
+        made_at(self.0)
+    }
+}
+
+/// When a UUIDv7 was made, to the millisecond.
+pub fn made_at(id: Uuid) -> Option<Timestamp> {
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
+    Timestamp::new(seconds.try_into().ok()?, nanos.try_into().ok()?).ok()
+}
 
 impl fmt::Display for InvocationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

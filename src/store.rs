@@ -21,7 +21,7 @@ mod sqlite;
 mod tests;
 
 pub use agents::{Agents, StoredAgent};
-pub use index::{AuditIndex, IndexEntry, IndexFilter, IndexOrder, SegmentMark};
+pub use index::{AuditIndex, Block, BlockTerms, IndexFilter, IndexOrder, SegmentMark};
 pub use keys::{KeyHash, KeyId, Keys, StoredKey};
 pub use leases::{
     Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,
@@ -39,7 +39,7 @@ pub struct Store {
     pub keys: Arc<dyn Keys>,
     /// What processes may spend of budgets.
     pub leases: Arc<dyn Leases>,
-    /// Where in the audit each call stands.
+    /// Where in the audit records may stand.
     pub audit: Arc<dyn AuditIndex>,
     /// What servers listed last.
     pub listings: Arc<dyn Listings>,

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::AuditError;
+use crate::names::made_at;
 
 /// The chain of one process, a UUIDv7: chains sort by when they began.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -31,12 +32,7 @@ impl ChainId {
 
     /// When the chain was begun, to the millisecond; the epoch when the id does not say.
     pub fn began(self) -> Timestamp {
-        let since_epoch = self.0.get_timestamp().map(|time| time.to_unix());
-        since_epoch
-            .and_then(|(seconds, nanos)| {
-                Timestamp::new(seconds.try_into().ok()?, nanos.try_into().ok()?).ok()
-            })
-            .unwrap_or(Timestamp::UNIX_EPOCH)
+        made_at(self.0).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }
 

@@ -1,6 +1,7 @@
-//! Finding records: over all chains in the order of time, the latest first of all, or as they come.
+//! Finding records: over all chains in the order of time, or as they come.
 //!
-//! This reads files from one end to the other, which needs no index and no store. Within a chain the
+//! This reads files from one end to the other, which needs no index and no store; `latest` reads no
+//! more than it must. Within a chain the
 //! order is that of writing; chains are merged by the time of their records. A process has written
 //! nothing before its chain began, so that a chain is opened only when its time has come: however
 //! many there are, few are open at once.
@@ -27,11 +28,7 @@ pub const FOLLOW_BATCH_MAX: usize = 1000;
 
 /// How much later than its own time a record may have been written, as far as searches for old
 /// records are concerned.
-const LATE_MAX: SignedDuration = SignedDuration::from_hours(24);
-
-/// How much younger than the last line of a segment a record in it may be: threads that make
-/// records at the same time do not write them in the order of their times.
-const JITTER: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const LATE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// Which records are wanted; everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,6 +69,11 @@ impl Filter {
             )
             && (is(&self.agent, &[Some(&record.agent_name)])
                 || is(&self.agent, &[Some(&record.agent_id.to_string())]))
+    }
+
+    /// What every record of the invocation has in it, when one is wanted.
+    pub(super) fn id_text(&self) -> Option<String> {
+        self.id.map(|id| id.to_string())
     }
 
     /// Whether everything written from `at` on is younger than what is wanted.
@@ -170,45 +172,6 @@ impl Iterator for Query {
         }
         next.transpose()
     }
-}
-
-/// The latest records, oldest of them first: at most `count`, and `filter.limit` is not looked at.
-///
-/// Chains are read from their last segments back, and no further than needed.
-///
-/// # Errors
-/// When files cannot be read, or hold something that is not a record of ours.
-pub fn latest(directory: &Path, filter: &Filter, count: usize) -> Result<Vec<Found>, AuditError> {
-    let mut kept: BTreeMap<(Timestamp, Position), Found> = BTreeMap::new();
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    for (chain, segments) in files::list(directory)?.into_iter().rev() {
-        for number in segments.into_iter().rev() {
-            let Some(mut segment) = Segment::open_existing(directory, chain, number)? else {
-                continue;
-            };
-            let begun = segment.begun()?;
-            if begun.is_some_and(|at| filter.is_over(at)) {
-                continue;
-            }
-            let oldest = kept.first_key_value().map(|((ts, _), _)| *ts);
-            let oldest = oldest.filter(|_| kept.len() == count).max(filter.since);
-            segment.last_line()?;
-            let last = written_at(segment.line()).and_then(|at| at.checked_add(JITTER).ok());
-            if last.zip(oldest).is_some_and(|(last, oldest)| last < oldest) {
-                break;
-            }
-            let mut reader = ChainReader::only(directory, chain, number);
-            while let Some(found) = next_wanted(&mut reader, filter)? {
-                kept.insert((found.record.ts, found.entry.position), found);
-                if kept.len() > count {
-                    kept.pop_first();
-                }
-            }
-        }
-    }
-    Ok(kept.into_values().collect())
 }
 
 /// New records as they are written, by all processes.
@@ -317,31 +280,37 @@ fn since(
 }
 
 fn next_wanted(reader: &mut ChainReader, filter: &Filter) -> Result<Option<Found>, AuditError> {
-    let id = filter.id.map(|id| id.to_string());
+    let id = filter.id_text();
     while let Some(position) = reader.advance()? {
         let line = reader.line();
-        match Kind::of(line) {
-            Some(Kind::Call) => {}
-            Some(Kind::Begin) if begins_over(line, filter) => return Ok(None),
-            Some(Kind::Begin | Kind::End | Kind::Event | Kind::Opened | Kind::Retired) | None => {
-                continue;
-            }
+        if Kind::of(line) == Some(Kind::Begin) && begins_over(line, filter) {
+            return Ok(None);
         }
-        let may_be = |id: &String| memchr::memmem::find(line, id.as_bytes()).is_some();
-        if !id.as_ref().is_none_or(may_be) {
-            continue;
-        }
-        let entry = Entry {
-            position,
-            line: line.to_vec(),
-        };
-        if let Some(record) = entry.record()?
-            && filter.matches(&record)
-        {
-            return Ok(Some(Found { record, entry }));
+        let found = wanted(position, line, filter, id.as_deref())?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)
+}
+
+/// The record in `line`, if `filter` wants it; `id` is the text of the id that it wants.
+pub(super) fn wanted(
+    position: Position,
+    line: &[u8],
+    filter: &Filter,
+    id: Option<&str>,
+) -> Result<Option<Found>, AuditError> {
+    let may_be = |id: &str| memchr::memmem::find(line, id.as_bytes()).is_some();
+    if Kind::of(line) != Some(Kind::Call) || !id.is_none_or(may_be) {
+        return Ok(None);
+    }
+    let entry = Entry {
+        position,
+        line: line.to_vec(),
+    };
+    let record = entry.record()?.filter(|record| filter.matches(record));
+    Ok(record.map(|record| Found { record, entry }))
 }
 
 fn begins_over(line: &[u8], filter: &Filter) -> bool {

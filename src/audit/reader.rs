@@ -48,22 +48,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads the line at a position, as an index has it.
-    ///
-    /// # Errors
-    /// When the segment was removed or there is no such line.
-    pub fn at(directory: &Path, position: Position) -> Result<Self, AuditError> {
-        let mut segment = Segment::open(directory, position.chain, position.segment)?;
-        segment.go_to(position.offset)?;
-        match segment.read()? {
-            Step::Line(found) if found == position => {}
-            Step::Line(_) | Step::End | Step::Torn { .. } => {
-                return Err(segment.wrong(position.offset, Fault::NoLine));
-            }
-        }
-        Ok(segment.entry(position))
-    }
-
     /// The kind of the line, unless only a newer version knows it.
     pub fn kind(&self) -> Option<Kind> {
         Kind::of(&self.line)
@@ -145,13 +129,6 @@ impl ChainReader {
         }
         reader.next = reader.next.max(Some(position.segment + 1));
         Ok(reader)
-    }
-
-    /// Reads one segment and stops.
-    pub(super) fn only(directory: &Path, chain: ChainId, segment: u32) -> Self {
-        let mut reader = Self::over(directory, chain, vec![segment]);
-        reader.next = None;
-        reader
     }
 
     /// Reads the segments of a chain, which are given in order, and what will follow them.

@@ -5,5 +5,6 @@
 )]
 
 mod crash;
+mod latest;
 mod reading;
 mod writing;

@@ -19,11 +19,8 @@ use super::{
     output::{print, say},
     table::Table,
 };
-use crate::{
-    audit::{
-        AuditError, Entry, Follow, Format, Found, Indexer, Position, Query, Record, export, latest,
-    },
-    store::{IndexEntry, IndexOrder},
+use crate::audit::{
+    AuditError, Entry, Follow, Format, Found, Indexer, Query, Record, export, latest,
 };
 use events::Events;
 use filter::{FilterArgs, Wanted};
@@ -129,21 +126,9 @@ impl Look {
             "reading what is new in the audit".to_owned()
         })
         .await?;
-        let count = u32::from(self.limit) + 1;
-        let order = IndexOrder::NewestFirst;
-        let entries = books.store.audit.find(&wanted.index, order, count).await?;
-        if entries.is_empty() && wanted.index.tool.is_some() {
-            // The index knows tools by their original names alone.
-            let (filter, count) = (wanted.filter.clone(), usize::from(self.limit) + 1);
-            let read = blocking(move || latest(&log_dir, &filter, count));
-            return Ok(patiently(read, || "reading the audit".to_owned()).await??);
-        }
-        let read = blocking(move || {
-            let records = entries.iter().rev().map(|entry| read(&log_dir, entry));
-            records.filter_map(Result::transpose).collect()
-        });
-        let found: Result<Vec<Found>, AuditError> = read.await?;
-        Ok(found?)
+        let count = usize::from(self.limit) + 1;
+        let found = latest(&log_dir, &*books.store.audit, &wanted.filter, count);
+        Ok(patiently(found, || "reading the audit".to_owned()).await?)
     }
 
     fn print(&self, found: &[Found]) -> ExitCode {
@@ -194,28 +179,6 @@ fn print_lines<'e>(entries: impl Iterator<Item = &'e Entry>) -> ExitCode {
         [] => "[]\n".to_owned(),
         lines => format!("[{}\n]\n", lines.join(",")),
     })
-}
-
-/// The record that the index knows of, unless it was retired meanwhile.
-fn read(log_dir: &std::path::Path, indexed: &IndexEntry) -> Result<Option<Found>, AuditError> {
-    let (Ok(chain), Ok(segment)) = (indexed.chain.parse(), u32::try_from(indexed.segment)) else {
-        return Ok(None);
-    };
-    let position = Position {
-        chain,
-        segment,
-        offset: indexed.offset,
-        length: u64::from(indexed.length),
-    };
-    let entry = match Entry::at(log_dir, position) {
-        Ok(entry) => entry,
-        Err(AuditError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    let record = entry.record()?;
-    Ok(record.map(|record| Found { record, entry }))
 }
 
 fn line(entry: &Entry) -> String {

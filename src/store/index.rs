@@ -1,35 +1,43 @@
-//! The index of the audit: where each record stands. The log itself is the truth, and the index can
-//! be made again from it.
+//! The index of the audit: which stretches of the log are worth reading for what is looked for. The
+//! log itself is the truth, and the index can be made again from it.
+//!
+//! A row for each record would cost a call more than everything else that governance does, and twice
+//! the room. A row for a block of some hundred records says as well which of the log need not be read.
+
+use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::StoreError;
-use crate::names::{AgentId, InvocationId};
 
-/// Where one record of the audit stands, and what it is looked for by.
+/// A stretch of whole lines of one segment.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct IndexEntry {
-    /// The call.
-    pub invocation: InvocationId,
-    /// When, to the millisecond.
-    pub ts: Timestamp,
-    /// Who called.
-    pub agent: AgentId,
-    /// Which server; `None` when the call was refused before one was known.
-    pub server: Option<String>,
-    /// Which tool, by its original name.
-    pub tool: Option<String>,
-    /// What was decided.
-    pub decision: String,
-    /// The chain that holds the record.
+pub struct Block {
+    /// The chain.
     pub chain: String,
     /// The segment of the chain.
     pub segment: u64,
-    /// First byte of the record in its segment.
-    pub offset: u64,
-    /// Bytes of the record.
-    pub length: u32,
+    /// Its first byte in the segment.
+    pub start: u64,
+    /// The first byte after it.
+    pub end: u64,
+    /// When the earliest and the latest of its records were made, to the millisecond; nothing when it
+    /// has no record.
+    pub times: Option<(Timestamp, Timestamp)>,
+}
+
+/// What the records of one block have, each once.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct BlockTerms {
+    /// Ids and names of agents.
+    pub agents: BTreeSet<String>,
+    /// Names of servers.
+    pub servers: BTreeSet<String>,
+    /// Names of tools, their servers' and those that clients used.
+    pub tools: BTreeSet<String>,
+    /// What was decided.
+    pub decisions: BTreeSet<String>,
 }
 
 /// How far a segment is indexed.
@@ -46,13 +54,11 @@ pub struct SegmentMark {
 /// What records are looked for; what is `None` does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct IndexFilter {
-    /// Of this call.
-    pub invocation: Option<InvocationId>,
-    /// Of this agent.
-    pub agent: Option<AgentId>,
+    /// Of this agent, by id or name.
+    pub agent: Option<String>,
     /// Of this server.
     pub server: Option<String>,
-    /// Of this tool, by its original name.
+    /// Of this tool, by any of its names.
     pub tool: Option<String>,
     /// With this decision.
     pub decision: Option<String>,
@@ -62,37 +68,38 @@ pub struct IndexFilter {
     pub until: Option<Timestamp>,
 }
 
-/// Which records come first; those of one millisecond are ordered by chain, segment and offset.
+/// Which blocks come first; those of one millisecond are ordered by chain, segment and place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IndexOrder {
-    /// The latest.
+    /// The one with the latest record.
     NewestFirst,
-    /// The earliest.
+    /// The one with the earliest record.
     OldestFirst,
 }
 
 /// Keeps the index of the audit.
 pub trait AuditIndex: std::fmt::Debug + Send + Sync {
-    /// Adds entries and says how far their segments are indexed, all or nothing. Entries that are
-    /// known already change nothing, and a mark never moves back.
-    fn insert<'a>(
+    /// Adds blocks, all or nothing. One that begins where a known one does takes its place, unless it
+    /// is the shorter.
+    fn put<'a>(
         &'a self,
-        entries: &'a [IndexEntry],
-        marks: &'a [SegmentMark],
+        blocks: &'a [(Block, BlockTerms)],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Every segment of which anything is indexed, by chain and number.
     fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>>;
 
-    /// At most `limit` entries that match.
+    /// Blocks that may hold a record that matches: at most `limit`, the first ones or those that
+    /// follow `after`.
     fn find<'a>(
         &'a self,
         filter: &'a IndexFilter,
         order: IndexOrder,
+        after: Option<&'a Block>,
         limit: u32,
-    ) -> BoxFuture<'a, Result<Vec<IndexEntry>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>>;
 
-    /// Forgets a segment: its entries and its mark.
+    /// Forgets a segment.
     fn remove_segment<'a>(
         &'a self,
         chain: &'a str,

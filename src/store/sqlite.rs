@@ -41,6 +41,7 @@ const APPLICATION_ID: i64 = 0x546F_6C6C;
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001.sql"),
     include_str!("../../migrations/sqlite/0002.sql"),
+    include_str!("../../migrations/sqlite/0003.sql"),
 ];
 
 /// How transactions begin that write.

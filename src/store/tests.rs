@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     config::{Terms, Window},
     money::Micros,
-    names::{AgentId, InvocationId, ProfileName, ServerName},
+    names::{AgentId, ProfileName, ServerName},
 };
 
 macro_rules! contract {
@@ -368,69 +368,91 @@ async fn compaction_changes_no_sum(open: impl AsyncFn() -> (Store, TempDir)) {
 
 async fn the_index_finds_what_matches(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
-    let entries: Vec<_> = (0..6_u64).map(entry).collect();
+    let blocks: Vec<_> = (0..6_u64).map(block).collect();
+    let index = &store.audit;
+    index.put(&blocks[..5]).await.unwrap();
+    index.put(&blocks[3..]).await.unwrap();
     let mark = |segment, indexed| SegmentMark {
         chain: "c".to_owned(),
         segment,
         indexed,
     };
-    let marks = [mark(0, 300), mark(1, 300)];
-    store.audit.insert(&entries, &marks).await.unwrap();
-    let again = [mark(0, 200), mark(1, 400)];
-    store.audit.insert(&entries[..2], &again).await.unwrap();
-    let marks = store.audit.marks().await.unwrap();
-    assert_eq!(marks, [mark(0, 300), mark(1, 400)], "marks never go back");
+    assert_eq!(index.marks().await.unwrap(), [mark(0, 300), mark(1, 300)]);
 
     let all = IndexFilter::default();
-    check_find(&store, &all, &[5, 4, 3, 2, 1, 0]).await;
+    check_find(&store, &all, &[5, 4, 3, 2, 1]).await;
     let check = |change: fn(&mut IndexFilter), expect: &'static [u64]| {
         let mut filter = IndexFilter::default();
         change(&mut filter);
         let store = &store;
         async move { check_find(store, &filter, expect).await }
     };
-    check(|f| f.agent = Some(AgentId(Uuid::from_u128(1))), &[5, 3, 1]).await;
-    check(
-        |f| f.invocation = Some(InvocationId(Uuid::from_u128(3))),
-        &[3],
-    )
-    .await;
-    check(|f| f.server = Some("s0".to_owned()), &[3, 0]).await;
+    check(|f| f.agent = Some("a1".to_owned()), &[5, 3, 1]).await;
+    check(|f| f.server = Some("s0".to_owned()), &[3]).await;
     check(|f| f.tool = Some("t".to_owned()), &[5, 4, 3, 2, 1]).await;
+    check(|f| f.tool = Some("mcp_s2_t".to_owned()), &[5, 2]).await;
+    check(|f| f.tool = Some("mcp_s2".to_owned()), &[]).await;
     check(|f| f.decision = Some("refused".to_owned()), &[]).await;
     check(
-        |f| (f.since, f.until) = (Some(at(1)), Some(at(4))),
+        |f| (f.since, f.until) = (Some(at(2)), Some(at(3))),
         &[3, 2, 1],
     )
     .await;
+    check(|f| f.since = Some(at(7)), &[]).await;
+    check(|f| f.until = Some(at(0)), &[]).await;
 
-    let oldest = store.audit.find(&all, IndexOrder::OldestFirst, 2).await;
-    assert_eq!(oldest.unwrap(), entries[..2]);
-    store.audit.remove_segment("c", 0).await.unwrap();
+    let oldest = index.find(&all, IndexOrder::OldestFirst, None, 2).await;
+    assert_eq!(oldest.unwrap(), [blocks[1].0.clone(), blocks[2].0.clone()]);
+    let (mut longer, terms) = blocks[1].clone();
+    longer.end += 50;
+    index.put(&[(longer.clone(), terms)]).await.unwrap();
+    index.put(&blocks[1..2]).await.unwrap();
+    let oldest = index.find(&all, IndexOrder::OldestFirst, None, 1).await;
+    assert_eq!(oldest.unwrap(), [longer], "a block never shrinks");
+
+    index.remove_segment("c", 0).await.unwrap();
     check_find(&store, &all, &[5, 4, 3]).await;
-    assert_eq!(store.audit.marks().await.unwrap(), [mark(1, 400)]);
+    assert_eq!(index.marks().await.unwrap(), [mark(1, 300)]);
 }
 
+/// Looks in both directions, all at once and one after the other.
 async fn check_find(store: &Store, filter: &IndexFilter, expect: &[u64]) {
-    let order = IndexOrder::NewestFirst;
-    let found = store.audit.find(filter, order, 10).await.unwrap();
-    let expect: Vec<_> = expect.iter().map(|number| entry(*number)).collect();
-    assert_eq!(found, expect, "{filter:?}");
+    let mut expect: Vec<_> = expect.iter().map(|number| block(*number).0).collect();
+    for order in [IndexOrder::NewestFirst, IndexOrder::OldestFirst] {
+        let found = store.audit.find(filter, order, None, 10).await.unwrap();
+        assert_eq!(found, expect, "{filter:?} {order:?}");
+        let mut after: Option<Block> = None;
+        for next in &expect {
+            let found = store.audit.find(filter, order, after.as_ref(), 1).await;
+            after = found.unwrap().pop();
+            assert_eq!(after.as_ref(), Some(next), "{filter:?} {order:?}");
+        }
+        let found = store.audit.find(filter, order, after.as_ref(), 1).await;
+        assert!(expect.is_empty() || found.unwrap().is_empty());
+        expect.reverse();
+    }
 }
 
-fn entry(number: u64) -> IndexEntry {
-    IndexEntry {
-        invocation: InvocationId(Uuid::from_u128(number.into())),
-        ts: at(i64::try_from(number).unwrap()),
-        agent: AgentId(Uuid::from_u128((number % 2).into())),
-        server: Some(format!("s{}", number % 3)),
-        tool: (number > 0).then(|| "t".to_owned()),
-        decision: "allowed".to_owned(),
+/// Three blocks a segment; the very first one has no record, and each goes on into the time of the
+/// next one.
+fn block(number: u64) -> (Block, BlockTerms) {
+    let first = i64::try_from(number).unwrap();
+    let block = Block {
         chain: "c".to_owned(),
         segment: number / 3,
-        offset: number % 3 * 100,
-        length: 100,
-    }
+        start: number % 3 * 100,
+        end: number % 3 * 100 + 100,
+        times: (number > 0).then(|| (at(first), at(first + 1))),
+    };
+    let terms = |terms: &[String]| terms.iter().cloned().collect();
+    let server = number % 3;
+    let terms = BlockTerms {
+        agents: terms(&[format!("a{}", number % 2), "other".to_owned()]),
+        servers: terms(&[format!("s{server}")]),
+        tools: terms(&["t".to_owned(), format!("mcp_s{server}_t")]),
+        decisions: terms(&["allowed".to_owned()]),
+    };
+    (block, terms)
 }
 
 fn key(id: &str, created: i64) -> StoredKey {

@@ -15,7 +15,6 @@ use crate::{
     audit::{Decision, Filter},
     clock,
     names::{AgentId, InvocationId, ServerName},
-    store::IndexFilter,
 };
 
 /// Which records are wanted; everything that is given must hold.
@@ -27,8 +26,7 @@ pub(super) struct FilterArgs {
     /// Of this server
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Of this tool: the server's name for it, `server/tool`, or, where no record has that, the
-    /// name that clients use
+    /// Of this tool: the server's name for it, `server/tool`, or the name that clients use
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
     /// With this decision: allowed, failed, interrupted, observed or refused
@@ -45,11 +43,10 @@ pub(super) struct FilterArgs {
     id: Option<InvocationId>,
 }
 
-/// The same for the log and for its index.
+/// The same as the log understands it.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) filter: Filter,
-    pub(super) index: IndexFilter,
     /// What to say when nothing is found: there is no such agent.
     pub(super) unknown_agent: Option<Failure>,
 }
@@ -71,22 +68,13 @@ impl FilterArgs {
         Wanted {
             filter: Filter {
                 agent: agent.map(|id| id.to_string()),
-                tool: tool.clone(),
-                server: server.clone(),
+                tool,
+                server,
                 decision: self.decision,
                 since: self.since,
                 until: self.until,
                 limit: None,
                 id: self.id,
-            },
-            index: IndexFilter {
-                invocation: self.id,
-                agent,
-                server,
-                tool,
-                decision: self.decision.map(|decision| decision.to_string()),
-                since: self.since,
-                until: self.until,
             },
             unknown_agent,
         }

@@ -1,43 +1,45 @@
 //! The index of the audit in SQLite.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::BoxFuture;
 use sqlx::{QueryBuilder, Row, Sqlite as Db, sqlite::SqliteRow};
 
-use super::{Sqlite, begin, from_time, to_time, to_uuid};
-use crate::{
-    names::{AgentId, InvocationId},
-    store::{AuditIndex, IndexEntry, IndexFilter, IndexOrder, SegmentMark, StoreError},
+use super::{Sqlite, begin, from_time, to_time};
+use crate::store::{
+    AuditIndex, Block, BlockTerms, IndexFilter, IndexOrder, SegmentMark, StoreError,
 };
 
-/// Entries that one statement inserts: each statement costs the way to the thread of the connection
-/// and back, which is far more than the insertion of a row.
-const ROWS_MAX: usize = 200;
-
 impl AuditIndex for Sqlite {
-    fn insert<'a>(
+    fn put<'a>(
         &'a self,
-        entries: &'a [IndexEntry],
-        marks: &'a [SegmentMark],
+        blocks: &'a [(Block, BlockTerms)],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("indexing the audit", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
-            for entries in entries.chunks(ROWS_MAX) {
-                insertion(entries)
-                    .build()
-                    .persistent(entries.len() == ROWS_MAX)
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(failed)?;
-            }
-            for mark in marks {
+            for (block, terms) in blocks {
+                let (first, last) = block.times.unzip();
                 sqlx::query(
-                    "INSERT INTO audit_segments (chain, segment, indexed) VALUES (?, ?, ?) \
-                     ON CONFLICT DO UPDATE SET indexed = max(indexed, excluded.indexed)",
+                    "INSERT INTO audit_blocks (chain, segment, first_byte, end_byte, first_ms, \
+                     last_ms, agents, servers, tools, decisions) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+                     ON CONFLICT DO UPDATE SET end_byte = excluded.end_byte, \
+                     first_ms = excluded.first_ms, last_ms = excluded.last_ms, \
+                     agents = excluded.agents, servers = excluded.servers, \
+                     tools = excluded.tools, decisions = excluded.decisions \
+                     WHERE excluded.end_byte > end_byte",
                 )
-                .bind(&mark.chain)
-                .bind(mark.segment.cast_signed())
-                .bind(mark.indexed.cast_signed())
+                .bind(&block.chain)
+                .bind(block.segment.cast_signed())
+                .bind(block.start.cast_signed())
+                .bind(block.end.cast_signed())
+                .bind(first.map(from_time))
+                .bind(last.map(from_time))
+                .bind(array(&terms.agents))
+                .bind(array(&terms.servers))
+                .bind(array(&terms.tools))
+                .bind(array(&terms.decisions))
                 .execute(&mut *tx)
                 .await
                 .map_err(failed)?;
@@ -49,7 +51,8 @@ impl AuditIndex for Sqlite {
     fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
         Box::pin(async move {
             let rows: Vec<(String, i64, i64)> = sqlx::query_as(
-                "SELECT chain, segment, indexed FROM audit_segments ORDER BY chain, segment",
+                "SELECT chain, segment, max(end_byte) FROM audit_blocks \
+                 GROUP BY chain, segment ORDER BY chain, segment",
             )
             .fetch_all(&self.reader)
             .await
@@ -69,17 +72,18 @@ impl AuditIndex for Sqlite {
         &'a self,
         filter: &'a IndexFilter,
         order: IndexOrder,
+        after: Option<&'a Block>,
         limit: u32,
-    ) -> BoxFuture<'a, Result<Vec<IndexEntry>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("reading the index of the audit", error);
-            let rows = query(filter, order, limit)
+            let rows = query(filter, order, after, limit)
                 .build()
                 .fetch_all(&self.reader)
                 .await
                 .map_err(failed)?;
-            let entries = rows.iter().map(entry_of).collect::<Result<_, _>>();
-            entries.map_err(failed)
+            let blocks = rows.iter().map(block_of).collect::<Result<_, _>>();
+            blocks.map_err(failed)
         })
     }
 
@@ -89,94 +93,96 @@ impl AuditIndex for Sqlite {
         segment: u64,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("removing a segment from the index", error);
-            let mut tx = begin(&self.relaxed).await.map_err(failed)?;
-            for delete in [
-                "DELETE FROM audit_index WHERE chain = ? AND segment = ?",
-                "DELETE FROM audit_segments WHERE chain = ? AND segment = ?",
-            ] {
-                sqlx::query(delete)
-                    .bind(chain)
-                    .bind(segment.cast_signed())
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(failed)?;
-            }
-            tx.commit().await.map_err(failed)
+            sqlx::query("DELETE FROM audit_blocks WHERE chain = ? AND segment = ?")
+                .bind(chain)
+                .bind(segment.cast_signed())
+                .execute(&self.relaxed)
+                .await
+                .map_err(|error| self.failed("removing a segment from the index", error))?;
+            Ok(())
         })
     }
 }
 
-/// The statement that inserts `entries`; it reads the same for as many entries.
-fn insertion(entries: &[IndexEntry]) -> QueryBuilder<Db> {
-    let mut query = QueryBuilder::new(
-        "INSERT OR IGNORE INTO audit_index (chain, segment, position, length, invocation, ts_ms, \
-         agent, server, tool, decision) ",
-    );
-    query.push_values(entries, |mut row, entry| {
-        row.push_bind(entry.chain.clone())
-            .push_bind(entry.segment.cast_signed())
-            .push_bind(entry.offset.cast_signed())
-            .push_bind(entry.length)
-            .push_bind(entry.invocation.0.as_bytes().to_vec())
-            .push_bind(from_time(entry.ts))
-            .push_bind(entry.agent.0.as_bytes().to_vec())
-            .push_bind(entry.server.clone())
-            .push_bind(entry.tool.clone())
-            .push_bind(entry.decision.clone());
-    });
-    query
+/// A JSON array.
+fn array(terms: &BTreeSet<String>) -> String {
+    serde_json::to_string(terms).expect("texts are JSON")
 }
 
-fn query(filter: &IndexFilter, order: IndexOrder, limit: u32) -> QueryBuilder<Db> {
-    let mut query = QueryBuilder::new("SELECT * FROM audit_index WHERE 1");
-    if let Some(id) = filter.invocation {
-        let id = id.0.as_bytes().to_vec();
-        query.push(" AND invocation = ").push_bind(id);
-    }
-    if let Some(id) = filter.agent {
-        query
-            .push(" AND agent = ")
-            .push_bind(id.0.as_bytes().to_vec());
-    }
-    let texts = [
-        (" AND server = ", &filter.server),
-        (" AND tool = ", &filter.tool),
-        (" AND decision = ", &filter.decision),
+fn query(
+    filter: &IndexFilter,
+    order: IndexOrder,
+    after: Option<&Block>,
+    limit: u32,
+) -> QueryBuilder<Db> {
+    let mut query = QueryBuilder::new(
+        "SELECT chain, segment, first_byte, end_byte, first_ms, last_ms FROM audit_blocks \
+         WHERE last_ms IS NOT NULL",
+    );
+    let terms = [
+        ("agents", &filter.agent),
+        ("servers", &filter.server),
+        ("tools", &filter.tool),
+        ("decisions", &filter.decision),
     ];
-    for (condition, text) in texts {
-        if let Some(text) = text {
-            query.push(condition).push_bind(text.clone());
+    for (column, wanted) in terms {
+        if let Some(wanted) = wanted {
+            query.push(format_args!(
+                " AND EXISTS (SELECT 1 FROM json_each({column}) WHERE value = "
+            ));
+            query.push_bind(wanted.clone()).push(")");
         }
     }
     if let Some(since) = filter.since {
-        query.push(" AND ts_ms >= ").push_bind(from_time(since));
+        query.push(" AND last_ms >= ").push_bind(from_time(since));
     }
     if let Some(until) = filter.until {
-        query.push(" AND ts_ms < ").push_bind(from_time(until));
+        query.push(" AND first_ms <= ").push_bind(from_time(until));
     }
-    query.push(match order {
-        IndexOrder::NewestFirst => {
-            " ORDER BY ts_ms DESC, chain DESC, segment DESC, position DESC LIMIT "
-        }
-        IndexOrder::OldestFirst => " ORDER BY ts_ms, chain, segment, position LIMIT ",
-    });
+    let (column, than, direction) = match order {
+        IndexOrder::NewestFirst => ("last_ms", "<", "DESC"),
+        IndexOrder::OldestFirst => ("first_ms", ">", "ASC"),
+    };
+    if let Some(Block {
+        chain,
+        segment,
+        start,
+        times: Some((first, last)),
+        ..
+    }) = after
+    {
+        let time = match order {
+            IndexOrder::NewestFirst => last,
+            IndexOrder::OldestFirst => first,
+        };
+        query.push(format_args!(
+            " AND ({column}, chain, segment, first_byte) {than} ("
+        ));
+        let mut place = query.separated(", ");
+        place
+            .push_bind(from_time(*time))
+            .push_bind(chain.clone())
+            .push_bind(segment.cast_signed())
+            .push_bind(start.cast_signed());
+        query.push(")");
+    }
+    query.push(format_args!(
+        " ORDER BY {column} {direction}, chain {direction}, segment {direction}, \
+         first_byte {direction} LIMIT "
+    ));
     query.push_bind(i64::from(limit));
     query
 }
 
-fn entry_of(row: &SqliteRow) -> Result<IndexEntry, sqlx::Error> {
+fn block_of(row: &SqliteRow) -> Result<Block, sqlx::Error> {
     let number = |column| row.try_get::<i64, _>(column);
-    Ok(IndexEntry {
-        invocation: InvocationId(to_uuid(row.try_get("invocation")?)),
-        ts: to_time(number("ts_ms")?),
-        agent: AgentId(to_uuid(row.try_get("agent")?)),
-        server: row.try_get("server")?,
-        tool: row.try_get("tool")?,
-        decision: row.try_get("decision")?,
+    let time = |column| row.try_get::<Option<i64>, _>(column);
+    let times = time("first_ms")?.zip(time("last_ms")?);
+    Ok(Block {
         chain: row.try_get("chain")?,
         segment: number("segment")?.cast_unsigned(),
-        offset: number("position")?.cast_unsigned(),
-        length: row.try_get("length")?,
+        start: number("first_byte")?.cast_unsigned(),
+        end: number("end_byte")?.cast_unsigned(),
+        times: times.map(|(first, last)| (to_time(first), to_time(last))),
     })
 }

@@ -1,0 +1,308 @@
+//! The index and the searches that go by it.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::{
+    audit::{
+        ChainId, Decision, Filter, Indexer, Log, Query, Record, latest,
+        testing::{at, config, invocation, record, refusal},
+    },
+    names::{AgentId, InvocationId},
+    store::{
+        AuditIndex, Block, BlockTerms, IndexFilter, IndexOrder, SegmentMark, Store, StoreError,
+    },
+};
+
+/// A log and its index.
+struct Place {
+    directory: TempDir,
+    store: Store,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let store = Store::open(directory.path()).await.unwrap();
+        Self { directory, store }
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        self.directory.path().join("audit")
+    }
+
+    fn log(&self) -> Log {
+        Log::open(&self.log_dir(), config()).unwrap()
+    }
+
+    fn indexer(&self) -> Indexer {
+        Indexer::new(&self.log_dir(), Arc::clone(&self.store.audit))
+    }
+
+    async fn latest(&self, filter: &Filter, count: usize) -> Vec<InvocationId> {
+        let found = latest(&self.log_dir(), &*self.store.audit, filter, count).await;
+        let found = found.unwrap().into_iter();
+        found.map(|found| found.record.id).collect()
+    }
+
+    /// All blocks, the first ones first.
+    async fn blocks(&self) -> Vec<Block> {
+        let (all, order) = (IndexFilter::default(), IndexOrder::OldestFirst);
+        let blocks = self.store.audit.find(&all, order, None, 1000).await;
+        blocks.unwrap()
+    }
+
+    fn segment(&self, chain: ChainId) -> PathBuf {
+        self.log_dir().join(format!("{chain}.1.jsonl"))
+    }
+}
+
+fn put(log: &Log, record: &Record<'_>) -> InvocationId {
+    assert!(log.record(record).is_now());
+    record.id
+}
+
+fn later(minute: u64) -> Timestamp {
+    at("2026-01-01T00:00:00Z") + Duration::from_secs(minute * 60)
+}
+
+/// An invocation of which the id says when it began.
+fn begun(time: Timestamp) -> InvocationId {
+    let seconds = u64::try_from(time.as_second()).unwrap();
+    let time = uuid::Timestamp::from_unix(uuid::NoContext, seconds, 0);
+    InvocationId(Uuid::new_v7(time))
+}
+
+fn at_minute(minute: u64) -> Record<'static> {
+    Record {
+        ts: later(minute),
+        ..record(begun(later(minute)))
+    }
+}
+
+#[tokio::test]
+async fn the_latest_of_all_chains_are_found() {
+    let place = Place::new().await;
+    let logs = [place.log(), place.log()];
+    let written: Vec<_> = (0..10_u8)
+        .map(|n| put(&logs[usize::from(n % 2)], &at_minute(n.into())))
+        .collect();
+    assert!(place.latest(&Filter::default(), 9).await.is_empty());
+    place.indexer().catch_up().await.unwrap();
+    for (count, expected) in [(0, 10..10), (4, 6..10), (10, 0..10), (99, 0..10)] {
+        let found = place.latest(&Filter::default(), count).await;
+        assert_eq!(found, written[expected], "{count}");
+    }
+    let between = Filter {
+        since: Some(later(2)),
+        until: Some(later(5)),
+        ..Filter::default()
+    };
+    assert_eq!(place.latest(&between, 99).await, written[2..5]);
+}
+
+#[tokio::test]
+async fn the_index_holds_every_term_of_a_record() {
+    let place = Place::new().await;
+    let log = place.log();
+    put(&log, &at_minute(0));
+    let other = AgentId::of_name("other");
+    let id = put(
+        &log,
+        &Record {
+            agent_id: other,
+            agent_name: "other".into(),
+            server: Some("docs".into()),
+            tool: Some("search \"quick\"".into()),
+            exposed: Some("mcp_docs_search".into()),
+            decision: Decision::Refused,
+            ..at_minute(1)
+        },
+    );
+    place.indexer().catch_up().await.unwrap();
+    let place = &place;
+    let check = async |narrow: &dyn Fn(&mut Filter), expected: &[InvocationId]| {
+        let mut filter = Filter::default();
+        narrow(&mut filter);
+        assert_eq!(place.latest(&filter, 9).await, expected, "{filter:?}");
+    };
+    let some = |text: &str| Some(text.to_owned());
+    check(&|it| it.agent = some("other"), &[id]).await;
+    check(&|it| it.agent = Some(other.to_string()), &[id]).await;
+    check(&|it| it.agent = some("nobody"), &[]).await;
+    check(&|it| it.server = some("docs"), &[id]).await;
+    check(&|it| it.tool = some("search \"quick\""), &[id]).await;
+    check(&|it| it.tool = some("mcp_docs_search"), &[id]).await;
+    check(&|it| it.decision = Some(Decision::Refused), &[id]).await;
+    check(&|it| it.id = Some(id), &[id]).await;
+    check(&|it| it.id = Some(begun(later(1))), &[]).await;
+    check(&|it| it.id = Some(InvocationId(Uuid::nil())), &[]).await;
+    check(&|it| it.id = Some(invocation()), &[]).await;
+    let both = |it: &mut Filter| {
+        it.agent = some("other");
+        it.server = some("github");
+    };
+    check(&both, &[]).await;
+}
+
+/// Records for several blocks, the first by somebody else.
+fn fill(log: &Log) -> Vec<InvocationId> {
+    let other = Record {
+        agent_name: "other".into(),
+        ..refusal(1000)
+    };
+    let first = put(log, &other);
+    let others = (0..600).map(|_| put(log, &refusal(1000)));
+    std::iter::once(first).chain(others).collect()
+}
+
+/// Makes what lies in `block` unreadable.
+fn spoil(path: &Path, block: &Block) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let length = usize::try_from(block.end - block.start).unwrap();
+    let junk = "{\"kind\":\"call\",}\n".repeat(length / 17);
+    file.write_all_at(junk.as_bytes(), block.start).unwrap();
+}
+
+#[tokio::test]
+async fn only_blocks_that_may_hold_what_is_wanted_are_read() {
+    let place = Place::new().await;
+    let log = place.log();
+    let written = fill(&log);
+    place.indexer().catch_up().await.unwrap();
+    let blocks = place.blocks().await;
+    assert_eq!(blocks.len(), 4, "{blocks:?}");
+    let segment = place.segment(log.chain().unwrap());
+    let of_other = Filter {
+        agent: Some("other".to_owned()),
+        ..Filter::default()
+    };
+    let of_last = Filter {
+        id: written.last().copied(),
+        ..Filter::default()
+    };
+    spoil(&segment, &blocks[1]);
+    assert!(
+        Query::new(&place.log_dir(), Filter::default())
+            .unwrap()
+            .any(|it| it.is_err())
+    );
+    assert_eq!(place.latest(&of_other, 9).await, written[..1]);
+    assert_eq!(place.latest(&Filter::default(), 5).await, written[596..]);
+    let wrong = latest(
+        &place.log_dir(),
+        &*place.store.audit,
+        &Filter::default(),
+        999,
+    )
+    .await;
+    assert!(wrong.is_err(), "what cannot be read is not passed over");
+    fs::remove_file(segment).unwrap();
+    assert!(place.latest(&of_last, 9).await.is_empty(), "it is gone");
+}
+
+#[tokio::test]
+async fn an_index_goes_on_where_it_or_another_ended() {
+    let place = Place::new().await;
+    let log = place.log();
+    let mut own = place.indexer();
+    let mut written = Vec::new();
+    for minute in 0..6 {
+        written.push(put(&log, &at_minute(minute)));
+        own.catch_up().await.unwrap();
+        if minute % 2 == 1 {
+            place.indexer().catch_up().await.unwrap();
+        }
+        assert_eq!(place.latest(&Filter::default(), 9).await, written);
+    }
+    let blocks = place.blocks().await;
+    assert_eq!(blocks.len(), 1, "it grows: {blocks:?}");
+    written.push(put(&log, &at_minute(6)));
+    place.indexer().catch_up().await.unwrap();
+    written.push(put(&log, &at_minute(7)));
+    own.catch_up().await.unwrap();
+    assert_eq!(
+        place.blocks().await.len(),
+        2,
+        "two have blocks with the same lines"
+    );
+    assert_eq!(place.latest(&Filter::default(), 9).await, written);
+}
+
+#[tokio::test]
+async fn a_chain_that_cannot_be_read_keeps_no_other_from_the_index() {
+    let place = Place::new().await;
+    let log = place.log();
+    // A directory can be opened, but not read.
+    fs::create_dir(place.segment(ChainId::begin())).unwrap();
+    let mut indexer = place.indexer();
+    let mut written = Vec::new();
+    for minute in 0..3 {
+        written.push(put(&log, &at_minute(minute)));
+        assert!(indexer.catch_up().await.is_err());
+        assert_eq!(place.latest(&Filter::default(), 9).await, written);
+    }
+}
+
+/// An index on a busy day: whenever it is written there is another record.
+#[derive(Debug)]
+struct Busy {
+    index: Arc<dyn AuditIndex>,
+    log: Log,
+}
+
+impl AuditIndex for Busy {
+    fn put<'a>(
+        &'a self,
+        blocks: &'a [(Block, BlockTerms)],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        put(&self.log, &at_minute(1));
+        self.index.put(blocks)
+    }
+
+    fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
+        self.index.marks()
+    }
+
+    fn find<'a>(
+        &'a self,
+        filter: &'a IndexFilter,
+        order: IndexOrder,
+        after: Option<&'a Block>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>> {
+        self.index.find(filter, order, after, limit)
+    }
+
+    fn remove_segment<'a>(
+        &'a self,
+        chain: &'a str,
+        segment: u64,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.index.remove_segment(chain, segment)
+    }
+}
+
+#[tokio::test]
+async fn an_indexer_does_not_run_after_records_that_are_still_being_written() {
+    let place = Place::new().await;
+    let log = place.log();
+    put(&log, &at_minute(0));
+    let index = Arc::clone(&place.store.audit);
+    let mut indexer = Indexer::new(&place.log_dir(), Arc::new(Busy { index, log }));
+    for turn in 1..4 {
+        let caught_up = tokio::time::timeout(Duration::from_secs(5), indexer.catch_up());
+        caught_up.await.unwrap().unwrap();
+        assert_eq!(place.latest(&Filter::default(), 9).await.len(), turn);
+    }
+}

@@ -420,7 +420,7 @@ impl Governance {
         let held = budgets.hold_from(purses, ticket.price, clock::now());
         match held.await {
             Ok(hold) => {
-                ticket.hold(hold);
+                ticket.hold = Some(hold);
                 Ok(())
             }
             Err(budget::Refusal::Exceeded(exceeded)) => {

@@ -4,9 +4,9 @@
 //! call; it is read with serde. Members without a value are left out. The first member is `kind`,
 //! so that a reader knows from the first bytes whether a line concerns it.
 
-use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, ops::Range, str::FromStr, time::Duration};
 
-use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
+use jiff::{Timestamp, tz::Offset};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -141,7 +141,7 @@ pub struct Opened<'a> {
     pub price: Micros,
     /// The budget accounts that hold the price.
     #[serde(default)]
-    pub accounts: Cow<'a, [String]>,
+    pub accounts: Vec<Cow<'a, str>>,
 }
 
 /// The one record of an invocation, allowed or refused.
@@ -195,7 +195,7 @@ pub struct Record<'a> {
     pub price: Micros,
     /// The budget accounts that paid; each paid all of the price.
     #[serde(default)]
-    pub accounts: Cow<'a, [String]>,
+    pub accounts: Vec<Cow<'a, str>>,
     /// How long the call took.
     #[serde(rename = "execution_time_ms", deserialize_with = "millis")]
     pub execution_time: Duration,
@@ -373,7 +373,7 @@ impl Opened<'_> {
             code: None,
             rule: None,
             price: self.price,
-            accounts: Cow::Owned(self.accounts.into_owned()),
+            accounts: self.accounts.into_iter().map(owned).collect(),
             execution_time: Duration::ZERO,
             bytes_in: 0,
             bytes_out: 0,
@@ -498,7 +498,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn texts(&mut self, name: &str, texts: &[String]) {
+    fn texts(&mut self, name: &str, texts: &[Cow<'_, str>]) {
         self.name(name);
         self.0.push(b'[');
         for (n, text) in texts.iter().enumerate() {
@@ -524,11 +524,9 @@ impl<'a> Members<'a> {
     }
 
     pub(super) fn time(&mut self, name: &str, at: Timestamp) {
-        const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
         self.name(name);
         self.0.push(b'"');
-        let printed = PRINTER.print_timestamp(&at, &mut *self.0);
-        printed.expect("a Vec takes every write");
+        self.0.extend_from_slice(&rfc3339(at));
         self.0.push(b'"');
     }
 
@@ -590,6 +588,26 @@ impl<'a> Members<'a> {
     }
 }
 
+/// `at` in UTC, of our era, with microseconds.
+fn rfc3339(at: Timestamp) -> [u8; 27] {
+    let at = Offset::UTC.to_datetime(at);
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    let mut put = |span: Range<usize>, mut number: u32| {
+        for digit in text[span].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+    };
+    put(0..4, at.year().unsigned_abs().into());
+    put(5..7, at.month().unsigned_abs().into());
+    put(8..10, at.day().unsigned_abs().into());
+    put(11..13, at.hour().unsigned_abs().into());
+    put(14..16, at.minute().unsigned_abs().into());
+    put(17..19, at.second().unsigned_abs().into());
+    put(20..26, at.subsec_nanosecond().unsigned_abs() / 1000);
+    text
+}
+
 fn string(to: &mut Vec<u8>, text: &str) {
     // Looking at every byte is quicker than stopping early: texts are short, and most are plain.
     let special = |b: u8| b < 0x20 || b == b'"' || b == b'\\';
@@ -632,4 +650,26 @@ fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let time = Duration::try_from_secs_f64(seconds).map_err(de::Error::custom)?;
     let micros = time.as_nanos().saturating_add(500) / 1000;
     Ok(Duration::from_micros(micros.try_into().unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_all_their_digits() {
+        for text in [
+            "0000-01-01T00:00:00.000000Z",
+            "1969-12-31T23:59:59.999999Z",
+            "1970-01-01T00:00:00.000000Z",
+            "2024-02-29T01:02:03.000004Z",
+            "2026-11-22T10:20:30.500000Z",
+            "9999-12-30T21:59:59.999999Z",
+        ] {
+            let at: Timestamp = text.parse().unwrap();
+            assert_eq!(rfc3339(at), text.as_bytes(), "{text}");
+        }
+        let at: Timestamp = "2026-11-22T10:20:30.123456789Z".parse().unwrap();
+        assert_eq!(&rfc3339(at), b"2026-11-22T10:20:30.123456Z");
+    }
 }

@@ -3,8 +3,9 @@
 //! The writer keeps it while it writes, and each segment begins with it: whoever takes over a dead
 //! chain reads its last segment alone, and older segments can be removed without loss.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{borrow::Cow, collections::BTreeMap};
 
+use foldhash::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -97,12 +98,12 @@ impl Tally {
     }
 
     /// A record was written.
-    pub(super) fn close(&mut self, id: InvocationId, price: Micros, accounts: &[String]) {
+    pub(super) fn close(&mut self, id: InvocationId, price: Micros, accounts: &[Cow<'_, str>]) {
         self.calls += 1;
         for account in accounts {
-            match self.charged.get_mut(account) {
+            match self.charged.get_mut(&**account) {
                 Some(sum) => *sum = sum.saturating_add(price),
-                None => drop(self.charged.insert(account.clone(), price)),
+                None => drop(self.charged.insert(account.to_string(), price)),
             }
         }
         self.open.remove(&id.0);
@@ -126,8 +127,8 @@ impl Tally {
     pub(super) fn charged_with_open(&self) -> BTreeMap<String, Micros> {
         let mut charged = self.charged.clone();
         for opened in self.still_open().unwrap_or_default() {
-            for account in opened.accounts.iter() {
-                let sum = charged.entry(account.clone()).or_default();
+            for account in opened.accounts {
+                let sum = charged.entry(account.into_owned()).or_default();
                 *sum = sum.saturating_add(opened.price);
             }
         }

@@ -60,7 +60,7 @@ pub(super) fn opened(id: InvocationId) -> Opened<'static> {
         exposed: Some("mcp_github_create_issue".into()),
         arguments_digest: None,
         price: Micros::new(15_000),
-        accounts: vec![ACCOUNT.to_owned()].into(),
+        accounts: vec![ACCOUNT.into()],
     }
 }
 

@@ -138,7 +138,6 @@ impl Governance {
         mut ended: Ended<'_>,
         charge: bool,
     ) -> Outcome {
-        let hold = ticket.hold.take();
         if let Some(screens) = ticket.screens.clone() {
             self.put_down(&screens.taken_down(), &mut ticket);
         }
@@ -150,7 +149,7 @@ impl Governance {
             self.tally.spent(&target.server, ticket.price);
         }
         if self.books.audit.chain().is_none() {
-            settle_hold(hold, charge);
+            settle_hold(ticket.hold.take(), charge);
             return outcome;
         }
         let (Ok(body) | Err(body)) = &outcome;
@@ -162,7 +161,7 @@ impl Governance {
             let record = ticket.record(ended, arguments.as_deref());
             self.books.audit.record(&record)
         };
-        settle_hold(hold, charge);
+        settle_hold(ticket.hold.take(), charge);
         match kept.kept().await {
             Ok(()) => outcome,
             Err(_) if is_told => outcome,

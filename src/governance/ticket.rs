@@ -49,7 +49,6 @@ pub struct Ticket {
     pub(super) hold: Option<Hold>,
     /// Counts the call among those of its agent that are under way.
     pub(super) seat: Option<Seat>,
-    accounts: Vec<String>,
     pub(super) tool: Option<Arc<Tool>>,
     pub(super) screens: Option<Screens>,
     /// What rules that are only observed would have refused.
@@ -140,7 +139,6 @@ impl Ticket {
             price: Micros::ZERO,
             hold: None,
             seat: None,
-            accounts: Vec::new(),
             tool: None,
             screens: None,
             observed: Vec::new(),
@@ -152,15 +150,6 @@ impl Ticket {
     /// The agent, or who it was when the session began.
     pub(super) fn agent(&self) -> &Agent {
         self.agent.as_ref().unwrap_or(&self.client.agent)
-    }
-
-    /// Notes what holds the price.
-    pub(super) fn hold(&mut self, hold: Hold) {
-        self.accounts = hold
-            .accounts()
-            .map(|account| account.as_str().to_owned())
-            .collect();
-        self.hold = Some(hold);
     }
 
     /// The answer to a refused call.
@@ -186,7 +175,7 @@ impl Ticket {
             exposed: self.said().exposed.as_deref().map(Cow::from),
             arguments_digest: self.said().digest,
             price: self.price,
-            accounts: Cow::from(&self.accounts),
+            accounts: self.accounts(),
         }
     }
 
@@ -206,7 +195,7 @@ impl Ticket {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
-            client: self.client_name(),
+            client: self.client.display_name(),
             session_id: session.map(|session| session.mark.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
@@ -224,7 +213,7 @@ impl Ticket {
             code: ended.code,
             rule: self.rules(ended.rule.as_deref()).map(Cow::from),
             price: self.price,
-            accounts: Cow::from(&self.accounts),
+            accounts: self.accounts(),
             execution_time: self.began.elapsed(),
             bytes_in: self
                 .params
@@ -306,6 +295,12 @@ impl Ticket {
         })
     }
 
+    /// Where the price is held.
+    fn accounts(&self) -> Vec<Cow<'_, str>> {
+        let accounts = self.hold.iter().flat_map(Hold::accounts);
+        accounts.map(|account| account.as_str().into()).collect()
+    }
+
     fn server(&self) -> Option<&str> {
         self.target.as_ref().map(|target| target.server.as_str())
     }
@@ -335,24 +330,6 @@ impl Ticket {
             | Method::TemplatesList
             | Method::ToolsList => None,
         }
-    }
-
-    fn client_name(&self) -> Option<Cow<'_, str>> {
-        let info = self.client.info.as_ref()?.as_bytes();
-        let (mut name, mut version) = (None, None);
-        for member in members(info, 0) {
-            let value = &info[member.value.clone()];
-            if member.is(info, "name") {
-                name = json::text(value);
-            } else if member.is(info, "version") {
-                version = json::text(value);
-            }
-        }
-        let name = name?;
-        Some(match version {
-            Some(version) => [&*name, "/", &*version].concat().into(),
-            None => name,
-        })
     }
 }
 

@@ -170,6 +170,7 @@ mod tests {
             opening: Arc::new(Opening {
                 revision,
                 info: Some(Raw::from_static(r#"{"name":"c"}"#)),
+                name: None,
                 capabilities: Raw::from_static("{}"),
                 profile: Arc::default(),
             }),

@@ -46,6 +46,7 @@ impl Opening {
     pub(super) fn new(revision: Revision, info: Option<Raw>, capabilities: Raw) -> Self {
         Self {
             revision,
+            name: info.as_ref().and_then(super::name_in).map(Into::into),
             info,
             profile: profile(&capabilities),
             capabilities,

@@ -37,6 +37,7 @@ impl Envelope {
             opening: Arc::new(Opening {
                 revision: self.revision,
                 info: self.info,
+                name: None,
                 capabilities: self.capabilities,
                 profile: Arc::default(),
             }),

@@ -68,6 +68,8 @@ pub struct Opening {
     pub revision: Revision,
     /// `clientInfo`: what it says it is; for display only.
     pub info: Option<Raw>,
+    /// The name and version in that, where they have been found already.
+    pub name: Option<Arc<str>>,
     /// What it can do for servers: an object.
     pub capabilities: Raw,
     /// The capabilities in a canonical spelling; empty when there are none, or when they come with

@@ -166,8 +166,8 @@ fn opened(directory: &Path) -> Vec<String> {
 async fn check_store(data_dir: &Path) {
     let mut paid: BTreeMap<String, u64> = BTreeMap::new();
     for record in records(data_dir) {
-        for account in &*record.accounts {
-            *paid.entry(account.clone()).or_default() += record.price.get();
+        for account in record.accounts {
+            *paid.entry(account.into_owned()).or_default() += record.price.get();
         }
     }
     let store = Store::open(data_dir).await.unwrap();

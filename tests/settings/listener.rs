@@ -3,10 +3,14 @@
 use std::{net::SocketAddr, path::Path};
 
 use bytes::Bytes;
-use http::{Request, Version};
-use http_body_util::Full;
+use http::{Method, Request, Response, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
 use tokio::net::TcpListener;
 
@@ -162,18 +166,83 @@ async fn a_renewed_certificate_is_shown() {
     assert_eq!(https(gateway.addr(), &one, false).await, None);
 }
 
-/// Without `tls` the listener speaks HTTP/2 to those who know that it does.
+/// Without `tls` the listener speaks HTTP/2 to those who know that it does: a session with its stream
+/// and its calls, all on one connection.
 #[tokio::test]
 async fn no_tls() {
-    let gateway = launch("listen = \"127.0.0.1:0\"").await;
-    let client = Client::builder(TokioExecutor::new())
-        .http2_only(true)
-        .build_http::<Full<Bytes>>();
-    let uri = format!("{}/healthz", gateway.running.url);
-    let answer = soon("an answer", client.get(uri.parse().unwrap())).await;
-    let answer = answer.unwrap();
+    let gateway =
+        launch("listen = \"127.0.0.1:0\"\n[servers.tools]\ntransport = \"builtin\"").await;
+    let mut client = Http2::new(&gateway);
+    let hello = client
+        .send(Method::POST, r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#)
+        .await;
     assert_eq!(
-        (answer.version(), answer.status().as_u16()),
+        (hello.version(), hello.status().as_u16()),
         (Version::HTTP_2, 200)
     );
+    let session = hello.headers()["mcp-session-id"].to_str().unwrap();
+    client.session = Some(session.to_owned());
+    let begun = client.send(
+        Method::POST,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    );
+    assert_eq!(begun.await.status(), 202);
+    let mut stream = client.send(Method::GET, "").await;
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    let call = |id: u8, text: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"mcp_tools_hash","arguments":{{"text":"{text}"}}}}}}"#
+        )
+    };
+    let (one, other) = (call(1, "one"), call(2, "other"));
+    let answers = tokio::join!(
+        client.send(Method::POST, &one),
+        client.send(Method::POST, &other)
+    );
+    for (id, answer) in [(1, answers.0), (2, answers.1)] {
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        assert!(
+            text.contains(&format!("\"id\":{id},")) && text.contains("\"result\""),
+            "{text}"
+        );
+    }
+    assert_eq!(client.send(Method::DELETE, "").await.status(), 200);
+    let ended = async { while stream.frame().await.is_some() {} };
+    soon("the end of the stream", ended).await;
+    assert_eq!(client.send(Method::POST, &one).await.status(), 404);
+}
+
+/// A client that speaks HTTP/2 alone, on one connection.
+struct Http2 {
+    client: Client<HttpConnector, Full<Bytes>>,
+    url: String,
+    session: Option<String>,
+}
+
+impl Http2 {
+    fn new(gateway: &Gateway) -> Self {
+        Self {
+            client: Client::builder(TokioExecutor::new())
+                .http2_only(true)
+                .build_http(),
+            url: format!("{}/mcp", gateway.running.url),
+            session: None,
+        }
+    }
+
+    async fn send(&self, method: Method, body: &str) -> Response<Incoming> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&self.url)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        if let Some(session) = &self.session {
+            request = request.header("mcp-session-id", session);
+        }
+        let request = request.body(Full::from(body.to_owned())).unwrap();
+        soon("an answer", self.client.request(request))
+            .await
+            .unwrap()
+    }
 }

@@ -182,7 +182,7 @@ fn exports_are_safe_for_spreadsheets() {
         record.team = Some("a,b".into());
         record.client = Some("two\r\nlines".into());
         record.rule = Some("@rule".into());
-        record.accounts = vec!["a".to_owned(), "b".to_owned()].into();
+        record.accounts = vec!["a".into(), "b".into()];
     });
     let write = |format| {
         let mut text = Vec::new();

@@ -24,7 +24,7 @@ use tollbridge::{
     mcp::{Id, Logs, Method, Raw, Request, Revision},
     names::Scope,
     router,
-    session::{Call, Client, Wants},
+    session::{Call, Client, Opening, Wants},
     store::Store,
 };
 
@@ -233,10 +233,19 @@ impl Stage {
             listing: Arc::new(listing),
             modern_http: false,
         };
-        let mut client = Client::stateless(Arc::new(Agent::anonymous()), Revision::LEGACY);
-        client.info = Some(Raw::from_static(r#"{"name":"bench","version":"1.0.0"}"#));
-        // As the clients of sessions have it.
-        client.name = Some("bench/1.0.0".into());
+        let opening = Opening {
+            revision: Revision::LEGACY,
+            info: Some(Raw::from_static(r#"{"name":"bench","version":"1.0.0"}"#)),
+            // As the clients of sessions have it.
+            name: Some("bench/1.0.0".into()),
+            capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
+        };
+        let client = Client {
+            agent: Arc::new(Agent::anonymous()),
+            opening: Arc::new(opening),
+            session: None,
+        };
         Self {
             catalog: Catalog::build(&config.naming, &[offer]),
             client: Arc::new(client),

@@ -291,11 +291,15 @@ fn rpc_error(status: StatusCode, id: Option<&crate::mcp::Id>, error: &RpcError) 
 fn json(status: StatusCode, bytes: impl Into<bytes::Bytes>) -> Response<Body> {
     let mut response = Response::new(body::full(bytes));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.reserve(HEADERS);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
+
+/// Headers that most requests have at most: hyper reads those of the next one into the memory of
+/// those of the answer.
+const HEADERS: usize = 12;
 
 /// The answer to an accepted notification or response.
 fn accepted() -> Response<Body> {

@@ -14,7 +14,7 @@ pub mod replay;
 pub mod saved;
 pub mod state;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, ops::Deref, sync::Arc};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -29,39 +29,34 @@ use crate::{
 };
 
 pub use events::{EventReader, Events};
-pub use state::Session;
+pub use state::{Opening, Session};
 
 /// The client behind a call.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// The identity being governed.
     pub agent: Arc<Agent>,
-    /// The revision it speaks.
-    pub revision: Revision,
-    /// What it says it is; for display only.
-    pub info: Option<Raw>,
-    /// The name and version in that, where its session has found them already.
-    pub name: Option<Arc<str>>,
-    /// What it can do for servers: an object.
-    pub capabilities: Raw,
-    /// The capabilities in a canonical spelling; empty when there are none, or when they come with
-    /// each request.
-    pub profile: Arc<str>,
+    /// What it said about itself, be it once or with its request.
+    pub opening: Arc<Opening>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
+}
+
+/// What a client said about itself is read as its own.
+impl Deref for Client {
+    type Target = Opening;
+
+    fn deref(&self) -> &Opening {
+        &self.opening
+    }
 }
 
 impl Client {
     /// The client of a session; `None` before it said `initialize`.
     pub fn of(session: &Arc<Session>) -> Option<Self> {
-        let opening = session.opening()?;
         Some(Self {
             agent: Arc::clone(&session.agent),
-            revision: opening.revision,
-            info: opening.info.clone(),
-            name: opening.name.clone(),
-            capabilities: opening.capabilities.clone(),
-            profile: Arc::clone(&opening.profile),
+            opening: session.opening()?,
             session: Some(Arc::clone(session)),
         })
     }
@@ -70,11 +65,13 @@ impl Client {
     pub fn stateless(agent: Arc<Agent>, revision: Revision) -> Self {
         Self {
             agent,
-            revision,
-            info: None,
-            name: None,
-            capabilities: Raw::from_static("{}"),
-            profile: Arc::default(),
+            opening: Arc::new(Opening {
+                revision,
+                info: None,
+                name: None,
+                capabilities: Raw::from_static("{}"),
+                profile: Arc::default(),
+            }),
             session: None,
         }
     }

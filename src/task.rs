@@ -147,14 +147,15 @@ pub struct Detached<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Detached<T> {
-    /// Wraps `future`; when it is dropped unfinished, `gone` is cancelled first.
+    /// Wraps `future`, whose box is made where it is: it may be large. When this is dropped
+    /// unfinished, `gone` is cancelled first.
     pub fn new(
-        future: impl Future<Output = T> + Send + 'static,
+        future: Pin<Box<dyn Future<Output = T> + Send>>,
         gone: Option<CancellationToken>,
         tasks: Tasks,
     ) -> Self {
         Self {
-            future: Some(Box::pin(future)),
+            future: Some(future),
             gone,
             tasks,
         }
@@ -211,10 +212,10 @@ mod tests {
         let (done, finished) = oneshot::channel::<bool>();
         let seen = gone.clone();
         let mut call = Detached::new(
-            async move {
+            Box::pin(async move {
                 wait.await.unwrap();
                 done.send(seen.is_cancelled()).unwrap();
-            },
+            }),
             Some(gone),
             tasks.clone(),
         );

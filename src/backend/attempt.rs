@@ -1,7 +1,7 @@
 //! One call on its way through a server's gate, breaker and connection, and once more where that is
 //! safe.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     catalog::HeaderParam,
+    config::Server,
     governance::Admitted,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision},
     session::{Call, Client, bridge},
@@ -132,8 +133,9 @@ impl Backend {
             Some(seat) => (seat, waited),
             None => Box::pin(self.seat(admitted)).await?,
         };
-        let running = Running::start(&self.stats);
-        let outcome = self.guarded(admitted, waited).await;
+        let start = Instant::now();
+        let running = Running::start(&self.stats, start);
+        let outcome = self.guarded(admitted, waited, start).await;
         // Of replicas each has its own.
         if self.replicas.is_none() {
             self.note_credential(&self.maker.shared.lineage, &outcome);
@@ -143,13 +145,18 @@ impl Backend {
     }
 
     /// Attempts a call where the breaker lets it.
-    async fn guarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+    async fn guarded(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+        start: Instant,
+    ) -> Result<Answer, Unanswered> {
         if let Some(replicas) = &self.replicas {
             // Each of them has a breaker of its own.
             return Box::pin(replicas.call(admitted, waited)).await;
         }
-        let passage = self.breaker.enter().map_err(Unanswered::before)?;
-        let outcome = self.attempt(admitted, waited).await;
+        let passage = self.breaker.enter(start).map_err(Unanswered::before)?;
+        let outcome = self.attempt(admitted, waited, start).await;
         let sign = outcome
             .as_ref()
             .map_or_else(Unanswered::sign, |_| Sign::Well);
@@ -174,7 +181,7 @@ impl Backend {
     /// Attempts what no breaker stops.
     async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         match &self.replicas {
-            None => self.attempt(admitted, waited).await,
+            None => self.attempt(admitted, waited, Instant::now()).await,
             Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
         }
     }
@@ -182,9 +189,9 @@ impl Backend {
     /// A seat at the gate, and how long the call waited for it.
     async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
         // Whom the breaker would not let through does not wait for that.
-        drop(self.breaker.enter().map_err(Unanswered::before)?);
-        let call = &admitted.routed().call;
         let start = Instant::now();
+        drop(self.breaker.enter(start).map_err(Unanswered::before)?);
+        let call = &admitted.routed().call;
         let patience = self.patience(admitted);
         let latency = self.stats.latency();
         let entry = self
@@ -194,15 +201,18 @@ impl Backend {
         Ok((seat, start.elapsed()))
     }
 
-    async fn attempt(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+    async fn attempt(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+        start: Instant,
+    ) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
-        let patience = self.patience(admitted);
-        let limits = if call.method == Method::Listen {
-            handshake::UNBOUNDED
-        } else {
-            self.deadlines(patience, waited)
-        };
-        let start = Instant::now();
+        let mut limits = self.deadlines(admitted, waited);
+        let patience = limits.idle;
+        if call.method == Method::Listen {
+            limits = handshake::UNBOUNDED;
+        }
         let wish = Wish {
             client: &call.client,
             method: &call.method,
@@ -279,7 +289,7 @@ impl Backend {
     /// filtered on the way to them.
     async fn raise_level(&self, connection: &Connection, level: Level) {
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
-        let request = handshake::control(Method::SetLevel, Some(params));
+        let request = handshake::control(&Method::SetLevel, Some(params));
         let answer = connection.link.request(&request);
         let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
         tracing::debug!(server = %self.name, ?answer, "log level set");
@@ -306,7 +316,7 @@ impl Backend {
             }
             Some(_) | None => Vec::new(),
         };
-        self.stats.note_sent(params.as_ref());
+        self.stats.note_sent(params.as_deref());
         let caller = Caller {
             invocation: admitted.invocation(),
             client: Arc::clone(&call.client),
@@ -317,17 +327,17 @@ impl Backend {
             screens: admitted.screens().cloned(),
         };
         let exchange = Exchange {
-            method: call.method.clone(),
+            method: &call.method,
             params,
-            tool: routed.tool.clone(),
+            tool: routed.tool.as_deref(),
             caller: Some(caller),
             header_params,
             traceparent: call
                 .correlation
                 .as_ref()
-                .and_then(|named| named.traceparent.clone()),
+                .and_then(|named| named.traceparent.as_deref()),
             limits,
-            cancel: call.cancel.clone(),
+            cancel: Cow::Borrowed(&call.cancel),
         };
         let outcome = connection.link.request(&exchange).await;
         if let Ok(outcome) = &outcome {
@@ -338,10 +348,7 @@ impl Backend {
 
     /// How long a call may take without progress: what its tool says, else what the server says.
     pub(super) fn patience(&self, admitted: &Admitted) -> Duration {
-        let tool = admitted.routed().tool.as_ref();
-        let config = self.config();
-        let of_tool = tool.and_then(|tool| config.tools.timeout.get(&*tool.original));
-        of_tool.copied().unwrap_or(config.timeout)
+        patience(admitted, &self.config())
     }
 
     /// How long a call of a tool that may have one of these names may take without progress.
@@ -352,17 +359,23 @@ impl Backend {
         known.copied().unwrap_or(config.timeout)
     }
 
-    /// The deadlines of a call that may take `idle` without progress and has `waited` already.
-    fn deadlines(&self, idle: Duration, waited: Duration) -> Deadlines {
+    /// The deadlines of a call that has `waited` already.
+    fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
+        let config = self.config();
+        let idle = patience(admitted, &config);
+        let total = config.max_total_timeout.max(idle);
         Deadlines {
             idle,
-            total: self
-                .config()
-                .max_total_timeout
-                .max(idle)
-                .saturating_sub(waited),
+            total: total.saturating_sub(waited),
         }
     }
+}
+
+/// How long a call may take without progress by what the config says of its server.
+fn patience(admitted: &Admitted, config: &Server) -> Duration {
+    let tool = admitted.routed().tool.as_ref();
+    let of_tool = tool.and_then(|tool| config.tools.timeout.get(&*tool.original));
+    of_tool.copied().unwrap_or(config.timeout)
 }
 
 /// Whether a call that failed is sent once more: where the server cannot have begun it, since it

@@ -261,12 +261,12 @@ impl Breaker {
         Self(Mutex::new(Core::new(settings)))
     }
 
-    /// Lets a call to the server, or says for how long not.
+    /// Lets a call that begins `now` to the server, or says for how long not.
     ///
     /// # Errors
     /// [`Failure::BreakerOpen`].
-    pub(crate) fn enter(&self) -> Result<Passage<'_>, Failure> {
-        let pass = self.lock().ask(Instant::now());
+    pub(crate) fn enter(&self, now: Instant) -> Result<Passage<'_>, Failure> {
+        let pass = self.lock().ask(now);
         let pass = pass.map_err(|retry_after| Failure::BreakerOpen { retry_after })?;
         Ok(Passage {
             breaker: self,
@@ -491,17 +491,17 @@ mod tests {
             open_for: OPEN_FOR,
         });
         assert!(!breaker.is_open());
-        breaker.enter().unwrap().end(Sign::Ill);
+        breaker.enter(Instant::now()).unwrap().end(Sign::Ill);
         assert!(breaker.is_open());
         let retry_after = OPEN_FOR;
-        let refused = breaker.enter().map(drop);
+        let refused = breaker.enter(Instant::now()).map(drop);
         assert_eq!(refused, Err(Failure::BreakerOpen { retry_after }));
         tokio::time::advance(OPEN_FOR).await;
         assert!(!breaker.is_open());
-        let given_up = breaker.enter().unwrap();
-        assert!(breaker.enter().is_err(), "one tries");
+        let given_up = breaker.enter(Instant::now()).unwrap();
+        assert!(breaker.enter(Instant::now()).is_err(), "one tries");
         drop(given_up);
-        breaker.enter().unwrap().end(Sign::Well);
+        breaker.enter(Instant::now()).unwrap().end(Sign::Well);
         assert_eq!(breaker.report().state, "closed");
     }
 

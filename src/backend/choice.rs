@@ -370,14 +370,9 @@ impl Backend {
     /// Whether the catalog's own connection serves the callers of `key`.
     pub(super) fn is_catalogs(&self, key: &Key) -> bool {
         let anonymous = Owner::Agent(AgentId::ANONYMOUS);
-        let era = match self.catalog.phase() {
-            Phase::Asleep(hello) => Some(hello.revision.era()),
-            Phase::Ready(connection) => Some(connection.era()),
-            Phase::Connecting | Phase::Down { .. } => None,
-        };
         (key.owner == Owner::Shared || key.owner == anonymous)
             && key.profile.is_empty()
-            && era.is_none_or(|era| era == key.era)
+            && self.catalog.era().is_none_or(|era| era == key.era)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Instance>>> {

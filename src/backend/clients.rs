@@ -191,7 +191,7 @@ impl Backend {
             return;
         };
         let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
-        let request = handshake::control(method.clone(), Some(params));
+        let request = handshake::control(&method, Some(params));
         let answer = timeout(SUBSCRIPTION_PATIENCE, connection.link.request(&request)).await;
         tracing::debug!(server = %self.name, ?method, uri, ?answer, "a subscription is changed");
     }

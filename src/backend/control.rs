@@ -340,7 +340,8 @@ impl Backend {
         let params = (!members.is_empty()).then(|| {
             Raw::parse(format!("{{{}}}", members.join(","))).expect("members of ours are JSON")
         });
-        let request = handshake::control(Method::parse(kind.method()), params);
+        let method = Method::parse(kind.method());
+        let request = handshake::control(&method, params);
         let limit = self.config().timeout;
         let answer = timeout(limit, control.0.link.request(&request)).await;
         answer.unwrap_or(Err(Failure::Timeout { after: limit }))
@@ -374,7 +375,7 @@ impl Backend {
         let changes = self.maker.shared.changes.clone();
         self.maker.tasks.spawn("list changes", async move {
             while !connection.closed().is_cancelled() {
-                let listen = handshake::control(Method::Listen, Some(params.clone()));
+                let listen = handshake::control(&Method::Listen, Some(params.clone()));
                 let ended = connection.link.request(&listen).await;
                 tracing::debug!(?ended, "the stream of list changes ended");
                 tokio::select! {

@@ -2,7 +2,7 @@
 //!
 //! Source of the verdicts: Spec 2026-07-28, versioning, backward compatibility.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -134,7 +134,8 @@ async fn discover(link: &Link) -> Result<Outcome, Failure> {
     if let Some(http) = link.as_http() {
         http.speak(Revision::MODERN);
     }
-    link.request(&control(Method::Discover, Some(params))).await
+    link.request(&control(&Method::Discover, Some(params)))
+        .await
 }
 
 fn verdict(outcome: Outcome) -> Verdict {
@@ -248,7 +249,7 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
         http.forget();
     }
     let outcome = link
-        .request(&control(Method::Initialize, Some(params)))
+        .request(&control(&Method::Initialize, Some(params)))
         .await?;
     let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
     let said: Initialized = result.read().map_err(|_| Failure::Garbled {
@@ -279,16 +280,16 @@ fn object(result: &Raw, key: &str) -> Raw {
 }
 
 /// A request of our own; the caller bounds it in time.
-pub(crate) fn control(method: Method, params: Option<Raw>) -> Exchange {
+pub(crate) fn control(method: &Method, params: Option<Raw>) -> Exchange<'_> {
     Exchange {
         method,
-        params,
+        params: params.map(Cow::Owned),
         tool: None,
         caller: None,
         header_params: Vec::new(),
         traceparent: None,
         limits: UNBOUNDED,
-        cancel: CancellationToken::new(),
+        cancel: Cow::Owned(CancellationToken::new()),
     }
 }
 

@@ -217,7 +217,7 @@ async fn check(connection: &Connection, health: &Health) -> Finding {
         Raw::parse(params).expect("our own JSON")
     });
     let after = health.timeout;
-    let request = control(method, params);
+    let request = control(&method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;
     let answer = answer.unwrap_or(Err(Failure::Timeout { after }));

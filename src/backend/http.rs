@@ -88,7 +88,7 @@ impl HttpLink {
     pub(crate) async fn exchange(
         &self,
         bytes: Bytes,
-        exchange: &Exchange,
+        exchange: &Exchange<'_>,
         pending: Pending,
     ) -> Result<Outcome, Failure> {
         // In a box: there is room for it twice in what selects.
@@ -108,7 +108,7 @@ impl HttpLink {
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
         let legacy = self.talk().era() == Some(Era::Legacy);
-        if legacy && exchange.method != Method::Initialize {
+        if legacy && *exchange.method != Method::Initialize {
             let params =
                 serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
             let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
@@ -129,7 +129,7 @@ impl HttpLink {
     async fn converse(
         &self,
         bytes: Bytes,
-        exchange: &Exchange,
+        exchange: &Exchange<'_>,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let request = self.request(Verb::POST, bytes, |headers, era| {
@@ -139,12 +139,12 @@ impl HttpLink {
             head::trace(exchange, headers);
         });
         let response = self.way.send(request).await?;
-        if exchange.method == Method::Initialize {
+        if *exchange.method == Method::Initialize {
             let session = response.headers().get(header::SESSION_ID);
             self.talk().set_session(session.cloned());
         }
         self.check(&response)?;
-        if response.status() == StatusCode::BAD_REQUEST && exchange.method != Method::Initialize {
+        if response.status() == StatusCode::BAD_REQUEST && *exchange.method != Method::Initialize {
             return Box::pin(self.read_bad_request(response, pending)).await;
         }
         match content_type(&response) {
@@ -303,9 +303,9 @@ impl HttpLink {
         body: Bytes,
         add: impl FnOnce(&mut HeaderMap, Option<Era>),
     ) -> Box<HttpRequest<Full<Bytes>>> {
+        let (headers, era) = self.talk().head(&verb, body.len());
         let mut request = Box::new(HttpRequest::new(Full::new(body)));
         request.uri_mut().clone_from(self.way.target());
-        let (headers, era) = self.talk().head(&verb);
         *request.headers_mut() = headers;
         add(request.headers_mut(), era);
         *request.method_mut() = verb;
@@ -345,14 +345,13 @@ enum Content {
 }
 
 fn content_type(response: &Response<Answer>) -> Content {
-    let value = response
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    match value.map(|value| value.split(';').next().unwrap_or_default().trim()) {
-        Some("application/json") => Content::Json,
-        Some("text/event-stream") if response.status().is_success() => Content::Events,
-        Some(_) | None => Content::Other,
+    let value = response.headers().get(CONTENT_TYPE);
+    let value = value.map_or(&b""[..], HeaderValue::as_bytes);
+    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+    match value[..end].trim_ascii() {
+        b"application/json" => Content::Json,
+        b"text/event-stream" if response.status().is_success() => Content::Events,
+        _ => Content::Other,
     }
 }
 

@@ -139,6 +139,15 @@ impl Instance {
         self.phase.borrow().clone()
     }
 
+    /// The era that is spoken on its connection, or was before it fell asleep.
+    pub(super) fn era(&self) -> Option<Era> {
+        match &*self.phase.borrow() {
+            Phase::Asleep(hello) => Some(hello.revision.era()),
+            Phase::Ready(connection) => Some(connection.era()),
+            Phase::Connecting | Phase::Down { .. } => None,
+        }
+    }
+
     pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
     }

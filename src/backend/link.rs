@@ -5,14 +5,18 @@
 //! that what a server says goes to the call it belongs to, or nowhere.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::sync::mpsc::{
-    self,
-    error::{SendTimeoutError, TrySendError},
+use tokio::sync::{
+    mpsc::{
+        self,
+        error::{SendTimeoutError, TrySendError},
+    },
+    oneshot,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +25,7 @@ use super::{
     breaker::Sign,
     handshake,
     http::HttpLink,
-    mux::{Mux, Pending, Progress, Waiting},
+    mux::{Mux, Pending, Progress, Tell, Waiting},
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -52,20 +56,20 @@ enum Wire {
 
 /// A request on its way to the server.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    pub(crate) method: Method,
+pub(crate) struct Exchange<'c> {
+    pub(crate) method: &'c Method,
     /// As the server shall see them, but for the progress token.
-    pub(crate) params: Option<Raw>,
+    pub(crate) params: Option<Cow<'c, Raw>>,
     /// The tool that is called, when one is.
-    pub(crate) tool: Option<Arc<Tool>>,
+    pub(crate) tool: Option<&'c Tool>,
     /// The client on whose behalf it is sent; `None` for requests of our own.
     pub(crate) caller: Option<Caller>,
     /// Values of `Mcp-Param-*` headers, for modern HTTP.
     pub(crate) header_params: Vec<(String, String)>,
     /// The trace that the caller named in a header, for HTTP; one in `_meta` is in the params.
-    pub(crate) traceparent: Option<Box<str>>,
+    pub(crate) traceparent: Option<&'c str>,
     pub(crate) limits: Deadlines,
-    pub(crate) cancel: CancellationToken,
+    pub(crate) cancel: Cow<'c, CancellationToken>,
 }
 
 /// Who gets what precedes the answer.
@@ -155,26 +159,15 @@ impl Link {
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) async fn request(&self, exchange: &Exchange) -> Result<Outcome, Failure> {
-        let mut pending = self.mux.begin(exchange.caller.as_ref())?;
-        let params = exchange
-            .params
-            .as_ref()
-            .map(|params| pending.with_token(params));
-        let id = Id::number(pending.id);
-        let bytes = envelope::request(&id, exchange.method.as_str(), params.as_ref());
-        if bytes.len() > self.mux.settings.request_bytes_max {
-            let limit = self.mux.settings.request_bytes_max;
-            pending.never_sent();
-            return Err(Failure::RequestTooLarge {
-                bytes: bytes.len(),
-                limit,
-            });
-        }
+    pub(crate) async fn request(&self, exchange: &Exchange<'_>) -> Result<Outcome, Failure> {
         // In boxes: a future is as large as its largest branch, and is moved with it.
         let answer = match &self.wire {
-            Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, bytes, exchange, pending)).await,
-            Wire::Http(http) => Box::pin(http.exchange(bytes, exchange, pending)).await,
+            Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, exchange)).await,
+            // The answer comes to the exchange itself.
+            Wire::Http(http) => {
+                let (pending, bytes) = self.begin(exchange, None)?;
+                Box::pin(http.exchange(bytes, exchange, pending)).await
+            }
         };
         if answer.is_ok() {
             self.mux.hear();
@@ -196,33 +189,52 @@ impl Link {
             || self.as_http().is_some() && handshake::casts_doubt(answer)
     }
 
+    /// Registers an exchange, whose answer goes to `tell` where another reads it; with what is to be
+    /// sent.
+    fn begin(
+        &self,
+        exchange: &Exchange<'_>,
+        tell: Option<Tell>,
+    ) -> Result<(Pending, Bytes), Failure> {
+        let mut pending = self.mux.begin(exchange.caller.as_ref(), tell)?;
+        let params = exchange.params.as_deref();
+        let params = params.map(|params| pending.with_token(params));
+        let id = Id::number(pending.id);
+        let bytes = envelope::request(&id, exchange.method.as_str(), params.as_deref());
+        let limit = self.mux.settings.request_bytes_max;
+        if bytes.len() > limit {
+            pending.never_sent();
+            let bytes = bytes.len();
+            return Err(Failure::RequestTooLarge { bytes, limit });
+        }
+        Ok((pending, bytes))
+    }
+
     async fn over_pipe(
         &self,
         writer: &mpsc::Sender<Bytes>,
-        bytes: Bytes,
-        exchange: &Exchange,
-        mut pending: Pending,
+        exchange: &Exchange<'_>,
     ) -> Result<Outcome, Failure> {
+        let (tell, answer) = oneshot::channel();
+        let (pending, bytes) = self.begin(exchange, Some(tell))?;
         match writer.try_send(bytes) {
             Ok(()) => {}
             Err(TrySendError::Closed(_)) => return Err(self.mux.lost()),
             // The server does not read as fast as it is written to.
             Err(TrySendError::Full(bytes)) => {
-                self.wait_for_room(writer, bytes, exchange).await?;
+                Box::pin(self.wait_for_room(writer, bytes, exchange)).await?;
             }
         }
         let closed = &self.mux.closed;
         let failure = tokio::select! {
             biased;
-            answer = &mut pending.answer => {
-                return answer.unwrap_or_else(|_| Err(self.mux.lost()));
-            }
+            answer = answer => return answer.unwrap_or_else(|_| Err(self.mux.lost())),
             () = closed.cancelled() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled,
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
         };
         // Spec: `initialize` is never cancelled.
-        if exchange.method != Method::Initialize {
+        if *exchange.method != Method::Initialize {
             self.try_notify(
                 notice::CANCELLED,
                 Some(&cancelled_params(pending.id, &failure)),
@@ -235,7 +247,7 @@ impl Link {
         &self,
         writer: &mpsc::Sender<Bytes>,
         bytes: Bytes,
-        exchange: &Exchange,
+        exchange: &Exchange<'_>,
     ) -> Result<(), Failure> {
         let after = exchange.limits.idle;
         tokio::select! {

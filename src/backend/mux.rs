@@ -119,11 +119,23 @@ pub(crate) enum Signal {
     ResourceUpdated(Option<Raw>),
 }
 
+/// Takes the answer to an exchange.
+pub(super) type Tell = oneshot::Sender<Result<Outcome, Failure>>;
+
 #[derive(Debug)]
 struct Entry {
-    answer: oneshot::Sender<Result<Outcome, Failure>>,
+    /// Who waits for the answer; `None` where that comes to the exchange by a way of its own.
+    tell: Option<Tell>,
     caller: Option<Caller>,
     activity: Arc<Activity>,
+}
+
+impl Entry {
+    fn end(self, answer: Result<Outcome, Failure>) {
+        if let Some(tell) = self.tell {
+            drop(tell.send(answer));
+        }
+    }
 }
 
 /// The one party a message belongs to.
@@ -206,16 +218,19 @@ impl Mux {
         })
     }
 
-    /// Registers an exchange.
-    pub(super) fn begin(self: &Arc<Self>, caller: Option<&Caller>) -> Result<Pending, Failure> {
+    /// Registers an exchange, whose answer goes to `tell`.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        caller: Option<&Caller>,
+        tell: Option<Tell>,
+    ) -> Result<Pending, Failure> {
         if let Some(caller) = caller {
             lock(&self.screens).clone_from(&caller.screens);
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (tell, answer) = oneshot::channel();
         let activity = Arc::new(Activity::new());
         let entry = Entry {
-            answer: tell,
+            tell,
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
         };
@@ -232,7 +247,6 @@ impl Mux {
         });
         Ok(Pending {
             id,
-            answer,
             activity,
             party,
             has_token,
@@ -338,13 +352,13 @@ impl Mux {
             }
             return;
         };
-        drop(entry.answer.send(Ok(response.outcome)));
+        entry.end(Ok(response.outcome));
     }
 
     /// Fails the exchange `id`, whose answer came but cannot be used.
     pub(super) fn failed(&self, id: u64, failure: Failure) {
         if let Some(entry) = lock(&self.pending).remove(&id) {
-            drop(entry.answer.send(Err(failure)));
+            entry.end(Err(failure));
         }
     }
 
@@ -521,7 +535,6 @@ impl Mux {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) id: u64,
-    pub(crate) answer: oneshot::Receiver<Result<Outcome, Failure>>,
     pub(crate) activity: Arc<Activity>,
     party: Party,
     has_token: bool,
@@ -549,16 +562,16 @@ impl Pending {
     }
 
     /// `params` with our token in place of the client's.
-    pub(super) fn with_token(&self, params: &Raw) -> Raw {
+    pub(super) fn with_token<'p>(&self, params: &'p Raw) -> Cow<'p, Raw> {
         if !self.has_token {
-            return params.clone();
+            return Cow::Borrowed(params);
         }
         let Some(span) = Meta::of(params).progress_token else {
-            return params.clone();
+            return Cow::Borrowed(params);
         };
         let mut patch = json::Patch::new(params.as_bytes());
         patch.replace(span, self.id.to_string().into_bytes());
-        patch.finish()
+        Cow::Owned(patch.finish())
     }
 }
 

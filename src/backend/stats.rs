@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::time::Instant;
+
 use crate::mcp::{Outcome, Raw};
 
 /// Calls of one server that ended.
@@ -53,16 +55,13 @@ fn len(body: Option<&Raw>) -> u64 {
 /// Counts a call as running until dropped.
 pub(super) struct Running<'a> {
     stats: &'a Stats,
-    start: tokio::time::Instant,
+    start: Instant,
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn start(stats: &'a Stats) -> Self {
+    pub(super) fn start(stats: &'a Stats, start: Instant) -> Self {
         stats.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self {
-            stats,
-            start: tokio::time::Instant::now(),
-        }
+        Self { stats, start }
     }
 
     pub(super) fn finish(self, answered: bool) {

@@ -334,7 +334,7 @@ impl Maker {
             .spawn("renewed subscriptions", async move {
                 let renew = async |uri| {
                     let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
-                    let request = handshake::control(Method::ResourcesSubscribe, Some(params));
+                    let request = handshake::control(&Method::ResourcesSubscribe, Some(params));
                     let answer = timeout(limit, connection.link.request(&request)).await;
                     tracing::debug!(uri, ?answer, "subscribed again");
                 };

@@ -46,6 +46,9 @@ impl Tally {
 
     /// Notes that a call to `server` was charged.
     pub(super) fn spent(&self, server: &ServerName, price: Micros) {
+        if price == Micros::ZERO {
+            return;
+        }
         if let Some(spent) = self.spent.get(server) {
             spent.fetch_add(price.get(), Ordering::Relaxed);
             return;

@@ -58,12 +58,12 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
     } = asked;
     let gone = cancelled_by_leaving(&call);
     let proxy = Arc::clone(&edge.proxy);
-    let future = async move {
+    let future = Box::pin(async move {
         Answered {
             outcome: proxy.answer(call).await,
             _running: running,
         }
-    };
+    });
     (Detached::new(future, gone, edge.tasks.clone()), events)
 }
 

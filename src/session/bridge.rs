@@ -4,6 +4,8 @@
 //! What needs the client's answer during a call (elicitation, sampling, roots) does not cross: it
 //! fails with an error that names both revisions.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 
 use super::{Client, modern};
@@ -14,11 +16,16 @@ use crate::mcp::{
 };
 
 /// The params that a server of era `to` understands.
-pub fn request(params: Option<&Raw>, client: &Client, logs: Logs, to: Era) -> Option<Raw> {
+pub fn request<'p>(
+    params: Option<&'p Raw>,
+    client: &Client,
+    logs: Logs,
+    to: Era,
+) -> Option<Cow<'p, Raw>> {
     match (client.era(), to) {
-        (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => params.cloned(),
-        (Era::Legacy, Era::Modern) => Some(add_envelope(params, client, logs)),
-        (Era::Modern, Era::Legacy) => params.map(remove_envelope),
+        (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => params.map(Cow::Borrowed),
+        (Era::Legacy, Era::Modern) => Some(Cow::Owned(add_envelope(params, client, logs))),
+        (Era::Modern, Era::Legacy) => params.map(|params| Cow::Owned(remove_envelope(params))),
     }
 }
 
@@ -155,16 +162,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::Agent;
+    use crate::{auth::Agent, session::Opening};
 
     fn client(revision: Revision) -> Client {
         Client {
             agent: Arc::new(Agent::anonymous()),
-            revision,
-            info: Some(Raw::from_static(r#"{"name":"c"}"#)),
-            name: None,
-            capabilities: Raw::from_static("{}"),
-            profile: Arc::default(),
+            opening: Arc::new(Opening {
+                revision,
+                info: Some(Raw::from_static(r#"{"name":"c"}"#)),
+                name: None,
+                capabilities: Raw::from_static("{}"),
+                profile: Arc::default(),
+            }),
             session: None,
         }
     }

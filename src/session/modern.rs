@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
 
-use super::{Client, Introduction, Wants};
+use super::{Client, Introduction, Opening, Wants};
 use crate::{
     auth::Agent,
     mcp::{
@@ -34,11 +34,13 @@ impl Envelope {
     pub fn into_client(self, agent: Arc<Agent>) -> (Client, Wants) {
         let client = Client {
             agent,
-            revision: self.revision,
-            info: self.info,
-            name: None,
-            capabilities: self.capabilities,
-            profile: Arc::default(),
+            opening: Arc::new(Opening {
+                revision: self.revision,
+                info: self.info,
+                name: None,
+                capabilities: self.capabilities,
+                profile: Arc::default(),
+            }),
             session: None,
         };
         let wants = Wants {

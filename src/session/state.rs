@@ -61,18 +61,19 @@ pub fn mark(id: &str) -> String {
     format!("{:016x}", u64::from_be_bytes(*start))
 }
 
-/// What a client said in its `initialize`.
+/// What a client said about itself, in its `initialize` or with a request of 2026-07-28.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// The revision agreed on.
+    /// The revision it speaks.
     pub revision: Revision,
-    /// `clientInfo`.
+    /// `clientInfo`: what it says it is; for display only.
     pub info: Option<Raw>,
-    /// The name and version in that.
+    /// The name and version in that, where they have been found already.
     pub name: Option<Arc<str>>,
-    /// `capabilities`, an object.
+    /// What it can do for servers: an object.
     pub capabilities: Raw,
-    /// The capabilities in a canonical spelling; empty when there are none.
+    /// The capabilities in a canonical spelling; empty when there are none, or when they come with
+    /// each request.
     pub profile: Arc<str>,
 }
 
@@ -463,6 +464,9 @@ impl Session {
     /// given once, so that the client is told once.
     pub fn take_lost(&self, one: Option<&ServerName>) -> Vec<ServerName> {
         let mut lost = lock(&self.lost);
+        if lost.is_empty() {
+            return Vec::new();
+        }
         let taken: Vec<ServerName> = match one {
             Some(server) => lost.take(server).into_iter().collect(),
             None => std::mem::take(&mut *lost).into_iter().collect(),

@@ -2,7 +2,7 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method as Verb,
-    header::{ACCEPT, CONTENT_TYPE},
+    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
 
 use crate::{
@@ -59,14 +59,16 @@ impl Talk {
         self.settle();
     }
 
-    /// The headers of a request, and the era they are of.
-    pub(super) fn head(&self, verb: &Verb) -> (HeaderMap, Option<Era>) {
+    /// The headers of a request with a body of `length` bytes, and the era they are of.
+    pub(super) fn head(&self, verb: &Verb, length: usize) -> (HeaderMap, Option<Era>) {
         let mut headers = if *verb == Verb::POST {
             self.message.clone()
         } else {
             self.common()
         };
-        if *verb == Verb::GET {
+        if *verb == Verb::POST {
+            headers.insert(CONTENT_LENGTH, length.into());
+        } else if *verb == Verb::GET {
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         }
         (headers, self.era())
@@ -90,23 +92,26 @@ impl Talk {
         self.message = self.common();
         self.message.insert(CONTENT_TYPE, json);
         self.message.insert(ACCEPT, both);
-        // Each message takes a copy, whose index has as much room.
+        // Each message takes a copy, in which there is no room for more headers: this is its place.
+        self.message
+            .insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        // But the index of a copy has as much room.
         self.message.reserve(ADDED);
     }
 }
 
-/// Headers that most messages add: method, name and length.
-const ADDED: usize = 3;
+/// Headers that most messages add: method and name.
+const ADDED: usize = 2;
 
 /// Adds the headers in which a request of 2026-07-28 repeats its method, name and arguments.
-pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
+pub(super) fn name(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
     let mut put = |name: HeaderName, value: &str| {
         if let Ok(value) = HeaderValue::from_str(&header::encode(value)) {
             headers.insert(name, value);
         }
     };
     put(header::METHOD, exchange.method.as_str());
-    if let Some(tool) = &exchange.tool {
+    if let Some(tool) = exchange.tool {
         put(header::NAME, &tool.original);
     } else {
         let member = exchange.method.name_member();
@@ -124,8 +129,8 @@ pub(super) fn name(exchange: &Exchange, headers: &mut HeaderMap) {
 }
 
 /// Continues the trace that the caller named in a header. What is no trace is left out.
-pub(super) fn trace(exchange: &Exchange, headers: &mut HeaderMap) {
-    let Some(traceparent) = exchange.traceparent.as_deref() else {
+pub(super) fn trace(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
+    let Some(traceparent) = exchange.traceparent else {
         return;
     };
     if Trace::parse(traceparent).is_some()

@@ -67,8 +67,8 @@ struct Idle {
     is_swept: bool,
 }
 
-/// One connection; boxed wherever it is passed on, for it is large. Between requests its wakers are
-/// nobody's.
+/// One connection; boxed wherever it is passed on, for it is large. Between requests what happens to
+/// it may wake who used it last, for nothing.
 #[derive(Debug)]
 struct Line {
     sender: SendRequest<Full<Bytes>>,
@@ -219,12 +219,15 @@ impl Line {
         .await
     }
 
-    /// Whether it can take another request. Forgets who waited for the one before.
+    /// Whether it can take another request. Most can as soon as an answer is there; others learn
+    /// first that nobody wants the rest of it.
     fn is_free(&mut self) -> bool {
-        drive(
-            &mut self.connection,
-            &mut Context::from_waker(Waker::noop()),
-        );
+        if !self.sender.is_ready() {
+            drive(
+                &mut self.connection,
+                &mut Context::from_waker(Waker::noop()),
+            );
+        }
         self.connection.is_some() && self.sender.is_ready()
     }
 }

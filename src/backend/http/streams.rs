@@ -30,7 +30,7 @@ impl HttpLink {
     pub(super) async fn read_events(
         &self,
         response: Response<Answer>,
-        exchange: &Exchange,
+        exchange: &Exchange<'_>,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let mut place = Place::default();

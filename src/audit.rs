@@ -3,8 +3,8 @@
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
 //! a JSON object tied to the one before by hashes (see `seal`). Governance writes through [`Log`]:
 //! [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
-//! [`recover()`] closes the chains of processes that died; the command line and the index read through
-//! [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
+//! [`recover()`] closes the chains of processes that died; the command line and the index read
+//! through [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
 //! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
 //! invocation has one record; a line once written is never changed; the file ends in a whole line

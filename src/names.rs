@@ -145,7 +145,7 @@ impl InvocationId {
 }
 
 /// When a UUIDv7 was made, to the millisecond.
-pub fn made_at(id: Uuid) -> Option<Timestamp> {
+pub(crate) fn made_at(id: Uuid) -> Option<Timestamp> {
     let (seconds, nanos) = id.get_timestamp()?.to_unix();
     Timestamp::new(seconds.try_into().ok()?, nanos.try_into().ok()?).ok()
 }

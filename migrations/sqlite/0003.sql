@@ -1,5 +1,5 @@
--- The index of the audit has a row for a block of the log instead of one for each record. It is made
--- again from the log.
+-- The index of the audit has a row for a block of the log instead of one for each record. It is
+-- made again from the log.
 DROP TABLE audit_index;
 DROP TABLE audit_segments;
 

@@ -174,7 +174,9 @@ impl Keeper {
         let mut retire = tokio::time::interval(RETIRE);
         loop {
             tokio::select! {
-                _ = follow.tick() => follow_log(&mut indexer).await,
+                _ = follow.tick() => if follow_log(&mut indexer).await {
+                    follow.reset_immediately();
+                },
                 _ = touch.tick() => self.touch().await,
                 _ = reread.tick() => warn("agents cannot be read", self.reread().await),
                 _ = retire.tick() => self.retire().await,
@@ -342,13 +344,13 @@ async fn aside<T: Send + 'static>(
     spawn_blocking(work).await.map_err(Unusable::Broken)
 }
 
-async fn follow_log(indexer: &mut Option<Indexer>) {
-    if let Some(indexer) = indexer {
-        warn(
-            "the index of the audit stays behind",
-            indexer.catch_up().await,
-        );
-    }
+/// Indexes some of the log; whether there is more.
+async fn follow_log(indexer: &mut Option<Indexer>) -> bool {
+    let Some(indexer) = indexer else { return false };
+    let turn = indexer.turn().await;
+    let is_more = *turn.as_ref().unwrap_or(&false);
+    warn("the index of the audit stays behind", turn.map(drop));
+    is_more
 }
 
 /// Logs what failed in the background.

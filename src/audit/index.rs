@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{AuditError, ChainId, ChainReader, Kind, Position, files, line::time};
-use crate::store::{AuditIndex, Block, BlockTerms, SegmentMark, StoreError};
+use crate::store::{AuditIndex, Block, BlockTerms, ChainMark, StoreError};
 
 /// Bytes at which a block is full: some hundred records, a millisecond of reading.
 const BLOCK_BYTES: u64 = 256 << 10;
@@ -37,7 +37,7 @@ pub struct Indexer {
 #[derive(Debug, Default)]
 struct Place {
     directory: PathBuf,
-    marks: HashMap<ChainId, Position>,
+    marks: HashMap<ChainId, Mark>,
     chains: HashMap<ChainId, Chain>,
     /// Chains to which nothing will be added.
     ended: HashSet<ChainId>,
@@ -49,8 +49,17 @@ struct Chain {
     reader: ChainReader,
     /// The block that the next line may go on with.
     block: Option<(Block, BlockTerms)>,
-    /// Whether that block has lines that the index does not know.
-    has_grown: bool,
+    /// The segment up to which the index knows the chain, and how much of it.
+    known: (u64, u64),
+}
+
+/// Where the last block of a chain begins that the index knows: it may grow. Whoever goes on there
+/// makes the same blocks as everybody else.
+#[derive(Debug)]
+struct Mark {
+    start: Position,
+    /// Bytes of the segment that the index covers.
+    end: u64,
 }
 
 /// What one reading gives.
@@ -91,36 +100,43 @@ impl Indexer {
         }
     }
 
-    /// Indexes every line that was there when it began: on a busy day there are always more.
+    /// Indexes what is there.
     ///
     /// # Errors
     /// What stands in the way; the next attempt goes on where this one ended.
     pub async fn catch_up(&mut self) -> Result<(), Behind> {
+        while self.turn().await? {}
+        Ok(())
+    }
+
+    /// Indexes some of what is there; whether there may be more. Where there is not, it returns also
+    /// when others write all the time.
+    ///
+    /// # Errors
+    /// As [`Indexer::catch_up`].
+    pub async fn turn(&mut self) -> Result<bool, Behind> {
         if !self.begun {
             self.place.begin_at(self.index.marks().await?);
             self.begun = true;
         }
-        loop {
-            let mut place = std::mem::take(&mut self.place);
-            let directory = place.directory.clone();
-            let read = spawn_blocking(move || {
-                let turn = place.read();
-                (place, turn)
-            });
-            let Ok((place, turn)) = read.await else {
-                *self = Self::new(&directory, Arc::clone(&self.index));
-                return Err(Behind::Broken);
-            };
-            self.place = place;
-            if let Err(error) = self.write(&turn.blocks).await {
-                // What was read is not written: begin again from the marks.
-                *self = Self::new(&directory, Arc::clone(&self.index));
-                return Err(error.into());
-            }
-            if turn.left > 0 {
-                return Ok(turn.outcome?);
-            }
+        let mut place = std::mem::take(&mut self.place);
+        let directory = place.directory.clone();
+        let read = spawn_blocking(move || {
+            let turn = place.read();
+            (place, turn)
+        });
+        let Ok((place, turn)) = read.await else {
+            *self = Self::new(&directory, Arc::clone(&self.index));
+            return Err(Behind::Broken);
+        };
+        self.place = place;
+        if let Err(error) = self.write(&turn.blocks).await {
+            // What was read is not written: begin again from the marks.
+            *self = Self::new(&directory, Arc::clone(&self.index));
+            return Err(error.into());
         }
+        turn.outcome?;
+        Ok(turn.left == 0)
     }
 
     async fn write(&self, blocks: &[(Block, BlockTerms)]) -> Result<(), StoreError> {
@@ -132,19 +148,19 @@ impl Indexer {
 }
 
 impl Place {
-    fn begin_at(&mut self, marks: Vec<SegmentMark>) {
+    fn begin_at(&mut self, marks: Vec<ChainMark>) {
         for mark in marks {
             let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
                 continue;
             };
-            let position = Position {
+            let start = Position {
                 chain,
                 segment,
-                offset: mark.indexed,
+                offset: mark.start,
                 length: 0,
             };
-            let latest = self.marks.entry(chain).or_insert(position);
-            *latest = (*latest).max(position);
+            let end = mark.end;
+            self.marks.insert(chain, Mark { start, end });
         }
     }
 
@@ -162,28 +178,29 @@ impl Place {
                 return turn;
             }
         };
-        for chain in chains.into_keys() {
+        self.marks.retain(|chain, _| chains.contains_key(chain));
+        self.chains.retain(|chain, _| chains.contains_key(chain));
+        self.ended.retain(|chain| chains.contains_key(chain));
+        for (chain, segments) in chains {
             if turn.left > 0 && !self.ended.contains(&chain) {
-                let read = self.read_chain(chain, &mut turn);
+                let read = self.read_chain(chain, segments, &mut turn);
                 turn.outcome = turn.outcome.and(read);
             }
         }
         turn
     }
 
-    fn read_chain(&mut self, id: ChainId, turn: &mut Turn) -> Result<(), AuditError> {
+    fn read_chain(
+        &mut self,
+        id: ChainId,
+        segments: Vec<u32>,
+        turn: &mut Turn,
+    ) -> Result<(), AuditError> {
         let chain = match self.chains.entry(id) {
             Entry::Occupied(chain) => chain.into_mut(),
             Entry::Vacant(place) => {
-                let reader = match self.marks.get(&id) {
-                    Some(position) => ChainReader::after(&self.directory, position)?,
-                    None => ChainReader::new(&self.directory, id)?,
-                };
-                place.insert(Chain {
-                    reader,
-                    block: None,
-                    has_grown: false,
-                })
+                let mark = self.marks.get(&id);
+                place.insert(Chain::new(&self.directory, id, segments, mark)?)
             }
         };
         if chain.read(turn)? == Some(Kind::End) {
@@ -195,30 +212,71 @@ impl Place {
 }
 
 impl Chain {
+    fn new(
+        directory: &Path,
+        id: ChainId,
+        segments: Vec<u32>,
+        mark: Option<&Mark>,
+    ) -> Result<Self, AuditError> {
+        let (reader, known) = match mark {
+            Some(Mark { start, end }) => (
+                ChainReader::over_after(directory, segments, start)?,
+                (u64::from(start.segment), *end),
+            ),
+            None => (ChainReader::over(directory, id, segments), (0, 0)),
+        };
+        Ok(Self {
+            reader,
+            block: None,
+            known,
+        })
+    }
+
     /// Reads on until there is no line, or the turn is over; the kind of the last line.
     fn read(&mut self, turn: &mut Turn) -> Result<Option<Kind>, AuditError> {
-        let mut last = None;
-        while turn.left > 0
-            && let Some(position) = self.reader.advance()?
-        {
-            let line = self.reader.line();
-            last = Kind::of(line);
-            let is_full = |(block, _): &(Block, BlockTerms)| is_full(block, position);
-            if self.block.as_ref().is_some_and(is_full) {
-                turn.blocks.extend(self.block.take());
-            }
-            let (block, terms) = self.block.get_or_insert_with(|| begin(position));
-            block.end = position.end();
-            if last == Some(Kind::Call) {
-                take_in(line, block, terms);
-            }
+        let mut last = Ok(None);
+        while turn.left > 0 {
+            let position = match self.reader.advance() {
+                Ok(Some(position)) => position,
+                Ok(None) => break,
+                // What was read before is indexed all the same.
+                Err(error) => {
+                    last = Err(error);
+                    break;
+                }
+            };
             turn.left = turn.left.saturating_sub(position.length);
-            self.has_grown = true;
+            last = Ok(self.add(position, turn));
         }
-        if std::mem::take(&mut self.has_grown) {
-            turn.blocks.extend(self.block.clone());
+        self.hand_in(turn);
+        last
+    }
+
+    /// Takes in the line that was read, which is at `position`; says its kind.
+    fn add(&mut self, position: Position, turn: &mut Turn) -> Option<Kind> {
+        let is_full = |(block, _): &(Block, BlockTerms)| is_full(block, position);
+        if self.block.as_ref().is_some_and(is_full) {
+            self.hand_in(turn);
+            self.block = None;
         }
-        Ok(last)
+        let line = self.reader.line();
+        let (block, terms) = self.block.get_or_insert_with(|| begin(position));
+        block.end = position.end();
+        let kind = Kind::of(line);
+        if kind == Some(Kind::Call) {
+            take_in(line, block, terms);
+        }
+        kind
+    }
+
+    /// Hands in the block as it is, if the index does not know it so.
+    fn hand_in(&mut self, turn: &mut Turn) {
+        if let Some((block, terms)) = &self.block
+            && (block.segment, block.end) > self.known
+        {
+            self.known = (block.segment, block.end);
+            turn.blocks.push((block.clone(), terms.clone()));
+        }
     }
 }
 
@@ -244,42 +302,74 @@ struct Indexed<'a> {
     #[serde(deserialize_with = "time")]
     ts: Timestamp,
     #[serde(borrow)]
-    agent_id: Cow<'a, str>,
+    agent_id: Term<'a>,
     #[serde(borrow)]
-    agent_name: Cow<'a, str>,
+    agent_name: Term<'a>,
     #[serde(borrow)]
-    server: Option<Cow<'a, str>>,
+    server: Option<Term<'a>>,
     #[serde(borrow)]
-    tool: Option<Cow<'a, str>>,
+    tool: Option<Term<'a>>,
     #[serde(borrow)]
-    exposed: Option<Cow<'a, str>>,
+    exposed: Option<Term<'a>>,
     #[serde(borrow)]
-    decision: Cow<'a, str>,
+    decision: Term<'a>,
 }
+
+/// A text, borrowed from the line where it has no escape: that is what a bare `Cow` borrows for.
+#[derive(Deserialize)]
+struct Term<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Adds what a record has to what its block has.
 fn take_in(line: &[u8], block: &mut Block, terms: &mut BlockTerms) {
-    // A record that only a newer version understands is found by reading the whole log.
+    // What only a newer version understands, only a newer version can show.
     let Ok(record) = serde_json::from_slice::<Indexed<'_>>(line) else {
         return;
     };
     let times = (record.ts, record.ts);
     let (first, last) = block.times.unwrap_or(times);
     block.times = Some((first.min(record.ts), last.max(record.ts)));
-    note(
-        &mut terms.agents,
-        [Some(record.agent_id), Some(record.agent_name)],
-    );
+    let agent = [Some(record.agent_id), Some(record.agent_name)];
+    note(&mut terms.agents, agent);
     note(&mut terms.servers, [record.server]);
     note(&mut terms.tools, [record.tool, record.exposed]);
     note(&mut terms.decisions, [Some(record.decision)]);
 }
 
 /// Adds what is not there yet: most is.
-fn note<'a>(terms: &mut BTreeSet<String>, found: impl IntoIterator<Item = Option<Cow<'a, str>>>) {
-    for term in found.into_iter().flatten() {
+fn note<'a>(terms: &mut BTreeSet<String>, found: impl IntoIterator<Item = Option<Term<'a>>>) {
+    for Term(term) in found.into_iter().flatten() {
         if !terms.contains(&*term) {
             terms.insert(term.into_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{
+        audit::{Log, testing},
+        store::Store,
+    };
+
+    /// Of the many chains that commands leave behind nothing is kept, also where it was an earlier
+    /// process that indexed them.
+    #[tokio::test]
+    async fn chains_that_have_ended_are_let_go() {
+        let place = TempDir::new().unwrap();
+        let store = Store::open(place.path()).await.unwrap();
+        for _ in 0..3 {
+            let log = Log::open(place.path(), testing::config()).unwrap();
+            assert!(log.record(&testing::record(testing::invocation())).is_now());
+            log.close().unwrap();
+        }
+        for _ in 0..2 {
+            let mut indexer = Indexer::new(place.path(), Arc::clone(&store.audit));
+            indexer.catch_up().await.unwrap();
+            assert_eq!(indexer.place.ended.len(), 3);
+            assert!(indexer.place.chains.is_empty());
         }
     }
 }

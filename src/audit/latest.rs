@@ -1,5 +1,5 @@
-//! Finding the latest records, or that of one invocation, with the help of the index: only blocks that
-//! may hold what is wanted are read, and no more of them than needed.
+//! Finding the latest records, or that of one invocation, with the help of the index: only blocks
+//! that may hold what is wanted are read, and no more of them than needed.
 
 use std::{
     collections::BTreeMap,
@@ -11,16 +11,21 @@ use tokio::task::spawn_blocking;
 
 use super::{
     AuditError, Behind, Filter, Found, Position,
-    query::{LATE_MAX, wanted},
+    query::wanted,
     reader::{Segment, Step},
 };
-use crate::store::{AuditIndex, Block, IndexFilter, IndexOrder};
+use crate::{
+    names::InvocationId,
+    store::{
+        AuditIndex, Block, IndexFilter,
+        IndexOrder::{NewestFirst, OldestFirst},
+    },
+};
 
-/// Blocks that are asked of the index at once.
-const PAGE_BLOCKS: u32 = 256;
-
-/// How much earlier than its id says a call may have been recorded: clocks are set.
-const JITTER: SignedDuration = SignedDuration::from_mins(1);
+/// How much earlier than its id says a call may have been recorded, and how much later, as far as a
+/// first search for it goes.
+const RECORDED: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_mins(1), SignedDuration::from_hours(24));
 
 /// Times in the index are to the millisecond.
 const INDEX_TIME: SignedDuration = SignedDuration::from_millis(1);
@@ -36,33 +41,7 @@ pub async fn latest(
     filter: &Filter,
     count: usize,
 ) -> Result<Vec<Found>, Behind> {
-    let (worthwhile, order) = worthwhile(filter);
-    let mut search = Search {
-        directory: directory.to_owned(),
-        filter: filter.clone(),
-        count,
-        kept: BTreeMap::new(),
-        is_over: count == 0,
-    };
-    let mut after = None;
-    while !search.is_over {
-        let found = index.find(&worthwhile, order, after.as_ref(), PAGE_BLOCKS);
-        let blocks = found.await?;
-        let Some(last) = blocks.last() else { break };
-        after = Some(last.clone());
-        let read = spawn_blocking(move || {
-            let read = blocks.iter().try_for_each(|block| search.read(block));
-            read.map(|()| search)
-        });
-        search = read.await.map_err(|_| Behind::Broken)??;
-    }
-    Ok(search.kept.into_values().collect())
-}
-
-/// Which blocks are worth reading, and in what order. The id of an invocation says when it began,
-/// and it was over soon after.
-fn worthwhile(filter: &Filter) -> (IndexFilter, IndexOrder) {
-    let mut index = IndexFilter {
+    let all = IndexFilter {
         agent: filter.agent.clone(),
         server: filter.server.clone(),
         tool: filter.tool.clone(),
@@ -70,38 +49,75 @@ fn worthwhile(filter: &Filter) -> (IndexFilter, IndexOrder) {
         since: filter.since,
         until: filter.until,
     };
-    let Some(id) = filter.id else {
-        return (index, IndexOrder::NewestFirst);
+    let search = Search {
+        directory: directory.to_owned(),
+        filter: filter.clone(),
+        count,
+        kept: BTreeMap::new(),
     };
-    if let Some(began) = id.began() {
-        index.since = index.since.max(began.checked_sub(JITTER).ok());
-        let over = began.checked_add(LATE_MAX).ok();
-        index.until = index.until.into_iter().chain(over).min();
+    let Some(began) = filter.id.and_then(InvocationId::began) else {
+        return search.over(index.find(&all, NewestFirst).await?).await;
+    };
+    let likely = IndexFilter {
+        since: all.since.max(began.checked_sub(RECORDED.0).ok()),
+        until: all
+            .until
+            .into_iter()
+            .chain(began.checked_add(RECORDED.1).ok())
+            .min(),
+        ..all.clone()
+    };
+    let blocks = index.find(&likely, OldestFirst).await?;
+    let found = search.clone().over(blocks).await?;
+    if !found.is_empty() {
+        return Ok(found);
     }
-    (index, IndexOrder::OldestFirst)
+    // Ids never go back, but clocks do.
+    search.over(index.find(&all, NewestFirst).await?).await
 }
 
 /// What was found so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Search {
     directory: PathBuf,
     filter: Filter,
     count: usize,
     kept: BTreeMap<(Timestamp, Position), Found>,
-    /// Whether nothing that is wanted can follow.
-    is_over: bool,
 }
 
 impl Search {
+    /// What is found in `blocks`, which come in the order in which they are worth reading.
+    async fn over(mut self, blocks: Vec<Block>) -> Result<Vec<Found>, Behind> {
+        let read = spawn_blocking(move || {
+            for block in &blocks {
+                if self.is_over(block) {
+                    break;
+                }
+                self.read(block)?;
+            }
+            Ok(self.kept.into_values().collect())
+        });
+        read.await.map_err(|_| Behind::Broken)?
+    }
+
+    /// Whether neither `block` nor those that follow it can hold anything more that is wanted: every
+    /// record in them is older than all that were found, which are enough. There is one record of an
+    /// invocation.
+    fn is_over(&self, block: &Block) -> bool {
+        let oldest = self.kept.first_key_value().map(|((ts, _), _)| *ts);
+        let last = block
+            .times
+            .and_then(|(_, last)| last.checked_add(INDEX_TIME).ok());
+        let older = last.zip(oldest).is_some_and(|(last, oldest)| last < oldest);
+        let found = self.kept.len();
+        found == self.count && older || self.count == 0 || self.filter.id.is_some() && found > 0
+    }
+
     /// Reads the next block. A segment may be gone that the index still knows.
     fn read(&mut self, block: &Block) -> Result<(), AuditError> {
-        self.is_over |= self.has_all_before(block);
         let (Ok(chain), Ok(number)) = (block.chain.parse(), u32::try_from(block.segment)) else {
             return Ok(());
         };
-        if self.is_over {
-            return Ok(());
-        }
         let Some(mut segment) = Segment::open_existing(&self.directory, chain, number)? else {
             return Ok(());
         };
@@ -117,19 +133,6 @@ impl Search {
                 }
             }
         }
-        // There is one record of an invocation.
-        self.is_over = id.is_some() && !self.kept.is_empty();
         Ok(())
-    }
-
-    /// Whether every record of `block`, and of those that follow it, is older than all that were
-    /// found, which are enough.
-    fn has_all_before(&self, block: &Block) -> bool {
-        let oldest = self.kept.first_key_value().map(|((ts, _), _)| *ts);
-        let last = block
-            .times
-            .and_then(|(_, last)| last.checked_add(INDEX_TIME).ok());
-        self.kept.len() == self.count
-            && last.zip(oldest).is_some_and(|(last, oldest)| last < oldest)
     }
 }

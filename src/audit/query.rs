@@ -1,10 +1,9 @@
 //! Finding records: over all chains in the order of time, or as they come.
 //!
 //! This reads files from one end to the other, which needs no index and no store; `latest` reads no
-//! more than it must. Within a chain the
-//! order is that of writing; chains are merged by the time of their records. A process has written
-//! nothing before its chain began, so that a chain is opened only when its time has come: however
-//! many there are, few are open at once.
+//! more than it must. Within a chain the order is that of writing; chains are merged by the time of
+//! their records. A process has written nothing before its chain began, so that a chain is opened
+//! only when its time has come: however many there are, few are open at once.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +27,7 @@ pub const FOLLOW_BATCH_MAX: usize = 1000;
 
 /// How much later than its own time a record may have been written, as far as searches for old
 /// records are concerned.
-pub(super) const LATE_MAX: SignedDuration = SignedDuration::from_hours(24);
+const LATE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// Which records are wanted; everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq)]

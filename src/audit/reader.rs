@@ -104,8 +104,8 @@ pub struct ChainReader {
     current: Option<Segment>,
     /// Segments that are known to follow, last first.
     ahead: Vec<u32>,
-    /// The segment that is looked for when nothing is known to follow, if one is.
-    next: Option<u32>,
+    /// The segment that is looked for when nothing is known to follow.
+    next: u32,
 }
 
 impl ChainReader {
@@ -120,20 +120,29 @@ impl ChainReader {
     /// # Errors
     /// When the directory or the segment cannot be read.
     pub fn after(directory: &Path, position: &Position) -> Result<Self, AuditError> {
-        let mut segments = files::segments(directory, position.chain)?;
+        let segments = files::segments(directory, position.chain)?;
+        Self::over_after(directory, segments, position)
+    }
+
+    /// The same over segments that are known.
+    pub(super) fn over_after(
+        directory: &Path,
+        mut segments: Vec<u32>,
+        position: &Position,
+    ) -> Result<Self, AuditError> {
         segments.retain(|segment| *segment >= position.segment);
         let mut reader = Self::over(directory, position.chain, segments);
         if reader.ahead.last() == Some(&position.segment) && reader.enter()? {
             let current = reader.current.as_mut();
             current.map_or(Ok(()), |segment| segment.go_to(position.end()))?;
         }
-        reader.next = reader.next.max(Some(position.segment + 1));
+        reader.next = reader.next.max(position.segment + 1);
         Ok(reader)
     }
 
     /// Reads the segments of a chain, which are given in order, and what will follow them.
     pub(super) fn over(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
-        let next = Some(segments.last().map_or(1, |last| last + 1));
+        let next = segments.last().map_or(1, |last| last + 1);
         segments.reverse();
         Self {
             directory: directory.to_owned(),
@@ -167,7 +176,7 @@ impl ChainReader {
             if let Some(position) = self.read_current()? {
                 return Ok(Some(position));
             }
-            self.next = self.next.map(|at| at.max(next.number + 1));
+            self.next = self.next.max(next.number + 1);
             if self.ahead.last() == Some(&next.number) {
                 self.ahead.pop();
             }
@@ -203,9 +212,7 @@ impl ChainReader {
     fn successor(&mut self) -> Result<Option<Segment>, AuditError> {
         loop {
             let known = self.ahead.last().copied();
-            let Some(number) = known.or(self.next) else {
-                return Ok(None);
-            };
+            let number = known.unwrap_or(self.next);
             let Some(mut segment) = Segment::open_existing(&self.directory, self.chain, number)?
             else {
                 if known.is_none() {
@@ -289,7 +296,14 @@ impl Segment {
         self.line.clear();
         let mut limited = (&mut self.file).take(LINE_BYTES_MAX as u64);
         let read = limited.read_until(b'\n', &mut self.line);
-        let length = read.map_err(|source| self.unreadable(source))? as u64;
+        let length = match read {
+            Ok(length) => length as u64,
+            // Whoever tries again reads the same line.
+            Err(source) => {
+                self.go_to(self.offset)?;
+                return Err(self.unreadable(source));
+            }
+        };
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
             let position = Position {
@@ -301,10 +315,10 @@ impl Segment {
             self.offset += length;
             return Ok(Step::Line(position));
         }
+        self.go_to(self.offset)?;
         if length == LINE_BYTES_MAX as u64 {
             return Err(self.wrong(self.offset, Fault::TooLong));
         }
-        self.go_to(self.offset)?;
         Ok(match length {
             0 => Step::End,
             bytes => Step::Torn { bytes },

@@ -20,7 +20,7 @@ use super::{
     table::Table,
 };
 use crate::audit::{
-    AuditError, Entry, Follow, Format, Found, Indexer, Query, Record, export, latest,
+    AuditError, Behind, Entry, Follow, Format, Found, Indexer, Query, Record, export, latest,
 };
 use events::Events;
 use filter::{FilterArgs, Wanted};
@@ -122,10 +122,15 @@ impl Look {
     async fn find(&self, wanted: &Wanted, books: &Books) -> Result<Vec<Found>, Failure> {
         let log_dir = books.log_dir();
         let mut indexer = Indexer::new(&log_dir, books.store.audit.clone());
-        patiently(indexer.catch_up(), || {
+        let news = patiently(indexer.catch_up(), || {
             "reading what is new in the audit".to_owned()
-        })
-        .await?;
+        });
+        match news.await {
+            Err(Behind::Log(error)) => {
+                say(&format!("some of the audit is not searched: {error}\n"));
+            }
+            other => other?,
+        }
         let count = usize::from(self.limit) + 1;
         let found = latest(&log_dir, &*books.store.audit, &wanted.filter, count);
         Ok(patiently(found, || "reading the audit".to_owned()).await?)

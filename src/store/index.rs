@@ -1,8 +1,8 @@
-//! The index of the audit: which stretches of the log are worth reading for what is looked for. The
-//! log itself is the truth, and the index can be made again from it.
+//! The index of the audit: which stretches of the log are worth reading for what is looked for.
+//! The log itself is the truth, and the index can be made again from it.
 //!
-//! A row for each record would cost a call more than everything else that governance does, and twice
-//! the room. A row for a block of some hundred records says as well which of the log need not be read.
+//! A row for each record would cost a call as much as many a step of governance. A row for a block
+//! of some hundred records says as well what of the log need not be read.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,8 @@ pub struct Block {
     pub start: u64,
     /// The first byte after it.
     pub end: u64,
-    /// When the earliest and the latest of its records were made, to the millisecond; nothing when it
-    /// has no record.
+    /// When the earliest and the latest of its records were made, to the millisecond; nothing when
+    /// it has no record.
     pub times: Option<(Timestamp, Timestamp)>,
 }
 
@@ -40,15 +40,17 @@ pub struct BlockTerms {
     pub decisions: BTreeSet<String>,
 }
 
-/// How far a segment is indexed.
+/// The last block of a chain that is indexed.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct SegmentMark {
+pub struct ChainMark {
     /// The chain.
     pub chain: String,
     /// The segment of the chain.
     pub segment: u64,
-    /// Bytes from its beginning that the index covers.
-    pub indexed: u64,
+    /// Where the block begins in the segment.
+    pub start: u64,
+    /// Bytes of the segment that the index covers.
+    pub end: u64,
 }
 
 /// What records are looked for; what is `None` does not matter.
@@ -68,7 +70,7 @@ pub struct IndexFilter {
     pub until: Option<Timestamp>,
 }
 
-/// Which blocks come first; those of one millisecond are ordered by chain, segment and place.
+/// Which blocks come first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IndexOrder {
     /// The one with the latest record.
@@ -79,24 +81,21 @@ pub enum IndexOrder {
 
 /// Keeps the index of the audit.
 pub trait AuditIndex: std::fmt::Debug + Send + Sync {
-    /// Adds blocks, all or nothing. One that begins where a known one does takes its place, unless it
-    /// is the shorter.
+    /// Adds blocks, all or nothing. One that begins where a known one does takes its place, unless
+    /// it is the shorter.
     fn put<'a>(
         &'a self,
         blocks: &'a [(Block, BlockTerms)],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Every segment of which anything is indexed, by chain and number.
-    fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>>;
+    /// Where every chain goes on of which anything is indexed.
+    fn marks(&self) -> BoxFuture<'_, Result<Vec<ChainMark>, StoreError>>;
 
-    /// Blocks that may hold a record that matches: at most `limit`, the first ones or those that
-    /// follow `after`.
+    /// All blocks that may hold a record that matches: of a log of 10 GB, 40,000 at most.
     fn find<'a>(
         &'a self,
         filter: &'a IndexFilter,
         order: IndexOrder,
-        after: Option<&'a Block>,
-        limit: u32,
     ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>>;
 
     /// Forgets a segment.

@@ -38,7 +38,8 @@ pub(super) struct FilterArgs {
     /// Before, in the same forms
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     pub(super) until: Option<Timestamp>,
-    /// The call with this id, `inv_...`, as errors and records have it
+    /// The call with this id, `inv_...`, as errors and records have it. One that has no record (yet)
+    /// is looked for in the whole log
     #[arg(long, value_name = "ID", value_parser = invocation)]
     id: Option<InvocationId>,
 }

@@ -6,9 +6,7 @@ use futures_util::future::BoxFuture;
 use sqlx::{QueryBuilder, Row, Sqlite as Db, sqlite::SqliteRow};
 
 use super::{Sqlite, begin, from_time, to_time};
-use crate::store::{
-    AuditIndex, Block, BlockTerms, IndexFilter, IndexOrder, SegmentMark, StoreError,
-};
+use crate::store::{AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, StoreError};
 
 impl AuditIndex for Sqlite {
     fn put<'a>(
@@ -48,21 +46,23 @@ impl AuditIndex for Sqlite {
         })
     }
 
-    fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
+    fn marks(&self) -> BoxFuture<'_, Result<Vec<ChainMark>, StoreError>> {
         Box::pin(async move {
-            let rows: Vec<(String, i64, i64)> = sqlx::query_as(
-                "SELECT chain, segment, max(end_byte) FROM audit_blocks \
-                 GROUP BY chain, segment ORDER BY chain, segment",
+            let rows: Vec<(String, i64, i64, i64)> = sqlx::query_as(
+                "SELECT chain, segment, max(first_byte), end_byte FROM audit_blocks AS it \
+                 WHERE segment = (SELECT max(segment) FROM audit_blocks WHERE chain = it.chain) \
+                 GROUP BY chain ORDER BY chain",
             )
             .fetch_all(&self.reader)
             .await
             .map_err(|error| self.failed("reading the index of the audit", error))?;
             let marks = rows
                 .into_iter()
-                .map(|(chain, segment, indexed)| SegmentMark {
+                .map(|(chain, segment, start, end)| ChainMark {
                     chain,
                     segment: segment.cast_unsigned(),
-                    indexed: indexed.cast_unsigned(),
+                    start: start.cast_unsigned(),
+                    end: end.cast_unsigned(),
                 });
             Ok(marks.collect())
         })
@@ -72,12 +72,10 @@ impl AuditIndex for Sqlite {
         &'a self,
         filter: &'a IndexFilter,
         order: IndexOrder,
-        after: Option<&'a Block>,
-        limit: u32,
     ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("reading the index of the audit", error);
-            let rows = query(filter, order, after, limit)
+            let rows = query(filter, order)
                 .build()
                 .fetch_all(&self.reader)
                 .await
@@ -109,12 +107,7 @@ fn array(terms: &BTreeSet<String>) -> String {
     serde_json::to_string(terms).expect("texts are JSON")
 }
 
-fn query(
-    filter: &IndexFilter,
-    order: IndexOrder,
-    after: Option<&Block>,
-    limit: u32,
-) -> QueryBuilder<Db> {
+fn query(filter: &IndexFilter, order: IndexOrder) -> QueryBuilder<Db> {
     let mut query = QueryBuilder::new(
         "SELECT chain, segment, first_byte, end_byte, first_ms, last_ms FROM audit_blocks \
          WHERE last_ms IS NOT NULL",
@@ -139,38 +132,10 @@ fn query(
     if let Some(until) = filter.until {
         query.push(" AND first_ms <= ").push_bind(from_time(until));
     }
-    let (column, than, direction) = match order {
-        IndexOrder::NewestFirst => ("last_ms", "<", "DESC"),
-        IndexOrder::OldestFirst => ("first_ms", ">", "ASC"),
-    };
-    if let Some(Block {
-        chain,
-        segment,
-        start,
-        times: Some((first, last)),
-        ..
-    }) = after
-    {
-        let time = match order {
-            IndexOrder::NewestFirst => last,
-            IndexOrder::OldestFirst => first,
-        };
-        query.push(format_args!(
-            " AND ({column}, chain, segment, first_byte) {than} ("
-        ));
-        let mut place = query.separated(", ");
-        place
-            .push_bind(from_time(*time))
-            .push_bind(chain.clone())
-            .push_bind(segment.cast_signed())
-            .push_bind(start.cast_signed());
-        query.push(")");
-    }
-    query.push(format_args!(
-        " ORDER BY {column} {direction}, chain {direction}, segment {direction}, \
-         first_byte {direction} LIMIT "
-    ));
-    query.push_bind(i64::from(limit));
+    query.push(match order {
+        IndexOrder::NewestFirst => " ORDER BY last_ms DESC",
+        IndexOrder::OldestFirst => " ORDER BY first_ms",
+    });
     query
 }
 

@@ -226,6 +226,14 @@ fn redaction_reaches_what_is_written_in_other_ways() {
         r#"{"type":"phone","value":"030 1234567"}"#,
         r#"{"type":"phone","value":"[PHONE]"}"#,
     );
+    check(
+        r#"{"password":["swordfish"]}"#,
+        r#"{"password":["[CREDENTIAL]"]}"#,
+    );
+    check(
+        r#"{"password":"[\"swordfish\"]"}"#,
+        r#"{"password":"[\"[CREDENTIAL]\"]"}"#,
+    );
     let twin = r#"{"content":[{"type":"text","text":"It is 5552368143 !"}],"structuredContent":{"phone":"5552368143"}}"#;
     check(
         twin,

@@ -303,7 +303,9 @@ impl<'a> Walk<'a, '_, '_> {
     /// Whether nothing can be found in the value at `inner`, which is written as it is meant.
     fn may_pass(&self, inner: &Range<usize>) -> bool {
         self.frames.last().is_some_and(|frame| {
-            let own = &self.json[frame.key.clone()];
+            let key = &self.json[frame.key.clone()];
+            // A document in a string stands under the key of the string.
+            let own = if key.is_empty() { self.root.own } else { key };
             self.sink.may_pass(&self.json[inner.clone()], own)
         })
     }

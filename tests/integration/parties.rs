@@ -1,7 +1,8 @@
 //! What a server says reaches the one client it belongs to, and nobody else.
 
 use crate::support::{
-    ALL, Auto, Backend, Client, Era, Front, TestGateway, Transport, wire::notification,
+    ALL, Auto, Backend, Client, Era, Front, TestGateway, Transport, backend::Asked,
+    wire::notification,
 };
 
 /// Two clients with equal ids and tokens: progress and results stay apart.
@@ -54,6 +55,15 @@ const ELICITS: &str = r#"{"elicitation":{}}"#;
 const ELICITATION: &str =
     r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#;
 
+/// Calls of two clients with one id and one token, and what the server gets of each.
+async fn both_call(backend: &Backend, one: &Client, two: &Client) -> (Asked, Asked) {
+    one.call("7", "mcp_x_echo", r#""t""#).await;
+    let first = backend.asked("tools/call").await;
+    two.call("7", "mcp_x_echo", r#""t""#).await;
+    let second = backend.asked("tools/call").await;
+    (first, second)
+}
+
 /// Over HTTP a question comes on the stream of its call, so it can be attributed even on a
 /// connection that is shared.
 #[tokio::test]
@@ -67,10 +77,7 @@ async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
             .await;
         let one = gateway.client(front, "/mcp", ELICITS).await;
         let two = gateway.client(front, "/mcp", ELICITS).await;
-        one.call("7", "mcp_x_echo", r#""t""#).await;
-        let first = backend.asked("tools/call").await;
-        two.call("7", "mcp_x_echo", r#""t""#).await;
-        let second = backend.asked("tools/call").await;
+        let (first, second) = both_call(&backend, &one, &two).await;
         second.ask("1", "elicitation/create", ELICITATION).await;
         let asked = two.must("elicitation/create").await;
         assert_eq!(asked.params.as_deref(), Some(ELICITATION), "{front:?}");
@@ -206,10 +213,7 @@ async fn a_cancellation_concerns_its_call_only() {
                 .await;
             let one = gateway.client(front, "/mcp", ELICITS).await;
             let two = gateway.client(front, "/mcp", ELICITS).await;
-            one.call("7", "mcp_x_echo", r#""t""#).await;
-            let first = backend.asked("tools/call").await;
-            two.call("7", "mcp_x_echo", r#""t""#).await;
-            let second = backend.asked("tools/call").await;
+            let (first, second) = both_call(&backend, &one, &two).await;
             second.progress(1).await;
             second.ask("1", "elicitation/create", ELICITATION).await;
             first.ask("2", "elicitation/create", ELICITATION).await;

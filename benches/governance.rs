@@ -1,6 +1,6 @@
 //! What governance alone costs a call: `open`, `admit` and `settle` in this process, without a wire.
 //!
-//! `cargo bench --bench governance [-- PART CALLS]`; without arguments every part in turn, several
+//! `cargo bench --bench governance [-- PART CALLS [CALLERS]]`; without arguments every part in turn, several
 //! times, and what the rules add to a call, which may not be more than twice its target in every
 //! round: less than that is noise. A run of one part is for tools that count instructions (`perf stat`):
 //! divide what a long run has more than a short one by the calls that it has more. `overhead`
@@ -15,6 +15,7 @@ use std::{
 
 use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinSet;
 use tollbridge::{
     audit::{Indexer, Log},
     auth::{Agent, Directory},
@@ -88,6 +89,15 @@ impl Part {
     }
 }
 
+/// How many calls, and how many of them at a time.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    calls: u64,
+    callers: u64,
+}
+
+/// As many callers as `overhead` has connections.
+const CALLERS: u64 = 16;
 /// Rounds of all parts; the median of what is added counts.
 const ROUNDS: usize = 5;
 /// What the rules may add to a call, microseconds of CPU, without and with the audit.
@@ -99,29 +109,34 @@ const SLACK: f64 = 2.0;
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let named = |part: &Part| arguments.iter().any(|argument| argument == part.name());
-    let calls = arguments.iter().find_map(|argument| argument.parse().ok());
+    let mut numbers = arguments
+        .iter()
+        .filter_map(|argument| argument.parse().ok());
     let chosen: Vec<Part> = Part::ALL.into_iter().filter(named).collect();
-    let calls = calls.unwrap_or(100_000);
+    let load = Load {
+        calls: numbers.next().unwrap_or(100_000),
+        callers: numbers.next().unwrap_or(CALLERS),
+    };
     for part in &chosen {
         println!(
             "{:10} {:6.2} us of CPU a call",
             part.name(),
-            run(*part, calls).await
+            run(*part, load).await
         );
     }
-    if chosen.is_empty() && !compare(calls).await {
+    if chosen.is_empty() && !compare(load).await {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
 /// Runs all parts in turn, and says what each adds to a call; whether that is within bounds.
-async fn compare(calls: u64) -> bool {
+async fn compare(load: Load) -> bool {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let mut round = Vec::new();
         for part in Part::ALL {
-            round.push((part, run(part, calls).await));
+            round.push((part, run(part, load).await));
         }
         rounds.push(round);
     }
@@ -168,7 +183,7 @@ fn cpu_us() -> f64 {
 }
 
 /// What a call costs, microseconds of CPU.
-async fn run(part: Part, calls: u64) -> f64 {
+async fn run(part: Part, load: Load) -> f64 {
     let room = tempfile::tempdir().expect("there is room for a directory");
     let directory: &Path = room.path();
     let config = part.config();
@@ -190,15 +205,12 @@ async fn run(part: Part, calls: u64) -> f64 {
         budgets,
     };
     let governance = Governance::new(&config, books).expect("the terms can be used");
-    let stage = Stage::new(&config);
+    let stage = Arc::new((Stage::new(&config), governance));
     // The first calls fill what later ones find.
-    for _ in 0..100 {
-        stage.call(&governance).await;
-    }
+    let warm = Load { calls: 100, ..load };
+    make(&stage, warm).await;
     let start = cpu_us();
-    for _ in 0..calls {
-        stage.call(&governance).await;
-    }
+    let calls = make(&stage, load).await;
     if let (Part::Indexed, Some(store)) = (part, &store) {
         let mut indexer = Indexer::new(&log_dir, Arc::clone(&store.audit));
         indexer.catch_up().await.expect("the index follows");
@@ -208,6 +220,22 @@ async fn run(part: Part, calls: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "so many calls nobody waits for")]
     let calls = calls as f64;
     spent / calls
+}
+
+/// Makes calls, so many at a time; says how many there were.
+async fn make(stage: &Arc<(Stage, Governance)>, load: Load) -> u64 {
+    let share = load.calls.div_ceil(load.callers);
+    let mut callers = JoinSet::new();
+    for _ in 0..load.callers {
+        let stage = Arc::clone(stage);
+        callers.spawn(async move {
+            for _ in 0..share {
+                stage.0.call(&stage.1).await;
+            }
+        });
+    }
+    callers.join_all().await;
+    share * load.callers
 }
 
 /// What every call has in common.

@@ -12,6 +12,7 @@
 //! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
 //! or a whole chain, are missing; whoever needs that keeps the hashes that [`verify()`] reports.
 
+mod batch;
 mod error;
 mod export;
 mod files;
@@ -56,6 +57,7 @@ pub use verify::{ChainReport, Fault, FaultAt, Report, verify};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
 
 use crate::{config, lock::lock};
+use batch::Queued;
 use files::Owned;
 use sink::{Directory, Place};
 use syncer::Shared;
@@ -63,8 +65,9 @@ use writer::Writer;
 
 /// The chain of this process, open for writing.
 ///
-/// Every method may be called from any thread. With the durability `process`, [`Log::opened`],
-/// [`Log::record`] and [`Log::event`] take as long as a `write` to a file and never switch tasks.
+/// Every method may be called from any thread. [`Log::opened`], [`Log::record`] and [`Log::event`]
+/// put a line down, in the order of the calls, and take no time; it is written once the returned
+/// [`Kept`] is waited for or dropped, with all that were put down until then.
 #[derive(Debug)]
 pub struct Log {
     /// Nothing when the audit is switched off.
@@ -120,7 +123,9 @@ impl Log {
         (chain, owned): (ChainId, Owned),
         place: Box<dyn Place>,
     ) -> Result<Self, AuditError> {
-        let cannot = |source| AuditError::Write { source };
+        let cannot = |error| AuditError::Write {
+            source: Arc::new(error),
+        };
         let writer = match Writer::begin(chain, place) {
             Ok(writer) => writer,
             Err(source) => {
@@ -170,57 +175,48 @@ impl Log {
     /// this fails, whoever wants no record lost tells the caller to come back later.
     ///
     /// # Errors
-    /// As [`Log::opened`].
+    /// What [`Kept::kept`] of a call that is opened would return.
     pub fn ready(&self) -> Result<(), AuditError> {
         self.open
             .as_ref()
-            .map_or(Ok(()), |open| open.shared.lock().ready())
+            .map_or(Ok(()), |open| open.shared.ready())
     }
 
     /// Notes that a call is about to reach its server. The call may leave once the returned
-    /// [`Kept`] says so, and not at all after an error.
-    ///
-    /// # Errors
-    /// When the line cannot be written, or others wait to be.
-    pub fn opened(&self, opened: &Opened<'_>) -> Result<Kept, AuditError> {
+    /// [`Kept`] says so, and not at all after an error: then the line cannot be written, or others
+    /// wait to be.
+    pub fn opened(&self, opened: &Opened<'_>) -> Kept<'_> {
         let Some(open) = &self.open else {
-            return Ok(Kept::now());
+            return Kept::now();
         };
-        let line = opened.line();
-        let mut writer = open.shared.lock();
-        writer.opened(opened, line)?;
-        Ok(open.shared.written(writer))
+        open.shared.put(Queued::opened(opened))
     }
 
     /// Records a call that is over; exactly once for each invocation, allowed or refused.
     ///
     /// A record that cannot be written waits in memory and is written before any later line.
     /// [`Kept::kept`] says then that it is not kept yet.
-    pub fn record(&self, record: &Record<'_>) -> Kept {
+    pub fn record(&self, record: &Record<'_>) -> Kept<'_> {
         let Some(open) = &self.open else {
             return Kept::now();
         };
-        let line = if record.arguments.is_some() && !self.config.load().arguments {
-            let mut record = record.clone();
-            record.arguments = None;
-            record.line()
-        } else {
-            record.line()
-        };
-        let mut writer = open.shared.lock();
-        let placed = writer.record(record, line);
-        open.shared.placed(writer, placed)
+        open.shared.put(
+            if record.arguments.is_some() && !self.config.load().arguments {
+                let mut record = record.clone();
+                record.arguments = None;
+                Queued::record(&record)
+            } else {
+                Queued::record(record)
+            },
+        )
     }
 
     /// Notes something that is not a call; it waits in memory as a record does.
-    pub fn event(&self, event: &Event<'_>) -> Kept {
+    pub fn event(&self, event: &Event<'_>) -> Kept<'_> {
         let Some(open) = &self.open else {
             return Kept::now();
         };
-        let line = event.line();
-        let mut writer = open.shared.lock();
-        let placed = writer.event(event.ts, line);
-        open.shared.placed(writer, placed)
+        open.shared.put(Queued::event(event))
     }
 
     /// Whether everything that was written is on disk by now. With the durability `process` it often
@@ -270,7 +266,7 @@ impl Open {
     fn close(&self) -> Result<(), AuditError> {
         let owned = lock(&self.owned).take();
         let Some(owned) = owned else { return Ok(()) };
-        self.shared.lock().end(Opened::stopped)?;
+        self.shared.end(Opened::stopped)?;
         self.stop();
         self.shared.sync_now()?;
         let path = self.directory.clone();

@@ -442,12 +442,8 @@ impl Governance {
         if self.books.audit.chain().is_none() {
             return Ok(());
         }
-        let opened = self.books.audit.opened(&ticket.opening());
-        let kept = match opened {
-            Ok(kept) => kept.kept().await,
-            Err(error) => Err(error),
-        };
-        kept.map_err(|error| {
+        let kept = self.books.audit.opened(&ticket.opening());
+        kept.kept().await.map_err(|error| {
             tracing::error!(invocation = %ticket.id, %error, "a call cannot be recorded");
             Refusal::AuditUnavailable
         })

@@ -62,6 +62,6 @@ pub enum AuditError {
     #[error("the audit log cannot be written: {source}")]
     Write {
         /// What the system said.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 }

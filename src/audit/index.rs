@@ -362,7 +362,10 @@ mod tests {
         let store = Store::open(place.path()).await.unwrap();
         for _ in 0..3 {
             let log = Log::open(place.path(), testing::config()).unwrap();
-            assert!(log.record(&testing::record(testing::invocation())).is_now());
+            assert!(
+                log.record(&testing::record(testing::invocation()))
+                    .is_written()
+            );
             log.close().unwrap();
         }
         for _ in 0..2 {

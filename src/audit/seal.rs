@@ -60,18 +60,20 @@ pub(super) struct Link {
     pub(super) hash: Hash,
 }
 
-/// Appends seal and newline to a line that lacks its `}`, and says which link it is then.
-pub(super) fn seal(line: &mut Vec<u8>, before: Link) -> Link {
-    let seq = before.seq + 1;
-    line.extend_from_slice(SEQ);
-    number(line, seq);
-    line.extend_from_slice(PREV);
-    line.extend_from_slice(&before.hash.hex());
-    line.push(b'"');
-    let hash = Hash::of(line);
-    line.extend_from_slice(HASH);
-    line.extend_from_slice(&hash.hex());
-    line.extend_from_slice(b"\"}\n");
+/// Appends `line`, which lacks its `}`, to others with seal and newline, and says which link it is.
+pub(super) fn seal(to: &mut Vec<u8>, line: &[u8], before: Link) -> Link {
+    let (start, seq) = (to.len(), before.seq + 1);
+    to.reserve(line.len() + SEAL_BYTES_MAX);
+    to.extend_from_slice(line);
+    to.extend_from_slice(SEQ);
+    number(to, seq);
+    to.extend_from_slice(PREV);
+    to.extend_from_slice(&before.hash.hex());
+    to.push(b'"');
+    let hash = Hash::of(&to[start..]);
+    to.extend_from_slice(HASH);
+    to.extend_from_slice(&hash.hex());
+    to.extend_from_slice(b"\"}\n");
     Link { seq, hash }
 }
 
@@ -162,8 +164,8 @@ mod tests {
 
     #[test]
     fn a_sealed_line_can_be_checked_by_hand() {
-        let mut line = b"{\"kind\":\"end\"".to_vec();
-        let link = seal(&mut line, Link::default());
+        let mut line = Vec::new();
+        let link = seal(&mut line, b"{\"kind\":\"end\"", Link::default());
         // printf '{"kind":"end","seq":1,"prev":"%064d"' 0 | sha256sum
         let hash = "cc3548ed4c176d1c515b578a9edf9725e6d2a534af92552ee9758d9fe6926c72";
         let zeros = "0".repeat(64);
@@ -180,8 +182,9 @@ mod tests {
 
     #[test]
     fn every_changed_byte_is_noticed() {
-        let mut line = b"{\"kind\":\"event\",\"subject\":\"x\"".to_vec();
-        let link = seal(&mut line, Link::default());
+        let mut line = Vec::new();
+        let body = b"{\"kind\":\"event\",\"subject\":\"x\"";
+        let link = seal(&mut line, body, Link::default());
         let line = line.trim_ascii_end();
         for at in 0..line.len() {
             let mut changed = line.to_vec();

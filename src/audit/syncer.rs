@@ -5,17 +5,20 @@
 //! condition variable, and only when it sleeps: the way of a call has no system call but `write`.
 
 use std::{
-    io,
+    fmt, io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
-use tokio::sync::watch;
+use jiff::Timestamp;
+use tokio::{sync::watch, task::yield_now};
 
 use super::{
     AuditError,
-    writer::{Placed, Writer},
+    batch::{Batch, Gathering, Place, Queued},
+    line::{Opened, Record},
+    writer::Writer,
 };
 use crate::{config::Durability, lock::lock};
 
@@ -27,7 +30,11 @@ pub const SYNC_DELAY: Duration = Duration::from_millis(50);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// What a log and its thread share.
+///
+/// The lock of what is gathering is taken last, and held for no longer than a line takes to be
+/// moved; that of the state is held during a `write`.
 pub(super) struct Shared {
+    gathering: Mutex<Gathering>,
     state: Mutex<State>,
     wake: Condvar,
     durability: Durability,
@@ -36,6 +43,8 @@ pub(super) struct Shared {
 
 struct State {
     writer: Writer,
+    /// The lines that are being written.
+    lines: Vec<Queued>,
     asleep: bool,
     stopping: bool,
 }
@@ -65,18 +74,19 @@ impl std::ops::DerefMut for Writing<'_> {
 }
 
 /// Says when a line is kept as `audit.durability` asks.
-#[derive(Debug)]
 #[must_use = "nothing may leave before the line is kept"]
-pub struct Kept(Wait);
+pub struct Kept<'a>(Wait<'a>);
 
 impl Shared {
     pub(super) fn new(writer: Writer, durability: Durability) -> Self {
         let state = State {
             writer,
+            lines: Vec::new(),
             asleep: false,
             stopping: false,
         };
         Self {
+            gathering: Mutex::default(),
             state: Mutex::new(state),
             wake: Condvar::new(),
             durability,
@@ -88,35 +98,56 @@ impl Shared {
         Writing(self.state())
     }
 
-    /// A line was written.
-    pub(super) fn written(&self, writing: Writing<'_>) -> Kept {
-        let mut state = writing.0;
-        let kept = match self.durability {
-            Durability::Disk => Kept(Wait::Until {
-                seq: state.writer.seq(),
-                synced: self.synced.subscribe(),
+    /// Takes a line, which is written when its [`Kept`] is asked or dropped.
+    pub(super) fn put(&self, line: Queued) -> Kept<'_> {
+        let put = lock(&self.gathering).put(line);
+        Kept(match put {
+            Ok(place) => Wait::For(Line {
+                shared: self,
+                place,
             }),
-            Durability::Process => Kept::now(),
-        };
-        self.ask(&mut state);
-        kept
+            Err(error) => Wait::Never(error),
+        })
     }
 
-    /// A line was written, or not.
-    pub(super) fn placed(
+    /// Ends the chain with the records that `record` makes of calls that are still open.
+    pub(super) fn end(
         &self,
-        mut writing: Writing<'_>,
-        placed: Result<Placed, AuditError>,
-    ) -> Kept {
-        match placed {
-            Ok(Placed::Written) => self.written(writing),
-            Ok(Placed::Pending | Placed::Lost) => {
-                let lines = writing.waiting();
-                self.ask(&mut writing.0);
-                Kept(Wait::Never(AuditError::Pending { lines }))
-            }
-            Err(error) => Kept(Wait::Never(error)),
+        record: fn(Opened<'static>, Timestamp) -> Record<'static>,
+    ) -> Result<(), AuditError> {
+        let mut state = self.state();
+        lock(&self.gathering).closed = true;
+        self.write_gathered(&mut state);
+        let ended = state.writer.end(record);
+        lock(&self.gathering).closed = ended.is_ok();
+        ended
+    }
+
+    /// Whether anything may be opened.
+    pub(super) fn ready(&self) -> Result<(), AuditError> {
+        if lock(&self.gathering).closed {
+            return Err(AuditError::Closed);
         }
+        self.state().writer.ready()
+    }
+
+    /// Writes the lines of `batch`, unless somebody did.
+    fn write(&self, batch: &Batch) {
+        if batch.outcome().is_some() {
+            return;
+        }
+        let mut state = self.state();
+        // Until its outcome is there a batch is the one that gathers, or somebody has the lock.
+        if batch.outcome().is_none() {
+            self.write_gathered(&mut state);
+        }
+    }
+
+    fn write_gathered(&self, state: &mut State) {
+        let open = state.writer.tally().open_calls();
+        let batch = lock(&self.gathering).take(&mut state.lines, open);
+        batch.end(state.writer.write(&mut state.lines));
+        self.ask(state);
     }
 
     /// Syncs in the caller's thread, whatever the other one does.
@@ -129,7 +160,16 @@ impl Shared {
     /// Whether the disk has every line that was written.
     pub(super) fn is_synced(&self) -> bool {
         let state = self.state();
-        self.synced.borrow().seq >= state.writer.seq()
+        lock(&self.gathering).is_empty() && self.synced.borrow().seq >= state.writer.seq()
+    }
+
+    /// Returns when the disk has the line of this number.
+    async fn synced(&self, seq: u64) -> Result<(), AuditError> {
+        let mut synced = self.synced.subscribe();
+        let enough = |synced: &Synced| synced.seq >= seq || synced.failed.is_some();
+        let reached = synced.wait_for(enough).await;
+        let failed = reached.map_err(|_| AuditError::Closed)?.failed.clone();
+        failed.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
     }
 
     pub(super) fn start(self: Arc<Self>) -> io::Result<thread::JoinHandle<()>> {
@@ -215,41 +255,77 @@ impl Shared {
     }
 }
 
-#[derive(Debug)]
-enum Wait {
+enum Wait<'a> {
+    For(Line<'a>),
     Never(AuditError),
     Now,
-    Until {
-        seq: u64,
-        synced: watch::Receiver<Synced>,
-    },
 }
 
-impl Kept {
+/// A line on its way. It is written at the latest when nobody waits for it any more.
+struct Line<'a> {
+    shared: &'a Shared,
+    place: Place,
+}
+
+impl Line<'_> {
+    /// Writes the line now; says the number of the last one that was written with it.
+    fn write(&self) -> Result<u64, AuditError> {
+        self.shared.write(self.place.batch());
+        self.place.written().unwrap_or(Err(AuditError::Closed))
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        self.shared.write(self.place.batch());
+    }
+}
+
+impl fmt::Debug for Kept<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Wait::For(line) => f.debug_tuple("Kept").field(&line.place).finish(),
+            Wait::Never(error) => f.debug_tuple("Kept").field(error).finish(),
+            Wait::Now => f.write_str("Kept"),
+        }
+    }
+}
+
+impl Kept<'_> {
     pub(super) fn now() -> Self {
         Self(Wait::Now)
     }
 
-    /// Whether there is nothing to wait for.
-    pub fn is_now(&self) -> bool {
-        matches!(self.0, Wait::Now)
+    /// Writes the line now, and says whether the operating system has it.
+    #[cfg(test)]
+    pub(super) fn is_written(&self) -> bool {
+        match &self.0 {
+            Wait::For(line) => line.write().is_ok(),
+            Wait::Never(_) => false,
+            Wait::Now => true,
+        }
     }
 
-    /// Returns when the line is kept: at once with the durability `process`, after it was synced to
-    /// disk with `disk`. Giving up waiting changes nothing.
+    /// Returns when the line is kept: with the durability `process` once it is written, which other
+    /// calls that are ready may share, after it was synced to disk with `disk`. Giving up waiting
+    /// changes nothing.
     ///
     /// # Errors
     /// When the line waits in memory, or the disk did not take it.
     pub async fn kept(self) -> Result<(), AuditError> {
-        let (seq, mut synced) = match self.0 {
+        let line = match self.0 {
             Wait::Never(error) => return Err(error),
             Wait::Now => return Ok(()),
-            Wait::Until { seq, synced } => (seq, synced),
+            Wait::For(line) => line,
         };
-        let enough = |synced: &Synced| synced.seq >= seq || synced.failed.is_some();
-        // In a box: with `process` nobody waits, but every call has room for it.
-        let reached = Box::pin(synced.wait_for(enough)).await;
-        let failed = reached.map_err(|_| AuditError::Closed)?.failed.clone();
-        failed.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
+        if !line.place.alone {
+            yield_now().await;
+        }
+        let seq = line.write()?;
+        match line.shared.durability {
+            // In a box: with `process` nobody waits, but every call has room for it.
+            Durability::Disk => Box::pin(line.shared.synced(seq)).await,
+            Durability::Process => Ok(()),
+        }
     }
 }

@@ -3,14 +3,17 @@
 //! The writer keeps it while it writes, and each segment begins with it: whoever takes over a dead
 //! chain reads its last segment alone, and older segments can be removed without loss.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use foldhash::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::line::{Kind, Members, Opened, Record};
+use super::{
+    batch::{About, Queued},
+    line::{Kind, Members, Opened, Record},
+};
 use crate::{money::Micros, names::InvocationId};
 
 /// What a chain amounts to so far.
@@ -80,11 +83,25 @@ impl Tally {
             }
             Some(Kind::Call) => {
                 let record: Record<'_> = serde_json::from_slice(line).ok()?;
-                self.close(record.id, record.price, &record.accounts);
+                let accounts = record.accounts.iter().map(AsRef::as_ref);
+                self.close(record.id, record.price, accounts);
             }
             Some(Kind::Begin | Kind::End | Kind::Event | Kind::Retired) | None => {}
         }
         Some(())
+    }
+
+    /// Takes in a line that is written.
+    pub(super) fn take(&mut self, written: Queued) {
+        match written.about {
+            About::Call {
+                id,
+                price,
+                accounts,
+            } => self.close(id, price, accounts.iter().map(String::as_str)),
+            About::Event => {}
+            About::Opened(id) => self.open(id, written.line),
+        }
     }
 
     /// A call was opened by `line`, which comes without its seal.
@@ -97,11 +114,21 @@ impl Tally {
         self.open.insert(id.0, open);
     }
 
+    /// Calls that are open.
+    pub(super) fn open_calls(&self) -> usize {
+        self.open.len()
+    }
+
     /// A record was written.
-    pub(super) fn close(&mut self, id: InvocationId, price: Micros, accounts: &[Cow<'_, str>]) {
+    pub(super) fn close<'a>(
+        &mut self,
+        id: InvocationId,
+        price: Micros,
+        accounts: impl Iterator<Item = &'a str>,
+    ) {
         self.calls += 1;
         for account in accounts {
-            match self.charged.get_mut(&**account) {
+            match self.charged.get_mut(account) {
                 Some(sum) => *sum = sum.saturating_add(price),
                 None => drop(self.charged.insert(account.to_string(), price)),
             }

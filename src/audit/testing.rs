@@ -4,7 +4,7 @@ use std::{
     io,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,17 +12,18 @@ use std::{
 
 use jiff::Timestamp;
 use serde_json::value::RawValue;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
-    AuditError, ChainId, Decision, Log, Opened, Record,
+    AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record,
     files::Owned,
     sink::{Directory, Place, Sink},
 };
 use crate::{
     clock,
     config::{self, Durability},
+    lock::lock,
     money::Micros,
     names::{AgentId, InvocationId},
 };
@@ -88,6 +89,27 @@ pub(super) fn refusal(bytes: usize) -> Record<'static> {
     }
 }
 
+/// An event of this time.
+pub(super) fn event(ts: &str) -> Event<'static> {
+    Event {
+        ts: at(ts),
+        event: EventKind::ServerConnected,
+        subject: "github".into(),
+        actor: None,
+        detail: None,
+    }
+}
+
+/// Runs a future that should not take long.
+pub(super) fn bounded<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let bounded = async { timeout(Duration::from_secs(20), future).await };
+    runtime.block_on(bounded).unwrap()
+}
+
 /// A disk that fails when it is told to.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
@@ -95,6 +117,8 @@ pub(super) struct Faults {
     pub(super) room: Arc<AtomicU64>,
     pub(super) cut_fails: Arc<AtomicBool>,
     pub(super) sync_fails: Arc<AtomicBool>,
+    /// Bytes of every `write`.
+    pub(super) writes: Arc<Mutex<Vec<usize>>>,
     /// How often something was synced.
     pub(super) syncs: watch::Sender<u64>,
 }
@@ -106,8 +130,14 @@ impl Faults {
             room: Arc::new(u64::MAX.into()),
             cut_fails: Arc::default(),
             sync_fails: Arc::default(),
+            writes: Arc::default(),
             syncs: watch::Sender::default(),
         }
+    }
+
+    /// How often something was written.
+    pub(super) fn writes(&self) -> usize {
+        lock(&self.writes).len()
     }
 
     pub(super) fn leave_room(&self, bytes: u64) {
@@ -185,6 +215,7 @@ impl Sink for FaultySink {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let written = self.sink.append(&bytes[..fits])?;
+        lock(&self.faults.writes).push(written);
         self.faults.leave_room(room - written as u64);
         Ok(written)
     }

@@ -4,6 +4,7 @@
     reason = "tests start processes and wait for them"
 )]
 
+mod batches;
 mod crash;
 mod latest;
 mod reading;

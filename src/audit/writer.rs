@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::{
     AuditError, ChainId,
+    batch::{About, Outcome, Queued},
     line::{Event, EventKind, Kind, Members, Opened, Record},
     seal::{Link, SEAL_BYTES_MAX, seal},
     sink::{Place, Sink},
@@ -25,6 +26,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// counted. Records of opened calls always wait: there are no more of them than calls in flight.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of lines that go into one `write`; a longer line has one for itself.
+pub(super) const WRITE_BYTES_MAX: usize = 256 << 10;
+
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// The one writer of a chain.
@@ -38,7 +42,8 @@ pub(super) struct Writer {
     pending: Pending,
     /// Why the disk is not to be trusted.
     broken: Option<Arc<io::Error>>,
-    closed: bool,
+    /// Lines with their seals, for one `write`.
+    sealed: Vec<u8>,
     /// Whether something was written that is not on disk.
     pub(super) dirty: bool,
 }
@@ -59,23 +64,12 @@ pub(super) struct Segment {
     pub(super) overdue: bool,
 }
 
-/// Lines that could not be written yet, in order and without seals.
+/// Lines that could not be written yet, in order.
 #[derive(Debug, Default)]
 struct Pending {
-    lines: VecDeque<(Timestamp, Vec<u8>)>,
+    lines: VecDeque<Queued>,
     bytes: usize,
     lost: u64,
-}
-
-/// Where a line is now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Placed {
-    /// With the operating system.
-    Written,
-    /// In memory.
-    Pending,
-    /// Nowhere: too many wait already.
-    Lost,
 }
 
 impl Writer {
@@ -101,7 +95,7 @@ impl Writer {
             tally,
             pending: Pending::default(),
             broken: None,
-            closed: false,
+            sealed: Vec::new(),
             dirty: true,
         }
     }
@@ -131,9 +125,6 @@ impl Writer {
 
     /// Whether anything may be opened.
     pub(super) fn ready(&self) -> Result<(), AuditError> {
-        if self.closed {
-            return Err(AuditError::Closed);
-        }
         if let Some(source) = self.broken() {
             return Err(AuditError::Sync { source });
         }
@@ -143,43 +134,33 @@ impl Writer {
         }
     }
 
-    /// Writes `line`, which is what `opened` writes.
-    pub(super) fn opened(
-        &mut self,
-        opened: &Opened<'_>,
-        mut line: Vec<u8>,
-    ) -> Result<(), AuditError> {
-        self.ready()?;
-        let body = line.len();
-        let put = self.put(&mut line, opened.ts);
-        put.map_err(|source| AuditError::Write { source })?;
-        line.truncate(body);
-        self.tally.open(opened.id, line);
-        Ok(())
-    }
-
-    /// Writes `line`, which is what `record` writes.
-    pub(super) fn record(
-        &mut self,
-        record: &Record<'_>,
-        mut line: Vec<u8>,
-    ) -> Result<Placed, AuditError> {
-        let may_write = self.before_line()?;
-        if may_write && self.put(&mut line, record.ts).is_ok() {
-            self.tally.close(record.id, record.price, &record.accounts);
-            return Ok(Placed::Written);
+    /// Writes lines and takes them out: all, or so many of the first as there was room for. Of the
+    /// others, those of opened calls are gone, and further ones wait.
+    pub(super) fn write(&mut self, lines: &mut Vec<Queued>) -> Outcome {
+        let mut written = 0;
+        let waits = self.pending.lost > 0 || !self.pending.lines.is_empty();
+        let may_go_on = !waits || self.flush_pending();
+        let mut refused = None;
+        while may_go_on && refused.is_none() && !lines.is_empty() {
+            let run = lines.iter().map(|line| (&line.line[..], line.at));
+            match self.put(run) {
+                Ok(count) => {
+                    written += count;
+                    lines.drain(..count).for_each(|line| self.tally.take(line));
+                }
+                Err(error) => refused = Some(Arc::new(error)),
+            }
         }
-        let must_keep = self.tally.is_open(record.id);
-        Ok(self.postpone(record.ts, line, must_keep))
-    }
-
-    /// Writes `line`, which is what an event of the time `at` writes.
-    pub(super) fn event(&mut self, at: Timestamp, mut line: Vec<u8>) -> Result<Placed, AuditError> {
-        let may_write = self.before_line()?;
-        if may_write && self.put(&mut line, at).is_ok() {
-            return Ok(Placed::Written);
+        for line in lines.drain(..) {
+            self.postpone(line);
         }
-        Ok(self.postpone(at, line, false))
+        Outcome {
+            written,
+            seq: self.last.seq,
+            refused,
+            waiting: self.waiting(),
+            broken: self.broken(),
+        }
     }
 
     /// Writes a line of its own making, or nothing.
@@ -194,8 +175,10 @@ impl Writer {
         let mut line = Members::begin(&mut made, kind);
         line.time("ts", now);
         members(&mut line, &self.tally);
-        let put = self.put(&mut made, now);
-        put.map_err(|source| AuditError::Write { source })
+        self.put_one(&made, now).map_err(|source| {
+            let source = Arc::new(source);
+            AuditError::Write { source }
+        })
     }
 
     /// Closes every call that is still open with the record that `record` makes of it at this time, and
@@ -206,14 +189,12 @@ impl Writer {
     ) -> Result<(), AuditError> {
         self.flush_pending();
         self.ready()?;
-        for opened in self.tally.still_open().unwrap_or_default() {
-            let record = record(opened, clock::now());
-            let line = record.line();
-            self.record(&record, line)?;
-        }
-        self.line(Kind::End, |line, tally| tally.write_sums(line))?;
-        self.closed = true;
-        Ok(())
+        let open = self.tally.still_open().unwrap_or_default().into_iter();
+        let mut records = open
+            .map(|opened| Queued::record(&record(opened, clock::now())))
+            .collect();
+        self.write(&mut records);
+        self.line(Kind::End, |line, tally| tally.write_sums(line))
     }
 
     /// Remembers that the disk is not to be trusted.
@@ -231,15 +212,13 @@ impl Writer {
 
     /// Tries again to write what waits; says whether nothing waits.
     pub(super) fn flush_pending(&mut self) -> bool {
-        while let Some((at, mut line)) = self.pending.lines.pop_front() {
-            let length = line.len();
-            if self.put(&mut line, at).is_err() {
-                self.pending.lines.push_front((at, line));
+        while let Some(line) = self.pending.lines.pop_front() {
+            if self.put_one(&line.line, line.at).is_err() {
+                self.pending.lines.push_front(line);
                 return false;
             }
-            let known = self.tally.take_in(line.trim_ascii_end(), length);
-            debug_assert!(known.is_some(), "a line that waited is not what we write");
-            self.pending.bytes -= length;
+            self.pending.bytes -= line.line.len();
+            self.tally.take(line);
         }
         if self.pending.lost > 0 {
             let detail = format!("{} lines", self.pending.lost);
@@ -250,7 +229,7 @@ impl Writer {
                 actor: None,
                 detail: Some(detail.into()),
             };
-            if self.put(&mut event.line(), event.ts).is_err() {
+            if self.put_one(&event.line(), event.ts).is_err() {
                 return false;
             }
             self.pending.lost = 0;
@@ -258,50 +237,64 @@ impl Writer {
         true
     }
 
-    /// Whether a line may follow the last one written.
-    fn before_line(&mut self) -> Result<bool, AuditError> {
-        if self.closed {
-            return Err(AuditError::Closed);
-        }
-        let waits = self.pending.lost > 0 || !self.pending.lines.is_empty();
-        Ok(!waits || self.flush_pending())
-    }
-
-    fn postpone(&mut self, at: Timestamp, line: Vec<u8>, must_keep: bool) -> Placed {
-        if !must_keep && self.pending.bytes + line.len() > PENDING_BYTES_MAX {
+    /// Keeps a line that could not be written, if it is one that must not be lost.
+    fn postpone(&mut self, line: Queued) {
+        let must_keep = match &line.about {
+            About::Call { id, .. } => self.tally.is_open(*id),
+            About::Event => false,
+            About::Opened(_) => return,
+        };
+        let length = line.line.len();
+        if !must_keep && self.pending.bytes + length > PENDING_BYTES_MAX {
             self.pending.lost += 1;
-            return Placed::Lost;
+            return;
         }
         if self.pending.lines.is_empty() {
             tracing::error!("the audit log cannot be written; no call may leave until it can");
         }
-        self.pending.bytes += line.len();
-        self.pending.lines.push_back((at, line));
-        Placed::Pending
+        self.pending.bytes += length;
+        self.pending.lines.push_back(line);
     }
 
-    /// Seals and appends `line`. After an error the log and the line are as before.
-    fn put(&mut self, line: &mut Vec<u8>, at: Timestamp) -> io::Result<()> {
-        let body = line.len();
-        self.roll_when_due(line.len(), at);
-        let link = seal(line, self.last);
-        let appended = self.segment.append(line);
-        if appended.is_err() {
-            line.truncate(body);
+    fn put_one(&mut self, line: &[u8], at: Timestamp) -> io::Result<()> {
+        self.put([(line, at)].into_iter()).map(drop)
+    }
+
+    /// Seals and appends the first of `lines`, those that are in one segment and one `write`; says
+    /// how many. After an error the log is as before.
+    fn put<'a>(&mut self, lines: impl Iterator<Item = (&'a [u8], Timestamp)>) -> io::Result<usize> {
+        self.sealed.clear();
+        self.sealed.shrink_to(WRITE_BYTES_MAX);
+        let (mut link, mut count) = (self.last, 0);
+        for (line, at) in lines {
+            if count == 0 {
+                self.roll_when_due(line.len(), at);
+                link = self.last;
+            } else if self.is_due(self.sealed.len() + line.len(), at)
+                || self.sealed.len() + line.len() > WRITE_BYTES_MAX
+            {
+                break;
+            }
+            link = seal(&mut self.sealed, line, link);
+            count += 1;
         }
-        appended?;
+        self.segment.append(&self.sealed)?;
         self.last = link;
         self.segment.used = true;
         self.dirty = true;
-        Ok(())
+        Ok(count)
+    }
+
+    /// Whether so many bytes more of this time belong in another segment.
+    fn is_due(&self, body: usize, at: Timestamp) -> bool {
+        let length = self.segment.length + (body + SEAL_BYTES_MAX) as u64;
+        length > SEGMENT_BYTES_MAX || day(at) > self.segment.day
     }
 
     /// Begins a new segment when the present one is full or of another day. When that fails, the
     /// present one goes on.
     fn roll_when_due(&mut self, body: usize, at: Timestamp) {
-        let length = self.segment.length + (body + SEAL_BYTES_MAX) as u64;
-        let due = length > SEGMENT_BYTES_MAX || day(at) > self.segment.day;
-        if !due || !self.segment.used {
+        if !self.segment.used || !self.is_due(body, at) {
             return;
         }
         if let Err(error) = self.roll(at)
@@ -393,9 +386,10 @@ fn begin_segment(
     members.number("segment", number.into());
     members.shown("version", env!("CARGO_PKG_VERSION"));
     tally.write(&mut members);
-    let link = seal(&mut line, last);
+    let mut sealed = Vec::new();
+    let link = seal(&mut sealed, &line, last);
     let mut segment = Segment::new(number, place.create(number)?, 0);
-    let begun = segment.append(&line).and_then(|()| place.sync());
+    let begun = segment.append(&sealed).and_then(|()| place.sync());
     if let Err(error) = begun {
         place.remove(number)?;
         return Err(error);

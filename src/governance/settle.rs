@@ -149,7 +149,7 @@ impl Governance {
             self.tally.spent(&target.server, ticket.price);
         }
         if self.books.audit.chain().is_none() {
-            settle_hold(ticket.hold.take(), charge);
+            drop(Due::of(&mut ticket, charge));
             return outcome;
         }
         let (Ok(body) | Err(body)) = &outcome;
@@ -161,8 +161,10 @@ impl Governance {
             let record = ticket.record(ended, arguments.as_deref());
             self.books.audit.record(&record)
         };
-        settle_hold(ticket.hold.take(), charge);
-        match kept.kept().await {
+        let due = Due::of(&mut ticket, charge);
+        let kept = kept.kept().await;
+        drop(due);
+        match kept {
             Ok(()) => outcome,
             Err(_) if is_told => outcome,
             Err(error) => {
@@ -200,12 +202,27 @@ impl Governance {
     }
 }
 
-/// Step 6.
-fn settle_hold(hold: Option<Hold>, charge: bool) {
-    match hold {
-        Some(hold) if charge => hold.settle(),
-        Some(hold) => hold.release(),
-        None => {}
+/// Step 6: what was held is spent or given back when this is dropped, which is after the record was
+/// written, also when nobody waits for the answer any more.
+struct Due {
+    hold: Option<Hold>,
+    charge: bool,
+}
+
+impl Due {
+    fn of(ticket: &mut Ticket, charge: bool) -> Self {
+        let hold = ticket.hold.take();
+        Self { hold, charge }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        match self.hold.take() {
+            Some(hold) if self.charge => hold.settle(),
+            Some(hold) => hold.release(),
+            None => {}
+        }
     }
 }
 
@@ -216,3 +233,6 @@ fn is_error_result(outcome: &Outcome) -> bool {
         .get("isError")
         .is_some_and(|flag| flag.as_str() == "true")
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,7 +65,7 @@ impl Place {
 }
 
 fn put(log: &Log, record: &Record<'_>) -> InvocationId {
-    assert!(log.record(record).is_now());
+    assert!(log.record(record).is_written());
     record.id
 }
 

@@ -1,0 +1,277 @@
+//! Lines that are written together, and disks that take only some of them.
+
+use std::{
+    fs,
+    sync::{Arc, atomic::Ordering},
+};
+
+use futures_util::FutureExt as _;
+use tempfile::TempDir;
+
+use crate::{
+    audit::{
+        AuditError, Kept, Log,
+        batch::COMPANY_MIN,
+        testing::{
+            Faults, bounded, config, event, faulty_log, invocation, lines, opened, record, refusal,
+        },
+        verify,
+        writer::WRITE_BYTES_MAX,
+    },
+    lock::lock,
+};
+
+#[test]
+fn lines_of_one_moment_share_a_write() {
+    let (place, faults, log) = faulty();
+    let ids = [invocation(), invocation(), invocation()];
+    let put = ids.map(opened);
+    let kept: Vec<_> = put.iter().map(|opened| log.opened(opened)).collect();
+    assert!(!log.is_synced());
+    let before = faults.writes();
+    for kept in kept {
+        bounded(kept.kept()).unwrap();
+        assert_eq!(faults.writes(), before + 1);
+    }
+    let records = ids.map(|id| log.record(&record(id)));
+    drop(records);
+    assert_eq!(faults.writes(), before + 2);
+    log.close().unwrap();
+    assert_eq!(
+        kinds(&place, &log),
+        "begin opened opened opened call call call end"
+    );
+    assert!(verify(place.path()).unwrap().is_whole());
+}
+
+#[test]
+fn a_line_that_nobody_waits_for_is_written() {
+    let (place, _, log) = faulty();
+    drop(log.event(&event("2026-01-01T00:00:00Z")));
+    assert_eq!(kinds(&place, &log), "begin event");
+    // Somebody stops waiting before the write.
+    for _ in 0..COMPANY_MIN {
+        drop(log.opened(&opened(invocation())));
+    }
+    drop(log.opened(&opened(invocation())));
+    let mut given_up = Box::pin(log.record(&record(invocation())).kept());
+    assert!(
+        given_up.as_mut().now_or_never().is_none(),
+        "others may join"
+    );
+    assert!(!kinds(&place, &log).ends_with("call"));
+    drop(given_up);
+    assert!(kinds(&place, &log).ends_with("call"));
+}
+
+#[test]
+fn with_few_calls_nobody_waits_for_company() {
+    let (_place, faults, log) = faulty();
+    let before = faults.writes();
+    for n in 1..=COMPANY_MIN + 1 {
+        let kept = log.opened(&opened(invocation())).kept();
+        assert!(kept.now_or_never().is_some(), "{n}");
+        assert_eq!(faults.writes(), before + n);
+    }
+    let kept = log.opened(&opened(invocation())).kept();
+    assert!(kept.now_or_never().is_none());
+    // What was given up was written, and the next one knows of as many calls.
+    assert_eq!(faults.writes(), before + COMPANY_MIN + 2);
+}
+
+#[test]
+fn a_batch_is_no_longer_than_a_write_may_be() {
+    let (place, faults, log) = faulty();
+    let third = WRITE_BYTES_MAX / 3;
+    for (count, writes) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)] {
+        let before = faults.writes();
+        let refusals: Vec<_> = (0..count).map(|_| refusal(third)).collect();
+        let kept: Vec<_> = refusals.iter().map(|refusal| log.record(refusal)).collect();
+        assert!(kept.iter().all(Kept::is_written));
+        assert_eq!(faults.writes(), before + writes, "{count} lines");
+    }
+    assert!(
+        lock(&faults.writes)
+            .iter()
+            .all(|bytes| *bytes <= WRITE_BYTES_MAX + 2048)
+    );
+    let (long, short) = (refusal(WRITE_BYTES_MAX), refusal(10));
+    let before = faults.writes();
+    let kept = [log.record(&long), log.record(&short)];
+    assert!(
+        kept.iter().all(Kept::is_written),
+        "a longer line goes alone"
+    );
+    assert_eq!(faults.writes(), before + 2);
+    drop(kept);
+    log.close().unwrap();
+    assert!(verify(place.path()).unwrap().is_whole());
+}
+
+#[test]
+fn a_batch_of_two_days_is_in_two_segments() {
+    let (place, _, log) = faulty();
+    let days = [
+        "2026-01-01",
+        "2099-01-01",
+        "2099-01-01",
+        "2099-01-02",
+        "2026-01-01",
+    ];
+    let events = days.map(|day| event(&format!("{day}T00:00:00Z")));
+    let kept: Vec<_> = events.iter().map(|event| log.event(event)).collect();
+    assert!(kept.iter().all(Kept::is_written));
+    drop(kept);
+    log.close().unwrap();
+    let report = verify(place.path()).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(report.chains[0].segments, 3);
+    assert_eq!(
+        kinds(&place, &log),
+        "begin event begin event event begin event event end"
+    );
+}
+
+#[test]
+fn what_is_put_before_the_end_is_written_before_it() {
+    let (place, _, log) = faulty();
+    let id = invocation();
+    let (opened, record) = (opened(id), record(id));
+    let kept = [log.opened(&opened), log.record(&record)];
+    log.close().unwrap();
+    assert!(kept.iter().all(Kept::is_written));
+    let late = bounded(log.record(&record).kept()).unwrap_err();
+    assert!(matches!(late, AuditError::Closed));
+    assert_eq!(kinds(&place, &log), "begin opened call end");
+}
+
+#[test]
+fn wherever_the_disk_is_full_a_batch_is_written_whole_or_waits() {
+    for room in (0..3000).step_by(83) {
+        for cut_fails in [false, true] {
+            check_full(room, cut_fails);
+        }
+    }
+}
+
+/// A batch of a call that ends, one that begins, one that ends and one that is refused meets a disk
+/// with so much room, which has room again later.
+fn check_full(room: u64, cut_fails: bool) {
+    let (place, faults, log) = faulty();
+    let [first, second, new, refused] = std::array::from_fn(|_| invocation());
+    for id in [first, second] {
+        assert!(log.opened(&opened(id)).is_written());
+    }
+    faults.cut_fails.store(cut_fails, Ordering::SeqCst);
+    faults.leave_room(room);
+    let records = [first, second, refused].map(record);
+    let kept = [
+        log.record(&records[0]),
+        log.opened(&opened(new)),
+        log.record(&records[1]),
+        log.record(&records[2]),
+    ];
+    let kept = kept.map(|kept| bounded(kept.kept()));
+    let is_kept = kept.iter().filter(|kept| kept.is_ok()).count();
+    assert!(is_kept == 0 || is_kept == 4, "room {room}: {kept:?}");
+    if is_kept == 0 {
+        let pending = |kept: &_| matches!(kept, Err(AuditError::Pending { lines: 3 }));
+        assert!(
+            matches!(&kept[1], Err(AuditError::Write { .. })),
+            "{kept:?}"
+        );
+        assert!([0, 2, 3].iter().all(|it| pending(&kept[*it])), "{kept:?}");
+        let later = bounded(log.opened(&opened(invocation())).kept());
+        assert!(
+            matches!(later, Err(AuditError::Pending { lines: 3 })),
+            "{later:?}"
+        );
+    }
+    faults.cut_fails.store(false, Ordering::SeqCst);
+    faults.leave_room(u64::MAX);
+    assert!(log.event(&event("2026-01-01T00:00:00Z")).is_written());
+    log.ready().unwrap();
+    log.close().unwrap();
+
+    let report = verify(place.path()).unwrap();
+    assert!(report.is_whole(), "room {room}: {report:?}");
+    let expected = if is_kept == 0 {
+        "begin opened opened call call call event end"
+    } else {
+        // The call that began has no record of its own; the end of the chain brings one.
+        "begin opened opened call opened call call event call end"
+    };
+    assert_eq!(kinds(&place, &log), expected, "room {room}");
+}
+
+#[test]
+fn a_batch_whose_second_segment_finds_no_room_is_written_in_part() {
+    let (place, faults, log) = faulty();
+    let ids = [invocation(), invocation(), invocation()];
+    let next_day = |id| crate::audit::Opened {
+        ts: event("2099-01-01T00:00:00Z").ts,
+        ..opened(id)
+    };
+    let put = [opened(ids[0]), next_day(ids[1]), next_day(ids[2])];
+    let kept: Vec<_> = put.iter().map(|opened| log.opened(opened)).collect();
+    // Room for the first line and the beginning of the next segment, not for more.
+    faults.leave_room(1400);
+    let kept: Vec<_> = kept.into_iter().map(|kept| bounded(kept.kept())).collect();
+    assert!(kept[0].is_ok(), "{kept:?}");
+    for kept in &kept[1..] {
+        assert!(matches!(kept, Err(AuditError::Write { .. })), "{kept:?}");
+    }
+    faults.leave_room(u64::MAX);
+    log.close().unwrap();
+    assert!(verify(place.path()).unwrap().is_whole());
+    assert_eq!(kinds(&place, &log), "begin opened begin call end");
+}
+
+#[test]
+fn tasks_on_many_threads_lose_no_line() {
+    let place = TempDir::new().unwrap();
+    let log = Arc::new(Log::open(place.path(), config()).unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut callers = tokio::task::JoinSet::new();
+        for caller in 0..40 {
+            let log = Arc::clone(&log);
+            callers.spawn(async move {
+                for call in 0..25 {
+                    let id = invocation();
+                    log.opened(&opened(id)).kept().await.unwrap();
+                    let record = log.record(&record(id)).kept();
+                    // Some callers are gone before their record is written.
+                    if (caller + call) % 5 == 0 {
+                        drop(record.now_or_never());
+                    } else {
+                        record.await.unwrap();
+                    }
+                }
+            });
+        }
+        callers.join_all().await;
+    });
+    log.close().unwrap();
+    let report = verify(place.path()).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(report.chains[0].lines, 2 + 2 * 40 * 25);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+fn faulty() -> (TempDir, Faults, Log) {
+    let place = TempDir::new().unwrap();
+    let faults = Faults::new();
+    let log = faulty_log(place.path(), config(), &faults).unwrap();
+    (place, faults, log)
+}
+
+/// The kinds of all lines.
+fn kinds(place: &TempDir, log: &Log) -> String {
+    let lines = lines(place.path(), log.chain().unwrap());
+    let kinds = lines.iter().map(|line| line.split('"').nth(3).unwrap());
+    kinds.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,117 @@
+//! What is left behind by whoever does not wait for the end of a call.
+
+use futures_util::FutureExt as _;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    audit::{self, Log},
+    auth::{Agent, Directory},
+    clock,
+    config::{self, Budget, Config, Durability, Environment, Source, Window},
+    governance::{
+        Books,
+        budget::{self, Applied, Budgets},
+    },
+    mcp::{Id, Logs, Method, Request, Revision, error},
+    names::Scope,
+    session::{Call, Client, Opening, Wants},
+    store::{Store, Subject},
+};
+
+const PRICE: Micros = Micros::new(15_000);
+
+/// With the durability `disk` an answer waits for its record for a while.
+#[tokio::test]
+async fn whoever_gives_up_an_answer_leaves_its_record_and_its_price_behind() {
+    for charge in [false, true] {
+        let place = TempDir::new().unwrap();
+        let store = Store::open(place.path()).await.unwrap();
+        let directory = place.path().join("audit");
+        let governance = governance(&store, &directory);
+        let budgets = governance.books.budgets.clone().unwrap();
+        let limit = Micros::new(2 * PRICE.get());
+        let window = Window::Total;
+        let two_calls = [Applied::new(Subject::team("t"), Budget { limit, window })];
+        let mut ticket = governance.open(&call());
+        ticket.price = PRICE;
+        let held = budgets.hold(&two_calls, PRICE, clock::now()).await;
+        ticket.hold = Some(held.unwrap());
+        let ending = Ending::Failed {
+            error: RpcError::new(error::INTERNAL, "gone"),
+            delivered: charge,
+            reason: "server_gone",
+        };
+        let mut settled = Box::pin(governance.settle(ticket, ending));
+        assert!(settled.as_mut().now_or_never().is_none());
+        drop(settled);
+
+        let chain = governance.audit().chain().unwrap();
+        let total = audit::total(&directory, chain).unwrap().unwrap();
+        let spent = if charge { PRICE } else { Micros::ZERO };
+        assert_eq!(total.calls, 1);
+        assert_eq!(
+            total.charged.values().map(|sum| sum.get()).sum::<u64>(),
+            spent.get()
+        );
+        let left = limit.get() - spent.get();
+        let rest = budgets.hold(&two_calls, Micros::new(left), clock::now());
+        rest.await.unwrap().settle();
+        let none = budgets.hold(&two_calls, PRICE, clock::now()).await;
+        assert!(
+            matches!(none, Err(budget::Refusal::Exceeded(_))),
+            "{none:?}"
+        );
+    }
+}
+
+fn governance(store: &Store, directory: &std::path::Path) -> Governance {
+    let config = config();
+    let audit = config::Audit {
+        durability: Durability::Disk,
+        ..config.audit
+    };
+    let books = Books {
+        directory: Arc::new(Directory::new(config.governance.auth, std::iter::empty())),
+        audit: Arc::new(Log::open(directory, audit).unwrap()),
+        budgets: Some(Arc::new(Budgets::new(Arc::clone(&store.leases), "test"))),
+    };
+    Governance::new(&config, books).unwrap()
+}
+
+fn config() -> Config {
+    let source = Source {
+        name: "test.toml".to_owned(),
+        format: config::Format::Toml,
+        text: String::new(),
+        directory: std::path::PathBuf::new(),
+    };
+    config::parse([source], &Environment::default())
+        .unwrap()
+        .config
+}
+
+fn call() -> Box<Call> {
+    let request = Request {
+        id: Id::number(1),
+        method: Method::ToolsCall,
+        params: Some(Raw::from_static(r#"{"name":"echo"}"#).into()),
+    };
+    let opening = Opening {
+        revision: Revision::LEGACY,
+        info: None,
+        name: None,
+        capabilities: Raw::from_static("{}"),
+        profile: Arc::default(),
+    };
+    let client = Client {
+        agent: Arc::new(Agent::anonymous()),
+        opening: Arc::new(opening),
+        session: None,
+    };
+    let wants = Wants {
+        logs: Logs::None,
+        progress_token: None,
+    };
+    Call::new(request, Arc::new(client), Scope::All, wants).0
+}

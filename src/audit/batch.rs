@@ -2,7 +2,9 @@
 //!
 //! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs;
 //! then whoever is first to go on writes all of them. So a busy gateway has a few large writes in
-//! place of two small ones for each call, and its threads seldom meet at the file.
+//! place of two small ones for each call, and its threads seldom meet at the file. Letting others
+//! go first costs more than a `write` where there are none, so that a line waits only after a batch
+//! of several, and now and then to see whether that has changed.
 
 use std::{
     io,
@@ -17,8 +19,8 @@ use super::{
 };
 use crate::{money::Micros, names::InvocationId};
 
-/// Open calls from which on it pays to wait for other lines.
-pub(super) const COMPANY_MIN: usize = 4;
+/// How often a batch waits for further lines although there were none the last time.
+pub(super) const TRY_EVERY: u64 = 16;
 
 /// A line that is to be written.
 #[derive(Debug)]
@@ -118,8 +120,8 @@ pub(super) struct Place {
     line: usize,
     /// Whether the line opens a call.
     opens: bool,
-    /// Whether there are so few calls that hardly any line will join it.
-    pub(super) alone: bool,
+    /// Whether it is likely that further lines join it when other tasks run first.
+    pub(super) waits: bool,
 }
 
 impl Place {
@@ -151,8 +153,10 @@ impl Batch {
 pub(super) struct Gathering {
     batch: Arc<Batch>,
     lines: Vec<Queued>,
-    /// Calls that were open when the batch before was taken out.
-    open: usize,
+    /// How many batches were taken out.
+    taken: u64,
+    /// Whether several lines were in the last one.
+    shared: bool,
     /// Whether the chain takes no further line.
     pub(super) closed: bool,
 }
@@ -169,7 +173,7 @@ impl Gathering {
             batch: Arc::clone(&self.batch),
             line: self.lines.len() - 1,
             opens,
-            alone: self.open < COMPANY_MIN,
+            waits: self.shared || self.taken.is_multiple_of(TRY_EVERY),
         })
     }
 
@@ -177,9 +181,10 @@ impl Gathering {
         self.lines.is_empty()
     }
 
-    /// Takes the batch out, its lines in exchange for `empty`, while so many calls are open.
-    pub(super) fn take(&mut self, empty: &mut Vec<Queued>, open: usize) -> Arc<Batch> {
-        self.open = open;
+    /// Takes the batch out, its lines in exchange for `empty`.
+    pub(super) fn take(&mut self, empty: &mut Vec<Queued>) -> Arc<Batch> {
+        self.taken += 1;
+        self.shared = self.lines.len() > 1;
         debug_assert!(empty.is_empty(), "lines would be lost");
         std::mem::swap(&mut self.lines, empty);
         std::mem::take(&mut self.batch)

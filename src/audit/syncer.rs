@@ -144,8 +144,7 @@ impl Shared {
     }
 
     fn write_gathered(&self, state: &mut State) {
-        let open = state.writer.tally().open_calls();
-        let batch = lock(&self.gathering).take(&mut state.lines, open);
+        let batch = lock(&self.gathering).take(&mut state.lines);
         batch.end(state.writer.write(&mut state.lines));
         self.ask(state);
     }
@@ -318,7 +317,7 @@ impl Kept<'_> {
             Wait::Now => return Ok(()),
             Wait::For(line) => line,
         };
-        if !line.place.alone {
+        if line.place.waits {
             yield_now().await;
         }
         let seq = line.write()?;

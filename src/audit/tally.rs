@@ -114,11 +114,6 @@ impl Tally {
         self.open.insert(id.0, open);
     }
 
-    /// Calls that are open.
-    pub(super) fn open_calls(&self) -> usize {
-        self.open.len()
-    }
-
     /// A record was written.
     pub(super) fn close<'a>(
         &mut self,

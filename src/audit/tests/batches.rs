@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::{
     audit::{
         AuditError, Kept, Log,
-        batch::COMPANY_MIN,
+        batch::TRY_EVERY,
         testing::{
             Faults, bounded, config, event, faulty_log, invocation, lines, opened, record, refusal,
         },
@@ -50,33 +50,35 @@ fn a_line_that_nobody_waits_for_is_written() {
     drop(log.event(&event("2026-01-01T00:00:00Z")));
     assert_eq!(kinds(&place, &log), "begin event");
     // Somebody stops waiting before the write.
-    for _ in 0..COMPANY_MIN {
-        drop(log.opened(&opened(invocation())));
-    }
-    drop(log.opened(&opened(invocation())));
+    let (place, _, log) = faulty();
     let mut given_up = Box::pin(log.record(&record(invocation())).kept());
     assert!(
         given_up.as_mut().now_or_never().is_none(),
         "others may join"
     );
-    assert!(!kinds(&place, &log).ends_with("call"));
+    assert_eq!(kinds(&place, &log), "begin");
     drop(given_up);
-    assert!(kinds(&place, &log).ends_with("call"));
+    assert_eq!(kinds(&place, &log), "begin call");
 }
 
 #[test]
-fn with_few_calls_nobody_waits_for_company() {
-    let (_place, faults, log) = faulty();
-    let before = faults.writes();
-    for n in 1..=COMPANY_MIN + 1 {
-        let kept = log.opened(&opened(invocation())).kept();
-        assert!(kept.now_or_never().is_some(), "{n}");
-        assert_eq!(faults.writes(), before + n);
+fn a_line_waits_for_others_where_others_came_before() {
+    let (_place, _, log) = faulty();
+    let put = || Box::pin(log.event(&event("2026-01-01T00:00:00Z")).kept());
+    let waits = || put().as_mut().now_or_never().is_none();
+    let tried: Vec<u64> = (0..3 * TRY_EVERY).filter(|_| waits()).collect();
+    assert_eq!(tried, [0, TRY_EVERY, 2 * TRY_EVERY], "alone");
+    drop([put(), put()]);
+    assert!(waits(), "two came before");
+    assert!(!waits(), "one came before");
+    // Whoever joins a batch that waits is waited for as well.
+    for _ in 0..TRY_EVERY - 3 {
+        assert!(!waits());
     }
-    let kept = log.opened(&opened(invocation())).kept();
-    assert!(kept.now_or_never().is_none());
-    // What was given up was written, and the next one knows of as many calls.
-    assert_eq!(faults.writes(), before + COMPANY_MIN + 2);
+    let mut both = [put(), put()];
+    for kept in &mut both {
+        assert!(kept.as_mut().now_or_never().is_none());
+    }
 }
 
 #[test]

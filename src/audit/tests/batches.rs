@@ -11,7 +11,6 @@ use tempfile::TempDir;
 use crate::{
     audit::{
         AuditError, Kept, Log,
-        batch::TRY_EVERY,
         testing::{
             Faults, bounded, config, event, faulty_log, invocation, lines, opened, record, refusal,
         },
@@ -62,23 +61,14 @@ fn a_line_that_nobody_waits_for_is_written() {
 }
 
 #[test]
-fn a_line_waits_for_others_where_others_came_before() {
-    let (_place, _, log) = faulty();
-    let put = || Box::pin(log.event(&event("2026-01-01T00:00:00Z")).kept());
-    let waits = || put().as_mut().now_or_never().is_none();
-    let tried: Vec<u64> = (0..3 * TRY_EVERY).filter(|_| waits()).collect();
-    assert_eq!(tried, [0, TRY_EVERY, 2 * TRY_EVERY], "alone");
+fn a_line_that_does_not_wait_is_written_at_once() {
+    let (place, _, log) = faulty();
+    let put = || log.event(&event("2026-01-01T00:00:00Z")).kept();
+    drop(put());
+    put().now_or_never().unwrap().unwrap();
     drop([put(), put()]);
-    assert!(waits(), "two came before");
-    assert!(!waits(), "one came before");
-    // Whoever joins a batch that waits is waited for as well.
-    for _ in 0..TRY_EVERY - 3 {
-        assert!(!waits());
-    }
-    let mut both = [put(), put()];
-    for kept in &mut both {
-        assert!(kept.as_mut().now_or_never().is_none());
-    }
+    assert!(put().now_or_never().is_none(), "others came before");
+    assert_eq!(kinds(&place, &log), "begin event event event event event");
 }
 
 #[test]

@@ -119,9 +119,9 @@ impl Outcome {
     }
 }
 
-/// A line's place in a batch.
+/// Where a line is in its batch.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Slot {
     batch: Arc<Batch>,
     line: usize,
     /// Whether the line opens a call.
@@ -130,7 +130,7 @@ pub(super) struct Place {
     pub(super) waits: bool,
 }
 
-impl Place {
+impl Slot {
     pub(super) fn batch(&self) -> &Batch {
         &self.batch
     }
@@ -169,13 +169,13 @@ pub(super) struct Gathering {
 
 impl Gathering {
     /// Takes a line in.
-    pub(super) fn put(&mut self, line: Queued) -> Result<Place, AuditError> {
+    pub(super) fn put(&mut self, line: Queued) -> Result<Slot, AuditError> {
         if self.closed {
             return Err(AuditError::Closed);
         }
         let opens = matches!(line.about, About::Opened(_));
         self.lines.push(line);
-        Ok(Place {
+        Ok(Slot {
             batch: Arc::clone(&self.batch),
             line: self.lines.len() - 1,
             opens,

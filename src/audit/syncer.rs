@@ -16,7 +16,7 @@ use tokio::{sync::watch, task::yield_now};
 
 use super::{
     AuditError,
-    batch::{Batch, Gathering, Place, Queued},
+    batch::{Batch, Gathering, Queued, Slot},
     line::{Opened, Record},
     writer::Writer,
 };
@@ -102,10 +102,7 @@ impl Shared {
     pub(super) fn put(&self, line: Queued) -> Kept<'_> {
         let put = lock(&self.gathering).put(line);
         Kept(match put {
-            Ok(place) => Wait::For(Line {
-                shared: self,
-                place,
-            }),
+            Ok(slot) => Wait::For(Line { shared: self, slot }),
             Err(error) => Wait::Never(error),
         })
     }
@@ -263,27 +260,27 @@ enum Wait<'a> {
 /// A line on its way. It is written at the latest when nobody waits for it any more.
 struct Line<'a> {
     shared: &'a Shared,
-    place: Place,
+    slot: Slot,
 }
 
 impl Line<'_> {
     /// Writes the line now; says the number of the last one that was written with it.
     fn write(&self) -> Result<u64, AuditError> {
-        self.shared.write(self.place.batch());
-        self.place.written().unwrap_or(Err(AuditError::Closed))
+        self.shared.write(self.slot.batch());
+        self.slot.written().unwrap_or(Err(AuditError::Closed))
     }
 }
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
-        self.shared.write(self.place.batch());
+        self.shared.write(self.slot.batch());
     }
 }
 
 impl fmt::Debug for Kept<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Wait::For(line) => f.debug_tuple("Kept").field(&line.place).finish(),
+            Wait::For(line) => f.debug_tuple("Kept").field(&line.slot).finish(),
             Wait::Never(error) => f.debug_tuple("Kept").field(error).finish(),
             Wait::Now => f.write_str("Kept"),
         }
@@ -317,7 +314,7 @@ impl Kept<'_> {
             Wait::Now => return Ok(()),
             Wait::For(line) => line,
         };
-        if line.place.waits {
+        if line.slot.waits {
             yield_now().await;
         }
         let seq = line.write()?;

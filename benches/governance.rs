@@ -100,7 +100,8 @@ struct Load {
 const CALLERS: u64 = 16;
 /// Rounds of all parts; the median of what is added counts.
 const ROUNDS: usize = 5;
-/// What the rules may add to a call, microseconds of CPU, without and with the audit.
+/// What the rules may add to each of [`CALLERS`] calls at a time, microseconds of CPU, without and
+/// with the audit.
 const TARGETS: [(Part, f64); 2] = [(Part::Governed, 4.0), (Part::Audited, 12.0)];
 /// How far past its target the least of all rounds fails: what else the machine does only adds.
 const SLACK: f64 = 2.0;
@@ -115,7 +116,7 @@ async fn main() -> ExitCode {
     let chosen: Vec<Part> = Part::ALL.into_iter().filter(named).collect();
     let load = Load {
         calls: numbers.next().unwrap_or(100_000),
-        callers: numbers.next().unwrap_or(CALLERS),
+        callers: numbers.next().unwrap_or(CALLERS).max(1),
     };
     for part in &chosen {
         println!(
@@ -222,7 +223,7 @@ async fn run(part: Part, load: Load) -> f64 {
     spent / calls
 }
 
-/// Makes calls, so many at a time; says how many there were.
+/// Makes calls, so many at a time; says how many there were, since each caller makes as many.
 async fn make(stage: &Arc<(Stage, Governance)>, load: Load) -> u64 {
     let share = load.calls.div_ceil(load.callers);
     let mut callers = JoinSet::new();

@@ -66,7 +66,7 @@ use writer::Writer;
 /// The chain of this process, open for writing.
 ///
 /// Every method may be called from any thread. [`Log::opened`], [`Log::record`] and [`Log::event`]
-/// put a line down, in the order of the calls, and take no time; it is written once the returned
+/// put a line down, in the order of the calls, and wait for nothing; it is written once the returned
 /// [`Kept`] is waited for or dropped, with all that were put down until then.
 #[derive(Debug)]
 pub struct Log {
@@ -229,9 +229,7 @@ impl Log {
 
     /// Records dropped because too many waited already; 0 unless the disk was full for long.
     pub fn lost(&self) -> u64 {
-        self.open
-            .as_ref()
-            .map_or(0, |open| open.shared.lock().lost())
+        self.open.as_ref().map_or(0, |open| open.shared.lost())
     }
 
     /// Removes whole segments of this and other chains in which everything is older than

@@ -20,13 +20,13 @@ use super::{
 use crate::{money::Micros, names::InvocationId};
 
 /// Of so many batches one waits for further lines although hardly any came to earlier ones.
-const TRY_EVERY: u64 = 16;
+const TRY_EVERY: usize = 16;
 
 /// So many batches wait after one to which further lines came: it pays when one in four is such.
-const WAITS_EARNED: u64 = 4;
+const WAITS_EARNED: usize = 4;
 
 /// Most batches that wait in vain until none does.
-const WAITS_MAX: u64 = 16;
+const WAITS_MAX: usize = 16;
 
 /// A line that is to be written.
 #[derive(Debug)]
@@ -53,6 +53,10 @@ pub(super) enum About {
 }
 
 impl Queued {
+    pub(super) fn opens(&self) -> bool {
+        matches!(self.about, About::Opened(_))
+    }
+
     pub(super) fn event(event: &Event<'_>) -> Self {
         Self {
             at: event.ts,
@@ -90,8 +94,9 @@ pub(super) struct Batch(OnceLock<Outcome>);
 /// What became of the lines of a batch.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// How many are with the operating system, from the first on. Of the others, lines of opened
-    /// calls are nowhere; further ones wait in memory or were given up.
+    /// How many are with the operating system, from the first on, but for those of calls that may not
+    /// be opened. Of the others, lines of opened calls are nowhere; further ones wait in memory or
+    /// were given up.
     pub(super) written: usize,
     /// The number of the last line that is.
     pub(super) seq: u64,
@@ -160,9 +165,9 @@ pub(super) struct Gathering {
     batch: Arc<Batch>,
     lines: Vec<Queued>,
     /// How many batches were taken out.
-    taken: u64,
+    taken: usize,
     /// How many further ones wait.
-    waits: u64,
+    waits: usize,
     /// Whether the chain takes no further line.
     pub(super) closed: bool,
 }
@@ -173,7 +178,7 @@ impl Gathering {
         if self.closed {
             return Err(AuditError::Closed);
         }
-        let opens = matches!(line.about, About::Opened(_));
+        let opens = line.opens();
         self.lines.push(line);
         Ok(Slot {
             batch: Arc::clone(&self.batch),
@@ -222,7 +227,7 @@ mod tests {
         assert!(waits(&mut gathering, &of_six).len() < of_six.len());
     }
 
-    const TRY: usize = 16;
+    const TRY: usize = TRY_EVERY;
 
     /// Which of the batches of so many lines wait.
     fn waits(gathering: &mut Gathering, batches: &[usize]) -> Vec<usize> {

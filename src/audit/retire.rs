@@ -93,7 +93,7 @@ fn is_needed(voucher: &Voucher, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
 
 impl Open {
     fn vouch(&self, voucher: &Voucher) -> Result<(), AuditError> {
-        self.shared.lock().line(Kind::Retired, |line, _| {
+        self.shared.line(Kind::Retired, |line, _| {
             line.shown("chain", &voucher.chain.to_string());
             line.number("segment", voucher.segment.into());
             line.number("last_seq", voucher.link.seq);

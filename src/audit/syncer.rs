@@ -17,7 +17,8 @@ use tokio::{sync::watch, task::yield_now};
 use super::{
     AuditError,
     batch::{Batch, Gathering, Queued, Slot},
-    line::{Opened, Record},
+    line::{Kind, Members, Opened, Record},
+    tally::Tally,
     writer::Writer,
 };
 use crate::{config::Durability, lock::lock};
@@ -31,8 +32,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// What a log and its thread share.
 ///
-/// The lock of what is gathering is taken last, and held for no longer than a line takes to be
-/// moved; that of the state is held during a `write`.
+/// The lock of what is gathering is taken after that of the state, and held for no longer than a line
+/// takes to be moved, but for the end of the chain; that of the state is held during a `write`.
 pub(super) struct Shared {
     gathering: Mutex<Gathering>,
     state: Mutex<State>,
@@ -56,23 +57,6 @@ struct Synced {
     failed: Option<Arc<io::Error>>,
 }
 
-/// The writer, for a short time.
-pub(super) struct Writing<'a>(MutexGuard<'a, State>);
-
-impl std::ops::Deref for Writing<'_> {
-    type Target = Writer;
-
-    fn deref(&self) -> &Writer {
-        &self.0.writer
-    }
-}
-
-impl std::ops::DerefMut for Writing<'_> {
-    fn deref_mut(&mut self) -> &mut Writer {
-        &mut self.0.writer
-    }
-}
-
 /// Says when a line is kept as `audit.durability` asks.
 #[must_use = "nothing may leave before the line is kept"]
 pub struct Kept<'a>(Wait<'a>);
@@ -94,10 +78,6 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> Writing<'_> {
-        Writing(self.state())
-    }
-
     /// Takes a line, which is written when its [`Kept`] is asked or dropped.
     pub(super) fn put(&self, line: Queued) -> Kept<'_> {
         let put = lock(&self.gathering).put(line);
@@ -113,19 +93,45 @@ impl Shared {
         record: fn(Opened<'static>, Timestamp) -> Record<'static>,
     ) -> Result<(), AuditError> {
         let mut state = self.state();
-        lock(&self.gathering).closed = true;
-        self.write_gathered(&mut state);
-        let ended = state.writer.end(record);
-        lock(&self.gathering).closed = ended.is_ok();
-        ended
+        // Kept until the end is written, so that a line that comes meanwhile is not lost when it
+        // cannot be.
+        let mut gathering = lock(&self.gathering);
+        let batch = gathering.take(&mut state.lines);
+        self.write_batch(&mut state, &batch);
+        state.writer.end(record)?;
+        gathering.closed = true;
+        Ok(())
+    }
+
+    /// Writes a line of the log's own, or nothing.
+    pub(super) fn line(
+        &self,
+        kind: Kind,
+        members: impl FnOnce(&mut Members<'_>, &Tally),
+    ) -> Result<(), AuditError> {
+        let mut state = self.state();
+        self.not_ended()?;
+        state.writer.line(kind, members)
     }
 
     /// Whether anything may be opened.
     pub(super) fn ready(&self) -> Result<(), AuditError> {
+        let state = self.state();
+        self.not_ended()?;
+        state.writer.ready()
+    }
+
+    /// Lines that were given up, of which the log does not know yet.
+    pub(super) fn lost(&self) -> u64 {
+        self.state().writer.lost()
+    }
+
+    /// Refuses once the chain has ended.
+    fn not_ended(&self) -> Result<(), AuditError> {
         if lock(&self.gathering).closed {
             return Err(AuditError::Closed);
         }
-        self.state().writer.ready()
+        Ok(())
     }
 
     /// Writes the lines of `batch`, unless somebody did.
@@ -136,12 +142,12 @@ impl Shared {
         let mut state = self.state();
         // Until its outcome is there a batch is the one that gathers, or somebody has the lock.
         if batch.outcome().is_none() {
-            self.write_gathered(&mut state);
+            let batch = lock(&self.gathering).take(&mut state.lines);
+            self.write_batch(&mut state, &batch);
         }
     }
 
-    fn write_gathered(&self, state: &mut State) {
-        let batch = lock(&self.gathering).take(&mut state.lines);
+    fn write_batch(&self, state: &mut State, batch: &Batch) {
         batch.end(state.writer.write(&mut state.lines));
         self.ask(state);
     }

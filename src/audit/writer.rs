@@ -44,6 +44,8 @@ pub(super) struct Writer {
     broken: Option<Arc<io::Error>>,
     /// Lines with their seals, for one `write`.
     sealed: Vec<u8>,
+    /// Where each of them ends, and its place in the chain.
+    ends: Vec<(usize, Link)>,
     /// Whether something was written that is not on disk.
     pub(super) dirty: bool,
 }
@@ -96,6 +98,7 @@ impl Writer {
             pending: Pending::default(),
             broken: None,
             sealed: Vec::new(),
+            ends: Vec::new(),
             dirty: true,
         }
     }
@@ -137,19 +140,23 @@ impl Writer {
     /// Writes lines and takes them out: all, or so many of the first as there was room for. Of the
     /// others, those of opened calls are gone, and further ones wait.
     pub(super) fn write(&mut self, lines: &mut Vec<Queued>) -> Outcome {
-        let mut written = 0;
         let waits = self.pending.lost > 0 || !self.pending.lines.is_empty();
         let may_go_on = !waits || self.flush_pending();
-        let mut refused = None;
+        let (mut written, mut refused) = (0, None);
         while may_go_on && refused.is_none() && !lines.is_empty() {
-            let run = lines.iter().map(|line| (&line.line[..], line.at));
-            match self.put(run) {
-                Ok(count) => {
-                    written += count;
-                    lines.drain(..count).for_each(|line| self.tally.take(line));
-                }
-                Err(error) => refused = Some(Arc::new(error)),
+            // Nothing may be opened on a disk that is not to be trusted.
+            let is_broken = self.broken.is_some();
+            let is_passed = |line: &Queued| is_broken && line.opens();
+            if is_passed(&lines[0]) {
+                lines.remove(0);
+                written += 1;
+                continue;
             }
+            let run = lines.iter().take_while(|line| !is_passed(line));
+            let (count, error) = self.put(run.map(|line| (&line.line[..], line.at)));
+            lines.drain(..count).for_each(|line| self.tally.take(line));
+            written += count;
+            refused = error.map(Arc::new);
         }
         for line in lines.drain(..) {
             self.postpone(line);
@@ -257,32 +264,38 @@ impl Writer {
     }
 
     fn put_one(&mut self, line: &[u8], at: Timestamp) -> io::Result<()> {
-        self.put([(line, at)].into_iter()).map(drop)
+        let (_, error) = self.put([(line, at)].into_iter());
+        error.map_or(Ok(()), Err)
     }
 
-    /// Seals and appends the first of `lines`, those that are in one segment and one `write`; says
-    /// how many. After an error the log is as before.
-    fn put<'a>(&mut self, lines: impl Iterator<Item = (&'a [u8], Timestamp)>) -> io::Result<usize> {
+    /// Seals and appends the first of `lines`, those that are in one segment and one `write` and find
+    /// room; says how many, and why no more of these.
+    fn put<'a>(
+        &mut self,
+        lines: impl Iterator<Item = (&'a [u8], Timestamp)>,
+    ) -> (usize, Option<io::Error>) {
         self.sealed.clear();
         self.sealed.shrink_to(WRITE_BYTES_MAX);
-        let (mut link, mut count) = (self.last, 0);
+        self.ends.clear();
         for (line, at) in lines {
-            if count == 0 {
-                self.roll_when_due(line.len(), at);
-                link = self.last;
-            } else if self.is_due(self.sealed.len() + line.len(), at)
-                || self.sealed.len() + line.len() > WRITE_BYTES_MAX
-            {
+            let length = self.sealed.len() + line.len();
+            if self.ends.is_empty() {
+                self.roll_when_due(length, at);
+            } else if length > WRITE_BYTES_MAX || self.is_due(length, at) {
                 break;
             }
-            link = seal(&mut self.sealed, line, link);
-            count += 1;
+            let before = self.ends.last().map_or(self.last, |(_, link)| *link);
+            let link = seal(&mut self.sealed, line, before);
+            self.ends.push((self.sealed.len(), link));
         }
-        self.segment.append(&self.sealed)?;
-        self.last = link;
-        self.segment.used = true;
-        self.dirty = true;
-        Ok(count)
+        let ends = self.ends.iter().map(|(end, _)| *end);
+        let (count, error) = self.segment.append(&self.sealed, ends);
+        if let Some((_, link)) = count.checked_sub(1).and_then(|last| self.ends.get(last)) {
+            self.last = *link;
+            self.segment.used = true;
+            self.dirty = true;
+        }
+        (count, error)
     }
 
     /// Whether so many bytes more of this time belong in another segment.
@@ -338,28 +351,38 @@ impl Segment {
         }
     }
 
-    /// Appends a whole line or nothing.
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        self.mend()?;
-        let mut rest = line;
-        while !rest.is_empty() {
-            match self.sink.append(rest) {
-                Ok(0) => {
-                    return self.tear(io::ErrorKind::WriteZero.into(), line.len() - rest.len());
-                }
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.tear(error, line.len() - rest.len()),
-            }
+    /// Appends as many whole lines as there is room for; `ends` says where each ends. Says how many
+    /// there are, and why no more.
+    fn append(
+        &mut self,
+        lines: &[u8],
+        ends: impl Iterator<Item = usize>,
+    ) -> (usize, Option<io::Error>) {
+        if let Err(error) = self.mend() {
+            return (0, Some(error));
         }
-        self.length += line.len() as u64;
-        Ok(())
+        let (written, error) = self.write(lines);
+        let whole = ends.take_while(|end| *end <= written);
+        let (count, length) = whole.fold((0, 0), |(count, _), end| (count + 1, end));
+        self.length += length as u64;
+        self.torn = written > length;
+        // When this fails, it is tried again before the next line.
+        let mended = self.mend();
+        (count, error.or(mended.err()))
     }
 
-    fn tear(&mut self, error: io::Error, written: usize) -> io::Result<()> {
-        self.torn = written > 0;
-        self.mend()?;
-        Err(error)
+    /// Writes as much as there is room for; says how much, and why no more.
+    fn write(&self, bytes: &[u8]) -> (usize, Option<io::Error>) {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.sink.append(&bytes[written..]) {
+                Ok(0) => return (written, Some(io::ErrorKind::WriteZero.into())),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (written, Some(error)),
+            }
+        }
+        (written, None)
     }
 
     /// Cuts off part of a line that was left when cutting failed before.
@@ -389,7 +412,8 @@ fn begin_segment(
     let mut sealed = Vec::new();
     let link = seal(&mut sealed, &line, last);
     let mut segment = Segment::new(number, place.create(number)?, 0);
-    let begun = segment.append(&sealed).and_then(|()| place.sync());
+    let (_, error) = segment.append(&sealed, [sealed.len()].into_iter());
+    let begun = error.map_or(Ok(()), Err).and_then(|()| place.sync());
     if let Err(error) = begun {
         place.remove(number)?;
         return Err(error);

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        ChainId, ChainReader, Decision, Entry, Event, EventKind, FOLLOW_BATCH_MAX, Fault, Filter,
-        Follow, Format, Kind, Log, Query, Record, chains, export, recover,
+        AuditError, ChainId, ChainReader, Decision, Entry, Event, EventKind, FOLLOW_BATCH_MAX,
+        Fault, Filter, Follow, Format, Kind, Log, Query, Record, chains, export, recover,
         testing::{at, config, invocation, opened, record},
         verify,
     },
@@ -391,6 +391,26 @@ fn what_is_retired_is_vouched_for() {
     fs::remove_file(segment(place.path(), young, 1)).unwrap();
     let fault = verify(place.path()).unwrap().chains[0].fault.clone();
     assert_eq!(fault.unwrap().fault, Fault::Unvouched);
+}
+
+#[test]
+fn a_closed_log_vouches_for_nothing_and_removes_nothing() {
+    let place = TempDir::new().unwrap();
+    let past = Log::open(place.path(), config()).unwrap();
+    put(&past, 0, |_| ());
+    past.close().unwrap();
+    let keep = config::Audit {
+        retention: Some(Duration::from_secs(3600)),
+        ..config()
+    };
+    let ours = Log::open(place.path(), keep).unwrap();
+    ours.close().unwrap();
+    let later = clock::now() + SignedDuration::from_hours(2);
+    let refused = ours.retire(later).unwrap_err();
+    assert!(matches!(refused, AuditError::Closed), "{refused}");
+    let report = verify(place.path()).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(report.chains.len(), 2);
 }
 
 #[test]

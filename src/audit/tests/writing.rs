@@ -396,12 +396,14 @@ fn durability_disk_waits_for_the_disk() {
     };
     let log = faulty_log(place.path(), disk, &faults).unwrap();
     let ids: Vec<_> = (0..20).map(|_| invocation()).collect();
+    let before = *faults.syncs.borrow();
     let kept: Vec<_> = ids.iter().map(|id| log.opened(&opened(*id))).collect();
     for kept in kept {
         bounded(kept.kept()).unwrap();
     }
-    assert!(*faults.syncs.borrow() >= 1);
-    assert!(*faults.syncs.borrow() <= 21, "no more syncs than lines");
+    assert!(log.is_synced());
+    let syncs = *faults.syncs.borrow() - before;
+    assert!(syncs <= 3, "{syncs} for lines that were written together");
 
     faults.sync_fails.store(true, Ordering::SeqCst);
     let kept = log.record(&record(ids[0]));

@@ -149,8 +149,8 @@ impl<'a> Text<'a> {
     pub(super) fn may_name_passport(&self, span: &Range<usize>) -> bool {
         let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
         let end = span.end + self.rest_of_line(span.end).len();
-        lexicon::may_name_passport(&self.text[start..end])
-            || self.names.telling().any(lexicon::may_name_passport)
+        lexicon::glance::may_name_passport(&self.text[start..end])
+            || self.names.telling().any(lexicon::glance::may_name_passport)
             || self.columns().is_some()
     }
 
@@ -162,9 +162,10 @@ impl<'a> Text<'a> {
         let number = before.iter().rposition(u8::is_ascii_digit);
         let label = &before[number.map_or(0, |last| last + 1)..];
         // A name that is cut may end in another word than it does as a whole.
-        let may_name =
-            |name: &str| name.len() > BEFORE_BYTES_MAX || lexicon::may_name_phone(name.as_bytes());
-        lexicon::may_name_phone(label)
+        let may_name = |name: &str| {
+            name.len() > BEFORE_BYTES_MAX || lexicon::glance::may_name_phone(name.as_bytes())
+        };
+        lexicon::glance::may_name_phone(label)
             || self.names.telling().any(may_name)
             || self.columns().is_some()
     }

@@ -6,7 +6,9 @@
 use std::ops::Range;
 
 use super::{
-    Kinds, NAME_BYTES_MAX, Secret, Style, accept, is_code, is_stand_in, secret, value_after,
+    NAME_BYTES_MAX, Secret, secret,
+    shape::{Kinds, is_code, is_stand_in},
+    value::{Style, accept, value_after},
 };
 use crate::scan::{
     class::Class,

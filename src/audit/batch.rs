@@ -1,10 +1,10 @@
 //! Lines on their way to the writer: those of one moment share a `write`.
 //!
-//! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs;
-//! then whoever is first to go on writes all of them. So a busy gateway has a few large writes in
-//! place of two small ones for each call, and its threads seldom meet at the file. Letting others
-//! go first costs more than a `write` where there are none, so that lines wait only while
-//! enough of them are joined, and now and then to see whether that has changed.
+//! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs, as
+//! long as some do; then whoever is first to go on writes all of them. So a busy gateway has a few
+//! large writes in place of two small ones for each call, and its threads seldom meet at the file.
+//! Letting others go first costs more than a `write` where there are none, so that lines wait only
+//! while enough of them are joined, and now and then to see whether that has changed.
 
 use std::{
     io,
@@ -140,6 +140,11 @@ impl Slot {
         &self.batch
     }
 
+    /// How many lines the batch had with this one.
+    pub(super) fn lines(&self) -> usize {
+        self.line + 1
+    }
+
     /// As [`Outcome::of`], once the batch was written.
     pub(super) fn written(&self) -> Option<Result<u64, AuditError>> {
         let outcome = self.batch.outcome()?;
@@ -186,6 +191,15 @@ impl Gathering {
             opens,
             waits: self.waits > 0 || self.taken.is_multiple_of(TRY_EVERY),
         })
+    }
+
+    /// How many lines the batch of `slot` has; none when it was taken out.
+    pub(super) fn lines_with(&self, slot: &Slot) -> usize {
+        if Arc::ptr_eq(&self.batch, &slot.batch) {
+            self.lines.len()
+        } else {
+            0
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

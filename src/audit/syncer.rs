@@ -21,7 +21,10 @@ use super::{
     tally::Tally,
     writer::Writer,
 };
-use crate::{config::Durability, lock::lock};
+use crate::{
+    config::Durability,
+    lock::{lock, try_lock},
+};
 
 /// How long a line may wait for its sync to begin with the durability `process`: half of the
 /// promised 100 ms, the other half is for the disk.
@@ -29,6 +32,13 @@ pub const SYNC_DELAY: Duration = Duration::from_millis(50);
 
 /// How long after a failure waiting lines are tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// How often other tasks go first while each time further lines join a batch.
+const JOINING_TURNS_MAX: usize = 4;
+
+/// How often other tasks go first while somebody writes, which takes about as long as a few of them;
+/// then the thread waits, since whatever takes so much longer is a disk.
+const WRITING_TURNS_MAX: usize = 64;
 
 /// What a log and its thread share.
 ///
@@ -136,10 +146,22 @@ impl Shared {
 
     /// Writes the lines of `batch`, unless somebody did.
     fn write(&self, batch: &Batch) {
-        if batch.outcome().is_some() {
-            return;
+        if batch.outcome().is_none() {
+            self.write_with(self.state(), batch);
         }
-        let mut state = self.state();
+    }
+
+    /// The same, unless somebody writes others at this moment; says whether it was done.
+    fn try_write(&self, batch: &Batch) -> bool {
+        if batch.outcome().is_none()
+            && let Some(state) = try_lock(&self.state)
+        {
+            self.write_with(state, batch);
+        }
+        batch.outcome().is_some()
+    }
+
+    fn write_with(&self, mut state: MutexGuard<'_, State>, batch: &Batch) {
         // Until its outcome is there a batch is the one that gathers, or somebody has the lock.
         if batch.outcome().is_none() {
             let batch = lock(&self.gathering).take(&mut state.lines);
@@ -270,6 +292,36 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Lets others join where that is likely, for as long as they do.
+    async fn joined(&self) {
+        let turns = if self.slot.waits {
+            JOINING_TURNS_MAX
+        } else {
+            0
+        };
+        let mut lines = self.slot.lines();
+        for _ in 0..turns {
+            yield_now().await;
+            let now = lock(&self.shared.gathering).lines_with(&self.slot);
+            if now <= lines {
+                break;
+            }
+            lines = now;
+        }
+    }
+
+    /// Writes the line without keeping a thread that others can use; says the number of the last one
+    /// that was written with it.
+    async fn written(&self) -> Result<u64, AuditError> {
+        for _ in 0..WRITING_TURNS_MAX {
+            if self.shared.try_write(self.slot.batch()) {
+                break;
+            }
+            yield_now().await;
+        }
+        self.write()
+    }
+
     /// Writes the line now; says the number of the last one that was written with it.
     fn write(&self) -> Result<u64, AuditError> {
         self.shared.write(self.slot.batch());
@@ -320,10 +372,8 @@ impl Kept<'_> {
             Wait::Now => return Ok(()),
             Wait::For(line) => line,
         };
-        if line.slot.waits {
-            yield_now().await;
-        }
-        let seq = line.write()?;
+        line.joined().await;
+        let seq = line.written().await?;
         match line.shared.durability {
             // In a box: with `process` nobody waits, but every call has room for it.
             Durability::Disk => Box::pin(line.shared.synced(seq)).await,

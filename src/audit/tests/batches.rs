@@ -1,9 +1,17 @@
 //! Lines that are written together, and disks that take only some of them.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering, mpsc},
+    thread,
+    time::Duration,
+};
 
-use futures_util::FutureExt as _;
+use futures_util::{
+    FutureExt as _,
+    future::{join, join_all},
+};
 use tempfile::TempDir;
+use tokio::task::yield_now;
 
 use crate::{
     audit::{
@@ -66,6 +74,64 @@ fn a_line_that_does_not_wait_is_written_at_once() {
     drop([put(), put()]);
     assert!(put().now_or_never().is_none(), "others came before");
     assert_eq!(kinds(&place, &log), "begin event event event event event");
+}
+
+#[test]
+fn a_batch_takes_lines_for_as_long_as_some_come() {
+    // At which turns a line comes, and how many lines each write has.
+    let check = |turns: &[usize], expect: &[usize]| {
+        let (place, faults, log) = faulty();
+        let before = faults.writes();
+        let calls = turns.iter().map(|turns| async {
+            for _ in 0..*turns {
+                yield_now().await;
+            }
+            log.event(&event("2026-01-01T00:00:00Z"))
+                .kept()
+                .await
+                .unwrap();
+            faults.writes() - before
+        });
+        let writes = bounded(join_all(calls));
+        let lines = |write: &usize| writes.iter().filter(|of| *of == write).count();
+        let lines: Vec<_> = (1..=faults.writes() - before).map(|w| lines(&w)).collect();
+        assert_eq!(lines, expect, "{turns:?}");
+        assert!(verify(place.path()).unwrap().is_whole());
+    };
+    check(&[0], &[1]);
+    check(&[1, 0, 0], &[3]);
+    check(&[3, 2, 1, 0], &[4]);
+    check(&[6, 5, 4, 3, 2, 1, 0], &[5, 2]);
+    check(&[5, 4, 1, 0], &[2, 2]);
+}
+
+#[test]
+fn who_meets_a_write_lets_others_run() {
+    let (place, faults, log) = faulty();
+    let put = || log.event(&event("2026-01-01T00:00:00Z"));
+    let (others_ran, others_run) = mpsc::channel();
+    let (slow, is_slow) = mpsc::channel();
+    thread::scope(|scope| {
+        // A disk that takes its time until others have run.
+        let writes = &faults.writes;
+        let disk = scope.spawn(move || {
+            let write = lock(writes);
+            slow.send(()).unwrap();
+            let waited = others_run.recv_timeout(Duration::from_secs(10));
+            drop(write);
+            waited
+        });
+        is_slow.recv().unwrap();
+        scope.spawn(|| drop(put()));
+        while kinds(&place, &log) != "begin event" {
+            thread::yield_now();
+        }
+        let others = async { others_ran.send(()).unwrap() };
+        let (kept, ()) = bounded(join(put().kept(), others));
+        kept.unwrap();
+        disk.join().unwrap().expect("others wait for the disk");
+    });
+    assert_eq!(kinds(&place, &log), "begin event event");
 }
 
 #[test]

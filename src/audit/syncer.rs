@@ -24,6 +24,7 @@ use super::{
 use crate::{
     config::Durability,
     lock::{lock, try_lock},
+    task::wait_for_company,
 };
 
 /// How long a line may wait for its sync to begin with the durability `process`: half of the
@@ -32,9 +33,6 @@ pub const SYNC_DELAY: Duration = Duration::from_millis(50);
 
 /// How long after a failure waiting lines are tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-
-/// How often other tasks go first while each time further lines join a batch.
-const JOINING_TURNS_MAX: usize = 4;
 
 /// How often other tasks go first while somebody writes, which takes about as long as a few of them;
 /// then the thread waits, since whatever takes so much longer is a disk.
@@ -292,24 +290,6 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Lets others join where that is likely, for as long as they do.
-    async fn joined(&self) {
-        let turns = if self.slot.waits {
-            JOINING_TURNS_MAX
-        } else {
-            0
-        };
-        let mut lines = self.slot.lines();
-        for _ in 0..turns {
-            yield_now().await;
-            let now = lock(&self.shared.gathering).lines_with(&self.slot);
-            if now <= lines {
-                break;
-            }
-            lines = now;
-        }
-    }
-
     /// Writes the line without keeping a thread that others can use; says the number of the last one
     /// that was written with it.
     async fn written(&self) -> Result<u64, AuditError> {
@@ -372,7 +352,9 @@ impl Kept<'_> {
             Wait::Now => return Ok(()),
             Wait::For(line) => line,
         };
-        line.joined().await;
+        if line.slot.waits {
+            wait_for_company(|| lock(&line.shared.gathering).lines_with(&line.slot)).await;
+        }
         let seq = line.written().await?;
         match line.shared.durability {
             // In a box: with `process` nobody waits, but every call has room for it.

@@ -225,8 +225,15 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
     use super::*;
-    use crate::auth::Wrong;
+    use crate::{
+        audit::Log,
+        auth::{Directory, Wrong},
+        config::{self, Environment},
+        governance::Books,
+    };
 
     const UNKNOWN: Unidentified = Unidentified::Wrong(Wrong::Unknown);
 
@@ -265,6 +272,54 @@ mod tests {
         assert!(meet("192.0.2.1", EVERY * 3).is_empty());
         assert_eq!(said(strangers.rest()), [more], "at the end");
         assert!(strangers.rest().is_empty());
+    }
+
+    /// What was held back is told though nobody comes any more, and what is left at the end.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_tells_what_was_held_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (governance, tasks) = (governance(directory.path()), Tasks::new());
+        governance.follow_strangers(&tasks);
+        let details = || {
+            let segments = std::fs::read_dir(directory.path()).unwrap();
+            let texts = segments.map(|it| std::fs::read(it.unwrap().path()).unwrap());
+            let texts = texts.map(|text| String::from_utf8(text).unwrap());
+            let detail = |line: &str| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                let is_it = line["event"] == "authentication_refused";
+                is_it.then(|| line["detail"].as_str().unwrap().to_owned())
+            };
+            let lines = texts.flat_map(|text| text.lines().filter_map(detail).collect::<Vec<_>>());
+            lines.collect::<Vec<_>>()
+        };
+        for _ in 0..3 {
+            governance.turn_away(ip("192.0.2.1"), &UNKNOWN);
+        }
+        assert_eq!(details(), ["unknown"]);
+        tokio::time::sleep(EVERY + LOOK).await;
+        let more = |count| format!("unknown: {count} more since this was last said");
+        assert_eq!(details(), ["unknown", &more(2)]);
+        governance.turn_away(ip("192.0.2.1"), &UNKNOWN);
+        tasks.finish().await;
+        assert_eq!(details(), ["unknown", &more(2), &more(1)]);
+        assert_eq!(governance.counts().unauthenticated["unknown"], 4);
+    }
+
+    fn governance(log_dir: &Path) -> Arc<Governance> {
+        let source = config::Source {
+            name: "test.toml".to_owned(),
+            format: config::Format::Toml,
+            text: "[governance]\nauth = 'keys'\n".to_owned(),
+            directory: PathBuf::new(),
+        };
+        let loaded = config::parse([source], &Environment::default()).unwrap();
+        let config = loaded.config;
+        let books = Books {
+            directory: Arc::new(Directory::new(config.governance.auth, std::iter::empty())),
+            audit: Arc::new(Log::open(log_dir, config.audit).unwrap()),
+            budgets: None,
+        };
+        Arc::new(Governance::new(&config, books).unwrap())
     }
 
     #[tokio::test(start_paused = true)]

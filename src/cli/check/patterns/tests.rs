@@ -53,7 +53,7 @@ fn listing(server: &ServerName) -> Listing {
     };
     if server.as_str() == "git" {
         Listing {
-            tools: named(&["log", "delete_branch"]),
+            tools: named(&["log", "delete_branch", r"f\u001bork"]),
             prompts: named(&["review"]),
             ..Listing::default()
         }
@@ -98,7 +98,8 @@ fn what_matches_nothing_is_said_with_its_key() {
     let expect = [
         "`governance.policy.deny[1]` matches nothing that servers have: `delete_*`; \
          names are exposed ones or `server/name` here: write `*/delete_*`",
-        "`governance.args[0].tools[0]` matches nothing that servers have: `git/fork`",
+        "`governance.args[0].tools[0]` matches nothing that servers have: `git/fork`; \
+         did you mean `git/f\\u{1b}ork`?",
         "`agents.\"a b\".policy.tools[0]` matches nothing that servers have: `git/lgo`; \
          did you mean `git/log`?",
         "`agents.\"a b\".policy.tools[1]` matches nothing that servers have: `git/review`",

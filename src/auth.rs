@@ -112,7 +112,7 @@ impl From<StoredAgent> for Agent {
 }
 
 /// Why a request has no agent.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Unidentified {
     /// There is no key where one is needed.
     #[error("an API key is needed: `Authorization: Bearer KEY` or `X-API-Key: KEY`")]
@@ -120,19 +120,50 @@ pub enum Unidentified {
     /// More than one key, and they differ.
     #[error("the request has more than one API key")]
     Several,
-    /// The key is unknown, revoked or expired.
+    /// The key opens nothing. Whoever presents it is not told which it is: that would say of a found
+    /// key that it was one.
     #[error("the API key is unknown, revoked or expired")]
-    Wrong,
+    Wrong(Wrong),
+}
+
+/// Why a key opens nothing, for the operator.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Wrong {
+    /// Its time has passed; whose it is needs another.
+    Expired(KeyId),
+    /// It was revoked, and somebody has it still.
+    Revoked(KeyId),
+    /// Nobody has such a key, or it is not even sent as one.
+    Unknown,
 }
 
 impl Unidentified {
     /// What `WWW-Authenticate` says (RFC 6750, 3).
-    pub fn challenge(self) -> HeaderValue {
+    pub fn challenge(&self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Missing => r#"Bearer realm="tollbridge""#,
             Self::Several => r#"Bearer realm="tollbridge", error="invalid_request""#,
-            Self::Wrong => r#"Bearer realm="tollbridge", error="invalid_token""#,
+            Self::Wrong(_) => r#"Bearer realm="tollbridge", error="invalid_token""#,
         })
+    }
+
+    /// The reason in a word, as it is counted.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Several => "several",
+            Self::Wrong(Wrong::Expired(_)) => "expired",
+            Self::Wrong(Wrong::Revoked(_)) => "revoked",
+            Self::Wrong(Wrong::Unknown) => "unknown",
+        }
+    }
+
+    /// The id of the key that opened something once.
+    pub const fn key(&self) -> Option<&KeyId> {
+        match self {
+            Self::Wrong(Wrong::Expired(key) | Wrong::Revoked(key)) => Some(key),
+            Self::Missing | Self::Several | Self::Wrong(Wrong::Unknown) => None,
+        }
     }
 }
 
@@ -159,6 +190,8 @@ struct Roster {
     authentication: Authentication,
     agents: foldhash::HashMap<AgentId, Arc<Agent>>,
     credentials: HashMap<KeyHash, Credential>,
+    /// Keys of the store that open nothing any more.
+    ended: HashMap<KeyHash, Wrong>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -206,8 +239,8 @@ impl Directory {
         self.publish(&sources);
     }
 
-    /// Replaces what is known of the store. Where an agent is in both, the config has it. Nobody is
-    /// told when nothing has changed.
+    /// Replaces what is known of the store, with the keys that have ended, of which only a trace is
+    /// kept. Where an agent is in both, the config has it. Nobody is told when nothing has changed.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
         let mut sources = lock(&self.sources);
         sources.stored = (agents, keys);
@@ -262,26 +295,31 @@ impl Directory {
         let authentication = self.roster.load().authentication;
         match authentication {
             Authentication::Anonymous => {
-                self.current(AgentId::ANONYMOUS).ok_or(Unidentified::Wrong)
+                let anonymous = self.current(AgentId::ANONYMOUS);
+                anonymous.ok_or(Unidentified::Wrong(Wrong::Unknown))
             }
             Authentication::Keys => {
                 let key = key_in(headers)?;
-                self.holder(key).ok_or(Unidentified::Wrong)
+                self.holder(key).map_err(Unidentified::Wrong)
             }
         }
     }
 
-    fn holder(&self, key: &str) -> Option<Arc<Agent>> {
+    fn holder(&self, key: &str) -> Result<Arc<Agent>, Wrong> {
         let roster = self.roster.load();
-        let credential = roster.credentials.get(&KeyHash::of(key))?;
+        let hash = KeyHash::of(key);
+        let Some(credential) = roster.credentials.get(&hash) else {
+            let ended = roster.ended.get(&hash);
+            return Err(ended.cloned().unwrap_or(Wrong::Unknown));
+        };
         let now = clock::now();
-        if has_passed(credential.expires, now) {
-            return None;
-        }
         if let Some(key) = &credential.key {
+            if has_passed(credential.expires, now) {
+                return Err(Wrong::Expired(key.clone()));
+            }
             self.uses.note(key, now);
         }
-        Some(Arc::clone(&credential.agent))
+        Ok(Arc::clone(&credential.agent))
     }
 
     /// The agent `id` as it is at present.
@@ -345,6 +383,7 @@ impl Roster {
             authentication: Authentication::Anonymous,
             agents: foldhash::HashMap::default(),
             credentials: HashMap::new(),
+            ended: HashMap::new(),
         }
     }
 
@@ -360,6 +399,7 @@ impl Roster {
             .collect();
         let mut roster = Self {
             authentication: sources.authentication,
+            ended: sources.ended(),
             ..Self::empty()
         };
         for (id, mut agent) in sources.agents() {
@@ -396,7 +436,7 @@ impl Sources {
         all.chain(written).map(|agent| (agent.id, agent)).collect()
     }
 
-    /// Every key whose time has not passed.
+    /// Every key that opens something.
     fn keys(&self) -> Vec<Known> {
         let now = clock::now();
         let of_config = self.written.iter().flat_map(|agent| {
@@ -408,14 +448,25 @@ impl Sources {
                 expires: None,
             })
         });
-        let of_store = self.stored.1.iter().map(|key| Known {
+        let of_store = self.stored.1.iter().filter(|key| key.is_live(now));
+        let of_store = of_store.map(|key| Known {
             hash: key.hash,
             agent: key.agent,
             key: Some(key.id.clone()),
             expires: key.expires,
         });
-        let known = of_config.chain(of_store);
-        known.filter(|key| !has_passed(key.expires, now)).collect()
+        of_config.chain(of_store).collect()
+    }
+
+    /// Every key that has ended, and how.
+    fn ended(&self) -> HashMap<KeyHash, Wrong> {
+        let now = clock::now();
+        let ended = self.stored.1.iter().filter(|key| !key.is_live(now));
+        let how = |key: &StoredKey| match key.revoked {
+            Some(_) => Wrong::Revoked(key.id.clone()),
+            None => Wrong::Expired(key.id.clone()),
+        };
+        ended.map(|key| (key.hash, how(key))).collect()
     }
 }
 
@@ -431,7 +482,7 @@ fn key_in(headers: &HeaderMap) -> Result<&str, Unidentified> {
         .map(|value| value.to_str().ok());
     let mut found = None;
     for key in bearer.chain(own) {
-        let key = key.ok_or(Unidentified::Wrong)?;
+        let key = key.ok_or(Unidentified::Wrong(Wrong::Unknown))?;
         if found.is_some_and(|other| other != key) {
             return Err(Unidentified::Several);
         }
@@ -447,6 +498,7 @@ mod tests {
     use super::*;
     use crate::config::Secret;
 
+    const UNKNOWN: Unidentified = Unidentified::Wrong(Wrong::Unknown);
     const KEY: &str = "tbk_0123456789012345678901234567890123456789";
 
     #[test]
@@ -479,9 +531,9 @@ mod tests {
             Ok("researcher"),
         );
         check(&[], Err(Unidentified::Missing));
-        check(&[("authorization", KEY)], Err(Unidentified::Wrong));
-        check(&[("authorization", "Basic abc")], Err(Unidentified::Wrong));
-        check(&[("x-api-key", "tbk_other")], Err(Unidentified::Wrong));
+        check(&[("authorization", KEY)], Err(UNKNOWN));
+        check(&[("authorization", "Basic abc")], Err(UNKNOWN));
+        check(&[("x-api-key", "tbk_other")], Err(UNKNOWN));
         check(
             &[("x-api-key", KEY), ("authorization", "Bearer x")],
             Err(Unidentified::Several),
@@ -515,7 +567,7 @@ mod tests {
         };
         let mut headers = HeaderMap::new();
         headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
-        assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        assert_eq!(directory.identify(&headers), Err(UNKNOWN));
         directory.load(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
         assert_eq!(first.name, "stored");
@@ -526,13 +578,23 @@ mod tests {
         directory.expire();
         assert!(directory.still_knows(&first), "its time has not come");
         directory.load(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
-        assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        let why = |wrong: fn(KeyId) -> Wrong| Err(Unidentified::Wrong(wrong(KeyId::new("k1"))));
+        assert_eq!(directory.identify(&headers), why(Wrong::Expired));
         assert!(!directory.still_knows(&first));
         assert_eq!(directory.next_expiry(), None);
         directory.load(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
+        let revoked = StoredKey {
+            revoked: Some(clock::now()),
+            ..key(Some("2001-01-01T00:00:00Z"))
+        };
+        directory.load(vec![agent.clone()], vec![revoked]);
+        assert_eq!(directory.identify(&headers), why(Wrong::Revoked));
+        assert!(!directory.still_knows(&first));
+        directory.load(vec![agent.clone()], vec![key(None)]);
+        let first = directory.identify(&headers).unwrap();
         directory.load(vec![agent.clone()], Vec::new());
-        assert_eq!(directory.identify(&headers), Err(Unidentified::Wrong));
+        assert_eq!(directory.identify(&headers), Err(UNKNOWN));
         assert!(!directory.still_knows(&first));
         directory.load(Vec::new(), Vec::new());
         assert_eq!(directory.current(agent.id), None);

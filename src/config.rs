@@ -35,6 +35,7 @@ pub use governing::{
     ScanAction, Terms, Window,
 };
 pub use load::{Format, Loaded, Source, find_default, load, parse, schema};
+pub(crate) use node::join as key_path;
 pub use report::{Mistakes, Notice, Severity};
 
 mod changed;

@@ -246,6 +246,19 @@ impl Board {
         self.lock().are_of(server)
     }
 
+    /// What servers listed to this process for every client, in the config's order.
+    pub fn offers(&self) -> Vec<Offer> {
+        let plan = self.plan.load();
+        let offers = self.lock();
+        let listed = plan
+            .servers
+            .iter()
+            .filter(|(server, _)| offers.are_of(server));
+        listed
+            .filter_map(|(server, _)| offers.plain.get(server).cloned())
+            .collect()
+    }
+
     fn publish(&self, backend: &Backend, mut offer: Offer) {
         let server = offer.server.clone();
         let mut offers = self.lock();

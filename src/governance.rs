@@ -37,6 +37,7 @@ use rate::{Limiters, Target as Metered};
 use rules::{OfTool, Rules};
 use screen::{Leg, Seen};
 use settle::Schema;
+use strangers::Strangers;
 use tally::Tally;
 use ticket::{Ended, Target};
 use validate::{Inputs, Validation, Verdict};
@@ -52,6 +53,7 @@ mod rules;
 pub mod screen;
 mod settle;
 mod sight;
+mod strangers;
 mod tally;
 mod ticket;
 pub mod validate;
@@ -86,6 +88,7 @@ pub struct Governance {
     concurrency: Concurrency,
     schemas: DashMap<(ServerName, Arc<str>), Schema>,
     tally: Tally,
+    strangers: Strangers,
 }
 
 /// A call that may reach its server.
@@ -125,6 +128,7 @@ impl Governance {
             concurrency: Concurrency::default(),
             schemas: DashMap::new(),
             tally: Tally::default(),
+            strangers: Strangers::default(),
             books,
         })
     }

@@ -16,7 +16,7 @@ mod patient;
 mod streamable;
 mod tls;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
@@ -76,8 +76,12 @@ impl Edge {
         self.guard.store(Arc::new(Guard::new(config)));
     }
 
-    /// Answers one HTTP request.
-    pub(crate) async fn handle(self: Arc<Self>, request: Box<Request<Incoming>>) -> Response<Body> {
+    /// Answers one HTTP request, which came from `peer`.
+    pub(crate) async fn handle(
+        self: Arc<Self>,
+        peer: IpAddr,
+        request: Box<Request<Incoming>>,
+    ) -> Response<Body> {
         if let Err(refusal) = self.guard.load().check(&request) {
             return text(StatusCode::FORBIDDEN, &refusal);
         }
@@ -90,13 +94,13 @@ impl Edge {
             return text(StatusCode::NOT_FOUND, "not found");
         };
         if !route.is_mcp() {
-            return self.answer(route, request).await;
+            return self.answer(route, peer, request).await;
         }
         if let Some(answer) = cors::preflight(&request, route.verbs().1) {
             return answer;
         }
         let page = cors::Page::behind(&request);
-        let mut response = self.answer(route, request).await;
+        let mut response = self.answer(route, peer, request).await;
         if let Some(page) = page {
             page.may_read(response.headers_mut());
         }
@@ -106,6 +110,7 @@ impl Edge {
     async fn answer(
         self: Arc<Self>,
         route: Route,
+        peer: IpAddr,
         request: Box<Request<Incoming>>,
     ) -> Response<Body> {
         if let Some(scope) = route.scope()
@@ -121,15 +126,21 @@ impl Edge {
         if !verbs.contains(request.method()) {
             return wrong_verb(allowed);
         }
-        let agent = match self
-            .proxy
-            .governance()
-            .directory()
-            .identify(request.headers())
-        {
+        let governance = self.proxy.governance();
+        let agent = match governance.directory().identify(request.headers()) {
             Ok(agent) => agent,
-            Err(stranger) if route.needs_agent() => return challenge(stranger),
-            Err(_) => Arc::new(Agent::stranger()),
+            Err(stranger) => {
+                let is_refused = route.needs_agent();
+                // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
+                // one.
+                if is_refused || stranger != Unidentified::Missing {
+                    governance.turn_away(peer, &stranger);
+                }
+                if is_refused {
+                    return challenge(&stranger);
+                }
+                Arc::new(Agent::stranger())
+            }
         };
         match route {
             Route::Mcp(scope) => {
@@ -267,7 +278,7 @@ fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
 }
 
 /// The answer to a request without an agent.
-fn challenge(stranger: Unidentified) -> Response<Body> {
+fn challenge(stranger: &Unidentified) -> Response<Body> {
     let mut response = text(StatusCode::UNAUTHORIZED, &stranger.to_string());
     response
         .headers_mut()

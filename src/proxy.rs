@@ -108,6 +108,7 @@ impl Proxy {
     /// Begins to connect to servers and to tell clients what changes.
     pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
         self.follow_sessions();
+        self.governance.follow_strangers(&self.tasks);
         self.keep();
         for backend in self.backends.all() {
             self.start_server(&backend);

@@ -116,13 +116,8 @@ impl Keeper {
         };
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;
-        let live = keys
-            .into_iter()
-            .filter(|key| key.revoked.is_none())
-            .collect();
-        self.books
-            .directory
-            .load(agents.into_iter().map(Agent::from).collect(), live);
+        let agents = agents.into_iter().map(Agent::from).collect();
+        self.books.directory.load(agents, keys);
         Ok(())
     }
 

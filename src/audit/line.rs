@@ -275,7 +275,8 @@ pub struct Event<'a> {
     pub ts: Timestamp,
     /// What happened.
     pub event: EventKind,
-    /// What it happened to: a server, a client, an agent, the id of a key (never the key), a file.
+    /// What it happened to: a server, a client, an address, an agent, the id of a key (never the key),
+    /// a file.
     pub subject: Cow<'a, str>,
     /// Who did it: an agent, `cli`, `config`; none when nobody did.
     pub actor: Option<Cow<'a, str>>,
@@ -289,6 +290,8 @@ pub struct Event<'a> {
 pub enum EventKind {
     /// An agent was made, changed or removed.
     AgentChanged,
+    /// Requests were refused for a key that opens nothing; the subject is the address they came from.
+    AuthenticationRefused,
     /// A budget was set, changed or reset.
     BudgetChanged,
     /// A client connected.
@@ -316,6 +319,7 @@ impl EventKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AgentChanged => "agent_changed",
+            Self::AuthenticationRefused => "authentication_refused",
             Self::BudgetChanged => "budget_changed",
             Self::ClientConnected => "client_connected",
             Self::ClientDisconnected => "client_disconnected",

@@ -1,5 +1,7 @@
 //! `tollbridge check`
 
+mod patterns;
+
 use std::process::ExitCode;
 
 use clap::Args;
@@ -17,8 +19,10 @@ use super::{
 };
 use crate::{
     backend::State,
-    config::{Loaded, Notice},
+    config::{Config, Loaded, Notice},
+    names::Scope,
 };
+use patterns::{Names, Patterns};
 
 /// Pause before a server that failed is tried again: longer than any check, which shows the first
 /// attempt.
@@ -87,6 +91,8 @@ impl Check {
             server.retry.base = NEVER;
             server.retry.max = NEVER;
         }
+        // What governs is forgotten by whoever only looks.
+        let mut written = config.clone();
         let target = match server {
             None => Target::all(config),
             Some(name) => match Target::one(config, name) {
@@ -94,21 +100,41 @@ impl Check {
                 Err(code) => return code,
             },
         };
-        let work = async |gateway: &Gateway| self.report(&warnings, gateway).await;
+        written.servers.clone_from(&target.config.servers);
+        let work = async |gateway: &Gateway| self.report(warnings, &written, gateway).await;
         block_on(1, gateway::with(target.only_looking(), work))
     }
 
-    async fn report(&self, warnings: &[Notice], gateway: &Gateway) -> ExitCode {
+    async fn report(
+        &self,
+        mut notices: Vec<Notice>,
+        config: &Config,
+        gateway: &Gateway,
+    ) -> ExitCode {
         let mut found = gateway.survey().await;
         found.retain(|server| server.state != State::Disabled);
         let ok = found.iter().all(Found::is_connected);
+        let unmatched = unmatched(config, gateway);
         let printed = if self.json {
-            print_json(&json!({ "ok": ok, "notices": warnings, "servers": found }))
+            notices.extend(unmatched);
+            print_json(&json!({ "ok": ok, "notices": notices, "servers": found }))
         } else {
-            table(&found).print()
+            let printed = table(&found).print();
+            warn(&unmatched);
+            printed
         };
         if ok { printed } else { ExitCode::FAILURE }
     }
+}
+
+/// Warns of patterns of `config` that match nothing; where one server is tried, of those about it.
+fn unmatched(config: &Config, gateway: &Gateway) -> Vec<Notice> {
+    let only = match &gateway.scope {
+        Scope::Server(server) => Some(server),
+        Scope::All | Scope::Profile(_) => None,
+    };
+    let names = Names::of(config, &gateway.proxy().board().offers());
+    Patterns::of(config).warnings(&names, only)
 }
 
 fn table(found: &[Found]) -> Table<8> {

@@ -295,7 +295,7 @@ impl<'t> Place<'t> {
 }
 
 /// `path.key`, with quotes around a key that needs them.
-pub(super) fn join(path: &str, key: &str) -> String {
+pub(crate) fn join(path: &str, key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let key = if !key.is_empty() && key.chars().all(bare) {
         key.to_owned()

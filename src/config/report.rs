@@ -126,6 +126,20 @@ impl RenderedMark {
 }
 
 impl Notice {
+    /// A warning of what is known only once the servers are asked, when no file is at hand any more.
+    pub(crate) fn warning(message: String, suggestion: Option<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            message,
+            label: None,
+            suggestion,
+            file: None,
+            line: None,
+            column: None,
+            marks: Vec::new(),
+        }
+    }
+
     /// The notice for a terminal that shows colours.
     pub fn styled(&self) -> String {
         self.render(&Renderer::styled())

@@ -1,4 +1,4 @@
-//! How often calls were refused, and how often they would have been.
+//! How often calls and callers were refused, and how often they would have been.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +23,15 @@ pub(super) struct Tally {
     spent: DashMap<ServerName, AtomicU64, RandomState>,
 }
 
-/// How often calls were refused since the start.
+/// How often calls and callers were refused since the start.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Counts {
     /// By the discriminator of the error, such as `BUDGET_EXCEEDED`.
     pub refused: BTreeMap<&'static str, u64>,
     /// What rules that are only observed would have refused, by rule.
     pub observed: BTreeMap<&'static str, u64>,
+    /// Requests that showed no key, or none that opens anything, by reason.
+    pub unauthenticated: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
@@ -42,6 +44,12 @@ impl Tally {
 
     pub(super) fn observed(&self, rule: Rule) {
         *lock(&self.refusals).observed.entry(name(rule)).or_default() += 1;
+    }
+
+    /// Notes that a request had no agent.
+    pub(super) fn unauthenticated(&self, reason: &'static str) {
+        let mut counts = lock(&self.refusals);
+        *counts.unauthenticated.entry(reason).or_default() += 1;
     }
 
     /// Notes that a call to `server` was charged.

@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Once},
     time::Duration,
 };
@@ -69,9 +69,10 @@ impl Bound {
                 () = stop.cancelled() => return,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let connection = Connection {
                         edge: Arc::clone(&edge),
+                        peer: peer.ip(),
                         stop: stop.clone(),
                         headers_max: edge.proxy.settings().limits.headers,
                     };
@@ -146,6 +147,7 @@ type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 struct Connection {
     edge: Arc<Edge>,
+    peer: IpAddr,
     stop: CancellationToken,
     headers_max: usize,
 }
@@ -181,7 +183,7 @@ impl Connection {
     }
 
     async fn talk(self, stream: Stream) {
-        let edge = Arc::clone(&self.edge);
+        let (edge, peer) = (Arc::clone(&self.edge), self.peer);
         let (heard, first) = (CancellationToken::new(), Once::new());
         // The connection is woken often, and polls this each time.
         let mut interrupted = Steady::new(Box::pin(interruption(heard.clone(), self.stop)));
@@ -192,7 +194,7 @@ impl Connection {
             let request = Box::new(request);
             // The connection is woken for more than its answer.
             Steady::new(Box::pin(async move {
-                Ok::<_, Infallible>(edge.handle(request).await)
+                Ok::<_, Infallible>(edge.handle(peer, request).await)
             }))
         });
         // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.

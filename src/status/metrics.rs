@@ -410,6 +410,11 @@ impl Traffic {
         for (rule, calls) in &self.counts.observed {
             count(&mut observed, &[("rule", *rule)], *calls)?;
         }
+        let help = "Requests that showed no API key, or none that opens anything";
+        let mut strangers = counter(encoder, "unauthenticated_requests", help)?;
+        for (reason, requests) in &self.counts.unauthenticated {
+            count(&mut strangers, &[("reason", *reason)], *requests)?;
+        }
         let lost = "Records of the audit that could not be written";
         ConstCounter::new(self.audit_lost).encode(counter(encoder, "audit_lost_records", lost)?)?;
         let help = "Sessions of legacy clients that are open";

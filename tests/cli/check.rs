@@ -209,3 +209,51 @@ async fn one_server_is_tried_alone() {
     --- code 2
     ");
 }
+
+/// Patterns that match nothing are warnings with their keys; of servers that cannot be asked it is
+/// not known.
+#[tokio::test]
+async fn patterns_without_a_match_are_said() {
+    let place = Place::new(&format!(
+        r#"
+        [governance]
+        auth = "keys"
+        policy = {{ mode = "all", deny = ["rep*", "script/repeat", "gone/x"] }}
+        {TWO_SERVERS}
+        tools = {{ deny = ["delete_*", "repeat"] }}
+        "#
+    ));
+    let ran = place.run(&["check", "--connect"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_snapshot!(ran.stderr, @"
+    warning: `governance.policy.deny[0]` matches nothing that servers have: `rep*`
+     |
+     = help: names are exposed ones or `server/name` here: write `*/rep*`
+    warning: `governance.policy.deny[2]` matches nothing that servers have: `gone/x`
+    warning: `servers.script.tools.deny[0]` matches nothing that servers have: `delete_*`
+    ");
+    let found = place.run(&["check", "--connect", "script", "--json"]).await;
+    assert_eq!((found.code, found.stderr.as_str()), (Some(0), ""));
+    let found = found.json();
+    assert_eq!(found["ok"], true);
+    let notices = found["notices"].as_array().expect("a list");
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert_eq!(notices[0]["severity"], "warning");
+    let message = "`servers.script.tools.deny[0]` matches nothing that servers have: `delete_*`";
+    assert_eq!(notices[0]["message"], message);
+
+    let place = Place::new(
+        r#"
+        [servers.missing]
+        command = "/nonexistent/server"
+        tools = { deny = ["delete_*"] }
+        "#,
+    );
+    let ran = place.run(&["check", "--connect"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_snapshot!(ran.stderr, @"
+    warning: it is unknown whether anything matches `servers.missing.tools.deny[0]`
+     |
+     = help: not connected: `missing`
+    ");
+}

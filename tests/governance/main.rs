@@ -37,6 +37,7 @@ mod reload;
 mod revoked;
 mod rules;
 mod scans;
+mod strangers;
 mod validate;
 
 use integration::support;

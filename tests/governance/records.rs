@@ -351,7 +351,7 @@ async fn check_count(http: &Http, refused: usize) {
 }
 
 /// A gateway that lives on when a file may not grow.
-async fn serve_in(place: &Place) -> (Child, Http) {
+pub(crate) async fn serve_in(place: &Place) -> (Child, Http) {
     let script = "trap '' XFSZ; exec \"$0\" serve --listen 127.0.0.1:0";
     let mut child = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_tollbridge")])
@@ -372,7 +372,7 @@ async fn serve_in(place: &Place) -> (Child, Http) {
 }
 
 /// No file of `child` may grow beyond so many bytes, as on a disk that is full.
-fn limit_files(child: &Child, bytes_max: Option<u64>) {
+pub(crate) fn limit_files(child: &Child, bytes_max: Option<u64>) {
     let pid = Pid::from_raw(child.id().unwrap().cast_signed());
     let limit = Rlimit {
         current: bytes_max,
@@ -575,7 +575,7 @@ async fn a_stop_records_who_goes() {
 }
 
 /// The events of the audit below `data`: what, about whom, and the detail.
-fn events(data: &Path) -> Vec<(String, String, String)> {
+pub(crate) fn events(data: &Path) -> Vec<(String, String, String)> {
     let mut events = Vec::new();
     for name in segments(data) {
         let text = fs::read_to_string(data.join("audit").join(name)).unwrap();

@@ -428,6 +428,7 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
     assert!("Allowed".parse::<Decision>().is_err());
     for kind in [
         EventKind::AgentChanged,
+        EventKind::AuthenticationRefused,
         EventKind::BudgetChanged,
         EventKind::ClientConnected,
         EventKind::ClientDisconnected,

@@ -1,0 +1,377 @@
+//! Patterns of a config that match nothing: a misspelt `deny` protects nobody, and no call says so.
+//!
+//! [`Patterns`] are what a config has, each with its key; [`Names`] what servers call their items, with
+//! those that rules of the config hide. Pure. What servers list only for clients that can be asked
+//! something is not among the names.
+
+use std::collections::{BTreeMap, HashSet};
+
+use globset::{Glob, GlobMatcher};
+use indexmap::IndexMap;
+
+use super::super::{nearest::did_you_mean, output::harmless};
+use crate::{
+    catalog::{Catalog, Kind, Offer, Profiles},
+    config::{Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
+    names::{Scope, ServerName},
+};
+
+const TOOLS: &[Kind] = &[Kind::Tools];
+const PROMPTS: &[Kind] = &[Kind::Prompts];
+const RESOURCES: &[Kind] = &[Kind::Resources, Kind::Templates];
+/// What a profile can give another name.
+const NAMED: &[Kind] = &[Kind::Tools, Kind::Prompts];
+
+/// Every pattern of a config.
+#[derive(Debug, Default)]
+pub(super) struct Patterns(Vec<Pattern>);
+
+/// A glob or a name that is to match items.
+#[derive(Clone, Debug)]
+struct Pattern {
+    /// The key of the config that it stands under.
+    at: String,
+    text: String,
+    /// `None`: it is a name.
+    glob: Option<GlobMatcher>,
+    place: Place,
+}
+
+/// What the patterns of a list are about.
+#[derive(Clone, Debug)]
+struct Place {
+    /// The server whose own names they match; `None`: those of merged routes and `server/name`.
+    server: Option<ServerName>,
+    kinds: &'static [Kind],
+}
+
+impl Place {
+    fn routes(kinds: &'static [Kind]) -> Self {
+        let server = None;
+        Self { server, kinds }
+    }
+}
+
+impl Patterns {
+    /// The patterns of `config`, in its order. Methods of vendors are left out, since no server lists
+    /// them, and so are the rules of disabled servers.
+    pub(super) fn of(config: &Config) -> Self {
+        let mut all = Self::default();
+        all.add_terms(&config.governance.terms, "governance");
+        for (name, agent) in &config.agents {
+            all.add_terms(&agent.terms, &key_path("agents", name));
+        }
+        for (name, profile) in &config.profiles {
+            all.add_profile(profile, &key_path("profiles", name.as_str()));
+        }
+        for (name, server) in config.servers.iter().filter(|(_, server)| server.enabled) {
+            all.add_server(server, name);
+        }
+        all
+    }
+
+    fn add_terms(&mut self, terms: &Terms, at: &str) {
+        if let Some(policy) = &terms.policy {
+            for (list, globs, kinds) in [
+                ("tools", &policy.tools, TOOLS),
+                ("prompts", &policy.prompts, PROMPTS),
+                ("resources", &policy.resources, RESOURCES),
+                ("deny", &policy.deny, &Kind::ALL[..]),
+            ] {
+                let place = Place::routes(kinds);
+                self.add_globs(globs, &format!("{at}.policy.{list}"), &place);
+            }
+        }
+        for (index, rule) in terms.args.iter().enumerate() {
+            let place = Place::routes(TOOLS);
+            self.add_globs(&rule.tools, &format!("{at}.args[{index}].tools"), &place);
+        }
+    }
+
+    fn add_profile(&mut self, profile: &Profile, at: &str) {
+        for (list, globs, kinds) in [
+            ("tools", &profile.tools, TOOLS),
+            ("prompts", &profile.prompts, PROMPTS),
+            ("resources", &profile.resources, RESOURCES),
+        ] {
+            let globs = globs.as_deref().unwrap_or_default();
+            self.add_globs(globs, &format!("{at}.{list}"), &Place::routes(kinds));
+        }
+        let rename = Place::routes(NAMED);
+        self.add_names(&profile.rename, &format!("{at}.rename"), &rename);
+        let describe = Place::routes(&Kind::ALL);
+        self.add_names(&profile.describe, &format!("{at}.describe"), &describe);
+        self.add_terms(&profile.terms, at);
+    }
+
+    fn add_server(&mut self, server: &Server, name: &ServerName) {
+        let at = key_path("servers", name.as_str());
+        let place = |kinds| Place {
+            server: Some(name.clone()),
+            kinds,
+        };
+        for (key, rules, kinds) in [
+            ("tools", &server.tools, TOOLS),
+            ("resources", &server.resources, RESOURCES),
+            ("prompts", &server.prompts, PROMPTS),
+        ] {
+            self.add_rules(rules, &format!("{at}.{key}"), &place(kinds));
+        }
+        for (index, route) in server.route.iter().enumerate() {
+            let at = format!("{at}.route[{index}].tools");
+            self.add_globs(&route.tools, &at, &place(TOOLS));
+        }
+    }
+
+    fn add_rules(&mut self, rules: &ItemRules, at: &str, place: &Place) {
+        let allow = rules.allow.as_deref().unwrap_or_default();
+        self.add_globs(allow, &format!("{at}.allow"), place);
+        self.add_globs(&rules.deny, &format!("{at}.deny"), place);
+        self.add_names(&rules.rename, &format!("{at}.rename"), place);
+        self.add_names(&rules.describe, &format!("{at}.describe"), place);
+        self.add_names(&rules.price, &format!("{at}.price"), place);
+        self.add_names(&rules.timeout, &format!("{at}.timeout"), place);
+    }
+
+    fn add_globs(&mut self, globs: &[Glob], at: &str, place: &Place) {
+        let globs = globs.iter().enumerate();
+        self.0.extend(globs.map(|(index, glob)| Pattern {
+            at: format!("{at}[{index}]"),
+            text: glob.glob().to_owned(),
+            glob: Some(glob.compile_matcher()),
+            place: place.clone(),
+        }));
+    }
+
+    fn add_names<T>(&mut self, names: &IndexMap<String, T>, at: &str, place: &Place) {
+        self.0.extend(names.keys().map(|name| Pattern {
+            at: key_path(at, name),
+            text: name.clone(),
+            glob: None,
+            place: place.clone(),
+        }));
+    }
+
+    /// Warns of those that match none of `names`; of those about the server `only`, if one is named.
+    pub(super) fn warnings(&self, names: &Names, only: Option<&ServerName>) -> Vec<Notice> {
+        let (mut warnings, mut unknown) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
+        for pattern in &self.0 {
+            if only.is_some() && names.server_in(pattern) != only {
+                continue;
+            }
+            match names.judge(pattern) {
+                Verdict::Something => {}
+                Verdict::Nothing => {
+                    let Pattern { at, text, .. } = pattern;
+                    let message = format!("`{at}` matches nothing that servers have: `{text}`");
+                    warnings.push(Notice::warning(message, names.suggestion(pattern)));
+                }
+                Verdict::Unknown(servers) => unknown.entry(servers).or_default().push(&pattern.at),
+            }
+        }
+        warnings.extend(unknown.iter().map(|(servers, keys)| {
+            let (servers, keys) = (quoted(servers), quoted(keys));
+            let message = format!("it is unknown whether anything matches {keys}");
+            Notice::warning(message, Some(format!("not connected: {servers}")))
+        }));
+        warnings
+    }
+}
+
+fn quoted(names: &[impl std::fmt::Display]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}
+
+/// What is known of a pattern.
+#[derive(Debug, Eq, PartialEq)]
+enum Verdict {
+    /// It matches something, or may match what no server lists.
+    Something,
+    Nothing,
+    /// Nothing that is listed, but these servers are not.
+    Unknown(Vec<ServerName>),
+}
+
+/// What servers call their items.
+#[derive(Debug)]
+pub(super) struct Names {
+    items: HashSet<Named>,
+    /// Every server of the config, and whether it is listed.
+    servers: Vec<(ServerName, bool)>,
+}
+
+#[derive(Debug, Eq, Hash, PartialEq)]
+struct Named {
+    server: ServerName,
+    kind: Kind,
+    original: String,
+    qualified: String,
+    /// On merged routes; empty where these do not list it.
+    exposed: String,
+    /// In a profile; empty where none renames it.
+    alias: String,
+}
+
+impl Named {
+    /// The names that a glob of a route is tried on.
+    fn of_routes(&self) -> impl Iterator<Item = &String> {
+        let names = [&self.qualified, &self.exposed, &self.alias];
+        names.into_iter().filter(|name| !name.is_empty())
+    }
+}
+
+impl Names {
+    /// The names of what `offers` have, which were made from `config`.
+    pub(super) fn of(config: &Config, offers: &[Offer]) -> Self {
+        let is_listed = |server: &ServerName| offers.iter().any(|it| it.server == *server);
+        let servers = config.servers.keys();
+        let mut names = Self {
+            items: HashSet::new(),
+            servers: servers.map(|it| (it.clone(), is_listed(it))).collect(),
+        };
+        let profiles = Profiles::new(&config.profiles);
+        names.add(&config.naming, &profiles, offers);
+        // With what rules of servers hide: those rules match something too, and so does a policy
+        // that refuses the same once more.
+        let open: Vec<Offer> = offers.iter().map(without_filters).collect();
+        names.add(&config.naming, &profiles, &open);
+        names
+    }
+
+    fn add(&mut self, naming: &Naming, profiles: &Profiles, offers: &[Offer]) {
+        let catalog = Catalog::build_with(naming, profiles, offers);
+        let servers = offers
+            .iter()
+            .map(|offer| Scope::Server(offer.server.clone()));
+        let views = profiles.names().cloned().map(Scope::Profile);
+        for scope in servers.chain(views) {
+            for kind in Kind::ALL {
+                let entries = catalog.list(&scope, kind).entries();
+                self.items.extend(entries.iter().map(|entry| Named {
+                    server: entry.server.clone(),
+                    kind,
+                    original: entry.original.to_string(),
+                    qualified: format!("{}/{}", entry.server, entry.original),
+                    exposed: entry.merged.to_string(),
+                    alias: entry.alias.to_string(),
+                }));
+            }
+        }
+    }
+
+    fn judge(&self, pattern: &Pattern) -> Verdict {
+        let about = self.server_in(pattern);
+        let concerns = |server: &ServerName| about.is_none_or(|about| about == server);
+        if self.items_for(pattern).any(|item| pattern.matches(item)) || self.means_all(pattern) {
+            return Verdict::Something;
+        }
+        let unlisted = self.servers.iter().filter(|(_, is_listed)| !is_listed);
+        let unlisted = unlisted.map(|(server, _)| server.clone());
+        let unlisted: Vec<ServerName> = unlisted.filter(concerns).collect();
+        if !unlisted.is_empty() {
+            return Verdict::Unknown(unlisted);
+        }
+        // A server with templates has resources that it does not list.
+        let mut items = self.items.iter();
+        let has_templates = items.any(|it| it.kind == Kind::Templates && concerns(&it.server));
+        if has_templates && pattern.may_be_of_uris() {
+            return Verdict::Something;
+        }
+        Verdict::Nothing
+    }
+
+    /// The items that `pattern` is about.
+    fn items_for(&self, pattern: &Pattern) -> impl Iterator<Item = &Named> {
+        let Place { server, kinds } = &pattern.place;
+        let items = self.items.iter();
+        items.filter(move |item| {
+            kinds.contains(&item.kind) && server.as_ref().is_none_or(|it| *it == item.server)
+        })
+    }
+
+    /// The one server that `pattern` is about.
+    fn server_in<'n>(&'n self, pattern: &'n Pattern) -> Option<&'n ServerName> {
+        if pattern.place.server.is_some() || pattern.glob.is_none() {
+            return pattern.place.server.as_ref();
+        }
+        let (first, _) = pattern.text.split_once('/')?;
+        let mut servers = self.servers.iter().map(|(server, _)| server);
+        servers.find(|server| server.as_str() == first)
+    }
+
+    /// Whether it stands for all there is, of all servers or one: nobody has misspelt a name there.
+    fn means_all(&self, pattern: &Pattern) -> bool {
+        let rest = match self.server_in(pattern) {
+            Some(server) => pattern.text.strip_prefix(server.as_str()),
+            None => None,
+        };
+        let rest = rest.unwrap_or(&pattern.text);
+        rest.contains('*') && rest.bytes().all(|byte| matches!(byte, b'*' | b'/'))
+    }
+
+    /// What may have been meant.
+    fn suggestion(&self, pattern: &Pattern) -> Option<String> {
+        let Pattern { text, place, .. } = pattern;
+        let is_of_routes = place.server.is_none();
+        let mut items = self.items_for(pattern);
+        if let Some(glob) = &pattern.glob
+            && is_of_routes
+            && items.any(|item| glob.is_match(&item.original))
+        {
+            let why = "names are exposed ones or `server/name` here";
+            return Some(format!("{why}: write `*/{text}`"));
+        }
+        let known = self.items_for(pattern).map(|item| {
+            let [own, whole, shown] = [&item.original, &item.qualified, &item.exposed];
+            let ways = match (is_of_routes, &pattern.glob) {
+                (false, _) => [own, whole, shown],
+                (true, Some(_)) => [whole, shown, own],
+                (true, None) => [shown, whole, own],
+            };
+            ways.map(String::as_str)
+        });
+        let ending = did_you_mean(text, known);
+        ending.strip_prefix("; ").map(harmless)
+    }
+}
+
+impl Pattern {
+    /// Whether it matches `item`, which is of its kind and server.
+    fn matches(&self, item: &Named) -> bool {
+        let is_own = self.place.server.is_some();
+        match &self.glob {
+            Some(glob) if is_own => glob.is_match(&item.original),
+            Some(glob) => item.of_routes().any(|name| glob.is_match(name)),
+            None if is_own => self.text == item.original,
+            None => self.text == item.exposed,
+        }
+    }
+
+    /// Whether it is about resources, listed or not; a `deny` is about all kinds, and says so by a URI.
+    fn may_be_of_uris(&self) -> bool {
+        let kinds = self.place.kinds;
+        let is_of_uris = kinds == RESOURCES || self.text.contains(':');
+        is_of_uris && kinds.contains(&Kind::Resources) && self.glob.is_some()
+    }
+}
+
+/// The offer with all that its server listed.
+fn without_filters(offer: &Offer) -> Offer {
+    let mut config = Server::clone(&offer.config);
+    for rules in [
+        &mut config.tools,
+        &mut config.resources,
+        &mut config.prompts,
+    ] {
+        rules.allow = None;
+        rules.deny.clear();
+    }
+    Offer {
+        config: config.into(),
+        ..offer.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

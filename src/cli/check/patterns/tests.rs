@@ -1,0 +1,142 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    catalog::Listing,
+    config::{Environment, Format, Source, parse},
+    mcp::Raw,
+};
+
+const GIT: &str = "[servers.git]\ncommand = 'a'\n";
+const FILES: &str = "[servers.files]\ncommand = 'b'\n";
+
+/// Checks what is said of `config`, when servers of these names are listed.
+fn check(config: &str, listed: &[&str], only: Option<&str>, expect: &[&str]) {
+    let source = Source {
+        name: "test.toml".to_owned(),
+        format: Format::Toml,
+        text: config.to_owned(),
+        directory: ".".into(),
+    };
+    let config = parse([source], &Environment::default()).unwrap().config;
+    let servers = config.servers.iter();
+    let offers = servers.filter(|(name, _)| listed.contains(&name.as_str()));
+    let offers: Vec<Offer> = offers
+        .map(|(name, server)| Offer {
+            server: name.clone(),
+            config: Arc::new(server.clone()),
+            listing: Arc::new(listing(name)),
+            modern_http: false,
+        })
+        .collect();
+    let only = only.map(|name| ServerName::parse(name).unwrap());
+    let warnings = Patterns::of(&config).warnings(&Names::of(&config, &offers), only.as_ref());
+    let said = warnings.iter().map(|it| match &it.suggestion {
+        Some(suggestion) => format!("{}; {suggestion}", it.message),
+        None => it.message.clone(),
+    });
+    assert_eq!(said.collect::<Vec<_>>(), expect);
+}
+
+/// `git` has tools and a prompt, `files` a resource and a template.
+fn listing(server: &ServerName) -> Listing {
+    let items = |key: &str, names: &[&str]| {
+        let item = |name: &&str| Raw::parse(format!(r#"{{"{key}":"{name}","name":"n"}}"#)).unwrap();
+        names.iter().map(item).collect()
+    };
+    let named = |names: &[&str]| {
+        let item = |name: &&str| {
+            let text = format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+            Raw::parse(text).unwrap()
+        };
+        names.iter().map(item).collect()
+    };
+    if server.as_str() == "git" {
+        Listing {
+            tools: named(&["log", "delete_branch", r"f\u001bork"]),
+            prompts: named(&["review"]),
+            ..Listing::default()
+        }
+    } else {
+        Listing {
+            resources: items("uri", &["file:///a"]),
+            templates: items("uriTemplate", &["file:///{path}"]),
+            ..Listing::default()
+        }
+    }
+}
+
+#[test]
+fn what_matches_is_not_mentioned() {
+    let config = format!(
+        "[governance]\nargs = [{{ name = 'a', at = '/a', equals = 1 }}]\n\
+         [governance.policy]\nmode = 'allowlist'\ntools = ['git/*', 'mcp_git_l*', 'short']\n\
+         prompts = ['*', 'git/review']\nresources = ['files/**', 'files+file:///a']\n\
+         deny = ['git/delete_*', 'mcp_git_delete_branch', 'files+file:///secret/*']\n\
+         [profiles.p]\ntools = ['mcp_git_*']\nrename = {{ mcp_git_log = 'short' }}\n\
+         describe = {{ mcp_git_review = 'x', 'files+file:///a' = 'y' }}\n\
+         {FILES}[servers.files.resources]\nallow = ['file:///b/*', 'file:///a']\n\
+         {GIT}[servers.git.tools]\nallow = ['*']\ndeny = ['delete_*']\nrename = {{ log = 'log' }}\n\
+         [servers.git.tools.price]\nlog = '0.1'\ndelete_branch = '1'\n\
+         [servers.git.tools.timeout]\nlog = '3s'\n"
+    );
+    check(&config, &["git", "files"], None, &[]);
+}
+
+#[test]
+fn what_matches_nothing_is_said_with_its_key() {
+    let config = format!(
+        "[governance]\nargs = [{{ name = 'a', at = '/a', equals = 1, tools = ['git/fork'] }}]\n\
+         policy = {{ mode = 'all', deny = ['git/log', 'delete_*'] }}\n\
+         [agents.'a b'.policy]\nmode = 'allowlist'\ntools = ['git/lgo', 'git/review']\n\
+         prompts = ['git/log']\nresources = ['git/*']\n\
+         [profiles.p]\ntools = ['mcp_svn_*']\nrename = {{ log = 'short' }}\n\
+         policy = {{ mode = 'denylist', resources = ['git+x:y'] }}\n\
+         {GIT}[servers.git.tools]\nallow = ['log', 'git/log']\ndeny = ['remove_*']\n\
+         [servers.git.tools.price]\n'd.b' = '1'\n[servers.git.prompts.describe]\nreviews = 'x'\n"
+    );
+    let expect = [
+        "`governance.policy.deny[1]` matches nothing that servers have: `delete_*`; \
+         names are exposed ones or `server/name` here: write `*/delete_*`",
+        "`governance.args[0].tools[0]` matches nothing that servers have: `git/fork`; \
+         did you mean `git/f\\u{1b}ork`?",
+        "`agents.\"a b\".policy.tools[0]` matches nothing that servers have: `git/lgo`; \
+         did you mean `git/log`?",
+        "`agents.\"a b\".policy.tools[1]` matches nothing that servers have: `git/review`",
+        "`agents.\"a b\".policy.prompts[0]` matches nothing that servers have: `git/log`",
+        "`profiles.p.tools[0]` matches nothing that servers have: `mcp_svn_*`",
+        "`profiles.p.rename.log` matches nothing that servers have: `log`; \
+         did you mean `mcp_git_log`?",
+        "`profiles.p.policy.resources[0]` matches nothing that servers have: `git+x:y`",
+        "`servers.git.tools.allow[1]` matches nothing that servers have: `git/log`; \
+         did you mean `log`?",
+        "`servers.git.tools.deny[0]` matches nothing that servers have: `remove_*`",
+        "`servers.git.tools.price.\"d.b\"` matches nothing that servers have: `d.b`",
+        "`servers.git.prompts.describe.reviews` matches nothing that servers have: `reviews`; \
+         did you mean `review`?",
+    ];
+    check(&config, &["git"], None, &expect);
+}
+
+/// Nothing is said against patterns that servers may match which are not listed, nor, where one
+/// server is tried, about the others.
+#[test]
+fn of_servers_that_are_not_connected_it_is_unknown() {
+    let config = format!(
+        "[governance.policy]\nmode = 'denylist'\ntools = ['files/x', 'git/x', 'mcp_x_*', 'git/log']\n\
+         {FILES}[servers.files.tools]\ndeny = ['x']\n{GIT}[servers.git.tools]\ndeny = ['y']\n\
+         [servers.off]\ncommand = 'c'\nenabled = false\n[servers.off.tools]\ndeny = ['z']\n"
+    );
+    let of_git = [
+        "`governance.policy.tools[1]` matches nothing that servers have: `git/x`",
+        "`servers.git.tools.deny[0]` matches nothing that servers have: `y`",
+    ];
+    let of_files = "it is unknown whether anything matches `governance.policy.tools[0]`, \
+                    `servers.files.tools.deny[0]`; not connected: `files`";
+    let of_both = "it is unknown whether anything matches `governance.policy.tools[2]`; \
+                   not connected: `files`, `off`";
+    let all = [of_git[0], of_git[1], of_files, of_both];
+    check(&config, &["git"], None, &all);
+    check(&config, &["git"], Some("git"), &of_git);
+    check(&config, &[], Some("files"), &[of_files]);
+}

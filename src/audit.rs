@@ -10,7 +10,8 @@
 //! invocation has one record; a line once written is never changed; the file ends in a whole line
 //! whatever the disk did. Secrets and personal data do not belong here: arguments come redacted, and
 //! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
-//! or a whole chain, are missing; whoever needs that keeps the hashes that [`verify()`] reports.
+//! or a whole chain, are missing: the index does, as far as it knows them (see `shortened`); whoever
+//! needs more keeps the hashes that [`verify()`] reports.
 
 mod batch;
 mod error;
@@ -24,6 +25,7 @@ mod reader;
 mod recover;
 mod retire;
 mod seal;
+mod shortened;
 mod sink;
 mod syncer;
 mod tally;
@@ -52,8 +54,9 @@ pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query}
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
 pub use retire::Retired;
+pub use shortened::{Shortened, acknowledge};
 pub use syncer::{Kept, SYNC_DELAY};
-pub use verify::{ChainReport, Fault, FaultAt, Report, verify};
+pub use verify::{ChainReport, Fault, FaultAt, Report, verify, verify_with};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
 
 use crate::{config, lock::lock};

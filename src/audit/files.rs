@@ -115,6 +115,56 @@ impl Drop for Owned {
     }
 }
 
+/// What became of a file of the log while it was open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Loss {
+    /// It was cut off.
+    Cut {
+        /// Bytes that should be there.
+        known: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// It is gone, or elsewhere.
+    Removed,
+    /// There is another file of its name.
+    Replaced,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut { known, found } => write!(f, "was cut from {known} to {found} bytes"),
+            Self::Removed => f.write_str("was removed"),
+            Self::Replaced => f.write_str("was replaced by another file"),
+        }
+    }
+}
+
+/// What became of `file`, which was opened at `path` and had so many bytes. Of one that cannot be
+/// looked at nothing is said.
+pub(super) fn loss(file: &File, path: &Path, known: u64) -> Option<Loss> {
+    let named = match fs::metadata(path) {
+        Ok(named) => named,
+        Err(error) if is_nowhere(&error) => return Some(Loss::Removed),
+        Err(_) => return None,
+    };
+    let held = file.metadata().ok()?;
+    if (named.dev(), named.ino()) != (held.dev(), held.ino()) {
+        return Some(Loss::Replaced);
+    }
+    let found = named.len();
+    (found < known).then_some(Loss::Cut { known, found })
+}
+
+/// Whether there is nothing of the name that was looked for.
+fn is_nowhere(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotADirectory | io::ErrorKind::NotFound
+    )
+}
+
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
     match fs::metadata(path) {

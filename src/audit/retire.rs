@@ -30,7 +30,7 @@ pub struct Retired {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voucher {
     pub(super) chain: ChainId,
-    segment: u32,
+    pub(super) segment: u32,
     /// The last line of the segment.
     pub(super) link: Link,
 }
@@ -185,6 +185,19 @@ impl Chain<'_> {
             .is_some_and(|sealed| (sealed.prev, sealed.link.seq) == (link.hash, link.seq + 1));
         Ok(follows.then(|| written_at(line)).flatten())
     }
+}
+
+/// What all segments in `directory` vouch for.
+pub(super) fn all_vouchers(directory: &Path) -> Result<Vec<Voucher>, AuditError> {
+    let mut found = Vec::new();
+    for (chain, segments) in files::list(directory)? {
+        for number in segments {
+            if let Some(mut segment) = Segment::open_existing(directory, chain, number)? {
+                found.extend(vouchers(&mut segment)?);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What a segment vouches for.

@@ -8,4 +8,5 @@ mod batches;
 mod crash;
 mod latest;
 mod reading;
+mod shortened;
 mod writing;

@@ -201,11 +201,11 @@ fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Report, AuditError> {
         let vouched = vouchers.get(&(report.chain, walk.before.seq)) == Some(&walk.before.hash);
         if report.fault.is_none() && walk.before != Link::default() && !vouched {
             report.fault = Some(FaultAt {
-                segment: walk.segment,
+                segment: walk.begins_in,
                 line: 1,
                 seq: Some(report.begins_at),
                 fault: Fault::Unvouched {
-                    last: walk.segment.saturating_sub(1),
+                    last: walk.begins_in.saturating_sub(1),
                 },
             });
         }
@@ -223,6 +223,8 @@ struct Walk {
     at: Link,
     /// The segment being walked.
     segment: u32,
+    /// The segment that has its first line.
+    begins_in: u32,
     vouchers: Vec<Voucher>,
     /// How its last line so far begins.
     head: Vec<u8>,
@@ -247,6 +249,7 @@ impl Walk {
             before: Link::default(),
             at: Link::default(),
             segment: 0,
+            begins_in: 0,
             vouchers: Vec::new(),
             head: Vec::new(),
         };
@@ -257,7 +260,6 @@ impl Walk {
                 break;
             }
         }
-        walk.segment = segments.first().copied().unwrap_or_default();
         walk.report.last = written_at(&walk.head);
         walk.report.ends_at = walk.at.seq;
         walk.report.hash = walk.at.hash.to_string();
@@ -347,6 +349,7 @@ impl Walk {
             };
         }
         self.at = self.before;
+        self.begins_in = self.segment;
         self.report.begins_at = sealed.link.seq;
         self.report.first = written_at(line);
         Ok(())

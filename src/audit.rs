@@ -8,7 +8,8 @@
 //!
 //! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
 //! invocation has one record; a line once written is never changed; the file ends in a whole line
-//! whatever the disk did. Secrets and personal data do not belong here: arguments come redacted, and
+//! whatever the disk did; what is written can be found at its path, or the chain goes on elsewhere
+//! and says so. Secrets and personal data do not belong here: arguments come redacted, and
 //! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
 //! or a whole chain, are missing: the index does, as far as it knows them (see `shortened`); whoever
 //! needs more keeps the hashes that [`verify()`] reports.
@@ -84,7 +85,7 @@ struct Open {
     shared: Arc<Shared>,
     syncer: Mutex<Option<thread::JoinHandle<()>>>,
     /// Holds the chain until it has ended or the log is dropped.
-    owned: Mutex<Option<Owned>>,
+    owned: Mutex<Option<Arc<Owned>>>,
 }
 
 impl std::fmt::Debug for Open {
@@ -113,9 +114,11 @@ impl Log {
             path: directory.to_owned(),
             source,
         })?;
+        let owned = Arc::new(owned);
         let place = Directory {
             path: directory.to_owned(),
             chain,
+            owned: Arc::clone(&owned),
         };
         Self::begin(directory, config, (chain, owned), Box::new(place))
     }
@@ -123,7 +126,7 @@ impl Log {
     fn begin(
         directory: &Path,
         config: config::Audit,
-        (chain, owned): (ChainId, Owned),
+        (chain, owned): (ChainId, Arc<Owned>),
         place: Box<dyn Place>,
     ) -> Result<Self, AuditError> {
         let cannot = |error| AuditError::Write {

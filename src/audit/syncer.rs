@@ -114,7 +114,9 @@ impl Shared {
         let mut state = self.state();
         self.not_ended()?;
         state.writer.look();
-        state.writer.line(kind, members)
+        let written = state.writer.line(kind, members);
+        self.ask(&mut state);
+        written
     }
 
     /// Whether anything may be opened.
@@ -227,7 +229,10 @@ impl Shared {
         if let Err(error) = done {
             state.writer.distrust(error);
         }
-        state.writer.look();
+        // Nothing follows an end.
+        if self.not_ended().is_ok() {
+            state.writer.look();
+        }
         let failed = state.writer.broken();
         self.synced.send_modify(|synced| {
             synced.seq = synced.seq.max(seq);

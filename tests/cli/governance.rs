@@ -1357,6 +1357,12 @@ async fn missing_records_are_named() {
         );
     }
     ok(&place, &["audit", "verify"]).await;
+
+    fs::write(place.file("data/tollbridge.db"), "no database").expect("written");
+    let ran = ok(&place, &["audit", "verify", "--json"]).await;
+    let said = "the audit is not compared with its index: ";
+    assert!(ran.stderr.starts_with(said), "{ran:?}");
+    assert_eq!(ran.json()["indexed"], false);
 }
 
 /// New records are shown as they come, those before first.

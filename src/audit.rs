@@ -6,13 +6,13 @@
 //! [`recover()`] closes the chains of processes that died; the command line and the index read
 //! through [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
-//! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
-//! invocation has one record; a line once written is never changed; the file ends in a whole line
-//! whatever the disk did; what is written can be found at its path, or the chain goes on elsewhere
-//! and says so. Secrets and personal data do not belong here: arguments come redacted, and
-//! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
-//! or a whole chain, are missing: the index does, as far as it knows them (see `shortened`); whoever
-//! needs more keeps the hashes that [`verify()`] reports.
+//! What must stay true: a call that left has its line `opened` on the other side of a `write`;
+//! every invocation has one record; a line once written is never changed; the file ends in a whole
+//! line whatever the disk did; what is written can be found at its path, or the chain goes on
+//! elsewhere and says so. Secrets and personal data do not belong here: arguments come redacted, and
+//! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last
+//! lines, or a whole chain, are missing: the index does, as far as it knows them (see `shortened`);
+//! whoever needs more keeps the hashes that [`verify()`] reports.
 
 mod batch;
 mod error;

@@ -1,9 +1,9 @@
 //! Opens what is kept in the data directory, sets it in order after a crash, and looks after it in
 //! the background.
 //!
-//! Order at start: the store, our own chain of the audit, what the log lost that its index knows, the
-//! chains of processes that died, what these had leased of budgets, the agents. Order at stop, once no call is left: budgets, audit,
-//! store.
+//! Order at start: the store, our own chain of the audit, what the log lost that its index knows,
+//! the chains of processes that died, what these had leased of budgets, the agents. Order at stop,
+//! once no call is left: budgets, audit, store.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

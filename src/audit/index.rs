@@ -155,11 +155,11 @@ impl Indexer {
             self.begin_again(directory);
             return Err(error.into());
         }
-        turn.outcome?;
         if turn.is_shorter && self.log.is_some() {
             self.begin_again(directory);
             return Ok(true);
         }
+        turn.outcome?;
         Ok(turn.left == 0)
     }
 

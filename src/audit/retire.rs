@@ -187,13 +187,16 @@ impl Chain<'_> {
     }
 }
 
-/// What all segments in `directory` vouch for.
+/// What all segments in `directory` vouch for; those that cannot be read, for nothing.
 pub(super) fn all_vouchers(directory: &Path) -> Result<Vec<Voucher>, AuditError> {
     let mut found = Vec::new();
     for (chain, segments) in files::list(directory)? {
         for number in segments {
-            if let Some(mut segment) = Segment::open_existing(directory, chain, number)? {
-                found.extend(vouchers(&mut segment)?);
+            let segment = Segment::open_existing(directory, chain, number);
+            if let Ok(Some(mut segment)) = segment
+                && let Ok(vouchers) = vouchers(&mut segment)
+            {
+                found.extend(vouchers);
             }
         }
     }

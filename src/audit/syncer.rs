@@ -2,8 +2,9 @@
 //!
 //! One `fdatasync` serves all lines written before it (group commit). It blocks for as long as the
 //! disk likes, so it has a thread of its own, which outlives no log. The thread is asked by
-//! condition variable, and only when it sleeps: the way of a call has no system call but `write`, and
-//! after a pause a look at the file. Whenever it has synced it looks whether the file is still there.
+//! condition variable, and only when it sleeps: the way of a call has no system call but `write`,
+//! and after a pause a look at the file. Whenever it has synced it looks whether the file is still
+//! there.
 
 use std::{
     fmt, io,

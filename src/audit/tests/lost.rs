@@ -164,8 +164,8 @@ fn without_a_directory_calls_are_refused_until_there_is_one() {
 
         let kept = log.opened(&opened(invocation()));
         let refused = bounded(kept.kept()).unwrap_err().to_string();
-        let expected = "the audit log cannot be written: segment 1 was removed, and no other can be \
-                        begun: No such file or directory (os error 2)";
+        let expected = "the audit log cannot be written: segment 1 was removed, and no other can \
+                        be begun: No such file or directory (os error 2)";
         assert_eq!(refused, expected);
         assert_eq!(log.ready().unwrap_err().to_string(), expected);
 

@@ -51,7 +51,8 @@ impl Place {
         let mut found = Vec::new();
         for chain in chains(&self.log_dir()).unwrap() {
             let mut reader = ChainReader::new(&self.log_dir(), chain).unwrap();
-            while let Some(entry) = reader.read().unwrap() {
+            // What cannot be read has none.
+            while let Ok(Some(entry)) = reader.read() {
                 let event = entry.event().unwrap();
                 found.extend(event.filter(|it| it.event == EventKind::LogShortened));
             }
@@ -188,6 +189,21 @@ async fn a_loss_is_met_while_the_log_is_followed() {
         place.recorder(&ours).catch_up().await.unwrap();
     }
     assert_eq!(place.recorded().len(), 2, "once is enough");
+}
+
+/// A chain that cannot be read hides no loss in another one.
+#[tokio::test]
+async fn a_loss_is_met_beside_what_cannot_be_read() {
+    let place = Place::new().await;
+    let (other, ours) = (place.log(), Arc::new(place.log()));
+    put(&other, &at_minute(0));
+    // A directory can be opened, but not read.
+    fs::create_dir(place.segment(ChainId::begin())).unwrap();
+    let mut recorder = place.recorder(&ours);
+    assert!(recorder.catch_up().await.is_err());
+    fs::remove_file(place.segment(other.chain().unwrap())).unwrap();
+    assert!(recorder.catch_up().await.is_err());
+    assert_eq!(place.recorded().len(), 1);
 }
 
 /// What was retired is no loss, also when a crash came before the index forgot it.

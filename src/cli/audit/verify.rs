@@ -19,9 +19,10 @@ use crate::{
 
 /// What is right and what is wrong, for scripts.
 const EXIT_CODES: &str = "\
-Exit code: 0 when every line is as it was written, 1 when one is not, is missing or cannot be read. That \
-lines at the end, or a whole chain, are missing is seen only as far as the index of the audit knows them, and \
-until a gateway has recorded it (audit events: log_shortened): keep the hashes of --json elsewhere.";
+Exit code: 0 when every line is as it was written, 1 when one is not, is missing or cannot be read. \
+That lines at the end, or a whole chain, are missing is seen only as far as the index of the audit \
+knows them, and until a gateway has recorded it (audit events: log_shortened): keep the hashes of \
+--json elsewhere.";
 
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]

@@ -6,11 +6,13 @@
 //! [`recover()`] closes the chains of processes that died; the command line and the index read
 //! through [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
-//! What must stay true: a call that left has its line `opened` on the other side of a `write`; every
-//! invocation has one record; a line once written is never changed; the file ends in a whole line
-//! whatever the disk did. Secrets and personal data do not belong here: arguments come redacted, and
-//! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last lines,
-//! or a whole chain, are missing; whoever needs that keeps the hashes that [`verify()`] reports.
+//! What must stay true: a call that left has its line `opened` on the other side of a `write`;
+//! every invocation has one record; a line once written is never changed; the file ends in a whole
+//! line whatever the disk did; what is written can be found at its path, or the chain goes on
+//! elsewhere and says so. Secrets and personal data do not belong here: arguments come redacted, and
+//! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last
+//! lines, or a whole chain, are missing: the index does, as far as it knows them (see `shortened`);
+//! whoever needs more keeps the hashes that [`verify()`] reports.
 
 mod batch;
 mod error;
@@ -24,6 +26,7 @@ mod reader;
 mod recover;
 mod retire;
 mod seal;
+mod shortened;
 mod sink;
 mod syncer;
 mod tally;
@@ -52,8 +55,9 @@ pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query}
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
 pub use retire::Retired;
+pub use shortened::{Shortened, acknowledge};
 pub use syncer::{Kept, SYNC_DELAY};
-pub use verify::{ChainReport, Fault, FaultAt, Report, verify};
+pub use verify::{ChainReport, Fault, FaultAt, Report, verify, verify_with};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
 
 use crate::{config, lock::lock};
@@ -81,7 +85,7 @@ struct Open {
     shared: Arc<Shared>,
     syncer: Mutex<Option<thread::JoinHandle<()>>>,
     /// Holds the chain until it has ended or the log is dropped.
-    owned: Mutex<Option<Owned>>,
+    owned: Mutex<Option<Arc<Owned>>>,
 }
 
 impl std::fmt::Debug for Open {
@@ -110,9 +114,11 @@ impl Log {
             path: directory.to_owned(),
             source,
         })?;
+        let owned = Arc::new(owned);
         let place = Directory {
             path: directory.to_owned(),
             chain,
+            owned: Arc::clone(&owned),
         };
         Self::begin(directory, config, (chain, owned), Box::new(place))
     }
@@ -120,7 +126,7 @@ impl Log {
     fn begin(
         directory: &Path,
         config: config::Audit,
-        (chain, owned): (ChainId, Owned),
+        (chain, owned): (ChainId, Arc<Owned>),
         place: Box<dyn Place>,
     ) -> Result<Self, AuditError> {
         let cannot = |error| AuditError::Write {

@@ -21,7 +21,7 @@ mod sqlite;
 mod tests;
 
 pub use agents::{Agents, StoredAgent};
-pub use index::{AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder};
+pub use index::{AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, SegmentMark};
 pub use keys::{KeyHash, KeyId, Keys, StoredKey};
 pub use leases::{
     Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,

@@ -1,9 +1,9 @@
 //! Opens what is kept in the data directory, sets it in order after a crash, and looks after it in
 //! the background.
 //!
-//! Order at start: the store, our own chain of the audit, the chains of processes that died, what
-//! these had leased of budgets, the agents. Order at stop, once no call is left: budgets, audit,
-//! store.
+//! Order at start: the store, our own chain of the audit, what the log lost that its index knows,
+//! the chains of processes that died, what these had leased of budgets, the agents. Order at stop,
+//! once no call is left: budgets, audit, store.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -81,6 +81,8 @@ impl Keeper {
                 // leases: they count as spent.
                 let chain = audit.chain().unwrap_or_else(ChainId::begin);
                 let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
+                let compared = audit::acknowledge(&audit, &*store.audit).await;
+                warn("the audit is not compared with its index", compared);
                 reconcile(&budgets, store, log_dir, chain).await?;
                 Some(Arc::new(budgets))
             }
@@ -207,7 +209,8 @@ impl Keeper {
         let store = self.store.as_ref()?;
         self.books.audit.chain()?;
         let directory = self.data_dir.join("audit");
-        Some(Indexer::new(&directory, Arc::clone(&store.audit)))
+        let indexer = Indexer::new(&directory, Arc::clone(&store.audit));
+        Some(indexer.recording_in(Arc::clone(&self.books.audit)))
     }
 
     /// Notes which keys were used.

@@ -12,13 +12,14 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     str::FromStr,
+    sync::Mutex,
 };
 
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::AuditError;
-use crate::names::made_at;
+use crate::{lock::lock, names::made_at};
 
 /// The chain of one process, a UUIDv7: chains sort by when they began.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -63,7 +64,7 @@ const TRIES_MAX: usize = 8;
 /// The right to write to a chain, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Owned {
-    file: File,
+    file: Mutex<File>,
     path: PathBuf,
 }
 
@@ -85,34 +86,99 @@ impl Owned {
     /// lost its name protects nothing, so the name is looked at again after locking.
     pub(super) fn take(directory: &Path, chain: ChainId) -> io::Result<Option<Self>> {
         let path = directory.join(format!("{chain}.lock"));
-        for _ in 0..TRIES_MAX {
-            let file = private().truncate(false).open(&path)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-            if is_at(&file, &path)? {
-                return Ok(Some(Self { file, path }));
-            }
+        let file = locked(&path)?.map(Mutex::new);
+        Ok(file.map(|file| Self { file, path }))
+    }
+
+    /// Takes the chain again where somebody removed its lock file: others would think it dead.
+    pub(super) fn keep(&self) -> io::Result<()> {
+        let mut file = lock(&self.file);
+        if !is_at(&file, &self.path)? {
+            *file = locked(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Gives the chain up for good: it has ended.
-    pub(super) fn end(self) -> io::Result<()> {
+    pub(super) fn end(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
+}
+
+/// The lock file at `path`, locked, unless somebody else holds it.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    for _ in 0..TRIES_MAX {
+        let file = private().truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        if is_at(&file, path)? {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
 }
 
 /// Unlocks by name and does not leave it to closing: a child of this process shares the lock
 /// between its fork and its exec, and would keep it for that long.
 impl Drop for Owned {
     fn drop(&mut self) {
-        if let Err(error) = self.file.unlock() {
+        if let Err(error) = lock(&self.file).unlock() {
             tracing::warn!(%error, "the lock of an audit chain cannot be released");
         }
     }
+}
+
+/// What became of a file of the log while it was open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Loss {
+    /// It was cut off.
+    Cut {
+        /// Bytes that should be there.
+        known: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// It is gone, or elsewhere.
+    Removed,
+    /// There is another file of its name.
+    Replaced,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut { known, found } => write!(f, "was cut from {known} to {found} bytes"),
+            Self::Removed => f.write_str("was removed"),
+            Self::Replaced => f.write_str("was replaced by another file"),
+        }
+    }
+}
+
+/// What became of `file`, which was opened at `path` and had so many bytes. Of one that cannot be
+/// looked at nothing is said.
+pub(super) fn loss(file: &File, path: &Path, known: u64) -> Option<Loss> {
+    let named = match fs::metadata(path) {
+        Ok(named) => named,
+        Err(error) if is_nowhere(&error) => return Some(Loss::Removed),
+        Err(_) => return None,
+    };
+    let held = file.metadata().ok()?;
+    if (named.dev(), named.ino()) != (held.dev(), held.ino()) {
+        return Some(Loss::Replaced);
+    }
+    let found = named.len();
+    (found < known).then_some(Loss::Cut { known, found })
+}
+
+/// Whether there is nothing of the name that was looked for.
+fn is_nowhere(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotADirectory | io::ErrorKind::NotFound
+    )
 }
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {

@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,7 +15,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::{AuditError, ChainId, ChainReader, Kind, Position, files, line::time};
+use super::{
+    AuditError, ChainId, ChainReader, Kind, Log, Position, acknowledge, files, line::time,
+};
 use crate::store::{AuditIndex, Block, BlockTerms, ChainMark, StoreError};
 
 /// Bytes at which a block is full: some hundred records, a millisecond of reading.
@@ -28,6 +30,8 @@ const TURN_BYTES: u64 = 32 << 20;
 #[derive(Debug)]
 pub struct Indexer {
     index: Arc<dyn AuditIndex>,
+    /// Where it is recorded that lines are gone which the index knows.
+    log: Option<Arc<Log>>,
     place: Place,
     /// Whether the marks of the store have been read.
     begun: bool,
@@ -37,6 +41,8 @@ pub struct Indexer {
 #[derive(Debug, Default)]
 struct Place {
     directory: PathBuf,
+    /// All segments, as they were listed last.
+    listed: BTreeMap<ChainId, Vec<u32>>,
     marks: HashMap<ChainId, Mark>,
     chains: HashMap<ChainId, Chain>,
     /// Chains to which nothing will be added.
@@ -67,6 +73,8 @@ struct Mark {
 struct Turn {
     /// Blocks that are new or have grown.
     blocks: Vec<(Block, BlockTerms)>,
+    /// Whether something that was there is gone.
+    is_shorter: bool,
     /// Bytes that may be read yet; none when there may be more to read.
     left: u64,
     /// Whether every chain could be read.
@@ -88,15 +96,24 @@ pub enum Behind {
 }
 
 impl Indexer {
-    /// An indexer of the log in `directory`.
+    /// An indexer of the log in `directory`. What it knows and is no longer there stays in the
+    /// index, for somebody who can record it.
     pub fn new(directory: &Path, index: Arc<dyn AuditIndex>) -> Self {
         Self {
             index,
-            place: Place {
-                directory: directory.to_owned(),
-                ..Place::default()
-            },
+            log: None,
+            place: Place::of(directory.to_owned()),
             begun: false,
+        }
+    }
+
+    /// The same, for whoever writes to `log`, which is in the same directory: it says there what is
+    /// gone, and lets the index forget it (see [`acknowledge()`]).
+    #[must_use]
+    pub fn recording_in(self, log: Arc<Log>) -> Self {
+        Self {
+            log: Some(log),
+            ..self
         }
     }
 
@@ -116,6 +133,9 @@ impl Indexer {
     /// As [`Indexer::catch_up`].
     pub async fn turn(&mut self) -> Result<bool, Behind> {
         if !self.begun {
+            if let Some(log) = &self.log {
+                acknowledge(log, &*self.index).await?;
+            }
             self.place.begin_at(self.index.marks().await?);
             self.begun = true;
         }
@@ -126,17 +146,27 @@ impl Indexer {
             (place, turn)
         });
         let Ok((place, turn)) = read.await else {
-            *self = Self::new(&directory, Arc::clone(&self.index));
+            self.begin_again(directory);
             return Err(Behind::Broken);
         };
         self.place = place;
         if let Err(error) = self.write(&turn.blocks).await {
-            // What was read is not written: begin again from the marks.
-            *self = Self::new(&directory, Arc::clone(&self.index));
+            // What was read is not written.
+            self.begin_again(directory);
             return Err(error.into());
+        }
+        if turn.is_shorter && self.log.is_some() {
+            self.begin_again(directory);
+            return Ok(true);
         }
         turn.outcome?;
         Ok(turn.left == 0)
+    }
+
+    /// Goes on from the marks of the store.
+    fn begin_again(&mut self, directory: PathBuf) {
+        self.place = Place::of(directory);
+        self.begun = false;
     }
 
     async fn write(&self, blocks: &[(Block, BlockTerms)]) -> Result<(), StoreError> {
@@ -148,6 +178,13 @@ impl Indexer {
 }
 
 impl Place {
+    fn of(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            ..Self::default()
+        }
+    }
+
     fn begin_at(&mut self, marks: Vec<ChainMark>) {
         for mark in marks {
             let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
@@ -168,6 +205,7 @@ impl Place {
     fn read(&mut self) -> Turn {
         let mut turn = Turn {
             blocks: Vec::new(),
+            is_shorter: false,
             left: TURN_BYTES,
             outcome: Ok(()),
         };
@@ -181,26 +219,40 @@ impl Place {
         self.marks.retain(|chain, _| chains.contains_key(chain));
         self.chains.retain(|chain, _| chains.contains_key(chain));
         self.ended.retain(|chain| chains.contains_key(chain));
-        for (chain, segments) in chains {
-            if turn.left > 0 && !self.ended.contains(&chain) {
-                let read = self.read_chain(chain, segments, &mut turn);
+        turn.is_shorter = self.is_shorter(&chains);
+        for (chain, segments) in &chains {
+            if turn.left > 0 && !self.ended.contains(chain) {
+                let read = self.read_chain(*chain, segments, &mut turn);
                 turn.outcome = turn.outcome.and(read);
             }
         }
+        self.listed = chains;
         turn
+    }
+
+    /// Whether a segment is gone that was there last time, or one that is being read is not what
+    /// was read of it.
+    fn is_shorter(&self, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
+        let is_there = |chain, segment| {
+            let segments: Option<&Vec<u32>> = chains.get(chain);
+            segments.is_some_and(|them| them.binary_search(segment).is_ok())
+        };
+        let mut listed = self.listed.iter();
+        listed.any(|(chain, them)| them.iter().any(|it| !is_there(chain, it)))
+            || self.chains.values().any(|chain| chain.reader.is_astray())
     }
 
     fn read_chain(
         &mut self,
         id: ChainId,
-        segments: Vec<u32>,
+        segments: &[u32],
         turn: &mut Turn,
     ) -> Result<(), AuditError> {
         let chain = match self.chains.entry(id) {
             Entry::Occupied(chain) => chain.into_mut(),
             Entry::Vacant(place) => {
                 let mark = self.marks.get(&id);
-                place.insert(Chain::new(&self.directory, id, segments, mark)?)
+                place.insert(Chain::new(&self.directory, id, segments.to_vec(), mark)?)
             }
         };
         if chain.read(turn)? == Some(Kind::End) {

@@ -308,6 +308,11 @@ pub enum EventKind {
     KeyRevoked,
     /// Lines could not be written and had to be given up; the detail says how many.
     LinesLost,
+    /// The log has less than its index knows; the detail says how much of which segment.
+    LogShortened,
+    /// The file that was being written was removed, replaced or cut; the detail says which, and in
+    /// which segment the chain goes on.
+    SegmentLost,
     /// A server is connected.
     ServerConnected,
     /// A server is no longer connected.
@@ -328,6 +333,8 @@ impl EventKind {
             Self::KeyCreated => "key_created",
             Self::KeyRevoked => "key_revoked",
             Self::LinesLost => "lines_lost",
+            Self::LogShortened => "log_shortened",
+            Self::SegmentLost => "segment_lost",
             Self::ServerConnected => "server_connected",
             Self::ServerDisconnected => "server_disconnected",
         }

@@ -189,6 +189,11 @@ impl ChainReader {
         self.current.as_ref().map_or(&[], Segment::line)
     }
 
+    /// Whether the segment that is being read is not, or not all of it, where it was read.
+    pub(super) fn is_astray(&self) -> bool {
+        self.current.as_ref().is_some_and(Segment::is_astray)
+    }
+
     /// Begins with the first segment that is ahead.
     fn enter(&mut self) -> Result<bool, AuditError> {
         let Some(number) = self.ahead.pop() else {
@@ -340,6 +345,10 @@ impl Segment {
         gone.map_err(|source| self.unreadable(source))?;
         self.offset = offset;
         Ok(())
+    }
+
+    fn is_astray(&self) -> bool {
+        files::loss(self.file.get_ref(), &self.path, self.offset).is_some()
     }
 
     /// When the first line was written; nothing without a readable first line.

@@ -5,7 +5,7 @@
 //! a chain that the next attempt understands, so that we may die here too; and the lock lets one
 //! process at a time do it.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use super::{
     AuditError, ChainId, Kind,
@@ -109,11 +109,19 @@ fn recover_chain(directory: &Path, chain: ChainId) -> Result<Option<Recovered>, 
     let Some(owned) = Owned::take(directory, chain).map_err(unusable)? else {
         return Ok(None);
     };
+    let owned = Arc::new(owned);
     let recovered = match newest(directory, chain)? {
         None => None,
         Some(newest) if newest.ended => None,
         Some(newest) => match load(directory, chain, newest.segment)? {
-            Some(found) if found.damage.is_none() => Some(end_chain(directory, chain, found)?),
+            Some(found) if found.damage.is_none() => {
+                let place = Directory {
+                    path: directory.to_owned(),
+                    chain,
+                    owned: Arc::clone(&owned),
+                };
+                Some(end_chain(place, found)?)
+            }
             Some(found) => return Ok(Some(found.damaged(chain))),
             None => None,
         },
@@ -249,13 +257,10 @@ impl Loaded {
 }
 
 /// Records the calls that were open, and ends the chain.
-fn end_chain(directory: &Path, chain: ChainId, found: Loaded) -> Result<Recovered, AuditError> {
-    let place = Directory {
-        path: directory.to_owned(),
-        chain,
-    };
-    remove_later(directory, chain, found.segment)?;
-    let path = files::segment(directory, chain, found.segment);
+fn end_chain(place: Directory, found: Loaded) -> Result<Recovered, AuditError> {
+    let chain = place.chain;
+    remove_later(&place.path, chain, found.segment)?;
+    let path = files::segment(&place.path, chain, found.segment);
     let cannot = |source| AuditError::File {
         path: path.clone(),
         source,

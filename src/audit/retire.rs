@@ -30,7 +30,7 @@ pub struct Retired {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voucher {
     pub(super) chain: ChainId,
-    segment: u32,
+    pub(super) segment: u32,
     /// The last line of the segment.
     pub(super) link: Link,
 }
@@ -185,6 +185,22 @@ impl Chain<'_> {
             .is_some_and(|sealed| (sealed.prev, sealed.link.seq) == (link.hash, link.seq + 1));
         Ok(follows.then(|| written_at(line)).flatten())
     }
+}
+
+/// What all segments in `directory` vouch for; those that cannot be read, for nothing.
+pub(super) fn all_vouchers(directory: &Path) -> Result<Vec<Voucher>, AuditError> {
+    let mut found = Vec::new();
+    for (chain, segments) in files::list(directory)? {
+        for number in segments {
+            let segment = Segment::open_existing(directory, chain, number);
+            if let Ok(Some(mut segment)) = segment
+                && let Ok(vouchers) = vouchers(&mut segment)
+            {
+                found.extend(vouchers);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What a segment vouches for.

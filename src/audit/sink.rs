@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{ChainId, files};
+use super::{
+    ChainId,
+    files::{self, Loss, Owned},
+};
 
 /// One segment, open for writing at its end.
 pub(super) trait Sink: Send + Sync {
@@ -19,6 +22,9 @@ pub(super) trait Sink: Send + Sync {
 
     /// Returns when everything written is on disk.
     fn sync(&self) -> io::Result<()>;
+
+    /// What became of the segment, unless it is where it was begun and has at least so many bytes.
+    fn lost(&self, length: u64) -> Option<Loss>;
 }
 
 /// The place of a chain's segments.
@@ -29,6 +35,9 @@ pub(super) trait Place: Send + Sync {
     /// A segment that is there, as it is.
     fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
 
+    /// Makes sure that the chain is still ours.
+    fn hold(&self) -> io::Result<()>;
+
     /// Removes a segment.
     fn remove(&self, segment: u32) -> io::Result<()>;
 
@@ -36,18 +45,27 @@ pub(super) trait Place: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-impl Sink for File {
+/// A segment as a file.
+struct SegmentFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl Sink for SegmentFile {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self;
-        file.write(bytes)
+        (&self.file).write(bytes)
     }
 
     fn cut(&self, length: u64) -> io::Result<()> {
-        self.set_len(length)
+        self.file.set_len(length)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        self.file.sync_data()
+    }
+
+    fn lost(&self, length: u64) -> Option<Loss> {
+        files::loss(&self.file, &self.path, length)
     }
 }
 
@@ -56,6 +74,7 @@ impl Sink for File {
 pub(super) struct Directory {
     pub(super) path: PathBuf,
     pub(super) chain: ChainId,
+    pub(super) owned: Arc<Owned>,
 }
 
 impl Directory {
@@ -75,10 +94,13 @@ impl Place for Directory {
     }
 
     fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
-        let file = OpenOptions::new()
-            .append(true)
-            .open(self.segment(segment))?;
-        Ok(Arc::new(file))
+        let path = self.segment(segment);
+        let file = OpenOptions::new().append(true).open(&path)?;
+        Ok(Arc::new(SegmentFile { file, path }))
+    }
+
+    fn hold(&self) -> io::Result<()> {
+        self.owned.keep()
     }
 
     fn remove(&self, segment: u32) -> io::Result<()> {

@@ -2,7 +2,9 @@
 //!
 //! One `fdatasync` serves all lines written before it (group commit). It blocks for as long as the
 //! disk likes, so it has a thread of its own, which outlives no log. The thread is asked by
-//! condition variable, and only when it sleeps: the way of a call has no system call but `write`.
+//! condition variable, and only when it sleeps: the way of a call has no system call but `write`,
+//! and after a pause a look at the file. Whenever it has synced it looks whether the file is still
+//! there.
 
 use std::{
     fmt, io,
@@ -101,6 +103,7 @@ impl Shared {
         record: fn(Opened<'static>, Timestamp) -> Record<'static>,
     ) -> Result<(), AuditError> {
         let mut state = self.state();
+        state.writer.look();
         // Kept until the end is written, so that a line that comes meanwhile is not lost when it
         // cannot be.
         let mut gathering = lock(&self.gathering);
@@ -119,7 +122,10 @@ impl Shared {
     ) -> Result<(), AuditError> {
         let mut state = self.state();
         self.not_ended()?;
-        state.writer.line(kind, members)
+        state.writer.look();
+        let written = state.writer.line(kind, members);
+        self.ask(&mut state);
+        written
     }
 
     /// Whether anything may be opened.
@@ -168,6 +174,10 @@ impl Shared {
     }
 
     fn write_batch(&self, state: &mut State, batch: &Batch) {
+        // The first line in a while; before others the thread has just looked.
+        if state.asleep {
+            state.writer.look();
+        }
         batch.end(state.writer.write(&mut state.lines));
         self.ask(state);
     }
@@ -207,7 +217,8 @@ impl Shared {
     fn run(&self) {
         let mut state = self.state();
         while !state.stopping {
-            let waiting = state.writer.waiting() > 0 || state.writer.lost() > 0;
+            let writer = &state.writer;
+            let waiting = writer.waiting() > 0 || writer.lost() > 0 || writer.is_stuck();
             let delay = match self.durability {
                 _ if waiting => Some(RETRY_DELAY),
                 Durability::Disk => None,
@@ -238,6 +249,10 @@ impl Shared {
         let mut state = self.state();
         if let Err(error) = done {
             state.writer.distrust(error);
+        }
+        // Nothing follows an end.
+        if self.not_ended().is_ok() {
+            state.writer.look();
         }
         let failed = state.writer.broken();
         self.synced.send_modify(|synced| {

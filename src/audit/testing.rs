@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record,
-    files::Owned,
+    files::{Loss, Owned},
     sink::{Directory, Place, Sink},
 };
 use crate::{
@@ -182,8 +182,12 @@ fn log_on(
     place: impl FnOnce(Directory) -> Box<dyn Place>,
 ) -> Result<Log, AuditError> {
     let (chain, owned) = Owned::begin(directory).unwrap();
-    let path = directory.to_owned();
-    let place = place(Directory { path, chain });
+    let owned = Arc::new(owned);
+    let place = place(Directory {
+        path: directory.to_owned(),
+        chain,
+        owned: Arc::clone(&owned),
+    });
     Log::begin(directory, config, (chain, owned), place)
 }
 
@@ -196,6 +200,10 @@ impl Place for FaultyPlace {
 
     fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
         self.directory.resume(segment)
+    }
+
+    fn hold(&self) -> io::Result<()> {
+        self.directory.hold()
     }
 
     fn remove(&self, segment: u32) -> io::Result<()> {
@@ -235,6 +243,10 @@ impl Sink for FaultySink {
         self.faults.syncs.send_modify(|syncs| *syncs += 1);
         Ok(())
     }
+
+    fn lost(&self, length: u64) -> Option<Loss> {
+        self.sink.lost(length)
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -256,6 +268,10 @@ impl Place for FullPlace {
         self.directory.resume(segment)
     }
 
+    fn hold(&self) -> io::Result<()> {
+        self.directory.hold()
+    }
+
     fn remove(&self, segment: u32) -> io::Result<()> {
         self.directory.remove(segment)
     }
@@ -271,8 +287,8 @@ impl Sink for FullSink {
         if !self.1.swap(true, Ordering::SeqCst) {
             return self.0.append(bytes);
         }
-        let full = std::fs::OpenOptions::new().append(true).open("/dev/full")?;
-        Sink::append(&full, bytes)
+        let mut full = std::fs::OpenOptions::new().append(true).open("/dev/full")?;
+        io::Write::write(&mut full, bytes)
     }
 
     fn cut(&self, length: u64) -> io::Result<()> {
@@ -281,6 +297,10 @@ impl Sink for FullSink {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync()
+    }
+
+    fn lost(&self, length: u64) -> Option<Loss> {
+        self.0.lost(length)
     }
 }
 

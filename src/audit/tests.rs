@@ -7,5 +7,7 @@
 mod batches;
 mod crash;
 mod latest;
+mod lost;
 mod reading;
+mod shortened;
 mod writing;

@@ -7,25 +7,30 @@ use std::{collections::BTreeMap, fmt, path::Path};
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, ChainId, Kind, files,
+    AuditError, Behind, ChainId, Kind, Shortened, files,
     reader::{HEAD_BYTES, Segment, Step, written_at},
     retire::Voucher,
     seal::{Hash, Link, Sealed, unseal},
+    shortened::{self, Vouched},
 };
+use crate::store::{AuditIndex, SegmentMark};
 
 /// What all chains are like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Every chain, by when it began.
     pub chains: Vec<ChainReport>,
+    /// Segments of which the index knows more than there is, if it was asked.
+    pub shortened: Vec<Shortened>,
 }
 
 impl Report {
     /// Whether nothing is wrong anywhere.
     pub fn is_whole(&self) -> bool {
-        self.chains.iter().all(|chain| chain.fault.is_none())
+        self.shortened.is_empty() && self.chains.iter().all(|chain| chain.fault.is_none())
     }
 }
 
@@ -117,8 +122,11 @@ pub enum Fault {
     #[error("its end is missing")]
     Torn,
     /// Lines before it are missing, and no chain that is whole says that they were retired.
-    #[error("what came before was removed, and nothing vouches for it")]
-    Unvouched,
+    #[error("what came before, up to segment {last}, is missing, and nothing vouches for it")]
+    Unvouched {
+        /// The last segment that is missing.
+        last: u32,
+    },
 }
 
 impl Fault {
@@ -144,24 +152,47 @@ const LOOKS: usize = 2;
 /// # Errors
 /// When files cannot be read; what is wrong in them is in the report.
 pub fn verify(directory: &Path) -> Result<Report, AuditError> {
-    let mut report = look(directory)?;
+    let mut report = look(directory, &[])?;
     for _ in 1..LOOKS {
         if report.is_whole() {
             break;
         }
-        report = look(directory)?;
+        report = look(directory, &[])?;
     }
     Ok(report)
 }
 
-fn look(directory: &Path) -> Result<Report, AuditError> {
+/// The same, and whether all is there that `index` knows.
+///
+/// # Errors
+/// When files or the index cannot be read.
+pub async fn verify_with(directory: &Path, index: &dyn AuditIndex) -> Result<Report, Behind> {
+    let mut looks = 0;
+    loop {
+        // Before the files are looked at, which may grow meanwhile.
+        let marks = index.segment_marks().await?;
+        let directory = directory.to_owned();
+        let report = spawn_blocking(move || look(&directory, &marks)).await;
+        let report = report.map_err(|_| Behind::Broken)??;
+        looks += 1;
+        if report.is_whole() || looks == LOOKS {
+            return Ok(report);
+        }
+    }
+}
+
+fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Report, AuditError> {
+    // What is gone by now was vouched for before, so that the vouchers are found below.
+    let mut shortened = shortened::find(directory, marks)?;
     let mut walks = Vec::new();
     for (chain, segments) in files::list(directory)? {
         walks.push(Walk::over(directory, chain, &segments)?);
     }
     let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
-    let vouchers: BTreeMap<(ChainId, u64), Hash> = whole
-        .flat_map(|walk| &walk.vouchers)
+    let vouchers = whole.flat_map(|walk| &walk.vouchers);
+    let vouched: Vouched = vouchers.clone().collect();
+    shortened.retain(|it| !vouched.has(it));
+    let vouchers: BTreeMap<(ChainId, u64), Hash> = vouchers
         .map(|voucher| ((voucher.chain, voucher.link.seq), voucher.link.hash))
         .collect();
     let mut chains = Vec::new();
@@ -170,15 +201,17 @@ fn look(directory: &Path) -> Result<Report, AuditError> {
         let vouched = vouchers.get(&(report.chain, walk.before.seq)) == Some(&walk.before.hash);
         if report.fault.is_none() && walk.before != Link::default() && !vouched {
             report.fault = Some(FaultAt {
-                segment: walk.segment,
+                segment: walk.begins_in,
                 line: 1,
                 seq: Some(report.begins_at),
-                fault: Fault::Unvouched,
+                fault: Fault::Unvouched {
+                    last: walk.begins_in.saturating_sub(1),
+                },
             });
         }
         chains.push(report);
     }
-    Ok(Report { chains })
+    Ok(Report { chains, shortened })
 }
 
 /// One chain being walked.
@@ -190,6 +223,8 @@ struct Walk {
     at: Link,
     /// The segment being walked.
     segment: u32,
+    /// The segment that has its first line.
+    begins_in: u32,
     vouchers: Vec<Voucher>,
     /// How its last line so far begins.
     head: Vec<u8>,
@@ -214,6 +249,7 @@ impl Walk {
             before: Link::default(),
             at: Link::default(),
             segment: 0,
+            begins_in: 0,
             vouchers: Vec::new(),
             head: Vec::new(),
         };
@@ -224,7 +260,6 @@ impl Walk {
                 break;
             }
         }
-        walk.segment = segments.first().copied().unwrap_or_default();
         walk.report.last = written_at(&walk.head);
         walk.report.ends_at = walk.at.seq;
         walk.report.hash = walk.at.hash.to_string();
@@ -314,6 +349,7 @@ impl Walk {
             };
         }
         self.at = self.before;
+        self.begins_in = self.segment;
         self.report.begins_at = sealed.link.seq;
         self.report.first = written_at(line);
         Ok(())

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::{
     AuditError, ChainId,
     batch::{About, Outcome, Queued},
+    files::Loss,
     line::{Event, EventKind, Kind, Members, Opened, Record},
     seal::{Link, SEAL_BYTES_MAX, seal},
     sink::{Place, Sink},
@@ -42,6 +43,8 @@ pub(super) struct Writer {
     pending: Pending,
     /// Why the disk is not to be trusted.
     broken: Option<Arc<io::Error>>,
+    /// What became of the segment, and why there is no other one yet.
+    stuck: Option<(Loss, Arc<io::Error>)>,
     /// Lines with their seals, for one `write`.
     sealed: Vec<u8>,
     /// Where each of them ends, and its place in the chain.
@@ -97,6 +100,7 @@ impl Writer {
             tally,
             pending: Pending::default(),
             broken: None,
+            stuck: None,
             sealed: Vec::new(),
             ends: Vec::new(),
             dirty: true,
@@ -130,6 +134,10 @@ impl Writer {
     pub(super) fn ready(&self) -> Result<(), AuditError> {
         if let Some(source) = self.broken() {
             return Err(AuditError::Sync { source });
+        }
+        if let Some((_, source)) = &self.stuck {
+            let source = Arc::clone(source);
+            return Err(AuditError::Write { source });
         }
         match self.waiting() {
             0 => Ok(()),
@@ -217,8 +225,74 @@ impl Writer {
         self.broken.clone()
     }
 
+    /// Whether the segment is lost and there is no other one.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// Looks whether the segment is still where its readers find it. If not, what was written to it
+    /// is gone, and the chain goes on in another one, which says so.
+    pub(super) fn look(&mut self) {
+        if self.stuck.is_some() {
+            return;
+        }
+        let (number, length) = (self.segment.number, self.segment.length);
+        if let Some(loss) = self.segment.sink.lost(length) {
+            tracing::error!(segment = number, "the file of the audit log {loss}");
+            self.replace(loss);
+        }
+    }
+
+    /// Tries again to begin another segment in place of one that is lost.
+    fn unstick(&mut self) -> io::Result<()> {
+        if let Some((loss, _)) = self.stuck {
+            self.replace(loss);
+        }
+        match &self.stuck {
+            None => Ok(()),
+            Some((_, error)) => Err(io::Error::new(error.kind(), Arc::clone(error))),
+        }
+    }
+
+    /// Begins another segment in place of one that is lost.
+    fn replace(&mut self, loss: Loss) {
+        let number = self.segment.number;
+        let begin = || {
+            self.place.hold()?;
+            let from = (self.last, &self.tally);
+            begin_segment(&*self.place, self.chain, number + 1, from)
+        };
+        match begin() {
+            Ok((segment, last)) => {
+                let day = segment.day.max(self.segment.day);
+                self.segment = Segment { day, ..segment };
+                self.last = last;
+                self.dirty = true;
+                self.stuck = None;
+            }
+            Err(error) => {
+                let why = format!("segment {number} {loss}, and no other can be begun: {error}");
+                self.stuck = Some((loss, Arc::new(io::Error::new(error.kind(), why))));
+                return;
+            }
+        }
+        let event = Event {
+            ts: clock::now(),
+            event: EventKind::SegmentLost,
+            subject: format!("{}/{number}", self.chain).into(),
+            actor: None,
+            detail: Some(format!("it {loss}").into()),
+        };
+        if self.put_one(&event.line(), event.ts).is_err() {
+            self.postpone(Queued::event(&event));
+        }
+    }
+
     /// Tries again to write what waits; says whether nothing waits.
     pub(super) fn flush_pending(&mut self) -> bool {
+        if self.unstick().is_err() {
+            return false;
+        }
         while let Some(line) = self.pending.lines.pop_front() {
             if self.put_one(&line.line, line.at).is_err() {
                 self.pending.lines.push_front(line);
@@ -274,14 +348,20 @@ impl Writer {
         &mut self,
         lines: impl Iterator<Item = (&'a [u8], Timestamp)>,
     ) -> (usize, Option<io::Error>) {
+        let mut lines = lines.peekable();
+        if let Some((line, at)) = lines.peek() {
+            self.roll_when_due(line.len(), *at);
+        }
+        if let Err(error) = self.unstick() {
+            return (0, Some(error));
+        }
         self.sealed.clear();
         self.sealed.shrink_to(WRITE_BYTES_MAX);
         self.ends.clear();
         for (line, at) in lines {
             let length = self.sealed.len() + line.len();
-            if self.ends.is_empty() {
-                self.roll_when_due(length, at);
-            } else if length > WRITE_BYTES_MAX || self.is_due(length, at) {
+            let is_due = length > WRITE_BYTES_MAX || self.is_due(length, at);
+            if is_due && !self.ends.is_empty() {
                 break;
             }
             let before = self.ends.last().map_or(self.last, |(_, link)| *link);
@@ -308,6 +388,10 @@ impl Writer {
     /// present one goes on.
     fn roll_when_due(&mut self, body: usize, at: Timestamp) {
         if !self.segment.used || !self.is_due(body, at) {
+            return;
+        }
+        self.look();
+        if self.is_stuck() || !self.is_due(body, at) {
             return;
         }
         if let Err(error) = self.roll(at)

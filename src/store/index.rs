@@ -53,6 +53,17 @@ pub struct ChainMark {
     pub end: u64,
 }
 
+/// How far a segment is indexed.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct SegmentMark {
+    /// The chain.
+    pub chain: String,
+    /// The segment of the chain.
+    pub segment: u64,
+    /// Bytes of the segment that the index covers.
+    pub end: u64,
+}
+
 /// What records are looked for; what is `None` does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct IndexFilter {
@@ -97,6 +108,19 @@ pub trait AuditIndex: std::fmt::Debug + Send + Sync {
         filter: &'a IndexFilter,
         order: IndexOrder,
     ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>>;
+
+    /// How far every segment is indexed of which anything is.
+    fn segment_marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>>;
+
+    /// Forgets what lies beyond `length` in a segment, provided that it is still indexed as far as
+    /// `mark` says and `witness` agrees; whether it did. While `witness` is asked nobody else can
+    /// change the index, so that of several who come with one mark one is asked.
+    fn cut_segment<'a>(
+        &'a self,
+        mark: &'a SegmentMark,
+        length: u64,
+        witness: BoxFuture<'a, bool>,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// Forgets a segment.
     fn remove_segment<'a>(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -43,6 +44,10 @@ macro_rules! contract {
             #[tokio::test]
             async fn the_index_finds_what_matches() {
                 super::the_index_finds_what_matches($open).await;
+            }
+            #[tokio::test]
+            async fn the_index_forgets_what_somebody_has_seen_go() {
+                super::the_index_forgets_what_somebody_has_seen_go($open).await;
             }
             #[tokio::test]
             async fn the_last_listing_of_a_connection_is_kept() {
@@ -420,6 +425,47 @@ async fn the_index_finds_what_matches(open: impl AsyncFn() -> (Store, TempDir)) 
     assert_eq!(oldest().await.len(), 2);
     let marks = index.marks().await.unwrap();
     assert_eq!(marks, [mark("c", 0, 200), mark("d", 0, 0)]);
+}
+
+async fn the_index_forgets_what_somebody_has_seen_go(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let index = &store.audit;
+    let blocks: Vec<_> = (0..6_u64).map(block).collect();
+    index.put(&blocks).await.unwrap();
+    let mark = |segment, end| SegmentMark {
+        chain: "c".to_owned(),
+        segment,
+        end,
+    };
+    let check = async |expect: [u64; 2]| {
+        let marks = index.segment_marks().await.unwrap();
+        assert_eq!(marks, [mark(0, expect[0]), mark(1, expect[1])]);
+    };
+    check([300, 300]).await;
+    let cut = async |end, length, agrees| {
+        let mut is_asked = false;
+        let witness = async {
+            is_asked = true;
+            agrees
+        };
+        let mark = mark(0, end);
+        let cut = index.cut_segment(&mark, length, witness.boxed()).await;
+        (is_asked, cut.unwrap())
+    };
+    assert_eq!(cut(299, 0, true).await, (false, false), "it knows more");
+    assert_eq!(cut(300, 0, false).await, (true, false));
+    check([300, 300]).await;
+    assert_eq!(cut(300, 150, true).await, (true, true));
+    check([150, 300]).await;
+    assert_eq!(cut(300, 150, true).await, (false, false), "it was others");
+    let all = IndexFilter::default();
+    let found = index.find(&all, IndexOrder::OldestFirst).await.unwrap();
+    assert_eq!(found.len(), 4, "the very first block has no record");
+    index.put(&blocks[1..3]).await.unwrap();
+    check([300, 300]).await;
+    assert_eq!(cut(300, 0, true).await, (true, true));
+    let marks = index.segment_marks().await.unwrap();
+    assert_eq!(marks, [mark(1, 300)]);
 }
 
 /// Looks in both directions.

@@ -1287,6 +1287,84 @@ async fn tampering_is_found(place: &Place) {
     assert_eq!(faults[0]["fault"]["line"], line);
 }
 
+/// What is gone of the log is named as long as the index knows it, and is an event from the next
+/// start of a gateway on.
+#[tokio::test]
+async fn missing_records_are_named() {
+    let place = Place::new(GOVERNED);
+    for _ in 0..2 {
+        let call = ["call", "mcp_toolbox_hash", "--arg", "text=1"];
+        let called = place
+            .run(&[&call[..], &["--agent", "researcher"]].concat())
+            .await;
+        assert_eq!(called.code, Some(0), "{called:?}");
+    }
+    ok(&place, &["audit"]).await;
+    let entries = fs::read_dir(place.file("data/audit")).expect("it is there");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+    files.sort();
+    let [gone, cut] = &files[..] else {
+        panic!("{files:?}");
+    };
+    let text = fs::read_to_string(cut).expect("it can be read");
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    // Recovery writes an end as long as this one.
+    let rest = lines[..lines.len() - 1].concat();
+    fs::write(cut, &rest).expect("written");
+    let bytes_gone = fs::metadata(gone).expect("it is there").len();
+    fs::remove_file(gone).expect("removed");
+
+    let chain = |path: &std::path::Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_suffix(".1.jsonl"))
+            .expect("a segment")
+            .to_owned()
+    };
+    let ran = place.run(&["audit", "verify"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let whole = format!(
+        "chain {}, segment 1: {bytes_gone} bytes are known, the file is gone\n\
+         chain {}, segment 1: {} bytes are known, {} are there\n",
+        chain(gone),
+        chain(cut),
+        text.len(),
+        rest.len()
+    );
+    assert_eq!(ran.stdout, whole);
+    let object = place.run(&["audit", "verify", "--json"]).await.json();
+    assert_eq!(
+        (&object["ok"], &object["indexed"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(
+        object["shortened"],
+        json!([
+            {"chain": chain(gone), "segment": 1, "bytes_known": bytes_gone, "bytes_found": null},
+            {"chain": chain(cut), "segment": 1, "bytes_known": text.len(), "bytes_found": rest.len()},
+        ])
+    );
+
+    for _ in 0..2 {
+        let serving = place.serve().await;
+        serving.end(rustix::process::Signal::TERM).await;
+        let events = ok(&place, &["audit", "events", "--json"]).await.json();
+        let events = events.as_array().expect("an array").iter();
+        let lost = events.filter(|event| event["event"] == "log_shortened");
+        let lost: Vec<_> = lost.map(|event| event["subject"].clone()).collect();
+        assert_eq!(
+            lost,
+            [gone, cut].map(|path| json!(format!("{}/1", chain(path))))
+        );
+    }
+    ok(&place, &["audit", "verify"]).await;
+
+    fs::write(place.file("data/tollbridge.db"), "no database").expect("written");
+    let ran = ok(&place, &["audit", "verify", "--json"]).await;
+    let said = "the audit is not compared with its index: ";
+    assert!(ran.stderr.starts_with(said), "{ran:?}");
+    assert_eq!(ran.json()["indexed"], false);
+}
+
 /// New records are shown as they come, those before first.
 #[tokio::test]
 async fn records_are_followed() {

@@ -343,6 +343,16 @@ async fn governed(http: &Http) -> serde_json::Value {
     status["governance"].clone()
 }
 
+/// Waits until the status says so of governance.
+async fn until(http: &Http, what: &str, is_so: fn(&serde_json::Value) -> bool) {
+    let look = async {
+        while !is_so(&governed(http).await) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    soon(what, look).await;
+}
+
 /// Checks that each of so many calls that could not be recorded was counted once.
 async fn check_count(http: &Http, refused: usize) {
     let governed = governed(http).await;
@@ -397,24 +407,19 @@ async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
         let answer = http.post("/mcp", request("1", "tools/call", params)).await;
         Envelope::of(&answer.text().await)
     };
-    let until = async |what, is_so: fn(&serde_json::Value) -> bool| {
-        let look = async {
-            while !is_so(&governed(&http).await) {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        soon(what, look).await;
-    };
     for _ in 0..3 {
         call().await.value();
         // What was spent is said at the next beat.
         limit_files(&child, Some(1024));
-        until("the status says so", |it| it["budget_error"].is_string()).await;
+        until(&http, "the status says so", |it| {
+            it["budget_error"].is_string()
+        })
+        .await;
         assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
         let said = governed(&http).await;
         assert!(said["audit_error"].is_string(), "{said}");
         limit_files(&child, None);
-        until("there is room", |it| {
+        until(&http, "there is room", |it| {
             it["audit_error"].is_null() && it["budget_error"].is_null()
         })
         .await;
@@ -422,6 +427,62 @@ async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
     call().await.value();
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();
+}
+
+/// Whoever removes what a gateway writes, or its directory, takes records away that verification
+/// misses; all later calls are recorded where they can be found, or refused.
+#[tokio::test]
+async fn a_log_that_is_removed_goes_on() {
+    let server = Server::start().await;
+    let place = Place::new(&format!(
+        "listen = \"127.0.0.1:0\"\n[governance]\nprice = \"0.01\"\n[servers.x]\n{}",
+        server.backend.config()
+    ));
+    let (mut child, http) = serve_in(&place).await;
+    let call = async || {
+        let params = r#"{"name":"mcp_x_echo"}"#;
+        let answer = http.post("/mcp", request("1", "tools/call", params)).await;
+        Envelope::of(&answer.text().await)
+    };
+    let (data, log) = (place.file("data"), place.file("data/audit"));
+    call().await.value();
+    let chain = governed(&http).await["audit_chain"].clone();
+    let chain = chain.as_str().unwrap();
+    fs::remove_dir_all(&log).unwrap();
+    until(&http, "it is noticed", |it| it["audit_error"].is_string()).await;
+    let seen = server.seen().len();
+    assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
+    assert_eq!(server.seen().len(), seen, "it was called without a record");
+    let said = governed(&http).await["audit_error"].clone();
+    assert!(
+        said.as_str().unwrap().contains("segment 1 was removed"),
+        "{said}"
+    );
+    fs::create_dir(&log).unwrap();
+    until(&http, "it goes on", |it| it["audit_error"].is_null()).await;
+    call().await.value();
+    fs::remove_file(log.join(format!("{chain}.2.jsonl"))).unwrap();
+    let lost = |segment| {
+        let lost = events(&data).into_iter();
+        let lost = lost.filter(|(event, subject, _)| {
+            event == "segment_lost" && *subject == format!("{chain}/{segment}")
+        });
+        lost.count()
+    };
+    soon("it is noticed, too", async {
+        while lost(2) == 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+    })
+    .await;
+    call().await.value();
+    assert_eq!(records(&data).last().unwrap().price.get(), 10_000);
+    child.start_kill().unwrap();
+    soon("it is killed", child.wait()).await.unwrap();
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(1), "{verified:?}");
+    let missing = "what came before, up to segment 2, is missing";
+    assert!(verified.stdout.contains(missing), "{verified:?}");
 }
 
 /// With no room for records calls are refused before they reach their server; with room again

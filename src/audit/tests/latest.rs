@@ -19,52 +19,55 @@ use crate::{
         testing::{at, config, invocation, record, refusal},
     },
     names::{AgentId, InvocationId},
-    store::{AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, Store, StoreError},
+    store::{
+        AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, SegmentMark, Store,
+        StoreError,
+    },
 };
 
 /// A log and its index.
-struct Place {
+pub(super) struct Place {
     directory: TempDir,
-    store: Store,
+    pub(super) store: Store,
 }
 
 impl Place {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let store = Store::open(directory.path()).await.unwrap();
         Self { directory, store }
     }
 
-    fn log_dir(&self) -> PathBuf {
+    pub(super) fn log_dir(&self) -> PathBuf {
         self.directory.path().join("audit")
     }
 
-    fn log(&self) -> Log {
+    pub(super) fn log(&self) -> Log {
         Log::open(&self.log_dir(), config()).unwrap()
     }
 
-    fn indexer(&self) -> Indexer {
+    pub(super) fn indexer(&self) -> Indexer {
         Indexer::new(&self.log_dir(), Arc::clone(&self.store.audit))
     }
 
-    async fn latest(&self, filter: &Filter, count: usize) -> Vec<InvocationId> {
+    pub(super) async fn latest(&self, filter: &Filter, count: usize) -> Vec<InvocationId> {
         let found = latest(&self.log_dir(), &*self.store.audit, filter, count).await;
         let found = found.unwrap().into_iter();
         found.map(|found| found.record.id).collect()
     }
 
     /// All blocks, the first ones first.
-    async fn blocks(&self) -> Vec<Block> {
+    pub(super) async fn blocks(&self) -> Vec<Block> {
         let (all, order) = (IndexFilter::default(), IndexOrder::OldestFirst);
         self.store.audit.find(&all, order).await.unwrap()
     }
 
-    fn segment(&self, chain: ChainId) -> PathBuf {
+    pub(super) fn segment(&self, chain: ChainId) -> PathBuf {
         self.log_dir().join(format!("{chain}.1.jsonl"))
     }
 }
 
-fn put(log: &Log, record: &Record<'_>) -> InvocationId {
+pub(super) fn put(log: &Log, record: &Record<'_>) -> InvocationId {
     assert!(log.record(record).is_written());
     record.id
 }
@@ -80,7 +83,7 @@ fn begun(time: Timestamp) -> InvocationId {
     InvocationId(Uuid::new_v7(time))
 }
 
-fn at_minute(minute: u64) -> Record<'static> {
+pub(super) fn at_minute(minute: u64) -> Record<'static> {
     Record {
         ts: later(minute),
         ..record(begun(later(minute)))
@@ -272,6 +275,19 @@ impl AuditIndex for Busy {
         order: IndexOrder,
     ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>> {
         self.index.find(filter, order)
+    }
+
+    fn segment_marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
+        self.index.segment_marks()
+    }
+
+    fn cut_segment<'a>(
+        &'a self,
+        mark: &'a SegmentMark,
+        length: u64,
+        witness: BoxFuture<'a, bool>,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        self.index.cut_segment(mark, length, witness)
     }
 
     fn remove_segment<'a>(

@@ -437,6 +437,8 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::KeyCreated,
         EventKind::KeyRevoked,
         EventKind::LinesLost,
+        EventKind::LogShortened,
+        EventKind::SegmentLost,
         EventKind::ServerConnected,
         EventKind::ServerDisconnected,
     ] {

@@ -9,17 +9,20 @@ use super::super::{
     args::ConfigArgs,
     books::{self, Failure, blocking},
     gateway::patiently,
-    output::{print, print_json, time},
+    output::{print, print_json, say, time},
 };
 use crate::{
-    audit::{ChainReport, Report, verify},
+    audit::{ChainReport, Report, Shortened, verify, verify_with},
     config::Config,
+    store::{FILE_NAME, Store},
 };
 
 /// What is right and what is wrong, for scripts.
 const EXIT_CODES: &str = "\
-Exit code: 0 when every line is as it was written, 1 when one is not or cannot be read. That lines at \
-the end, or a whole chain, are missing cannot be seen: keep the hashes of --json elsewhere.";
+Exit code: 0 when every line is as it was written, 1 when one is not, is missing or cannot be read. \
+That lines at the end, or a whole chain, are missing is seen only as far as the index of the audit \
+knows them, and until a gateway has recorded it (audit events: log_shortened): keep the hashes of \
+--json elsewhere.";
 
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
@@ -42,12 +45,23 @@ impl Verify {
     async fn verify(&self, config: &Config) -> Result<ExitCode, Failure> {
         let log_dir = config.data_dir.join("audit");
         let shown = log_dir.display().to_string();
-        let look = blocking(move || verify(&log_dir));
-        let report = patiently(look, || format!("reading {shown}")).await??;
+        let store = open_index(config).await;
+        let look = async {
+            match &store {
+                Some(store) => Ok(verify_with(&log_dir, &*store.audit).await?),
+                None => Ok::<_, Failure>(blocking(move || verify(&log_dir)).await??),
+            }
+        };
+        let report = patiently(look, || format!("reading {shown}")).await?;
+        if let Some(store) = &store {
+            store.close().await;
+        }
         let printed = if self.json {
             print_json(&json!({
                 "ok": report.is_whole(),
                 "chains": report.chains.iter().map(to_json).collect::<Vec<_>>(),
+                "indexed": store.is_some(),
+                "shortened": report.shortened.iter().map(shortened_to_json).collect::<Vec<_>>(),
             }))
         } else {
             print(&plain(&report, &shown))
@@ -60,17 +74,32 @@ impl Verify {
     }
 }
 
+/// The store, for its index, if there is one and it can be used.
+async fn open_index(config: &Config) -> Option<Store> {
+    if !config.data_dir.join(FILE_NAME).exists() {
+        return None;
+    }
+    let opened = Store::open(&config.data_dir).await;
+    let unusable = |error: &_| {
+        say(&format!(
+            "the audit is not compared with its index: {error}\n"
+        ));
+    };
+    opened.inspect_err(unusable).ok()
+}
+
 fn plain(report: &Report, log_dir: &str) -> String {
     let chains = report.chains.len();
-    let broken: String = report
-        .chains
+    let faults = report.chains.iter().filter_map(|chain| {
+        let fault = chain.fault.as_ref()?;
+        Some(format!("chain {}, {fault}\n", chain.chain))
+    });
+    let shortened = report
+        .shortened
         .iter()
-        .filter_map(|chain| {
-            let fault = chain.fault.as_ref()?;
-            Some(format!("chain {}, {fault}\n", chain.chain))
-        })
-        .collect();
-    if chains == 0 {
+        .map(|it| format!("chain {}, segment {}: {it}\n", it.chain, it.segment));
+    let broken: String = faults.chain(shortened).collect();
+    if chains == 0 && broken.is_empty() {
         return format!("there is no record in {log_dir}\n");
     }
     if broken.is_empty() {
@@ -78,6 +107,15 @@ fn plain(report: &Report, log_dir: &str) -> String {
         return format!("every line is as it was written: {lines} in {chains} chains\n");
     }
     broken
+}
+
+fn shortened_to_json(it: &Shortened) -> Value {
+    json!({
+        "chain": it.chain.to_string(),
+        "segment": it.segment,
+        "bytes_known": it.bytes_known,
+        "bytes_found": it.bytes_found,
+    })
 }
 
 fn to_json(chain: &ChainReport) -> Value {

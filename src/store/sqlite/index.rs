@@ -6,7 +6,9 @@ use futures_util::future::BoxFuture;
 use sqlx::{QueryBuilder, Row, Sqlite as Db, sqlite::SqliteRow};
 
 use super::{Sqlite, begin, from_time, to_time};
-use crate::store::{AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, StoreError};
+use crate::store::{
+    AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, SegmentMark, StoreError,
+};
 
 impl AuditIndex for Sqlite {
     fn put<'a>(
@@ -82,6 +84,64 @@ impl AuditIndex for Sqlite {
                 .map_err(failed)?;
             let blocks = rows.iter().map(block_of).collect::<Result<_, _>>();
             blocks.map_err(failed)
+        })
+    }
+
+    fn segment_marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
+        Box::pin(async move {
+            let rows: Vec<(String, i64, i64)> = sqlx::query_as(
+                "SELECT chain, segment, max(end_byte) FROM audit_blocks \
+                 GROUP BY chain, segment ORDER BY chain, segment",
+            )
+            .fetch_all(&self.reader)
+            .await
+            .map_err(|error| self.failed("reading the index of the audit", error))?;
+            let marks = rows.into_iter().map(|(chain, segment, end)| SegmentMark {
+                chain,
+                segment: segment.cast_unsigned(),
+                end: end.cast_unsigned(),
+            });
+            Ok(marks.collect())
+        })
+    }
+
+    fn cut_segment<'a>(
+        &'a self,
+        mark: &'a SegmentMark,
+        length: u64,
+        witness: BoxFuture<'a, bool>,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        Box::pin(async move {
+            let failed = |error| self.failed("cutting a segment of the index", error);
+            let mut tx = begin(&self.relaxed).await.map_err(failed)?;
+            let (segment, length) = (mark.segment.cast_signed(), length.cast_signed());
+            let known: Option<i64> = sqlx::query_scalar(
+                "SELECT max(end_byte) FROM audit_blocks WHERE chain = ? AND segment = ?",
+            )
+            .bind(&mark.chain)
+            .bind(segment)
+            .fetch_one(&mut *tx)
+            .await
+            .map_err(failed)?;
+            if known != Some(mark.end.cast_signed()) || !witness.await {
+                tx.rollback().await.map_err(failed)?;
+                return Ok(false);
+            }
+            for cut in [
+                "DELETE FROM audit_blocks WHERE chain = ?1 AND segment = ?2 AND first_byte >= ?3",
+                "UPDATE audit_blocks SET end_byte = ?3 \
+                 WHERE chain = ?1 AND segment = ?2 AND end_byte > ?3",
+            ] {
+                sqlx::query(cut)
+                    .bind(&mark.chain)
+                    .bind(segment)
+                    .bind(length)
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(failed)?;
+            }
+            tx.commit().await.map_err(failed)?;
+            Ok(true)
         })
     }
 

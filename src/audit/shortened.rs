@@ -1,0 +1,179 @@
+//! What the index knows of the log and the log has no longer.
+//!
+//! Lines that were indexed can be missing after a loss of power, or because somebody cut a segment
+//! or removed it. What must stay true: the index forgets them only once our own chain says how much
+//! it was, so that the evidence outlives it. Segments that were retired are vouched for in the log,
+//! also where a crash kept them in the index.
+
+use std::{collections::BTreeMap, fmt, fs, io, path::Path};
+
+use tokio::task::spawn_blocking;
+
+use super::{
+    AuditError, Behind, ChainId, Event, EventKind, Log, files,
+    reader::Segment,
+    retire::{Voucher, all_vouchers},
+};
+use crate::{
+    clock,
+    store::{AuditIndex, SegmentMark},
+};
+
+/// A segment that has less than the index knows of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shortened {
+    /// The chain.
+    pub chain: ChainId,
+    /// The segment.
+    pub segment: u32,
+    /// Bytes that the index knows.
+    pub bytes_known: u64,
+    /// Bytes of whole lines that are there; nothing when the file is gone.
+    pub bytes_found: Option<u64>,
+}
+
+impl fmt::Display for Shortened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes_known, .. } = self;
+        match self.bytes_found {
+            None => write!(f, "{bytes_known} bytes are known, the file is gone"),
+            Some(found) => write!(f, "{bytes_known} bytes are known, {found} are there"),
+        }
+    }
+}
+
+/// Segments that a line `retired` vouches for: the last one of each chain, since those before it
+/// were retired before it.
+#[derive(Debug, Default)]
+pub(super) struct Vouched(BTreeMap<ChainId, u32>);
+
+impl<'a> FromIterator<&'a Voucher> for Vouched {
+    fn from_iter<T: IntoIterator<Item = &'a Voucher>>(vouchers: T) -> Self {
+        let mut last = BTreeMap::new();
+        for voucher in vouchers {
+            let segment = last.entry(voucher.chain).or_default();
+            *segment = voucher.segment.max(*segment);
+        }
+        Self(last)
+    }
+}
+
+impl Vouched {
+    /// Whether it was us who removed the segment.
+    pub(super) fn has(&self, it: &Shortened) -> bool {
+        let is_retired = |last: &u32| *last >= it.segment;
+        it.bytes_found.is_none() && self.0.get(&it.chain).is_some_and(is_retired)
+    }
+}
+
+/// The segments in `directory` that have less than `marks`, which must have been read before, say.
+/// Those that were retired are among them: their vouchers are there by the time they are gone.
+pub(super) fn find(directory: &Path, marks: &[SegmentMark]) -> Result<Vec<Shortened>, AuditError> {
+    let mut found = Vec::new();
+    for mark in marks {
+        let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
+            continue;
+        };
+        let bytes_found = length(directory, chain, segment, mark.end)?;
+        if bytes_found.is_none_or(|found| found < mark.end) {
+            found.push(Shortened {
+                chain,
+                segment,
+                bytes_known: mark.end,
+                bytes_found,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Bytes of a segment, where there are fewer than `enough` those of whole lines; nothing without a
+/// file. What comes after the last whole line is cut off by whoever takes over the chain.
+fn length(
+    directory: &Path,
+    chain: ChainId,
+    segment: u32,
+    enough: u64,
+) -> Result<Option<u64>, AuditError> {
+    let path = files::segment(directory, chain, segment);
+    match fs::metadata(&path) {
+        Ok(file) if file.len() >= enough => return Ok(Some(file.len())),
+        Ok(_) => {}
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(AuditError::File { path, source }),
+    }
+    let Some(mut segment) = Segment::open_existing(directory, chain, segment)? else {
+        return Ok(None);
+    };
+    let last = segment.last_line()?;
+    Ok(Some(last.map_or(0, |last| last.end())))
+}
+
+/// Records in `log` what `index` knows of its directory and is no longer there, and makes the index
+/// forget it, so that whatever is appended there is indexed. Nothing where there is no audit.
+///
+/// Of several processes that come at once one records it. Chains of the dead must not be ended
+/// before: what is appended to them hides that something is missing.
+///
+/// # Errors
+/// When the index or the log cannot be read or written; the next attempt goes on there.
+pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind> {
+    let Some(open) = &log.open else {
+        return Ok(());
+    };
+    let marks = index.segment_marks().await?;
+    let directory = open.directory.clone();
+    let look = spawn_blocking(move || look(&directory, &marks));
+    let (shortened, vouched) = look.await.map_err(|_| Behind::Broken)??;
+    for it in shortened {
+        let chain = it.chain.to_string();
+        if vouched.has(&it) {
+            index.remove_segment(&chain, it.segment.into()).await?;
+            continue;
+        }
+        // An event that waits in memory would be recorded again by the next attempt.
+        log.ready()?;
+        let mark = SegmentMark {
+            chain,
+            segment: it.segment.into(),
+            end: it.bytes_known,
+        };
+        let length = it.bytes_found.unwrap_or_default();
+        let recorded = Box::pin(record(log, it));
+        index.cut_segment(&mark, length, recorded).await?;
+        log.ready()?;
+    }
+    Ok(())
+}
+
+fn look(directory: &Path, marks: &[SegmentMark]) -> Result<(Vec<Shortened>, Vouched), AuditError> {
+    let shortened = find(directory, marks)?;
+    let vouched = if shortened.iter().any(|it| it.bytes_found.is_none()) {
+        all_vouchers(directory)?.iter().collect()
+    } else {
+        Vouched::default()
+    };
+    Ok((shortened, vouched))
+}
+
+/// Says in our own chain that something is missing; whether it is kept.
+async fn record(log: &Log, it: Shortened) -> bool {
+    let event = Event {
+        ts: clock::now(),
+        event: EventKind::LogShortened,
+        subject: format!("{}/{}", it.chain, it.segment).into(),
+        actor: None,
+        detail: Some(it.to_string().into()),
+    };
+    let kept = log.event(&event).kept().await.is_ok();
+    if kept {
+        tracing::warn!(
+            chain = %it.chain,
+            segment = it.segment,
+            bytes_known = it.bytes_known,
+            bytes_found = it.bytes_found.unwrap_or_default(),
+            "the audit log has less than its index knows"
+        );
+    }
+    kept
+}

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 
-pub(crate) use company::{Company, wait_for_company};
+pub(crate) use company::Company;
 pub(crate) use steady::Steady;
 
 /// Nearer than any timeout that is set for each call or connection.

@@ -1,9 +1,9 @@
 //! Lines on their way to the writer: those of one moment share a `write`.
 //!
-//! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs while
-//! that is likely (see [`Company`]) and as long as some do; then whoever is first to go on writes all
-//! of them. So a busy gateway has a few large writes in place of two small ones for each call, and
-//! its threads seldom meet at the file.
+//! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs where
+//! that is likely (see [`Company`]); then whoever is first to go on writes all of them. So a busy
+//! gateway has a few large writes in place of two small ones for each call, and its threads seldom
+//! meet at the file.
 
 use std::{
     io,
@@ -173,15 +173,6 @@ impl Gathering {
             opens,
             waits: self.company.is_likely(),
         })
-    }
-
-    /// How many lines the batch of `slot` has; none when it was taken out.
-    pub(super) fn lines_with(&self, slot: &Slot) -> usize {
-        if Arc::ptr_eq(&self.batch, &slot.batch) {
-            self.lines.len()
-        } else {
-            0
-        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

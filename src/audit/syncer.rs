@@ -26,7 +26,6 @@ use super::{
 use crate::{
     config::Durability,
     lock::{lock, try_lock},
-    task::wait_for_company,
 };
 
 /// How long a line may wait for its sync to begin with the durability `process`: half of the
@@ -368,7 +367,7 @@ impl Kept<'_> {
             Wait::For(line) => line,
         };
         if line.slot.waits {
-            wait_for_company(|| lock(&line.shared.gathering).lines_with(&line.slot)).await;
+            yield_now().await;
         }
         let seq = line.written().await?;
         match line.shared.durability {

@@ -1,11 +1,9 @@
 //! Whether it pays to let other tasks go first.
 //!
-//! Who has a line for a file or a pipe may let other tasks add theirs, so that all share one system
-//! call. A busy gateway gains by that; where nobody adds anything it costs more than it saves. So
-//! tasks wait for company while there is enough of it, and now and then to see whether that has
-//! changed.
-
-use tokio::task::yield_now;
+//! Who has a line for a file or a pipe may let other tasks run once, so that those that are ready add
+//! theirs and all share one system call. A busy gateway gains by that, and nobody waits for what may
+//! come later; where nobody adds anything it costs more than it saves. So tasks wait for company
+//! while there is enough of it, and now and then to see whether that has changed.
 
 /// Of so many batches one waits although hardly any had company lately.
 const TRY_EVERY: usize = 16;
@@ -15,9 +13,6 @@ const WAITS_EARNED: usize = 4;
 
 /// Most batches that wait in vain until none does.
 const WAITS_MAX: usize = 16;
-
-/// How often other tasks go first while each time they add something.
-const TURNS_MAX: usize = 4;
 
 /// What is known of the batches of one place.
 #[derive(Debug, Default)]
@@ -41,19 +36,6 @@ impl Company {
             0 | 1 => self.waits.saturating_sub(1),
             _ => (self.waits + WAITS_EARNED).min(WAITS_MAX),
         };
-    }
-}
-
-/// Lets other tasks run for as long as that adds to the `count`.
-pub(crate) async fn wait_for_company(mut count: impl FnMut() -> usize) {
-    let mut known = count();
-    for _ in 0..TURNS_MAX {
-        yield_now().await;
-        let now = count();
-        if now <= known {
-            return;
-        }
-        known = now;
     }
 }
 
@@ -89,19 +71,5 @@ mod tests {
         };
         let numbers = 0..batches.len();
         numbers.filter(|number| waits(&batches[*number])).collect()
-    }
-
-    #[tokio::test]
-    async fn others_run_for_as_long_as_they_add_something() {
-        for (adds, turns) in [(0, 1), (1, 2), (3, 4), (4, 4), (9, 4)] {
-            let (mut count, mut asked) = (1, 0);
-            wait_for_company(|| {
-                count += usize::from((1..=adds).contains(&asked));
-                asked += 1;
-                count
-            })
-            .await;
-            assert_eq!(asked - 1, turns, "{adds} additions");
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! The only place that spawns: every task has a name, is counted, and ends on the root token.
 
-mod company;
 mod steady;
 
 use std::{
@@ -14,7 +13,6 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 
-pub(crate) use company::Company;
 pub(crate) use steady::Steady;
 
 /// Nearer than any timeout that is set for each call or connection.

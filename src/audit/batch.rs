@@ -1,9 +1,10 @@
 //! Lines on their way to the writer: those of one moment share a `write`.
 //!
-//! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs where
-//! that is likely (see [`Company`]); then whoever is first to go on writes all of them. So a busy
-//! gateway has a few large writes in place of two small ones for each call, and its threads seldom
-//! meet at the file.
+//! Whoever has a line puts it into the batch that is gathering, and lets other calls put theirs;
+//! then whoever is first to go on writes all of them. So a busy gateway has a few large writes in
+//! place of two small ones for each call, and its threads seldom meet at the file. Letting others
+//! go first costs more than a `write` where there are none, so that lines wait only while
+//! enough of them are joined, and now and then to see whether that has changed.
 
 use std::{
     io,
@@ -16,7 +17,16 @@ use super::{
     AuditError,
     line::{Event, Opened, Record},
 };
-use crate::{money::Micros, names::InvocationId, task::Company};
+use crate::{money::Micros, names::InvocationId};
+
+/// Of so many batches one waits for further lines although hardly any came to earlier ones.
+const TRY_EVERY: usize = 16;
+
+/// So many batches wait after one to which further lines came: it pays when one in four is such.
+const WAITS_EARNED: usize = 4;
+
+/// Most batches that wait in vain until none does.
+const WAITS_MAX: usize = 16;
 
 /// A line that is to be written.
 #[derive(Debug)]
@@ -154,7 +164,10 @@ impl Batch {
 pub(super) struct Gathering {
     batch: Arc<Batch>,
     lines: Vec<Queued>,
-    company: Company,
+    /// How many batches were taken out.
+    taken: usize,
+    /// How many further ones wait.
+    waits: usize,
     /// Whether the chain takes no further line.
     pub(super) closed: bool,
 }
@@ -171,7 +184,7 @@ impl Gathering {
             batch: Arc::clone(&self.batch),
             line: self.lines.len() - 1,
             opens,
-            waits: self.company.is_likely(),
+            waits: self.waits > 0 || self.taken.is_multiple_of(TRY_EVERY),
         })
     }
 
@@ -181,9 +194,52 @@ impl Gathering {
 
     /// Takes the batch out, its lines in exchange for `empty`.
     pub(super) fn take(&mut self, empty: &mut Vec<Queued>) -> Arc<Batch> {
-        self.company.came(self.lines.len());
+        self.taken += 1;
+        self.waits = match self.lines.len() {
+            0 | 1 => self.waits.saturating_sub(1),
+            _ => (self.waits + WAITS_EARNED).min(WAITS_MAX),
+        };
         debug_assert!(empty.is_empty(), "lines would be lost");
         std::mem::swap(&mut self.lines, empty);
         std::mem::take(&mut self.batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::testing::event;
+
+    #[test]
+    fn lines_wait_while_others_join_them() {
+        let mut gathering = Gathering::default();
+        assert_eq!(waits(&mut gathering, &[1; 3 * TRY]), [0, TRY, 2 * TRY]);
+        let others_once = waits(&mut gathering, &[1, 2, 1, 1, 1, 1, 1]);
+        assert_eq!(others_once, [0, 2, 3, 4, 5], "0 is a try, 1 was joined");
+        let mut gathering = Gathering::default();
+        let often = [vec![2; TRY], vec![1; TRY]].concat();
+        assert_eq!(waits(&mut gathering, &often).len(), 2 * TRY);
+        assert_eq!(waits(&mut gathering, &[1; TRY]), [0], "a try");
+
+        let of_four = [2, 1, 1, 1].repeat(TRY);
+        assert_eq!(waits(&mut gathering, &of_four).len(), of_four.len());
+        let of_six = [2, 1, 1, 1, 1, 1].repeat(TRY);
+        assert!(waits(&mut gathering, &of_six).len() < of_six.len());
+    }
+
+    const TRY: usize = TRY_EVERY;
+
+    /// Which of the batches of so many lines wait.
+    fn waits(gathering: &mut Gathering, batches: &[usize]) -> Vec<usize> {
+        let mut empty = Vec::new();
+        let mut waits = |lines: &usize| {
+            let put = |_| gathering.put(Queued::event(&event("2026-01-01T00:00:00Z")));
+            let waits = (0..*lines).map(put).last().unwrap().unwrap().waits;
+            gathering.take(&mut empty);
+            empty.clear();
+            waits
+        };
+        let count = 0..batches.len();
+        count.filter(|number| waits(&batches[*number])).collect()
     }
 }

@@ -6,17 +6,13 @@ use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
-    task::yield_now,
     time::timeout,
 };
 
 use super::{Failure, link::Link, mux::Mux};
-use crate::{
-    mcp::{
-        Id, Message, Raw,
-        envelope::{self, Malformed},
-    },
-    task::Company,
+use crate::mcp::{
+    Id, Message, Raw,
+    envelope::{self, Malformed},
 };
 
 /// Messages that may wait for a server to read them.
@@ -59,11 +55,10 @@ async fn write_lines<W: AsyncWrite + Unpin>(
 ) {
     let mut batch = Vec::with_capacity(BATCH_MAX);
     let mut out = BytesMut::new();
-    let mut company = Company::default();
     loop {
         let count = tokio::select! {
             biased;
-            count = next_batch(&mut queue, &mut batch, &mut company) => count,
+            count = queue.recv_many(&mut batch, BATCH_MAX) => count,
             () = mux.closed.cancelled() => 0,
         };
         if count == 0 {
@@ -88,27 +83,6 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         out.clear();
     }
     drop(writer.shutdown().await);
-}
-
-/// Waits for messages and takes those that come together; says how many, none at the end.
-async fn next_batch(
-    queue: &mut mpsc::Receiver<Bytes>,
-    batch: &mut Vec<Bytes>,
-    company: &mut Company,
-) -> usize {
-    if queue.recv_many(batch, BATCH_MAX).await == 0 {
-        return 0;
-    }
-    if company.is_likely() {
-        yield_now().await;
-        while batch.len() < BATCH_MAX
-            && let Ok(message) = queue.try_recv()
-        {
-            batch.push(message);
-        }
-    }
-    company.came(batch.len());
-    batch.len()
 }
 
 /// Appends `message` as one line: line breaks are legal only outside strings, so they become
@@ -300,8 +274,6 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::{join, join_all};
-
     use super::*;
 
     #[tokio::test]
@@ -316,43 +288,6 @@ mod tests {
             });
         }
         assert_eq!(found, ["12345", "too long", "1234", ""]);
-    }
-
-    #[tokio::test]
-    async fn messages_that_come_together_are_one_batch() {
-        // At which turns a message comes, and how many each batch has.
-        let check = async |turns: &[usize], expect: &[usize]| {
-            let (send, mut queue) = mpsc::channel(QUEUE_MAX);
-            let messages = turns.iter().map(|turns| {
-                let send = send.clone();
-                async move {
-                    for _ in 0..*turns {
-                        yield_now().await;
-                    }
-                    send.send(Bytes::new()).await.unwrap();
-                }
-            });
-            let messages = join_all(messages);
-            drop(send);
-            let batches = async {
-                let (mut company, mut counts) = (Company::default(), Vec::new());
-                let mut batch = Vec::new();
-                while next_batch(&mut queue, &mut batch, &mut company).await > 0 {
-                    counts.push(batch.len());
-                    batch.clear();
-                }
-                counts
-            };
-            let (_, counts) = join(messages, batches).await;
-            assert_eq!(counts, expect, "{turns:?}");
-        };
-        check(&[], &[]).await;
-        check(&[0], &[1]).await;
-        check(&[0, 0, 1], &[3]).await;
-        check(&[0, 1, 2, 3], &[2, 2]).await;
-        check(&[0; BATCH_MAX], &[BATCH_MAX]).await;
-        check(&[0; BATCH_MAX + 1], &[BATCH_MAX, 1]).await;
-        check(&[0; BATCH_MAX - 1], &[BATCH_MAX - 1]).await;
     }
 
     #[test]

@@ -214,7 +214,15 @@ impl Default for Naming {
     }
 }
 
-/// The JSON Schema of [`File`].
+/// The JSON Schema of [`File`] as it is handed to editors: what a file is checked against.
+///
+/// It is [`schema`] written down, which a test holds it to: making it of the types at each start
+/// takes as long as all other work on the config, and more memory.
+pub(super) fn written_schema() -> serde_json::Result<serde_json::Value> {
+    serde_json::from_str(include_str!("../../schemas/config.schema.json"))
+}
+
+/// The JSON Schema of [`File`], of the types.
 ///
 /// An absent key and a null mean the same in a config, so that the schema does not mention null.
 pub(super) fn schema() -> serde_json::Value {

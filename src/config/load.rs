@@ -233,13 +233,17 @@ impl Loading {
 
     fn config(&mut self, tree: &Node, is_file: fn(&Path) -> bool) -> Option<Config> {
         let mut conforming = tree.clone();
-        shape::conform(
-            &mut conforming,
-            &file::schema(),
-            &mut self.sources,
-            &mut self.findings,
-        );
-        match decode::decode(&conforming) {
+        let read = file::written_schema().map_err(|error| error.to_string());
+        let decoded = read.and_then(|schema| {
+            shape::conform(
+                &mut conforming,
+                &schema,
+                &mut self.sources,
+                &mut self.findings,
+            );
+            decode::decode(&conforming).map_err(|error| error.to_string())
+        });
+        match decoded {
             Ok(file) => {
                 let data_dir = default_data_dir();
                 let surroundings = Surroundings {

@@ -525,8 +525,9 @@ pub struct TooLarge {
 #[derive(Debug)]
 pub(super) struct Globs {
     /// By their meaning as regular expressions: a set of globs takes a last segment of `..` for no
-    /// name at all and would not match it.
-    set: RegexSet,
+    /// name at all and would not match it. None where there are no globs, as most lists have none
+    /// and a matcher of nothing is kilobytes.
+    set: Option<RegexSet>,
     entries: Vec<Listed>,
 }
 
@@ -554,9 +555,13 @@ impl Globs {
                 text: glob.glob().to_owned(),
             });
         }
-        let set = RegexSetBuilder::new(patterns)
-            .dot_matches_new_line(true)
-            .build()
+        let set = (!patterns.is_empty())
+            .then(|| {
+                RegexSetBuilder::new(patterns)
+                    .dot_matches_new_line(true)
+                    .build()
+            })
+            .transpose()
             .map_err(|error| too_large(error.to_string()))?;
         Ok(Self { set, entries })
     }
@@ -567,31 +572,33 @@ impl Globs {
 
     /// Whether any entry matches any of `names`; empty names match nothing.
     fn is_match(&self, names: [&str; 3]) -> bool {
-        !self.is_empty()
-            && names
+        self.set.as_ref().is_some_and(|set| {
+            names
                 .into_iter()
-                .any(|name| !name.is_empty() && self.set.is_match(name.as_bytes()))
+                .any(|name| !name.is_empty() && set.is_match(name.as_bytes()))
+        })
     }
 
     /// The first entry that matches the first of `names` that any entry matches.
     fn first_match(&self, names: [&str; 3]) -> Option<&Listed> {
+        let set = self.set.as_ref()?;
         let at = names
             .into_iter()
-            .filter(|name| self.is_match([name, "", ""]))
-            .find_map(|name| self.set.matches(name.as_bytes()).iter().next())?;
+            .filter(|name| !name.is_empty())
+            .find_map(|name| set.matches(name.as_bytes()).iter().next())?;
         Some(&self.entries[at])
     }
 
     /// The positions of all entries that match any name of `item`.
     pub(super) fn all_matches(&self, item: &Item<'_>) -> Vec<usize> {
-        if self.is_empty() {
+        let Some(set) = &self.set else {
             return Vec::new();
-        }
+        };
         let qualified = item.qualified();
         item.names(&qualified)
             .into_iter()
             .filter(|name| !name.is_empty())
-            .flat_map(|name| self.set.matches(name.as_bytes()))
+            .flat_map(|name| set.matches(name.as_bytes()))
             .collect()
     }
 }

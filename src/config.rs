@@ -499,6 +499,8 @@ pub struct Retry {
     pub stable_after: Duration,
     /// Starts within a minute that may fail or end before `stable_after`; further ones wait.
     pub starts_per_minute: usize,
+    /// Attempts in a row that come to nothing before a server that is being connected is `failed`.
+    pub failed_after: u32,
 }
 
 /// How long a replica that failed gets no calls: it doubles from `base` to `max` with each failure

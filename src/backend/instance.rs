@@ -448,6 +448,7 @@ mod tests {
             jitter: 0.0,
             stable_after: Duration::from_secs(1),
             starts_per_minute: 1,
+            failed_after: 1,
         };
         let mut backoff = Backoff::default();
         let delays: Vec<_> = (0..4)
@@ -496,6 +497,7 @@ mod tests {
             jitter: 0.5,
             stable_after: Duration::from_secs(1),
             starts_per_minute: 1,
+            failed_after: 1,
         };
         let mut backoff = Backoff::default();
         for _ in 0..100 {

@@ -204,6 +204,8 @@ pub(crate) struct Life {
     server: ServerName,
     /// What its log lines are within.
     about: Span,
+    /// Attempts in a row that come to nothing before it has failed.
+    failed_after: u32,
     /// The state once more, to be read without the lock.
     state: AtomicU8,
     inner: Mutex<Inner>,
@@ -217,8 +219,22 @@ struct Inner {
     reason: Option<String>,
     /// Whether it was ended since nobody used it, and has not been connected since.
     is_asleep: bool,
+    /// Attempts that came to nothing since it was last connected.
+    attempts: u32,
     /// Whether it is in trouble, or was and is being connected.
     in_trouble: bool,
+}
+
+impl Inner {
+    /// Where one more attempt that came to nothing leads.
+    fn attempted(&mut self, failed_after: u32) -> State {
+        self.attempts = self.attempts.saturating_add(1);
+        if self.attempts < failed_after {
+            State::Connecting
+        } else {
+            State::Failed
+        }
+    }
 }
 
 /// Where something stands, to be shown.
@@ -253,14 +269,22 @@ impl Life {
             of,
             server: server.clone(),
             about: about.clone(),
+            failed_after: 1,
             state: AtomicU8::new(state as u8),
             inner: Mutex::new(Inner {
                 history: [first].into(),
                 reason: None,
                 is_asleep: false,
+                attempts: 0,
                 in_trouble: false,
             }),
         }
+    }
+
+    /// The same, failed after so many attempts in a row that come to nothing.
+    pub(super) fn failed_after(mut self, attempts: u32) -> Self {
+        self.failed_after = attempts;
+        self
     }
 
     /// The state.
@@ -284,12 +308,19 @@ impl Life {
         if !still_holds() {
             return;
         }
-        let (old, new) = (self.state(), self.state().after(event));
+        let old = self.state();
+        let mut new = old.after(event);
+        if (old, new) == (State::Connecting, State::Failed) {
+            new = inner.attempted(self.failed_after);
+        }
         // That it stayed away is no cause of its own.
         let kept = || inner.reason.clone().filter(|_| event == Event::Withdrawn);
         let reason = reason.or_else(kept);
         let was_asleep = inner.is_asleep;
         inner.is_asleep = event.leaves_asleep(was_asleep);
+        if new == State::Connected {
+            inner.attempts = 0;
+        }
         // One that cannot be woken is down from now on.
         if old == new && inner.is_asleep == was_asleep {
             // Why a server cannot be reached may be another thing now.
@@ -367,9 +398,9 @@ impl Life {
         }
     }
 
-    /// Says that what is still in trouble is so for another reason.
+    /// Says that what is still not connected is so for another reason.
     fn log_reason(&self, state: State, old: Option<&str>, new: Option<&str>) {
-        if state.is_trouble() && old != new {
+        if old != new {
             let _about = self.about.enter();
             let (server, state) = (&self.server, state.as_str());
             tracing::info!(%server, reason = new, "still {state}, for another reason");
@@ -438,9 +469,18 @@ mod tests {
         }
     }
 
-    /// Takes events, each with its letter as the reason.
+    fn life() -> Life {
+        Life::new(Of::Server, &ServerName::parse("x").unwrap(), &Span::none())
+    }
+
     fn lived(events: &str) -> Life {
-        let life = Life::new(Of::Server, &ServerName::parse("x").unwrap(), &Span::none());
+        let life = life();
+        live(&life, events);
+        life
+    }
+
+    /// Takes events, each with its letter as the reason.
+    fn live(life: &Life, events: &str) {
         for letter in events.chars() {
             let (_, event) = EVENTS
                 .into_iter()
@@ -448,7 +488,37 @@ mod tests {
                 .unwrap();
             life.take(event, Some(letter.to_string()));
         }
-        life
+    }
+
+    #[test]
+    fn it_has_failed_after_so_many_attempts() {
+        let after = |attempts: u32, events: &str| {
+            let life = life().failed_after(attempts);
+            live(&life, events);
+            life.state()
+        };
+        assert_eq!(after(1, "x"), State::Failed);
+        assert_eq!(after(3, "xx"), State::Connecting);
+        assert_eq!(after(3, "xxx"), State::Failed);
+        assert_eq!(
+            after(3, "xgox"),
+            State::Failed,
+            "one that is lost at once counts"
+        );
+        assert_eq!(after(3, "xxxxgo"), State::Failed, "they are counted on");
+        assert_eq!(
+            after(3, "xxglogox"),
+            State::Connecting,
+            "until it is connected"
+        );
+        assert_eq!(after(3, "r"), State::NeedsReauth);
+        let life = life().failed_after(3);
+        live(&life, "xo");
+        assert_eq!(
+            life.stand().reason.as_deref(),
+            Some("o"),
+            "what went wrong is shown"
+        );
     }
 
     #[test]

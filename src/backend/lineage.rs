@@ -86,27 +86,25 @@ impl Callers {
 }
 
 impl Lineage {
-    /// That of the catalog's instance.
-    pub(super) fn of_catalog(server: &ServerName, tasks: &Tasks) -> Arc<Self> {
-        Self::new(server, None, next_number(), tasks.clone())
+    /// That of the catalog's instance, which has failed after so many attempts.
+    pub(super) fn of_catalog(server: &ServerName, failed_after: u32, tasks: &Tasks) -> Arc<Self> {
+        let life = Life::new(Of::Server, server, tasks.around()).failed_after(failed_after);
+        Self::new(life, None, next_number(), tasks.clone())
     }
 
     /// That of an instance for `callers` alone.
     pub(super) fn beside(server: &ServerName, callers: Callers, tasks: &Tasks) -> Arc<Self> {
         let number = next_number();
         let tasks = tasks.within(about(number, &callers, tasks.around()));
-        Self::new(server, Some(callers), number, tasks)
+        let life = Life::new(Of::Instance, server, tasks.around());
+        Self::new(life, Some(callers), number, tasks)
     }
 
-    fn new(server: &ServerName, callers: Option<Callers>, number: u64, tasks: Tasks) -> Arc<Self> {
-        let of = match &callers {
-            Some(_) => Of::Instance,
-            None => Of::Server,
-        };
+    fn new(life: Life, callers: Option<Callers>, number: u64, tasks: Tasks) -> Arc<Self> {
         Arc::new(Self {
             number,
             callers,
-            life: Life::new(of, server, tasks.around()),
+            life,
             output: Arc::default(),
             tasks,
             restarts: AtomicU64::new(0),

@@ -525,6 +525,7 @@ mod tests {
             jitter: 0.0,
             stable_after: Duration::from_secs(30),
             starts_per_minute: 30,
+            failed_after: 1,
         };
         let (tasks, pool) = (Tasks::new(), pool(2, true));
         let lost = Failure::SessionGone;

@@ -105,7 +105,7 @@ impl Shared {
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
             greetings: AtomicU64::new(0),
-            lineage: Lineage::of_catalog(server, tasks),
+            lineage: Lineage::of_catalog(server, config.retry.failed_after, tasks),
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             asks_roots: AtomicBool::new(false),

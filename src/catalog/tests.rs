@@ -1528,6 +1528,7 @@ fn server_config() -> Server {
             jitter: 0.0,
             stable_after: Duration::ZERO,
             starts_per_minute: 1,
+            failed_after: 1,
         },
         breaker: Breaker {
             failures: 0,

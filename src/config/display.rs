@@ -138,6 +138,7 @@ fn server(server: &Server) -> file::Server {
             jitter: server.retry.jitter,
             stable_after: Time(server.retry.stable_after),
             starts_per_minute: server.retry.starts_per_minute,
+            failed_after: server.retry.failed_after,
         },
         breaker: file::Breaker {
             failures: server.breaker.failures,

@@ -242,7 +242,7 @@ const BRIDGE: &str = r#"
           "priority": 100,
           "tags": ["github", "git"]
         },
-        "slow": { "command": "a", "healthCheck": { "enabled": false }, "timeout": 1200, "retryDelay": 60000, "priority": 1 },
+        "slow": { "command": "a", "healthCheck": { "enabled": false }, "timeout": 1200, "retryDelay": 60000, "retryAttempts": 0, "priority": 1 },
         "off": { "enabled": false, "command": "a", "env": { "A": "${NOT_SET}" } }
       },
       "bridge": {
@@ -263,6 +263,7 @@ fn the_older_bridge() {
         (github.timeout.as_secs(), github.retry.base.as_secs()),
         (45, 2)
     );
+    assert_eq!(github.retry.failed_after, 3);
     assert_eq!(
         (
             github.health.interval.as_secs(),
@@ -292,6 +293,7 @@ fn the_older_bridge() {
         (slow.retry.base.as_secs(), slow.retry.max.as_secs()),
         (60, 60)
     );
+    assert_eq!(slow.retry.failed_after, 1, "the first attempt is made");
     assert!(
         slow.priority > github.priority,
         "there the lowest number wins, here the highest"
@@ -299,12 +301,6 @@ fn the_older_bridge() {
     assert!(!server(&config, "off").enabled);
     let warnings = warnings(&[("GITHUB_TOKEN", "t")], &[("config.json", BRIDGE)]);
     insta::assert_snapshot!(warnings, @r#"
-    warning: `retryAttempts` has no equivalent here
-     --> config.json:9:7
-      |
-    9 |       "retryAttempts": 3,
-      |       ^^^^^^^^^^^^^^^ servers are reconnected for as long as it takes
-
     warning: `promptNamespace` has no equivalent here
       --> config.json:14:7
        |
@@ -390,7 +386,7 @@ fn unknown_keys_are_ignored_with_a_warning() {
     2 |         "mcpServers": { "a": { "command": "a", "colour": "***", "tiemout": ***, "retry": 3 } },
       |                                                                                          ^ this is a whole number
       |
-      = help: its keys are `base`, `jitter`, `max`, `stable_after` and `starts_per_minute`
+      = help: its keys are `base`, `failed_after`, `jitter`, `max`, `stable_after` and `starts_per_minute`
 
     warning: unknown key `theme`
      --> mcp.json:3:9

@@ -578,6 +578,7 @@ fn what_governs_is_shown_and_loads_again() {
     jitter = 0.2
     stable_after = "30s"
     starts_per_minute = 30
+    failed_after = 1
 
     [servers.toolbox.breaker]
     failures = 5

@@ -115,6 +115,7 @@ fn for_people() {
     jitter = 0.2
     stable_after = "30s"
     starts_per_minute = 30
+    failed_after = 1
 
     [servers.github.breaker]
     failures = 5
@@ -162,6 +163,7 @@ fn for_people() {
     jitter = 0.2
     stable_after = "30s"
     starts_per_minute = 30
+    failed_after = 1
 
     [servers.docs.breaker]
     failures = 5
@@ -204,6 +206,7 @@ fn for_people() {
     jitter = 0.2
     stable_after = "30s"
     starts_per_minute = 30
+    failed_after = 1
 
     [servers.toolbox.breaker]
     failures = 5

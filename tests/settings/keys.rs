@@ -100,6 +100,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.resources.describe.*", items::describe),
     ("servers.*.resources.rename.*", items::rename),
     ("servers.*.retry.base", times::retry_base),
+    ("servers.*.retry.failed_after", recovery::retry_failed_after),
     ("servers.*.retry.jitter", times::retry_jitter),
     ("servers.*.retry.max", times::retry_max),
     ("servers.*.retry.stable_after", recovery::retry_stable_after),

@@ -231,3 +231,18 @@ pub(crate) async fn retry_starts_per_minute() {
     many.status_until("one", failed(12)).await;
     few.status_until("one", failed(2)).await;
 }
+
+/// Of two attempts there is none after the second within this test.
+#[tokio::test]
+pub(crate) async fn retry_failed_after() {
+    for (failed_after, state) in [(1, "failed"), (2, "failed"), (3, "connecting")] {
+        let keys = format!(
+            "command = \"/no/such/program\"\n\
+             retry = {{ base = \"5ms\", starts_per_minute = 2, failed_after = {failed_after} }}"
+        );
+        let gateway = TestGateway::new().section("one", &keys).launch().await;
+        let tried = |status: &Value| status["failed_starts"] == 2 && status["reason"].is_string();
+        let status = gateway.status_until("one", tried).await;
+        assert_eq!(status["state"], state, "after {failed_after}: {status}");
+    }
+}

@@ -383,6 +383,9 @@ pub(in crate::config) struct Retry {
     /// Starts within a minute that may come to nothing: fail, or end before `stable_after`. Further
     /// ones wait, those of connections beside the catalog's included.
     pub(in crate::config) starts_per_minute: usize,
+    /// Attempts in a row that come to nothing before a server that is being connected shows as
+    /// `failed`; it is tried for as long as it takes, before and after.
+    pub(in crate::config) failed_after: u32,
 }
 
 impl Default for Retry {
@@ -393,6 +396,7 @@ impl Default for Retry {
             jitter: 0.2,
             stable_after: Time::secs(30),
             starts_per_minute: 30,
+            failed_after: 1,
         }
     }
 }

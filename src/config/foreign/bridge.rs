@@ -1,8 +1,8 @@
 //! The older gateway: keys of its servers, and its `bridge` section.
 //!
 //! Its units: `timeout` in seconds, `retryDelay` and the times of `healthCheck` and `failover` in
-//! milliseconds. Its `priority` counts the other
-//! way round (the lowest wins), so that the sign changes.
+//! milliseconds. Its `priority` counts the other way round (the lowest wins), so that the sign
+//! changes. It gives a server up after `retryAttempts`; we show it as failed then and go on.
 
 use super::{
     super::{
@@ -29,11 +29,7 @@ const RETRY_MAX_MILLIS: f64 = 30_000.0;
 /// Puts `key` of a server of the older gateway into `ours`.
 pub(super) fn server_key(key: &str, theirs: Entry, ours: &mut Table, findings: &mut Findings) {
     match key {
-        "retryAttempts" => findings.add(no_equivalent(
-            key,
-            theirs.key,
-            "servers are reconnected for as long as it takes",
-        )),
+        "retryAttempts" => retry_attempts(theirs, ours, findings),
         "healthCheck" => health_check(theirs, ours, findings),
         "retryDelay" => retry_delay(theirs, ours, findings),
         "toolNamespace" | "resourceNamespace" | "promptNamespace" => {
@@ -104,33 +100,22 @@ fn switched(
     ours
 }
 
-fn retry_delay(theirs: Entry, ours: &mut Table, findings: &mut Findings) {
-    let Entry { key, node } = theirs;
-    let delay = number(&node);
-    let time = |millis_count| entry(key, node.span, Value::Text(millis(millis_count)));
-    let mut retry = Table::new();
-    match delay {
-        Some(delay) => {
-            retry.insert("base".to_owned(), time(delay));
-            if delay > RETRY_MAX_MILLIS {
-                retry.insert("max".to_owned(), time(delay));
-            }
-        }
-        None => {
-            retry.insert(
-                "base".to_owned(),
-                Entry {
-                    key,
-                    node: node.clone(),
-                },
-            );
+/// Attempts that are none still leave the first one.
+fn retry_attempts(mut theirs: Entry, ours: &mut Table, findings: &mut Findings) {
+    if let Value::Integer(attempts @ 0) = &mut theirs.node.value {
+        *attempts = 1;
+    }
+    in_section("retry", "failed_after", theirs, ours, findings);
+}
+
+fn retry_delay(mut theirs: Entry, ours: &mut Table, findings: &mut Findings) {
+    if let Some(delay) = number(&theirs.node) {
+        theirs.node.value = Value::Text(millis(delay));
+        if delay > RETRY_MAX_MILLIS {
+            in_section("retry", "max", theirs.clone(), ours, findings);
         }
     }
-    findings.insert_key(
-        ours,
-        "retry".to_owned(),
-        entry(key, node.span, Value::Table(retry)),
-    );
+    in_section("retry", "base", theirs, ours, findings);
 }
 
 /// Theirs has a namespace for each kind of item, ours one for all.
@@ -161,11 +146,12 @@ pub(super) fn translate(
     };
     for (key, theirs) in keys {
         match (key.as_str(), &theirs.node.value) {
-            ("conflictResolution", _) => naming("conflict", theirs, table, findings),
+            ("conflictResolution", _) => in_section("naming", "conflict", theirs, table, findings),
             ("defaultNamespace", Value::Bool(true)) => {}
             ("defaultNamespace", Value::Bool(false)) => {
                 let bare = Value::Text("{tool}".to_owned());
-                naming(
+                in_section(
+                    "naming",
                     "template",
                     entry(theirs.key, theirs.node.span, bare),
                     table,
@@ -173,7 +159,7 @@ pub(super) fn translate(
                 );
                 let off = Value::Bool(false);
                 let off = entry(theirs.key, theirs.node.span, off);
-                naming("namespace_resources", off, table, findings);
+                in_section("naming", "namespace_resources", off, table, findings);
             }
             ("aggregation", Value::Table(kinds)) => expose(kinds, theirs.node.span, servers),
             ("failover", Value::Table(keys)) => {
@@ -195,13 +181,13 @@ pub(super) fn translate(
     }
 }
 
-/// Sets `key` of our section `naming`, unless the document has it in our own words.
-fn naming(key: &str, value: Entry, table: &mut Table, findings: &mut Findings) {
+/// Sets `key` in the section `name` of `table`, unless the document has it in our own words.
+fn in_section(name: &str, key: &str, value: Entry, table: &mut Table, findings: &mut Findings) {
     let section = table
-        .entry("naming".to_owned())
+        .entry(name.to_owned())
         .or_insert_with(|| entry(value.key, value.node.span, Value::Table(Table::new())));
-    if let Some(naming) = section.node.as_table_mut() {
-        findings.insert_key(naming, key.to_owned(), value);
+    if let Some(section) = section.node.as_table_mut() {
+        findings.insert_key(section, key.to_owned(), value);
     }
 }
 

@@ -213,6 +213,7 @@ impl Resolver<'_> {
                 STARTS_PER_MINUTE_MAX,
                 &at.key("starts_per_minute"),
             ),
+            failed_after: self.within(retry.failed_after, 1, u32::MAX, &at.key("failed_after")),
         }
     }
 

@@ -55,10 +55,8 @@ const OPEN_ATTEMPTS: u32 = 100;
 /// Between two attempts to open.
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
-/// Connections that only read; each is a thread, made when it is needed.
-const READERS: u32 = 2;
-
-/// All stores in one file.
+/// All stores in one file. Each pool is one connection, which is a thread and a quarter of a
+/// megabyte: calls do not wait for the store.
 #[derive(Debug)]
 pub(super) struct Sqlite {
     path: PathBuf,
@@ -82,8 +80,8 @@ impl Sqlite {
         let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);
         let store = Self {
             durable,
-            relaxed: pool(1).connect_lazy_with(relaxed),
-            reader: pool(READERS).connect_lazy_with(options.read_only(true)),
+            relaxed: pool().connect_lazy_with(relaxed),
+            reader: pool().connect_lazy_with(options.read_only(true)),
             path,
         };
         store.migrate().await?;
@@ -210,7 +208,7 @@ async fn connect(path: &Path, options: SqliteConnectOptions) -> Result<SqlitePoo
     let doing = "opening it";
     let mut attempt = 1;
     loop {
-        let error = match pool(1).connect_with(options.clone()).await {
+        let error = match pool().connect_with(options.clone()).await {
             Ok(pool) => return Ok(pool),
             Err(error) => explain(path, doing, error),
         };
@@ -222,9 +220,9 @@ async fn connect(path: &Path, options: SqliteConnectOptions) -> Result<SqlitePoo
     }
 }
 
-fn pool(connections: u32) -> SqlitePoolOptions {
+fn pool() -> SqlitePoolOptions {
     SqlitePoolOptions::new()
-        .max_connections(connections)
+        .max_connections(1)
         .acquire_timeout(BUSY)
         .idle_timeout(None)
         .max_lifetime(None)

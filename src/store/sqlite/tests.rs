@@ -86,7 +86,7 @@ async fn databases_of_others_and_of_the_future_are_left_alone() {
         let options = SqliteConnectOptions::new()
             .filename(parent.path().join(FILE_NAME))
             .create_if_missing(true);
-        let other = pool(1).connect_with(options).await.unwrap();
+        let other = pool().connect_with(options).await.unwrap();
         sqlx::raw_sql(sql).execute(&other).await.unwrap();
         other.close().await;
         let error = Store::open(parent.path()).await.unwrap_err().to_string();

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
     Failure, Shared,
@@ -23,6 +23,9 @@ use crate::{
     lock::lock,
     mcp::{Era, Method, Outcome, Raw},
 };
+
+/// Least time from one check to another that a call which failed leads to.
+const HURRIED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Checks a connection as the config says at present, for as long as the server gives signs of
 /// life; then says why it is to be ended. `lineage` is told what is found.
@@ -88,7 +91,7 @@ impl Watch<'_> {
             };
             let in_a_hurry = tokio::select! {
                 () = sleep(pause) => false,
-                () = mux.suspected() => true,
+                () = self.suspicion(checked) => true,
             };
             if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
                 self.is_well_again(misses);
@@ -126,6 +129,15 @@ impl Watch<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Completes when a call failed as if the server were gone, but not at once after a check, which
+    /// was at `checked`: some servers answer every other call with such errors.
+    async fn suspicion(&self, checked: Option<Instant>) {
+        self.connection.link.mux.suspected().await;
+        if let Some(at) = checked {
+            sleep_until(at + HURRIED_PAUSE).await;
         }
     }
 
@@ -413,6 +425,34 @@ mod tests {
         until_dead(&connection, &written, &shared, &shared.lineage).await;
         // The first check is at once.
         assert_eq!(start.elapsed(), SECOND * 90);
+    }
+
+    /// A server that answers checks, but each call as if it were gone.
+    #[tokio::test(start_paused = true)]
+    async fn suspicions_hurry_one_check_a_second() {
+        let (connection, mut sent) = connection();
+        let (written, shared) = (written(), shared());
+        let watch = until_dead(&connection, &written, &shared, &shared.lineage);
+        let checks = async {
+            let mut checks = 0;
+            for _ in 0..1000 {
+                connection.link.mux.suspect();
+                sleep(Duration::from_millis(10)).await;
+                while let Ok(request) = sent.try_recv() {
+                    let Ok(Message::Request(request)) = Message::parse(&request) else {
+                        panic!("{request:?}");
+                    };
+                    answer(&connection, &request.id);
+                    checks += 1;
+                }
+            }
+            checks
+        };
+        let checks = tokio::select! {
+            checks = checks => checks,
+            dead = watch => panic!("{dead}"),
+        };
+        assert!((9..=11).contains(&checks), "{checks} in ten seconds");
     }
 
     /// A server that has missed a check, and what `change` then makes of the config; how often it is to

@@ -42,10 +42,10 @@ use std::{
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
-pub use error::AuditError;
+pub use error::{AuditError, Behind};
 pub use export::{Format, export};
 pub use files::{ChainId, InvalidChainId};
-pub use index::{Behind, Indexer};
+pub use index::Indexer;
 pub use latest::latest;
 pub use line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, Decision, Event, EventKind, InvalidDecision, Kind,

@@ -239,8 +239,8 @@ impl Directory {
         self.publish(&sources);
     }
 
-    /// Replaces what is known of the store, with the keys that have ended, of which only a trace is
-    /// kept. Where an agent is in both, the config has it. Nobody is told when nothing has changed.
+    /// Replaces what is known of the store, with the keys that have ended, which let nobody in but
+    /// are told apart from unknown ones. Where an agent is in both, the config has it. Nobody is told when nothing has changed.
     pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
         let mut sources = lock(&self.sources);
         sources.stored = (agents, keys);

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::{ChainId, verify::Fault};
+use crate::store::StoreError;
 
 /// Why the log could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -64,4 +65,18 @@ pub enum AuditError {
         /// What the system said.
         source: Arc<io::Error>,
     },
+}
+
+/// Why the index stays behind.
+#[derive(Debug, thiserror::Error)]
+pub enum Behind {
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] AuditError),
+    /// The store cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The thread that read was ended.
+    #[error("reading the log was broken off")]
+    Broken,
 }

@@ -90,13 +90,15 @@ impl Owned {
         Ok(file.map(|file| Self { file, path }))
     }
 
-    /// Takes the chain again where somebody removed its lock file: others would think it dead.
-    pub(super) fn keep(&self) -> io::Result<()> {
+    /// Takes the chain again where somebody removed its lock file: others would think it dead, and
+    /// may have done so by now. Says whether it was so.
+    pub(super) fn keep(&self) -> io::Result<bool> {
         let mut file = lock(&self.file);
-        if !is_at(&file, &self.path)? {
-            *file = locked(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
+        if is_at(&file, &self.path)? {
+            return Ok(false);
         }
-        Ok(())
+        *file = locked(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
+        Ok(true)
     }
 
     /// Gives the chain up for good: it has ended.
@@ -145,6 +147,8 @@ pub(super) enum Loss {
     Removed,
     /// There is another file of its name.
     Replaced,
+    /// Others could take its chain for a dead one, and end it.
+    Unlocked,
 }
 
 impl fmt::Display for Loss {
@@ -153,6 +157,7 @@ impl fmt::Display for Loss {
             Self::Cut { known, found } => write!(f, "was cut from {known} to {found} bytes"),
             Self::Removed => f.write_str("was removed"),
             Self::Replaced => f.write_str("was replaced by another file"),
+            Self::Unlocked => f.write_str("was unlocked by the removal of its lock file"),
         }
     }
 }

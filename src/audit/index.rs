@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, ChainId, ChainReader, Kind, Log, Position, acknowledge, files, line::time,
+    AuditError, Behind, ChainId, ChainReader, Kind, Log, Position, acknowledge, files, line::time,
 };
 use crate::store::{AuditIndex, Block, BlockTerms, ChainMark, StoreError};
 
@@ -81,20 +81,6 @@ struct Turn {
     outcome: Result<(), AuditError>,
 }
 
-/// Why the index stays behind.
-#[derive(Debug, thiserror::Error)]
-pub enum Behind {
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] AuditError),
-    /// The store cannot be written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The thread that read was ended.
-    #[error("reading the log was broken off")]
-    Broken,
-}
-
 impl Indexer {
     /// An indexer of the log in `directory`. What it knows and is no longer there stays in the
     /// index, for somebody who can record it.
@@ -132,9 +118,10 @@ impl Indexer {
     /// # Errors
     /// As [`Indexer::catch_up`].
     pub async fn turn(&mut self) -> Result<bool, Behind> {
+        let mut acknowledged = Ok(());
         if !self.begun {
             if let Some(log) = &self.log {
-                acknowledge(log, &*self.index).await?;
+                acknowledged = acknowledge(log, &*self.index).await;
             }
             self.place.begin_at(self.index.marks().await?);
             self.begun = true;
@@ -154,6 +141,10 @@ impl Indexer {
             // What was read is not written.
             self.begin_again(directory);
             return Err(error.into());
+        }
+        if acknowledged.is_err() {
+            self.begin_again(directory);
+            return acknowledged.map(|()| true);
         }
         if turn.is_shorter && self.log.is_some() {
             self.begin_again(directory);

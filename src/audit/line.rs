@@ -310,8 +310,8 @@ pub enum EventKind {
     LinesLost,
     /// The log has less than its index knows; the detail says how much of which segment.
     LogShortened,
-    /// The file that was being written was removed, replaced or cut; the detail says which, and in
-    /// which segment the chain goes on.
+    /// The segment that was being written, which is the subject, was removed, replaced or cut, or
+    /// its chain is not locked any more; the detail says which. The chain goes on in the next one.
     SegmentLost,
     /// A server is connected.
     ServerConnected,

@@ -2,15 +2,16 @@
 //!
 //! Whole segments go, oldest first, and only after a line `retired` in our own chain says where the
 //! rest of their chain begins: the chain stays verifiable at every moment. The segment that a chain
-//! is being written to stays, as does one that does not fit what follows it.
+//! is being written to stays, as does one that does not fit what follows it, unless that says itself
+//! that lines before it were lost.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, ops::Range, path::Path};
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
-    AuditError, ChainId, Kind, Open, files,
+    AuditError, ChainId, EventKind, Kind, Open, files,
     reader::{Segment, Step, written_at},
     seal::{Hash, Link, unseal},
 };
@@ -156,7 +157,7 @@ impl Chain<'_> {
             return Ok(None);
         };
         let over = match next {
-            Some(next) => self.begin_after(link, next)?,
+            Some(next) => self.begin_after(number, link, next)?,
             None if self.is_ours || Kind::of(segment.line()) != Some(Kind::End) => None,
             None => written_at(segment.line()),
         };
@@ -172,8 +173,14 @@ impl Chain<'_> {
         Ok(Some(Old { voucher, carried }))
     }
 
-    /// When segment `next` was begun, if it follows the line `link`: nothing before it is younger.
-    fn begin_after(&self, link: Link, next: u32) -> Result<Option<Timestamp>, AuditError> {
+    /// When segment `next` was begun, if it follows `link`, which is the last line of segment
+    /// `number`, or says itself what became of that: nothing before it is younger.
+    fn begin_after(
+        &self,
+        number: u32,
+        link: Link,
+        next: u32,
+    ) -> Result<Option<Timestamp>, AuditError> {
         let Some(mut segment) = Segment::open_existing(self.directory, self.id, next)? else {
             return Ok(None);
         };
@@ -183,7 +190,27 @@ impl Chain<'_> {
         let line = segment.line();
         let follows = unseal(line)
             .is_some_and(|sealed| (sealed.prev, sealed.link.seq) == (link.hash, link.seq + 1));
-        Ok(follows.then(|| written_at(line)).flatten())
+        let begun = written_at(line);
+        let fits = follows || self.says_lost(number..next, &mut segment)?;
+        Ok(begun.filter(|_| fits))
+    }
+
+    /// Whether the next line of `segment` says that one of `numbers` was lost.
+    fn says_lost(&self, numbers: Range<u32>, segment: &mut Segment) -> Result<bool, AuditError> {
+        #[derive(Deserialize)]
+        struct Line<'a> {
+            event: &'a str,
+            subject: &'a str,
+        }
+        if !matches!(segment.read()?, Step::Line(_)) {
+            return Ok(false);
+        }
+        let line = serde_json::from_slice::<Line<'_>>(segment.line()).ok();
+        let line = line.filter(|line| line.event == EventKind::SegmentLost.as_str());
+        let subject = line.map(|line| line.subject);
+        Ok(numbers
+            .into_iter()
+            .any(|number| subject == Some(&*format!("{}/{number}", self.id))))
     }
 }
 

@@ -66,15 +66,26 @@ impl Vouched {
     }
 }
 
-/// The segments in `directory` that have less than `marks`, which must have been read before, say.
-/// Those that were retired are among them: their vouchers are there by the time they are gone.
-pub(super) fn find(directory: &Path, marks: &[SegmentMark]) -> Result<Vec<Shortened>, AuditError> {
-    let mut found = Vec::new();
+/// The segments in `directory` that have less than `marks`, which must have been read before, say;
+/// and whether all could be read. Those that were retired are among them: their vouchers are there
+/// by the time they are gone.
+pub(super) fn find(
+    directory: &Path,
+    marks: &[SegmentMark],
+) -> (Vec<Shortened>, Result<(), AuditError>) {
+    let (mut found, mut read) = (Vec::new(), Ok(()));
     for mark in marks {
         let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
             continue;
         };
-        let bytes_found = length(directory, chain, segment, mark.end)?;
+        let bytes_found = match length(directory, chain, segment, mark.end) {
+            Ok(bytes_found) => bytes_found,
+            // It keeps nobody from knowing of the others.
+            Err(error) => {
+                read = read.and(Err(error));
+                continue;
+            }
+        };
         if bytes_found.is_none_or(|found| found < mark.end) {
             found.push(Shortened {
                 chain,
@@ -84,7 +95,7 @@ pub(super) fn find(directory: &Path, marks: &[SegmentMark]) -> Result<Vec<Shorte
             });
         }
     }
-    Ok(found)
+    (found, read)
 }
 
 /// Bytes of a segment, where there are fewer than `enough` those of whole lines; nothing without a
@@ -116,7 +127,8 @@ fn length(
 /// before: what is appended to them hides that something is missing.
 ///
 /// # Errors
-/// When the index or the log cannot be read or written; the next attempt goes on there.
+/// When the index or the log cannot be read or written; the next attempt goes on there. Segments that
+/// cannot be read keep none of the others from being recorded.
 pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind> {
     let Some(open) = &log.open else {
         return Ok(());
@@ -124,7 +136,11 @@ pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind
     let marks = index.segment_marks().await?;
     let directory = open.directory.clone();
     let look = spawn_blocking(move || look(&directory, &marks));
-    let (shortened, vouched) = look.await.map_err(|_| Behind::Broken)??;
+    let Look {
+        shortened,
+        vouched,
+        read,
+    } = look.await.map_err(|_| Behind::Broken)??;
     for it in shortened {
         let chain = it.chain.to_string();
         if vouched.has(&it) {
@@ -143,17 +159,28 @@ pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind
         index.cut_segment(&mark, length, recorded).await?;
         log.ready()?;
     }
-    Ok(())
+    Ok(read?)
 }
 
-fn look(directory: &Path, marks: &[SegmentMark]) -> Result<(Vec<Shortened>, Vouched), AuditError> {
-    let shortened = find(directory, marks)?;
+struct Look {
+    shortened: Vec<Shortened>,
+    vouched: Vouched,
+    /// Whether every segment could be read.
+    read: Result<(), AuditError>,
+}
+
+fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Look, AuditError> {
+    let (shortened, read) = find(directory, marks);
     let vouched = if shortened.iter().any(|it| it.bytes_found.is_none()) {
         all_vouchers(directory)?.iter().collect()
     } else {
         Vouched::default()
     };
-    Ok((shortened, vouched))
+    Ok(Look {
+        shortened,
+        vouched,
+        read,
+    })
 }
 
 /// Says in our own chain that something is missing; whether it is kept.

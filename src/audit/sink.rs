@@ -35,8 +35,8 @@ pub(super) trait Place: Send + Sync {
     /// A segment that is there, as it is.
     fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
 
-    /// Makes sure that the chain is still ours.
-    fn hold(&self) -> io::Result<()>;
+    /// Makes sure that the chain is ours; says whether it had to be taken again.
+    fn hold(&self) -> io::Result<bool>;
 
     /// Removes a segment.
     fn remove(&self, segment: u32) -> io::Result<()>;
@@ -57,7 +57,11 @@ impl Sink for SegmentFile {
     }
 
     fn cut(&self, length: u64) -> io::Result<()> {
-        self.file.set_len(length)
+        // One that somebody else cut is not filled up: that would hide it.
+        if self.file.metadata()?.len() > length {
+            self.file.set_len(length)?;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -99,7 +103,7 @@ impl Place for Directory {
         Ok(Arc::new(SegmentFile { file, path }))
     }
 
-    fn hold(&self) -> io::Result<()> {
+    fn hold(&self) -> io::Result<bool> {
         self.owned.keep()
     }
 

@@ -202,7 +202,7 @@ impl Place for FaultyPlace {
         self.directory.resume(segment)
     }
 
-    fn hold(&self) -> io::Result<()> {
+    fn hold(&self) -> io::Result<bool> {
         self.directory.hold()
     }
 
@@ -268,7 +268,7 @@ impl Place for FullPlace {
         self.directory.resume(segment)
     }
 
-    fn hold(&self) -> io::Result<()> {
+    fn hold(&self) -> io::Result<bool> {
         self.directory.hold()
     }
 

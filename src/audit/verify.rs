@@ -183,7 +183,8 @@ pub async fn verify_with(directory: &Path, index: &dyn AuditIndex) -> Result<Rep
 
 fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Report, AuditError> {
     // What is gone by now was vouched for before, so that the vouchers are found below.
-    let mut shortened = shortened::find(directory, marks)?;
+    let (mut shortened, read) = shortened::find(directory, marks);
+    read?;
     let mut walks = Vec::new();
     for (chain, segments) in files::list(directory)? {
         walks.push(Walk::over(directory, chain, &segments)?);

@@ -148,8 +148,7 @@ impl Writer {
     /// Writes lines and takes them out: all, or so many of the first as there was room for. Of the
     /// others, those of opened calls are gone, and further ones wait.
     pub(super) fn write(&mut self, lines: &mut Vec<Queued>) -> Outcome {
-        let waits = self.pending.lost > 0 || !self.pending.lines.is_empty();
-        let may_go_on = !waits || self.flush_pending();
+        let may_go_on = !self.waits() || self.flush_pending();
         let (mut written, mut refused) = (0, None);
         while may_go_on && refused.is_none() && !lines.is_empty() {
             // Nothing may be opened on a disk that is not to be trusted.
@@ -230,14 +229,18 @@ impl Writer {
         self.stuck.is_some()
     }
 
-    /// Looks whether the segment is still where its readers find it. If not, what was written to it
-    /// is gone, and the chain goes on in another one, which says so.
+    /// Looks whether the segment is still where its readers find it, and the chain still ours. If
+    /// not, what was written to it is gone or not the last, and the chain goes on in another one,
+    /// which says so.
     pub(super) fn look(&mut self) {
         if self.stuck.is_some() {
             return;
         }
         let (number, length) = (self.segment.number, self.segment.length);
-        if let Some(loss) = self.segment.sink.lost(length) {
+        let lost = self.segment.sink.lost(length);
+        let is_unlocked = || self.place.hold().unwrap_or(true);
+        let lost = lost.or_else(|| is_unlocked().then_some(Loss::Unlocked));
+        if let Some(loss) = lost {
             tracing::error!(segment = number, "the file of the audit log {loss}");
             self.replace(loss);
         }
@@ -288,8 +291,17 @@ impl Writer {
         }
     }
 
+    /// Whether anything waits, be it what is to be said of lines that were given up.
+    pub(super) fn waits(&self) -> bool {
+        self.pending.lost > 0 || !self.pending.lines.is_empty()
+    }
+
     /// Tries again to write what waits; says whether nothing waits.
     pub(super) fn flush_pending(&mut self) -> bool {
+        // Who made room may have removed the segment, and nothing was synced since.
+        if self.waits() {
+            self.look();
+        }
         if self.unstick().is_err() {
             return false;
         }
@@ -403,7 +415,7 @@ impl Writer {
     }
 
     /// The present segment is on disk before there is a next one, so that a loss of power costs
-    /// lines at the end of a chain only.
+    /// lines at the end of a chain only; one that is lost has no end to bring there.
     fn roll(&mut self, at: Timestamp) -> io::Result<()> {
         self.segment.mend()?;
         if let Err(error) = self.segment.sink.sync() {

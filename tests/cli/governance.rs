@@ -4,6 +4,7 @@ use std::fs;
 
 use insta::assert_snapshot;
 use serde_json::{Value, json};
+use sqlx::Connection;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpStream, UnixListener},
@@ -1357,9 +1358,31 @@ async fn missing_records_are_named() {
         );
     }
     ok(&place, &["audit", "verify"]).await;
+}
 
+/// The log is verified also where its index is of no use.
+#[tokio::test]
+async fn records_are_verified_without_the_index() {
+    let place = Place::new(GOVERNED);
+    let call = ["call", "mcp_toolbox_hash", "--arg", "text=1"];
+    let args = [&call[..], &["--agent", "researcher"]].concat();
+    assert_eq!(place.run(&args).await.code, Some(0));
+    let url = format!("sqlite:{}", place.file("data/tollbridge.db").display());
+    let mut store = sqlx::SqliteConnection::connect(&url)
+        .await
+        .expect("a store");
+    let drop = sqlx::raw_sql("DROP TABLE audit_blocks")
+        .execute(&mut store)
+        .await;
+    drop.expect("dropped");
+    store.close().await.expect("closed");
+    uncompared(&place).await;
     fs::write(place.file("data/tollbridge.db"), "no database").expect("written");
-    let ran = ok(&place, &["audit", "verify", "--json"]).await;
+    uncompared(&place).await;
+}
+
+async fn uncompared(place: &Place) {
+    let ran = ok(place, &["audit", "verify", "--json"]).await;
     let said = "the audit is not compared with its index: ";
     assert!(ran.stderr.starts_with(said), "{ran:?}");
     assert_eq!(ran.json()["indexed"], false);

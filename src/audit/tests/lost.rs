@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     path::Path,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -11,8 +12,13 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        ChainReader, Event, EventKind, Fault, Filter, Log, Query, recover,
-        testing::{ACCOUNT, bounded, config, event, invocation, opened, record},
+        ChainReader, Event, EventKind, Fault, Filter, Log, Query,
+        files::Owned,
+        recover,
+        sink::{self, Place as _},
+        testing::{
+            ACCOUNT, Faults, bounded, config, event, faulty_log, invocation, opened, record,
+        },
         total, verify,
     },
     money::Micros,
@@ -202,4 +208,91 @@ fn an_end_is_written_where_it_is_found() {
     let total = total(place.path(), chain).unwrap().unwrap();
     assert!(total.ended);
     assert_eq!(total.calls, 2);
+}
+
+/// Who makes room may remove the very file that is being written.
+#[test]
+fn what_waits_is_written_where_it_is_found() {
+    let place = TempDir::new().unwrap();
+    let faults = Faults::new();
+    let log = faulty_log(place.path(), config(), &faults).unwrap();
+    let id = invocation();
+    assert!(log.opened(&opened(id)).is_written());
+    until(|| log.is_synced());
+    faults.leave_room(0);
+    assert!(!log.record(&record(id)).is_written(), "it waits");
+    let chain = log.chain().unwrap();
+    fs::remove_file(place.path().join(format!("{chain}.1.jsonl"))).unwrap();
+    faults.leave_room(u64::MAX);
+    until(|| log.ready().is_ok());
+    assert_eq!(found(place.path()), [id]);
+    assert_eq!(said(place.path(), &log).len(), 1);
+}
+
+/// A file that somebody cut is not filled up where part of a line is cut off.
+#[test]
+fn what_is_cut_off_makes_no_file_longer() {
+    let place = TempDir::new().unwrap();
+    let (chain, owned) = Owned::begin(place.path()).unwrap();
+    let directory = sink::Directory {
+        path: place.path().to_owned(),
+        chain,
+        owned: Arc::new(owned),
+    };
+    let sink = directory.create(1).unwrap();
+    sink.append(b"1234567890").unwrap();
+    let path = place.path().join(format!("{chain}.1.jsonl"));
+    for (length, left) in [(12, 10), (10, 10), (8, 8), (9, 8)] {
+        sink.cut(length).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), left, "{length}");
+    }
+}
+
+/// Without its lock file others take a chain for a dead one, and may have ended it.
+#[test]
+fn a_chain_that_was_unlocked_goes_on_in_another_file() {
+    for is_ended in [false, true] {
+        let place = TempDir::new().unwrap();
+        let (log, before) = idle(place.path());
+        let chain = log.chain().unwrap();
+        let first = place.path().join(format!("{chain}.1.jsonl"));
+        fs::remove_file(place.path().join(format!("{chain}.lock"))).unwrap();
+        let ended = if is_ended {
+            recover(place.path()).unwrap()
+        } else {
+            Vec::new()
+        };
+        assert_eq!(ended.len(), usize::from(is_ended));
+        let length = fs::metadata(&first).unwrap().len();
+        let after = put(&log);
+        log.ready().unwrap();
+        assert_eq!(fs::metadata(&first).unwrap().len(), length);
+        assert_eq!(found(place.path()), [before, after]);
+        let said = said(place.path(), &log);
+        assert_eq!(
+            said[0].detail.as_deref(),
+            Some("it was unlocked by the removal of its lock file")
+        );
+        assert!(recover(place.path()).unwrap().is_empty(), "it is alive");
+        log.close().unwrap();
+        assert_eq!(verify(place.path()).unwrap().is_whole(), !is_ended);
+    }
+}
+
+/// Nobody writes to a chain that another has taken.
+#[test]
+fn a_chain_that_another_has_taken_refuses_until_it_is_ours() {
+    let place = TempDir::new().unwrap();
+    let (log, _) = idle(place.path());
+    let chain = log.chain().unwrap();
+    fs::remove_file(place.path().join(format!("{chain}.lock"))).unwrap();
+    let other = Owned::take(place.path(), chain).unwrap().unwrap();
+    let kept = log.opened(&opened(invocation()));
+    let refused = bounded(kept.kept()).unwrap_err().to_string();
+    let expected = "the audit log cannot be written: segment 1 was unlocked by the removal of its \
+                    lock file, and no other can be begun: ";
+    assert!(refused.starts_with(expected), "{refused}");
+    drop(other);
+    until(|| log.ready().is_ok());
+    put(&log);
 }

@@ -1,7 +1,7 @@
 //! Reading: queries, following, positions, exports, what verification notices, retention.
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -391,6 +391,53 @@ fn what_is_retired_is_vouched_for() {
     fs::remove_file(segment(place.path(), young, 1)).unwrap();
     let fault = verify(place.path()).unwrap().chains[0].fault.clone();
     assert!(matches!(fault.unwrap().fault, Fault::Unvouched { .. }));
+}
+
+/// What is lost keeps nothing after it for ever, and stays a fault for as long as what says so is
+/// kept.
+#[test]
+fn what_follows_a_lost_segment_is_retired() {
+    for is_removed in [false, true] {
+        let place = TempDir::new().unwrap();
+        let keep = config::Audit {
+            retention: Some(Duration::from_secs(3600)),
+            ..config()
+        };
+        let ours = Log::open(place.path(), keep).unwrap();
+        let chain = ours.chain().unwrap();
+        put(&ours, 0, |_| ());
+        next_day(&ours, 0);
+        put(&ours, 0, |_| ());
+        let path = place.path().join(format!("{chain}.2.jsonl"));
+        if is_removed {
+            fs::remove_file(path).unwrap();
+        } else {
+            File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_len(700)
+                .unwrap();
+        }
+        for day in 1..4 {
+            next_day(&ours, day);
+        }
+        assert!(!verify(place.path()).unwrap().is_whole());
+        let later = clock::now() + SignedDuration::from_hours(2);
+        let retired: Vec<u32> = ours
+            .retire(later)
+            .unwrap()
+            .iter()
+            .map(|it| it.segment)
+            .collect();
+        let left = usize::from(is_removed);
+        assert_eq!(
+            retired,
+            [&[1, 2][..2 - left], &[3, 4, 5]].concat(),
+            "{is_removed}"
+        );
+        assert!(verify(place.path()).unwrap().is_whole());
+    }
 }
 
 #[test]

@@ -121,6 +121,39 @@ async fn records_after_a_loss_are_found_and_the_loss_is_recorded_once() {
     }
 }
 
+/// What cannot be read of one chain hides nothing of others, and keeps none from being indexed.
+#[tokio::test]
+async fn an_unreadable_segment_hides_no_other_loss() {
+    let place = Place::new().await;
+    let [unreadable, cut] = [place.log(), place.log()];
+    for log in [&unreadable, &cut] {
+        put(log, &at_minute(0));
+        put(log, &at_minute(1));
+        log.close().unwrap();
+    }
+    place.indexer().catch_up().await.unwrap();
+    let path = place.segment(unreadable.chain().unwrap());
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    place.cut(cut.chain().unwrap(), 0);
+    let ours = Arc::new(place.log());
+    let missed = acknowledge(&ours, &*place.store.audit).await;
+    assert!(missed.unwrap_err().to_string().contains("jsonl"));
+    let [event] = &place.recorded()[..] else {
+        panic!("{:?}", place.recorded());
+    };
+    assert_eq!(event.subject, format!("{}/1", cut.chain().unwrap()));
+    let later = put(&ours, &at_minute(2));
+    let mut recorder = place.recorder(&ours);
+    recorder.catch_up().await.unwrap_err();
+    let found = place.store.audit.marks().await.unwrap();
+    let ours = ours.chain().unwrap().to_string();
+    assert!(
+        found.iter().any(|mark| mark.chain == ours),
+        "{later} is indexed"
+    );
+}
+
 /// Whoever has no chain forgets nothing, so that a gateway can record it later.
 #[tokio::test]
 async fn who_cannot_record_a_loss_leaves_it_to_others() {

@@ -1,6 +1,6 @@
 //! `tollbridge audit verify`
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use super::super::{
     output::{print, print_json, say, time},
 };
 use crate::{
-    audit::{ChainReport, Report, Shortened, verify, verify_with},
+    audit::{Behind, ChainReport, Report, Shortened, verify, verify_with},
     config::Config,
-    store::{FILE_NAME, Store},
+    store::{FILE_NAME, Store, StoreError},
 };
 
 /// What is right and what is wrong, for scripts.
@@ -46,13 +46,8 @@ impl Verify {
         let log_dir = config.data_dir.join("audit");
         let shown = log_dir.display().to_string();
         let store = open_index(config).await;
-        let look = async {
-            match &store {
-                Some(store) => Ok(verify_with(&log_dir, &*store.audit).await?),
-                None => Ok::<_, Failure>(blocking(move || verify(&log_dir)).await??),
-            }
-        };
-        let report = patiently(look, || format!("reading {shown}")).await?;
+        let look = look(log_dir, store.as_ref());
+        let (report, indexed) = patiently(look, || format!("reading {shown}")).await?;
         if let Some(store) = &store {
             store.close().await;
         }
@@ -60,7 +55,7 @@ impl Verify {
             print_json(&json!({
                 "ok": report.is_whole(),
                 "chains": report.chains.iter().map(to_json).collect::<Vec<_>>(),
-                "indexed": store.is_some(),
+                "indexed": indexed,
                 "shortened": report.shortened.iter().map(shortened_to_json).collect::<Vec<_>>(),
             }))
         } else {
@@ -74,18 +69,30 @@ impl Verify {
     }
 }
 
+/// What is found in `log_dir`, and whether it was compared with the index of `store`.
+async fn look(log_dir: PathBuf, store: Option<&Store>) -> Result<(Report, bool), Failure> {
+    if let Some(store) = store {
+        match verify_with(&log_dir, &*store.audit).await {
+            Err(Behind::Store(error)) => say_uncompared(&error),
+            looked => return Ok((looked?, true)),
+        }
+    }
+    Ok((blocking(move || verify(&log_dir)).await??, false))
+}
+
 /// The store, for its index, if there is one and it can be used.
 async fn open_index(config: &Config) -> Option<Store> {
     if !config.data_dir.join(FILE_NAME).exists() {
         return None;
     }
     let opened = Store::open(&config.data_dir).await;
-    let unusable = |error: &_| {
-        say(&format!(
-            "the audit is not compared with its index: {error}\n"
-        ));
-    };
-    opened.inspect_err(unusable).ok()
+    opened.inspect_err(say_uncompared).ok()
+}
+
+fn say_uncompared(error: &StoreError) {
+    say(&format!(
+        "the audit is not compared with its index: {error}\n"
+    ));
 }
 
 fn plain(report: &Report, log_dir: &str) -> String {

@@ -207,10 +207,10 @@ impl Chain<'_> {
         }
         let line = serde_json::from_slice::<Line<'_>>(segment.line()).ok();
         let line = line.filter(|line| line.event == EventKind::SegmentLost.as_str());
-        let subject = line.map(|line| line.subject);
-        Ok(numbers
-            .into_iter()
-            .any(|number| subject == Some(&*format!("{}/{number}", self.id))))
+        let lost = line.and_then(|line| line.subject.strip_prefix(&format!("{}/", self.id)));
+        Ok(lost
+            .and_then(|number| number.parse().ok())
+            .is_some_and(|number: u32| numbers.contains(&number)))
     }
 }
 

@@ -199,7 +199,7 @@ impl Backend {
         self.written.rewrite(server, || {
             self.gate.set(server.limits.in_flight, server.limits.queue);
             self.breaker.set(server.breaker);
-            self.maker.shared.set_starts(server.retry.starts_per_minute);
+            self.maker.shared.set_retry(server.retry);
             if let Some(replicas) = &self.replicas {
                 replicas.rewrite(server);
             }

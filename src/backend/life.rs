@@ -204,8 +204,6 @@ pub(crate) struct Life {
     server: ServerName,
     /// What its log lines are within.
     about: Span,
-    /// Attempts in a row that come to nothing before it has failed.
-    failed_after: u32,
     /// The state once more, to be read without the lock.
     state: AtomicU8,
     inner: Mutex<Inner>,
@@ -221,15 +219,17 @@ struct Inner {
     is_asleep: bool,
     /// Attempts that came to nothing since it was last connected.
     attempts: u32,
+    /// So many of them in a row, and it has failed.
+    failed_after: u32,
     /// Whether it is in trouble, or was and is being connected.
     in_trouble: bool,
 }
 
 impl Inner {
     /// Where one more attempt that came to nothing leads.
-    fn attempted(&mut self, failed_after: u32) -> State {
+    fn attempted(&mut self) -> State {
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts < failed_after {
+        if self.attempts < self.failed_after {
             State::Connecting
         } else {
             State::Failed
@@ -269,22 +269,21 @@ impl Life {
             of,
             server: server.clone(),
             about: about.clone(),
-            failed_after: 1,
             state: AtomicU8::new(state as u8),
             inner: Mutex::new(Inner {
                 history: [first].into(),
                 reason: None,
                 is_asleep: false,
                 attempts: 0,
+                failed_after: 1,
                 in_trouble: false,
             }),
         }
     }
 
-    /// The same, failed after so many attempts in a row that come to nothing.
-    pub(super) fn failed_after(mut self, attempts: u32) -> Self {
-        self.failed_after = attempts;
-        self
+    /// Lets it be failed after so many attempts in a row that come to nothing, from the next one on.
+    pub(super) fn set_failed_after(&self, attempts: u32) {
+        self.lock().failed_after = attempts;
     }
 
     /// The state.
@@ -311,7 +310,7 @@ impl Life {
         let old = self.state();
         let mut new = old.after(event);
         if (old, new) == (State::Connecting, State::Failed) {
-            new = inner.attempted(self.failed_after);
+            new = inner.attempted();
         }
         // That it stayed away is no cause of its own.
         let kept = || inner.reason.clone().filter(|_| event == Event::Withdrawn);
@@ -493,7 +492,8 @@ mod tests {
     #[test]
     fn it_has_failed_after_so_many_attempts() {
         let after = |attempts: u32, events: &str| {
-            let life = life().failed_after(attempts);
+            let life = life();
+            life.set_failed_after(attempts);
             live(&life, events);
             life.state()
         };
@@ -512,7 +512,8 @@ mod tests {
             "until it is connected"
         );
         assert_eq!(after(3, "r"), State::NeedsReauth);
-        let life = life().failed_after(3);
+        let life = life();
+        life.set_failed_after(3);
         live(&life, "xo");
         assert_eq!(
             life.stand().reason.as_deref(),

@@ -88,7 +88,8 @@ impl Callers {
 impl Lineage {
     /// That of the catalog's instance, which has failed after so many attempts.
     pub(super) fn of_catalog(server: &ServerName, failed_after: u32, tasks: &Tasks) -> Arc<Self> {
-        let life = Life::new(Of::Server, server, tasks.around()).failed_after(failed_after);
+        let life = Life::new(Of::Server, server, tasks.around());
+        life.set_failed_after(failed_after);
         Self::new(life, None, next_number(), tasks.clone())
     }
 

@@ -23,7 +23,7 @@ use super::{
     mux::Signal,
 };
 use crate::{
-    config::Server,
+    config::{Retry, Server},
     lock::lock,
     mcp::{Era, Raw},
     names::ServerName,
@@ -165,9 +165,10 @@ impl Shared {
         lock(&self.starts).note(Instant::now());
     }
 
-    /// Allows so many starts that come to nothing a minute from now on.
-    pub(super) fn set_starts(&self, max: usize) {
-        lock(&self.starts).set(max);
+    /// What it takes for a start to wait, and for the server to have failed, from now on.
+    pub(super) fn set_retry(&self, retry: Retry) {
+        lock(&self.starts).set(retry.starts_per_minute);
+        self.lineage.life.set_failed_after(retry.failed_after);
     }
 
     /// Says to `server` from now on that its lists changed, or were read.

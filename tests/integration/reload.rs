@@ -185,6 +185,24 @@ async fn a_server_goes_on_with_other_times_and_limits() {
 
 const LONG: Duration = Duration::from_secs(3600);
 
+/// A server that cannot be had shows as failed when the config says that it was tried often enough.
+#[tokio::test]
+async fn a_server_that_is_being_connected_follows_the_config() {
+    let keys = "command = \"/no/such/program\"\n\
+                retry = { base = \"20ms\", max = \"20ms\", starts_per_minute = 600, failed_after = 1000 }";
+    let gateway = TestGateway::new().section("x", keys).launch().await;
+    let tried = |status: &Value| status["failed_starts"].as_u64() > Some(2);
+    let status = gateway.status_until("x", tried).await;
+    assert_eq!(status["state"], "connecting");
+    let reloaded = reload(&gateway, |config| {
+        config.servers[&name("x")].retry.failed_after = 1;
+    });
+    goes_on(&reloaded, &["retry"]);
+    let failed = |status: &Value| status["state"] == "failed";
+    gateway.status_until("x", failed).await;
+    gateway.stop().await;
+}
+
 /// What waits for long because of a setting no longer does when that changes.
 #[tokio::test]
 async fn a_server_that_is_away_follows_the_config() {

@@ -55,7 +55,7 @@ pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query}
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
 pub use retire::Retired;
-pub use shortened::{Shortened, acknowledge};
+pub use shortened::{Shortened, acknowledge, shortened_chains};
 pub use syncer::{Kept, SYNC_DELAY};
 pub use verify::{ChainReport, Fault, FaultAt, Report, verify, verify_with};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};

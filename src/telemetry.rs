@@ -28,6 +28,8 @@ pub fn start(log: &Log) -> Result<(), InvalidLog> {
     let builder = fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
+        // It would be said on stderr, which is what cannot be written, and is fatal there.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     let started = match log.format {
         LogFormat::Human => builder.with_target(false).try_init(),

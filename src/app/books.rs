@@ -81,6 +81,7 @@ impl Keeper {
                 // leases: they count as spent.
                 let chain = audit.chain().unwrap_or_else(ChainId::begin);
                 let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
+                forfeit(&budgets, &audit, store).await?;
                 let compared = audit::acknowledge(&audit, &*store.audit).await;
                 warn("the audit is not compared with its index", compared);
                 reconcile(&budgets, store, log_dir, chain).await?;
@@ -284,6 +285,20 @@ fn has_budgets(config: &Config) -> bool {
     terms.any(|terms| is_limited(&terms.budget))
         || config.governance.teams.values().any(|it| !it.is_empty())
         || config.servers.values().any(|it| !it.budget.is_empty())
+}
+
+/// Lets what processes leased count as spent where their audit lost what they spent of it. This comes
+/// before the index forgets what was lost.
+async fn forfeit(budgets: &Budgets, audit: &Log, store: &Store) -> Result<(), Unusable> {
+    let lost = audit::shortened_chains(audit, &*store.audit).await;
+    // Where it cannot be compared it is said by who does that next.
+    for chain in lost.unwrap_or_default() {
+        let leases = budgets.forfeit(&chain.to_string()).await?;
+        if leases > 0 {
+            tracing::warn!(%chain, leases, "its audit lost something: what it leased of budgets counts as spent");
+        }
+    }
+    Ok(())
 }
 
 /// Ends the chains of dead processes and frees what these had leased but not spent.

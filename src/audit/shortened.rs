@@ -5,12 +5,16 @@
 //! it was, so that the evidence outlives it. Segments that were retired are vouched for in the log,
 //! also where a crash kept them in the index.
 
-use std::{collections::BTreeMap, fmt, fs, io, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs, io,
+    path::Path,
+};
 
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, Behind, ChainId, Event, EventKind, Log, files,
+    AuditError, Behind, ChainId, Event, EventKind, Log, Open, files,
     reader::Segment,
     retire::{Voucher, all_vouchers},
 };
@@ -133,14 +137,11 @@ pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind
     let Some(open) = &log.open else {
         return Ok(());
     };
-    let marks = index.segment_marks().await?;
-    let directory = open.directory.clone();
-    let look = spawn_blocking(move || look(&directory, &marks));
     let Look {
         shortened,
         vouched,
         read,
-    } = look.await.map_err(|_| Behind::Broken)??;
+    } = compare(open, index).await?;
     for it in shortened {
         let chain = it.chain.to_string();
         if vouched.has(&it) {
@@ -160,6 +161,30 @@ pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind
         log.ready()?;
     }
     Ok(read?)
+}
+
+/// The chains in the directory of `log` that have less than `index` knows: what they say was spent
+/// is not all that was. None where there is no audit.
+///
+/// # Errors
+/// When the index or the log cannot be read.
+pub async fn shortened_chains(
+    log: &Log,
+    index: &dyn AuditIndex,
+) -> Result<BTreeSet<ChainId>, Behind> {
+    let Some(open) = &log.open else {
+        return Ok(BTreeSet::new());
+    };
+    let look = compare(open, index).await?;
+    let lost = look.shortened.iter().filter(|it| !look.vouched.has(it));
+    Ok(lost.map(|it| it.chain).collect())
+}
+
+async fn compare(open: &Open, index: &dyn AuditIndex) -> Result<Look, Behind> {
+    let marks = index.segment_marks().await?;
+    let directory = open.directory.clone();
+    let look = spawn_blocking(move || look(&directory, &marks));
+    Ok(look.await.map_err(|_| Behind::Broken)??)
 }
 
 struct Look {

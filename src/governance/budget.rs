@@ -293,8 +293,18 @@ impl Budgets {
         Ok(Account::of(fund.as_str(), epoch))
     }
 
-    /// Closes the leases of a dead process with what its audit says was spent of each account, and
-    /// tells how many there were. Doing it again changes nothing; this process is left alone.
+    /// Closes the leases of a process whose audit has lost something: nobody can tell what it had
+    /// spent of them, so they count as spent. Says how many there were.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn forfeit(&self, chain: &str) -> Result<u64, StoreError> {
+        self.store.forfeit(chain).await
+    }
+
+    /// Closes the leases of a dead process with what its audit says was spent of each account, which
+    /// is never less than it wrote down itself, and tells how many there were. Doing it again changes
+    /// nothing; this process is left alone.
     ///
     /// # Errors
     /// Those of the store.

@@ -360,14 +360,18 @@ pub trait Leases: fmt::Debug + Send + Sync {
     /// Chains with open leases: processes that live, and those that did not end in order.
     fn open_chains(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
 
-    /// Closes every lease of a dead chain with what the audit says was spent (nothing where it says
-    /// nothing), in one transaction, and tells how many leases there were. Doing it again changes
-    /// nothing.
+    /// Closes every lease of a dead chain with what the audit says was spent, or with what the
+    /// process wrote itself where that is more, in one transaction, and tells how many leases there
+    /// were. Doing it again changes nothing.
     fn reconcile<'a>(
         &'a self,
         chain: &'a str,
         sums: &'a BTreeMap<String, Micros>,
     ) -> BoxFuture<'a, Result<u64, StoreError>>;
+
+    /// Closes the open leases of a chain whose audit is not complete, as if all of them had been
+    /// spent; tells how many there were.
+    fn forfeit<'a>(&'a self, chain: &'a str) -> BoxFuture<'a, Result<u64, StoreError>>;
 
     /// Adds up the closed leases of accounts that have many, and forgets those of windows that
     /// ended long before `now`.

@@ -1360,6 +1360,29 @@ async fn missing_records_are_named() {
     ok(&place, &["audit", "verify"]).await;
 }
 
+/// Who cuts the audit gets no money back, be it of a process that ended or of one that was killed.
+#[tokio::test]
+async fn a_cut_audit_gives_no_budget_back() {
+    let place = Place::new(GOVERNED);
+    let call = ["call", "mcp_toolbox_hash", "--arg", "text=1"];
+    let args = [&call[..], &["--agent", "researcher"]].concat();
+    for _ in 0..3 {
+        ok(&place, &args).await;
+    }
+    let show = ["budget", "show", "researcher", "--json"];
+    let before = ok(&place, &show).await.json();
+    assert_eq!(before[0]["spent"], "0.75", "{before}");
+    for entry in fs::read_dir(place.file("data/audit")).expect("it is there") {
+        let path = entry.expect("a file").path();
+        let text = fs::read_to_string(&path).expect("it can be read");
+        let first = text.split_inclusive('\n').next().expect("a line");
+        fs::write(&path, first).expect("written");
+    }
+    let serving = place.serve().await;
+    serving.end(rustix::process::Signal::TERM).await;
+    assert_eq!(ok(&place, &show).await.json()[0]["spent"], "0.75");
+}
+
 /// The log is verified also where its index is of no use.
 #[tokio::test]
 async fn records_are_verified_without_the_index() {

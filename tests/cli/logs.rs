@@ -1,15 +1,15 @@
 //! What the log says of a call, from the HTTP request to the stderr of the server.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
 };
 
-use crate::support::{Place, Ran, SCRIPT, bounded, finish, pids, until};
+use crate::support::{Place, Ran, SCRIPT, TOOLBOX, bounded, finish, pids, send, until};
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_script_hang","arguments":{}}}"#;
 
@@ -146,6 +146,37 @@ async fn a_line_about_an_instance_says_which() {
     let opened = "the breaker has opened: calls are answered at once";
     for message in [opened, "the breaker is closed again"] {
         line(&ended, message, |fields| fields["server"] == "script");
+    }
+}
+
+/// Whoever reads the log may have gone, and the disk that takes it may be full.
+#[tokio::test]
+async fn a_log_that_cannot_be_written_stops_nothing() {
+    let place = Place::new(TOOLBOX);
+    for is_full in [false, true] {
+        let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+        if is_full {
+            let full = fs::OpenOptions::new().write(true).open("/dev/full");
+            command.stderr(full.expect("a device"));
+        }
+        let mut child = command.env("RUST_LOG", "trace").spawn().expect("it starts");
+        drop(child.stderr.take());
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        bounded(stdout.read_line(&mut line)).await.expect("a line");
+        let url = line.trim().strip_prefix("listening on ").expect("a URL");
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        for _ in 0..3 {
+            let mut stream = post(url, "lost", ping).await;
+            let mut answer = [0; 9];
+            bounded(stream.read_exact(&mut answer))
+                .await
+                .expect("an answer");
+            assert_eq!(&answer, b"HTTP/1.1 ", "{is_full}");
+        }
+        send(&child, Signal::TERM);
+        let status = bounded(child.wait()).await.expect("it ends");
+        assert_eq!(status.code(), Some(0), "{is_full}");
     }
 }
 

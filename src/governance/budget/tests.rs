@@ -305,6 +305,39 @@ async fn closing_keeps_what_calls_under_way_hold_until_the_audit_tells() {
     assert_eq!(standing(&next, &budget[0]).await, (4, 0, 0));
 }
 
+/// What a process wrote down as spent stays so, whatever the audit still knows of it.
+#[tokio::test]
+async fn a_cut_audit_gives_nothing_back() {
+    let (store, _directory) = open().await;
+    let process = budgets(&store, "a");
+    let budget = [team("t", 160, Window::Total)];
+    let hold = process.hold(&budget, times(3), now()).await;
+    hold.unwrap().settle();
+    process.close().await.unwrap();
+    let next = budgets(&store, "b");
+    let sums = BTreeMap::from([("team:t/total#0".to_owned(), PRICE)]);
+    next.reconcile("a", &sums).await.unwrap();
+    assert_eq!(standing(&next, &budget[0]).await, (3, 0, 0));
+}
+
+/// Nobody can tell what of the slice of a process was spent whose audit is not complete.
+#[tokio::test]
+async fn leases_of_a_cut_audit_count_as_spent() {
+    let (store, _directory) = open().await;
+    let budget = [team("t", 160, Window::Total)];
+    let process = budgets(&store, "a");
+    let hold = process.hold(&budget, times(3), now()).await;
+    hold.unwrap().settle();
+    let next = budgets(&store, "b");
+    let (spent, _, unspent) = standing(&next, &budget[0]).await;
+    assert!(spent == 0 && unspent > 3, "{unspent}");
+    assert_eq!(next.forfeit("a").await.unwrap(), 1);
+    assert_eq!(next.forfeit("a").await.unwrap(), 0);
+    let sums = BTreeMap::from([("team:t/total#0".to_owned(), PRICE)]);
+    next.reconcile("a", &sums).await.unwrap();
+    assert_eq!(standing(&next, &budget[0]).await, (unspent, 0, 0));
+}
+
 #[tokio::test]
 async fn the_next_slice_is_taken_before_it_is_needed() {
     let (store, _directory) = open().await;

@@ -135,6 +135,13 @@ impl Leases for Sqlite {
         })
     }
 
+    fn forfeit<'a>(&'a self, chain: &'a str) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let count = forfeit(&self.durable, chain).await;
+            count.map_err(|error| self.failed("closing leases", error))
+        })
+    }
+
     fn compact(&self, now: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let done = compact(&self.durable, now).await;
@@ -280,7 +287,8 @@ async fn reconcile(
     for account in &accounts {
         let spent = sums.get(account).copied().unwrap_or_default();
         sqlx::query(
-            "UPDATE leases SET granted = ?1, spent = ?1, open = 0 WHERE account = ?2 AND chain = ?3",
+            "UPDATE leases SET granted = max(spent, ?1), spent = max(spent, ?1), open = 0 \
+             WHERE account = ?2 AND chain = ?3",
         )
         .bind(from_micros(spent))
         .bind(account)
@@ -290,6 +298,17 @@ async fn reconcile(
     }
     tx.commit().await?;
     Ok(accounts.len() as u64)
+}
+
+async fn forfeit(pool: &SqlitePool, chain: &str) -> Result<u64, sqlx::Error> {
+    let mut tx = begin(pool).await?;
+    let done =
+        sqlx::query("UPDATE leases SET spent = granted, open = 0 WHERE chain = ? AND open = 1")
+            .bind(chain)
+            .execute(&mut *tx)
+            .await?;
+    tx.commit().await?;
+    Ok(done.rows_affected())
 }
 
 async fn compact(pool: &SqlitePool, now: Timestamp) -> Result<(), sqlx::Error> {

@@ -249,6 +249,40 @@ fn redaction_reaches_what_is_written_in_other_ways() {
     );
 }
 
+/// JSON has many spellings of an integer.
+#[test]
+fn integers_are_found_in_every_spelling() {
+    for card in [
+        "4111111111111111",
+        "-4111111111111111",
+        "4111111111111111.0",
+        "4111111111111111.00",
+        "4.111111111111111e15",
+        "4.111111111111111E+15",
+        "4.1111111111111110e15",
+        "0.4111111111111111e16",
+        "4111111111111111e0",
+        "41111111111111110e-1",
+        "411111111111111.1e1",
+    ] {
+        let message = format!(r#"{{"a":[{card}],"n":1}}"#);
+        assert_eq!(redacted(&all(), &message), r#"{"a":[0],"n":1}"#, "{card}");
+    }
+    for other in [
+        "4111111111111111.5",
+        "4111111111111111e1",
+        "4111111111111111e-1",
+        "4111111111111111e99999999",
+        "4111111111111111e-99999999",
+        "4111111111111111e99999999999999999999",
+        "0.0000000",
+        "-0.000e15",
+    ] {
+        let message = format!(r#"{{"a":[{other}],"n":1}}"#);
+        assert_eq!(redacted(&all(), &message), message);
+    }
+}
+
 #[test]
 fn blobs_are_decoded_when_their_type_is_listed() {
     let blob = |mime: &str, data: &str| {

@@ -315,17 +315,16 @@ impl<'a> Walk<'a, '_, '_> {
         if span.len() < DIGITS_MIN {
             return;
         }
-        let written = &self.json[span.clone()];
-        if !written.bytes().all(|b| b.is_ascii_digit()) {
+        let Some(whole) = whole(&self.json[span.clone()]) else {
             return;
-        }
+        };
         let (own, parent, sibling) = self.names();
         let names = Names {
             own: &own,
             parent: &parent,
             sibling: &sibling,
         };
-        if let Some(with) = self.sink.number(written, names) {
+        if let Some(with) = self.sink.number(&whole, names) {
             self.changes.edits.push(Edit {
                 span: span.clone(),
                 with,
@@ -484,6 +483,37 @@ fn is_naming(key: &[u8]) -> bool {
             | b"documentType"
             | b"document_type"
     )
+}
+
+/// The digits of the integer that a JSON number is, however it is written: `4e6`, `-4000000.0`. One
+/// with a fraction, or with more digits than any number that is looked for, is none.
+fn whole(written: &str) -> Option<Cow<'_, str>> {
+    const DIGITS_MAX: usize = 24;
+    if written.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(Cow::Borrowed(written));
+    }
+    let unsigned = written.strip_prefix('-').unwrap_or(written);
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (before, after) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent: isize = exponent.parse().ok()?;
+    let point = usize::try_from(before.len().cast_signed().checked_add(exponent)?).ok()?;
+    let mut digits = [before, after].concat();
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    if let Some(fraction) = digits.get(point..) {
+        if fraction.bytes().any(|b| b != b'0') {
+            return None;
+        }
+        digits.truncate(point);
+    }
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return None;
+    }
+    let zeros = point.saturating_sub(before.len() + after.len());
+    (digits.len().checked_add(zeros)? <= DIGITS_MAX)
+        .then(|| Cow::Owned(format!("{digits}{}", "0".repeat(zeros))))
 }
 
 fn number_end(json: &[u8], at: usize) -> usize {

@@ -253,9 +253,11 @@ impl Status {
         !self.draining.is_cancelled() && !self.all_failed()
     }
 
-    /// Whether the gateway takes new work and knows what its servers offer.
+    /// Whether the gateway takes new work, can record it, and knows what its servers offer.
     pub fn is_ready(&self) -> bool {
-        self.is_serving() && self.proxy.board().is_settled()
+        self.is_serving()
+            && self.proxy.governance().audit().ready().is_ok()
+            && self.proxy.board().is_settled()
     }
 
     fn all_failed(&self) -> bool {

@@ -453,6 +453,7 @@ async fn a_log_that_is_removed_goes_on() {
     let seen = server.seen().len();
     assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
     assert_eq!(server.seen().len(), seen, "it was called without a record");
+    assert_eq!(http.get("/readyz", &[]).await.status(), 503);
     let said = governed(&http).await["audit_error"].clone();
     assert!(
         said.as_str().unwrap().contains("segment 1 was removed"),
@@ -460,6 +461,7 @@ async fn a_log_that_is_removed_goes_on() {
     );
     fs::create_dir(&log).unwrap();
     until(&http, "it goes on", |it| it["audit_error"].is_null()).await;
+    assert_eq!(http.get("/readyz", &[]).await.status(), 200);
     call().await.value();
     fs::remove_file(log.join(format!("{chain}.2.jsonl"))).unwrap();
     let lost = |segment| {

@@ -17,7 +17,7 @@ use crate::{
     config::{Authentication, Budget, Config},
     control::Socket,
     governance::{self, budget::Budgets},
-    store::{Store, StoreError},
+    store::{FILE_NAME, Store, StoreError},
     task::Tasks,
 };
 
@@ -62,6 +62,14 @@ impl Keeper {
         let agents = config.agents.values().cloned();
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
         let governs = needs_store(config);
+        let log_dir = config.data_dir.join("audit");
+        let is_new = !config.data_dir.join(FILE_NAME).exists();
+        if is_new && audit::chains(&log_dir).is_ok_and(|chains| !chains.is_empty()) {
+            tracing::warn!(
+                "the audit has records, but {FILE_NAME} beside it is gone, and with it the agents, \
+                 keys and spending that were kept there"
+            );
+        }
         let store = if governs {
             Some(Store::open(&config.data_dir).await?)
         } else if remembers {
@@ -73,7 +81,6 @@ impl Keeper {
         } else {
             None
         };
-        let log_dir = config.data_dir.join("audit");
         let audit = Arc::new(Log::open(&log_dir, config.audit)?);
         let budgets = match store.as_ref().filter(|_| governs) {
             Some(store) => {

@@ -18,7 +18,7 @@ use indexmap::IndexMap;
 use super::{books::Keeper, warn_if_empty};
 use crate::{
     audit::EventKind,
-    config::{Budget, Config, Mistakes, Terms},
+    config::{Authentication, Budget, Config, Mistakes, Terms},
     governance::{InvalidTerms, Law},
     http::{Certificate, Certificates, Edge, InvalidTls},
     lock::lock,
@@ -175,6 +175,13 @@ impl Reloader {
             tracing::warn!(
                 "the budget of {whose} counts in another window now: at 0.00, unless it counted in \
                  that one before in this period; `budget show` has what was spent in the old one"
+            );
+        }
+        if running.governance.auth == Authentication::Keys
+            && config.governance.auth == Authentication::Anonymous
+        {
+            tracing::warn!(
+                "nobody has to authenticate from now on: `governance.auth` is no longer \"keys\""
             );
         }
         let governance = self.proxy.governance();

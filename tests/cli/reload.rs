@@ -13,6 +13,23 @@ const MORE: &str = r#"
     tags = ["more"]
 "#;
 
+/// A config that lost its governance is taken, and it is said what that means.
+#[tokio::test]
+async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
+    let place = Place::new(&format!("{TOOLBOX}\n[governance]\nauth = \"keys\"\n"));
+    let mut serving = place.serve().await;
+    fs::write(place.file("tollbridge.toml"), TOOLBOX).expect("written");
+    serving.says("nobody has to authenticate from now on").await;
+    serving.end(Signal::TERM).await;
+    fs::remove_file(place.file("data/tollbridge.db")).expect("removed");
+    let lost = "the audit has records, but tollbridge.db beside it is gone";
+    let mut serving = place.serve().await;
+    serving.says(lost).await;
+    serving.end(Signal::TERM).await;
+    let again = place.serve().await.end(Signal::TERM).await;
+    assert!(!again.stderr.contains(lost), "{again:?}");
+}
+
 /// Open descriptors of a process.
 fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));

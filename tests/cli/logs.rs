@@ -153,7 +153,8 @@ async fn a_line_about_an_instance_says_which() {
 #[tokio::test]
 async fn a_log_that_cannot_be_written_stops_nothing() {
     let place = Place::new(TOOLBOX);
-    for is_full in [false, true] {
+    // Only Linux has a device that is always full.
+    for is_full in [false, cfg!(target_os = "linux")] {
         let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
         if is_full {
             let full = fs::OpenOptions::new().write(true).open("/dev/full");

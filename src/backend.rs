@@ -19,6 +19,7 @@ pub mod guard;
 mod handshake;
 mod health;
 mod http;
+mod hushed;
 mod instance;
 mod life;
 mod lineage;

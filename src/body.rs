@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
+use tokio::task::consume_budget;
 
 /// Why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,8 @@ where
     while !body.is_end_stream()
         && let Some(frame) = body.frame().await
     {
+        // Whoever sends a byte at a time, and always has one, leaves something to others.
+        consume_budget().await;
         let Ok(data) = frame.map_err(Unread::BrokeOff)?.into_data() else {
             // Trailers.
             continue;

@@ -17,6 +17,7 @@ mod profile;
 mod prospect;
 mod resources;
 pub mod rewrite;
+pub(crate) mod spelling;
 mod uri;
 mod view;
 

@@ -36,3 +36,4 @@ mod lock;
 pub mod money;
 pub mod names;
 pub mod task;
+mod text;

@@ -14,6 +14,7 @@ mod wait;
 
 use std::{
     collections::HashSet,
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,6 +23,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use futures_util::FutureExt;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -239,7 +241,7 @@ impl Proxy {
     /// One request that a server answers: opened, attempted, settled.
     async fn call(&self, call: Box<Call>) -> Outcome {
         let mut ticket = self.governance.open(&call);
-        let ending = self.attempt(call, &mut ticket).await;
+        let ending = whatever_happens(self.attempt(call, &mut ticket)).await;
         self.governance.settle(ticket, ending).await
     }
 
@@ -318,6 +320,13 @@ impl Proxy {
         self.note_client(session);
         session.swap_seen(self.digests(&session.agent, &session.scope, audience));
     }
+}
+
+/// How an attempt ends, also where it panics: a mistake of ours costs a call its answer, and no call
+/// its record.
+async fn whatever_happens(attempt: impl Future<Output = Ending>) -> Ending {
+    let attempt = AssertUnwindSafe(attempt).catch_unwind();
+    attempt.await.unwrap_or_else(|_| Ending::broken())
 }
 
 /// The refusal of a request that comes while the gateway stops.
@@ -407,4 +416,22 @@ fn capabilities(known: Option<&(Raw, Revision)>, era: Era) -> Value {
         own.remove("extensions");
     }
     Value::Object(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_attempt_that_panics_has_an_ending() {
+        let found = whatever_happens(async { panic!("a mistake of ours") }).await;
+        let Ending::Failed {
+            error, delivered, ..
+        } = found
+        else {
+            panic!("{found:?}");
+        };
+        assert_eq!(error.data.unwrap()["code"], "INTERNAL");
+        assert!(delivered, "nobody knows how far it came");
+    }
 }

@@ -162,10 +162,10 @@ pub fn wanted(call: &Call) -> Option<(Kind, String)> {
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
             (Kind::Resources, &["uri"])
         }
-        Method::Complete if Named::of(call, &["ref", "uri"]).is_ok() => {
-            (Kind::Templates, &["ref", "uri"])
-        }
-        Method::Complete => (Kind::Prompts, &["ref", "name"]),
+        Method::Complete => match completed(call).ok()? {
+            Completed::Prompt => (Kind::Prompts, Completed::PROMPT),
+            Completed::Template => (Kind::Templates, Completed::TEMPLATE),
+        },
         Method::Discover
         | Method::Initialize
         | Method::Listen
@@ -242,17 +242,51 @@ fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
 }
 
 fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
-    if let Ok(uri) = Named::of(call, &["ref", "uri"]) {
-        let (server, original) = find_resource(call, catalog, &uri.text)?;
-        let subject = Subject::of_resource(Kind::Templates, &server, &original, catalog);
-        return Ok(Target {
-            server,
-            params: Some(uri.replaced(&original)),
-            subject: Some(subject),
-            tool: None,
-        });
+    match completed(call)? {
+        Completed::Prompt => prompt(Completed::PROMPT, call, catalog),
+        Completed::Template => {
+            let uri = Named::of(call, Completed::TEMPLATE)?;
+            let (server, original) = find_resource(call, catalog, &uri.text)?;
+            let subject = Subject::of_resource(Kind::Templates, &server, &original, catalog);
+            Ok(Target {
+                server,
+                params: Some(uri.replaced(&original)),
+                subject: Some(subject),
+                tool: None,
+            })
+        }
     }
-    prompt(&["ref", "name"], call, catalog)
+}
+
+/// What a completion is for.
+enum Completed {
+    Prompt,
+    Template,
+}
+
+impl Completed {
+    const PROMPT: &[&str] = &["ref", "name"];
+    const TEMPLATE: &[&str] = &["ref", "uri"];
+}
+
+/// What `call` wants completed. A `ref` that names something of the other kind as well is refused:
+/// a server that went by that would complete what was not authorized.
+fn completed(call: &Call) -> Result<Completed, RpcError> {
+    let wrong = |what: &str| RpcError::new(error::INVALID_PARAMS, what);
+    let kind = Named::of(call, &["ref", "type"])?;
+    let (completed, other) = match &*kind.text {
+        "ref/prompt" => (Completed::Prompt, Completed::TEMPLATE),
+        "ref/resource" => (Completed::Template, Completed::PROMPT),
+        _ => {
+            return Err(wrong(
+                "`ref.type` is neither `ref/prompt` nor `ref/resource`",
+            ));
+        }
+    };
+    match find(kind.params.as_bytes(), other) {
+        (None, false) => Ok(completed),
+        (_, _) => Err(wrong("`ref` names both a prompt and a resource")),
+    }
 }
 
 fn find_resource(

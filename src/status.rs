@@ -19,6 +19,7 @@ use crate::{
     lock::lock,
     names::Scope,
     proxy::Proxy,
+    text,
 };
 pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 
@@ -561,9 +562,10 @@ const HISTORY_SHOWN: usize = 6;
 /// Lines of stderr on the page; the JSON has more.
 const STDERR_SHOWN: usize = 5;
 
+/// `text` on the page, whose source may be read in a terminal.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in text::escaped(text, &['\n', '\t']).chars() {
         match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -574,4 +576,16 @@ fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_say_is_neither_markup_nor_steering() {
+        let said = "<b>\u{1b}[2J & 'x'\n\u{202e}\"";
+        let expect = "&lt;b&gt;\\u001b[2J &amp; &#39;x&#39;\n\\u202e&quot;";
+        assert_eq!(escape(said), expect);
+    }
 }

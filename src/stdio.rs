@@ -251,7 +251,7 @@ impl Edge {
             mut answer,
             mut events,
         } = running;
-        let (outcome, _running) = loop {
+        let (outcome, mut running) = loop {
             tokio::select! {
                 biased;
                 event = events.next() => self.put(event),
@@ -261,6 +261,7 @@ impl Edge {
         while let Some(event) = events.take() {
             self.put(event);
         }
+        running.answered();
         let message = envelope::response(Some(&id), &outcome);
         if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");

@@ -177,10 +177,13 @@ impl<T: Send + 'static> Future for Detached<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let future = self.future.as_mut().expect("polled after it was ready");
-        let output = std::task::ready!(future.as_mut().poll(cx));
-        self.future = None;
-        Poll::Ready(output)
+        // One that panics is gone: nobody carries it to an end.
+        let mut future = self.future.take().expect("polled after it was ready");
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.future = Some(future);
+        }
+        polled
     }
 }
 
@@ -200,6 +203,7 @@ impl<T: Send + 'static> Drop for Detached<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -226,6 +230,20 @@ mod tests {
             finished.await.unwrap(),
             "the token was cancelled before the rest ran"
         );
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn one_that_panics_is_carried_nowhere() {
+        let tasks = Tasks::new();
+        let call: Detached<()> = Detached::new(
+            Box::pin(async { panic!("a mistake of ours") }),
+            None,
+            tasks.clone(),
+        );
+        let polled = std::panic::AssertUnwindSafe(call).catch_unwind().await;
+        assert!(polled.is_err());
+        assert!(tasks.0.tracker.is_empty(), "nothing was spawned");
         tasks.finish().await;
     }
 }

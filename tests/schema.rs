@@ -38,7 +38,9 @@ fn the_committed_schema_is_the_one_of_the_types() {
 
 #[test]
 fn the_example_runs_on_a_fresh_machine() {
-    let Loaded { config, warnings } = load(&read("config.example.toml"), &[]);
+    let Loaded {
+        config, warnings, ..
+    } = load(&read("config.example.toml"), &[]);
     assert!(warnings.is_empty(), "{warnings:?}");
     let servers: Vec<&str> = config.servers.keys().map(ServerName::as_str).collect();
     assert_eq!(servers, ["toolbox"]);

@@ -55,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "catalog",
             "names",
             "telemetry",
+            "text",
             "clock",
             "lock",
         ],
@@ -132,7 +133,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("auth", &["store", "config", "names", "clock", "lock"]),
     (
         "audit",
-        &["store", "config", "names", "money", "task", "clock", "lock"],
+        &[
+            "store", "config", "names", "money", "task", "text", "clock", "lock",
+        ],
     ),
     ("store", &["config", "names", "money", "clock"]),
     ("scan", &["mcp", "config"]),
@@ -144,6 +147,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("money", &[]),
     ("lock", &[]),
     ("names", &[]),
+    ("text", &[]),
     ("task", &[]),
 ];
 

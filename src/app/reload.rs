@@ -60,6 +60,15 @@ pub struct Reloaded {
 /// Why a changed config is not taken; the old one holds. The operator mends it.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
+    /// A file that said something is empty.
+    #[error(
+        "{file} is empty, as a file is while it is being written; for a config that says nothing, \
+         write a comment into it"
+    )]
+    Emptied {
+        /// As it was named.
+        file: String,
+    },
     /// It has mistakes.
     #[error(transparent)]
     Mistakes(#[from] Mistakes),
@@ -84,6 +93,7 @@ impl Refused {
     /// The file of the first mistake, where it is in one.
     fn file(&self) -> Option<String> {
         match self {
+            Self::Emptied { file } => Some(file.clone()),
             Self::Mistakes(mistakes) => {
                 let mut notices = mistakes.notices.iter();
                 notices.find_map(|notice| notice.file.clone())

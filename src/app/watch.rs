@@ -21,7 +21,7 @@ use tokio::{
 
 use super::reload::{Refused, Reloader};
 use crate::{
-    config::{Loaded, Mistakes},
+    config::{self, Loaded, Mistakes},
     task::Tasks,
 };
 
@@ -95,6 +95,7 @@ type Sight = BTreeMap<PathBuf, Seen>;
 struct Seen {
     stamp: Option<(SystemTime, u64, u64)>,
     content: Option<[u8; 32]>,
+    is_blank: bool,
 }
 
 /// Looks at `files`; those that look from outside as they did when they were `known` are not read.
@@ -113,8 +114,10 @@ fn look(files: &[PathBuf], known: &Sight) -> Sight {
             return known.clone();
         }
         let content = fs::read(file).ok();
+        let text = content.as_deref().map(str::from_utf8);
         Seen {
             stamp,
+            is_blank: text.is_some_and(|text| text.is_ok_and(config::is_blank)),
             content: content.map(|content| Sha256::digest(content).into()),
         }
     };
@@ -154,6 +157,8 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
     // The files that the config names are followed from now on.
     let mut known = see(&source, &reloader, &source.first).await;
     known.extend(source.first.clone());
+    let blank = known.iter().filter(|(_, seen)| seen.is_blank);
+    let mut blank: Vec<String> = blank.map(|(file, _)| file.display().to_string()).collect();
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -169,7 +174,7 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
         (source.announce)(Moment::Begins);
         seen = settled(&source, &reloader, seen).await;
         if is_asked || differ(&seen, &known) {
-            read(&source, &reloader).await;
+            blank = read(&source, &reloader, blank).await;
         }
         (source.announce)(Moment::Over);
         known = seen;
@@ -212,18 +217,39 @@ async fn see(source: &ConfigSource, reloader: &Reloader, known: &Sight) -> Sight
     looked.unwrap_or_default()
 }
 
-async fn read(source: &Arc<ConfigSource>, reloader: &Arc<Reloader>) {
-    let (source, reloader) = (Arc::clone(source), Arc::clone(reloader));
-    let read = spawn_blocking(move || match (source.load)() {
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                tracing::warn!("{warning}");
+/// Reads the config, in which the files `blank` said nothing so far; gives those that say nothing
+/// in the one that runs then.
+///
+/// A file that says nothing any more is refused: who writes a file often empties it first, and may
+/// be late or fail with the rest.
+async fn read(
+    source: &Arc<ConfigSource>,
+    reloader: &Arc<Reloader>,
+    blank: Vec<String>,
+) -> Vec<String> {
+    let (source, reloader, before) = (Arc::clone(source), Arc::clone(reloader), blank.clone());
+    let read = spawn_blocking(move || {
+        let loaded = match (source.load)() {
+            Ok(loaded) => loaded,
+            Err(mistakes) => {
+                reloader.refuse(&Refused::Mistakes(mistakes));
+                return before;
             }
-            drop(reloader.take(&loaded.config));
+        };
+        if let Some(file) = loaded.blank.iter().find(|file| !before.contains(file)) {
+            reloader.refuse(&Refused::Emptied { file: file.clone() });
+            return before;
         }
-        Err(mistakes) => reloader.refuse(&Refused::Mistakes(mistakes)),
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        match reloader.take(&loaded.config) {
+            Ok(_) => loaded.blank,
+            Err(_) => before,
+        }
     });
-    if let Err(error) = read.await {
+    read.await.unwrap_or_else(|error| {
         tracing::error!(%error, "the changed config cannot be read");
-    }
+        blank
+    })
 }

@@ -5,12 +5,13 @@ use std::io::Write;
 use serde_json::value::RawValue;
 
 use super::{AuditError, Found, Record};
+use crate::text::escaped;
 
 /// Form of an export.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
     /// RFC 4180, with a header line. A text that a spreadsheet would take for a formula has a `'`
-    /// before it.
+    /// before it, and what would steer a terminal is escaped as in JSON.
     Csv,
     /// The lines of the log as they are, so that their hashes can still be checked.
     JsonLines,
@@ -129,12 +130,13 @@ fn millis(time: std::time::Duration) -> String {
 /// RFC 4180 §2, and OWASP's list of what begins a formula.
 fn field(value: &str) -> String {
     let formula = value.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    let escaped = escaped(value, &[]);
     let safe = if formula {
-        format!("'{value}")
+        format!("'{escaped}")
     } else {
-        value.to_owned()
+        escaped
     };
-    if safe.contains(['"', ',', '\r', '\n']) {
+    if safe.contains(['"', ',']) {
         format!("\"{}\"", safe.replace('"', "\"\""))
     } else {
         safe

@@ -303,21 +303,27 @@ impl Backend {
             }
             let items = result.member(kind.member()).map(|span| span.start);
             let found = items.map(|at| json::elements(result.as_bytes(), at));
+            let found = found.into_iter().flatten().map(|span| result.slice(span));
+            // One more than may be is enough to know.
             list.items
-                .extend(found.into_iter().flatten().map(|span| result.slice(span)));
+                .extend(found.take(ITEMS_MAX + 1 - list.items.len()));
+            if list.items.len() > ITEMS_MAX {
+                let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
+                return Err(Failure::Garbled { what });
+            }
             let next = result
                 .get("nextCursor")
                 .filter(|next| next.as_str() != "null");
             if next.is_none() {
                 return Ok(Some(list));
             }
-            if next == cursor || list.items.len() > ITEMS_MAX {
+            if next == cursor {
                 break;
             }
             cursor = next;
         }
         let what = format!(
-            "{} does not end: {} items on {PAGES_MAX} pages at most {ITEMS_MAX} are read",
+            "{} does not end: {} items were read, of {PAGES_MAX} pages at most",
             kind.method(),
             list.items.len()
         );

@@ -4,8 +4,8 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -238,13 +238,23 @@ fn is_old_refusal(failure: &Failure) -> bool {
         if status.is_client_error() && *status != http::StatusCode::TOO_MANY_REQUESTS)
 }
 
+/// What we say of ourselves, or of the client that we speak for. Its capabilities are what it wrote:
+/// a [`Value`] holds neither every number nor every string nor every depth.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Introduced<'a> {
+    protocol_version: &'a str,
+    capabilities: &'a Raw,
+    client_info: Value,
+}
+
 /// The handshake of the legacy era.
 pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
-    let params = Raw::from_value(&json!({
-        "protocolVersion": Revision::LEGACY.as_str(),
-        "capabilities": capabilities,
-        "clientInfo": session::server_info(),
-    }));
+    let params = Raw::from_value(&Introduced {
+        protocol_version: Revision::LEGACY.as_str(),
+        capabilities,
+        client_info: session::server_info(),
+    });
     if let Some(http) = link.as_http() {
         http.forget();
     }

@@ -3,6 +3,7 @@
 mod head;
 mod pool;
 mod streams;
+mod turns;
 mod way;
 
 use std::{
@@ -16,7 +17,7 @@ use http::{
     header::{ALLOW, CONTENT_TYPE, HOST},
 };
 use http_body_util::{BodyExt, Full, Limited};
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, task::unconstrained, time::timeout};
 
 use super::{
     Failure, client,
@@ -39,6 +40,8 @@ const DELETE_PATIENCE: Duration = Duration::from_secs(2);
 const POST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a post under way may still take once the link has ended.
 const POST_GRACE: Duration = Duration::from_secs(2);
+/// Notifications and answers that are posted at a time, each on a connection of its own; more wait.
+const POSTS_MAX: usize = 64;
 /// Bytes read of the body of an answer that is no answer.
 const ODD_BODY_BYTES: usize = 512;
 
@@ -49,6 +52,7 @@ pub(crate) struct HttpLink {
     mux: Arc<Mux>,
     link: OnceLock<Weak<Link>>,
     talk: Mutex<Talk>,
+    posts: Semaphore,
 }
 
 /// Opens a link to `remote`. Nothing is sent yet.
@@ -67,6 +71,7 @@ pub(crate) fn open(
         mux: Arc::clone(&mux),
         link: OnceLock::new(),
         talk: Mutex::new(Talk::new(headers)),
+        posts: Semaphore::new(POSTS_MAX),
     });
     let link = Arc::new(Link::http(mux, Arc::clone(&http)));
     drop(http.link.set(Arc::downgrade(&link)));
@@ -104,7 +109,10 @@ impl HttpLink {
             }
             () = self.broken() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled,
-            after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
+            // A server that always has something to say uses up the budget of each turn.
+            after = unconstrained(pending.activity.expired(exchange.limits)) => {
+                Failure::Timeout { after }
+            }
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
         let legacy = self.talk().era() == Some(Era::Legacy);
@@ -248,6 +256,8 @@ impl HttpLink {
     }
 
     async fn post_whole(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
+        // It is never closed.
+        let _place = self.posts.acquire().await;
         let request = self.request(Verb::POST, bytes, |headers, era| {
             if era == Some(Era::Modern)
                 && let Ok(value) = HeaderValue::from_str(method)

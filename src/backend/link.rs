@@ -25,7 +25,7 @@ use super::{
     breaker::Sign,
     handshake,
     http::HttpLink,
-    mux::{Mux, Pending, Progress, Tell, Waiting},
+    mux::{ANSWERS_MAX, Mux, Pending, Progress, Tell, Waiting},
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -363,10 +363,17 @@ impl Link {
         }
     }
 
+    /// Answers in a task of its own. A server that asks on and on and takes no answers is given up.
     fn respond(self: &Arc<Self>, id: Id, outcome: Outcome) {
+        let Ok(place) = Arc::clone(&self.mux.answers).try_acquire_owned() else {
+            let reason =
+                format!("it does not take the answers to its requests: {ANSWERS_MAX} wait");
+            return self.mux.close(reason);
+        };
         let link = Arc::clone(self);
         self.mux.tasks.spawn("answer to server", async move {
             link.send_response(id, outcome).await;
+            drop(place);
         });
     }
 
@@ -414,5 +421,29 @@ mod tests {
         drop(queue);
         let gone = link.notify("notifications/d", None).await;
         assert!(matches!(gone, Err(Failure::Lost { .. })), "{gone:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_on_and_takes_no_answers_is_given_up() {
+        let (signals, _unheard) = mpsc::channel(1);
+        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
+        let (writer, _queue) = mpsc::channel(1);
+        let link = Arc::new(Link::pipe(mux, writer));
+        let ask = |count| {
+            for id in 0..count {
+                let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+                link.incoming(Message::parse(&text.into()).unwrap(), None);
+            }
+            link.mux.closed.is_cancelled()
+        };
+        assert!(!ask(ANSWERS_MAX));
+        // The pipe takes one, which makes room for another.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!ask(1));
+        assert!(ask(1));
+        let Failure::Lost { reason } = link.mux.lost() else {
+            panic!("it is lost");
+        };
+        assert!(reason.contains("does not take the answers"), "{reason}");
     }
 }

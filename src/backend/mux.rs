@@ -18,7 +18,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, Semaphore, mpsc, oneshot},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,9 @@ use crate::{
 };
 use questions::Asked;
 use visits::Visits;
+
+/// Answers to requests of a server that may wait until it takes them.
+pub(super) const ANSWERS_MAX: usize = 4096;
 
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
@@ -91,6 +94,8 @@ pub(crate) struct Mux {
     next: AtomicU64,
     pending: Mutex<foldhash::HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
+    /// Places of our own answers to requests of the server.
+    pub(super) answers: Arc<Semaphore>,
     visits: Visits,
     reason: Mutex<Option<String>>,
     /// What the latest call is looked at with.
@@ -206,6 +211,7 @@ impl Mux {
             next: AtomicU64::new(1),
             pending: Mutex::default(),
             asked: Mutex::default(),
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             visits: Visits::default(),
             reason: Mutex::default(),
             screens: Mutex::default(),

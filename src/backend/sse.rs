@@ -10,7 +10,7 @@ use http::{
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::{
     Failure,
@@ -83,6 +83,8 @@ impl Stream {
             if let Some(event) = self.reader.next_event() {
                 return Some(event);
             }
+            // A server that never stops talking leaves something to others.
+            yield_now().await;
             let frame = self.body.frame().await?.ok()?;
             let Ok(chunk) = frame.into_data() else {
                 continue;

@@ -21,6 +21,7 @@ use super::{
     Failure,
     failure::LAST_WORDS,
     guard::Guard,
+    hushed::Hushed,
     link::Link,
     mux::Mux,
     output::Output,
@@ -56,6 +57,8 @@ pub(crate) fn open(
     let (all_read, stderr_read) = oneshot::channel::<()>();
     let (all_heard, stdout_read) = oneshot::channel::<()>();
     let (noted, of_link) = (Arc::clone(output), Arc::clone(mux));
+    let hushed = Arc::new(Hushed::of(command));
+    let of_errors = Arc::clone(&hushed);
     let over = CancellationToken::new();
     let kept = Kept {
         child,
@@ -67,7 +70,7 @@ pub(crate) fn open(
     };
     tasks.spawn("stderr", async move {
         tokio::select! {
-            () = read_stderr(errors, noted, of_link, pid) => {}
+            () = read_stderr(errors, noted, of_link, pid, &of_errors) => {}
             () = over.cancelled() => {}
         }
         drop(all_read);
@@ -77,7 +80,7 @@ pub(crate) fn open(
     let link = pipe::over_lines(stdout, stdin, mux, move |line| {
         // Dropped with this, at the end.
         let _ = &all_heard;
-        odd.note_odd(line);
+        odd.note_odd(&hushed.shown(line));
     });
     Ok((link, pid))
 }
@@ -126,12 +129,19 @@ fn not_started(command: &Command, error: &std::io::Error) -> Failure {
 }
 
 /// Keeps the last lines; the log has all, each with the calls that were under way.
-async fn read_stderr(stderr: ChildStderr, output: Arc<Output>, mux: Arc<Mux>, pid: u32) {
+async fn read_stderr(
+    stderr: ChildStderr,
+    output: Arc<Output>,
+    mux: Arc<Mux>,
+    pid: u32,
+    hushed: &Hushed,
+) {
     let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX);
     while let Some(line) = next_line(&mut lines).await {
         let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line;
         let shown = &bytes[..bytes.len().min(STDERR_LINE_BYTES_MAX)];
-        let line = String::from_utf8_lossy(shown).trim_end().to_owned();
+        let line = String::from_utf8_lossy(shown);
+        let line = hushed.shown(line.trim_end()).into_owned();
         if tracing::enabled!(tracing::Level::DEBUG) {
             let calls = mux.under_way().into_iter().take(CALLS_LOGGED_MAX);
             let calls: Vec<_> = calls.map(|call| call.to_string()).collect();

@@ -15,6 +15,7 @@ use super::{
     Cause, HeaderFault, HeaderParam, Kind, Offer, Problem,
     header::{self, Headers},
     rewrite::meta_uris,
+    spelling,
     uri::UriMap,
 };
 use crate::config::ItemRules;
@@ -120,21 +121,37 @@ fn quoted(text: &str) -> Vec<u8> {
 pub(super) struct Filter {
     allow: Option<Vec<GlobMatcher>>,
     deny: Vec<GlobMatcher>,
+    has_uris: bool,
 }
 
 impl Filter {
-    pub(super) fn new(rules: &ItemRules) -> Self {
+    pub(super) fn new(rules: &ItemRules, kind: Kind) -> Self {
         let compile = |globs: &Vec<Glob>| globs.iter().map(Glob::compile_matcher).collect();
         Self {
             allow: rules.allow.as_ref().map(compile),
             deny: compile(&rules.deny),
+            has_uris: kind.has_uris(),
         }
     }
 
-    /// Whether the item that the server calls `original` may be used.
+    /// Whether the item that the server calls `original` may be used. Where anything is said of
+    /// resources, one of which nobody can tell what it is may not.
     pub(super) fn permits(&self, original: &str) -> bool {
-        let matches = |globs: &[GlobMatcher]| globs.iter().any(|glob| glob.is_match(original));
-        self.allow.as_deref().is_none_or(matches) && !matches(&self.deny)
+        let matches =
+            |globs: &[GlobMatcher], name: &str| globs.iter().any(|glob| glob.is_match(name));
+        let is_allowed = self
+            .allow
+            .as_deref()
+            .is_none_or(|globs| matches(globs, original));
+        if !is_allowed || matches(&self.deny, original) {
+            return false;
+        }
+        let says_something = self.allow.is_some() || !self.deny.is_empty();
+        if !self.has_uris || !says_something {
+            return true;
+        }
+        let is_denied = |other: String| !other.is_empty() && matches(&self.deny, &other);
+        !spelling::strays(original) && !spelling::others(original).into_iter().any(is_denied)
     }
 }
 

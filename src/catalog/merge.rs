@@ -103,7 +103,7 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
 type Names = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
 
 fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
-    let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind)));
+    let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind), kind));
     Part {
         offer,
         items: ByKind::from_fn(|kind| item::read(offer, kind, &filters[kind], problems)),

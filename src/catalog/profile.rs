@@ -16,6 +16,7 @@ use super::{
     instructions::{self, Instructions},
     merge::merged_freshness,
     resources::Site,
+    spelling,
 };
 use crate::config;
 use crate::mcp::json::{self, Patch, Raw};
@@ -160,6 +161,9 @@ impl Selection {
         let Some(globs) = &self.globs[kind] else {
             return true;
         };
+        if kind.has_uris() && spelling::strays(original) {
+            return false;
+        }
         let qualified = format!("{server}/{original}");
         globs
             .iter()

@@ -56,7 +56,7 @@ pub(super) fn find(
     };
     let prospects = unlisted.iter().filter_map(|offer| {
         let (exposed, mut originals, rest) = guess(offer)?;
-        let filter = Filter::new(offer.rules(kind));
+        let filter = Filter::new(offer.rules(kind), kind);
         originals.retain(|original| {
             filter.permits(original)
                 && profiles.may_show(scope, kind, offer, [exposed.as_str(), original])

@@ -556,6 +556,10 @@ fn denied_uris_are_not_found_however_they_are_written() {
         "file:///a",
         "fs+file:///secret",
         "file:///secret",
+        "fs+file:///b/../secret",
+        "fs+file:///b/%2e%2e/a",
+        "fs+file:///%61",
+        "fs+file://localhost/a",
     ] {
         assert_eq!(
             catalog.resource(&Scope::All, uri),
@@ -563,6 +567,12 @@ fn denied_uris_are_not_found_however_they_are_written() {
             "{uri}"
         );
     }
+    let unruled = Catalog::build(&naming(), &[files()]);
+    let upwards = "file:///b/../secret";
+    assert_eq!(
+        unruled.resource(&server("fs"), upwards),
+        found("fs", upwards)
+    );
     assert_eq!(
         catalog.resource(&server("fs"), "file:///secret"),
         Lookup::NotFound
@@ -1182,6 +1192,9 @@ fn resources_of_a_profile_are_those_it_shows() {
     check(one(), "fs+file:///b", found("fs", "file:///b"));
     check(one(), "fs+file:///c", found("fs", "file:///c"));
     check(one(), "fs+file:///d", Lookup::NotFound);
+    let all = || only(&["fs/file:///**"]);
+    check(all(), "fs+file:///x/d", found("fs", "file:///x/d"));
+    check(all(), "fs+file:///x/../d", Lookup::NotFound);
     check(one(), "fs://file.txt", Lookup::NotFound);
     check(one(), pg, Lookup::NotFound);
     check(

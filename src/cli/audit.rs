@@ -54,7 +54,7 @@ struct Look {
     filter: FilterArgs,
     /// How many at most
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
-    limit: u16,
+    limit: usize,
     /// Then show new records as they are written
     #[arg(long, conflicts_with = "until")]
     follow: bool,
@@ -111,7 +111,7 @@ impl Look {
         if found.is_empty() {
             self.filter.nothing_found(wanted.unknown_agent, books)?;
         }
-        only_latest(&mut found, usize::from(self.limit));
+        only_latest(&mut found, self.limit);
         match follow {
             None => Ok(self.print(&found)),
             Some(follow) => self.follow(&found, follow).await,
@@ -131,7 +131,7 @@ impl Look {
             }
             other => other?,
         }
-        let count = usize::from(self.limit) + 1;
+        let count = self.limit.saturating_add(1);
         let found = latest(&log_dir, &*books.store.audit, &wanted.filter, count);
         Ok(patiently(found, || "reading the audit".to_owned()).await?)
     }

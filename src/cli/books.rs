@@ -18,7 +18,7 @@ use crate::{
     auth::{ANONYMOUS, Agent, Directory},
     clock,
     config::{Authentication, Config},
-    control,
+    control::{self, Told},
     governance::{InvalidTerms, policy::TooLarge},
     names::AgentId,
     store::{Store, StoreError, StoredAgent},
@@ -28,7 +28,7 @@ use crate::{
 const ACTOR: &str = "cli";
 
 /// What follows when a gateway is not told of a change.
-pub(super) const NOT_IN_FORCE: &str = "the change, which is written, may not be in force there";
+const NOT_IN_FORCE: &str = "the change, which is written, may not be in force there";
 
 /// The store and the agents, open.
 #[derive(Debug)]
@@ -284,19 +284,36 @@ impl Books {
         let closed = blocking(move || log.close()).await?;
         changed?;
         closed?;
-        Ok(self.tell(NOT_IN_FORCE).await)
+        Ok(self.tell_of_change().await)
+    }
+
+    /// Tells every running gateway of a change, as [`Self::tell`] does, and people where there is
+    /// none: the one that they see running may use another directory.
+    pub(super) async fn tell_of_change(&self) -> bool {
+        let told = self.tell_all(NOT_IN_FORCE).await;
+        if told == Told::default() {
+            let dir = self.config.data_dir.display();
+            say(&format!(
+                "no running gateway uses {dir}: the change counts once one starts with it\n"
+            ));
+        }
+        told.failures.is_empty()
     }
 
     /// Tells every running gateway to read the store again, and to say there what it has spent;
     /// whether all of them have. Where one has not, people are told what follows.
     pub(super) async fn tell(&self, otherwise: &str) -> bool {
+        self.tell_all(otherwise).await.failures.is_empty()
+    }
+
+    async fn tell_all(&self, otherwise: &str) -> Told {
         let told = control::tell_all(&self.config.data_dir).await;
         for failure in &told.failures {
             say(&format!(
                 "a running gateway does not answer, so that {otherwise}: {failure}\n"
             ));
         }
-        told.failures.is_empty()
+        told
     }
 }
 

@@ -77,7 +77,8 @@ struct Show {
 struct Set {
     /// The agent's name or id
     agent: String,
-    /// AMOUNT, AMOUNT/day or AMOUNT/month in USD; several all hold; `off`, or `default`
+    /// AMOUNT/day, AMOUNT/month or AMOUNT/total (or just AMOUNT) in USD; several all hold; `off`, or
+    /// `default`
     #[arg(value_name = "LIMIT", required = true, num_args = 1.., value_parser = Limit::parse)]
     limits: Vec<Limit>,
     #[command(flatten)]

@@ -83,6 +83,7 @@ impl Check {
         let Loaded {
             mut config,
             warnings,
+            blank: _,
         } = loaded;
         if let Err(code) = self.config.quieten(&mut config) {
             return code;

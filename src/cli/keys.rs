@@ -199,7 +199,7 @@ impl Revoke {
         let revoked_before = key.revoked.is_some();
         let told = if revoked_before {
             // Whoever says it twice may have heard that a gateway was not told.
-            books.tell(books::NOT_IN_FORCE).await
+            books.tell_of_change().await
         } else {
             let now = clock::now();
             let note = Note {

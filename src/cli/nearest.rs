@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use super::output::harmless;
+
 /// Suggestions made at most.
 const SHOWN_MAX: usize = 3;
 /// Characters a name must have to be looked for inside of others.
@@ -25,7 +27,7 @@ pub(super) fn did_you_mean<'k, const N: usize>(
     let mut ending = String::new();
     for (index, (_, name)) in near.iter().take(SHOWN_MAX).enumerate() {
         let before = if index == 0 { "; did you mean" } else { " or" };
-        write!(ending, "{before} `{name}`").expect("a String takes all");
+        write!(ending, "{before} `{}`", harmless(name)).expect("a String takes all");
     }
     if !ending.is_empty() {
         ending.push('?');
@@ -96,5 +98,11 @@ mod tests {
         check("flies", "; did you mean `mcp_a_list.files`?");
         check("read_file", "; did you mean `mcp_a_read_file`?");
         check("y", "");
+    }
+
+    #[test]
+    fn suggestions_do_not_steer_a_terminal() {
+        let ending = did_you_mean("pngs", [["\u{202e}pngs"]]);
+        assert_eq!(ending, r"; did you mean `\u202epngs`?");
     }
 }

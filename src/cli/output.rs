@@ -8,7 +8,10 @@ use std::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::mcp::{Raw, error};
+use crate::{
+    mcp::{Raw, error},
+    text::escaped,
+};
 
 /// Writes to stdout; a closed pipe is a quiet failure.
 pub(super) fn print(text: &str) -> ExitCode {
@@ -50,15 +53,7 @@ pub(super) fn refused(refusal: &Raw) -> String {
 /// `text` without what would steer a terminal: a server must not move the cursor or hide text.
 /// Line ends and tabs stay.
 pub(super) fn harmless(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && !matches!(c, '\n' | '\t') {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    escaped(text, &['\n', '\t'])
 }
 
 /// The first line of `text` that says anything, as one cell of a table: without tabs and controls.
@@ -80,8 +75,9 @@ mod tests {
         };
         check("plain", "plain", "plain");
         check("\n \n a\tb \nc", "\n \n a\tb \nc", "a b");
-        check("\u{1b}[2Jx", r"\u{1b}[2Jx", r"\u{1b}[2Jx");
-        check("a\rb\u{7}", r"a\rb\u{7}", r"a b\u{7}");
-        check("\u{9b}31m", r"\u{9b}31m", r"\u{9b}31m");
+        check("\u{1b}[2Jx", r"\u001b[2Jx", r"\u001b[2Jx");
+        check("a\rb\u{7}", r"a\rb\u0007", r"a b\u0007");
+        check("\u{9b}31m", r"\u009b31m", r"\u009b31m");
+        check("a\u{202e}b", r"a\u202eb", r"a\u202eb");
     }
 }

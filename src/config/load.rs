@@ -31,6 +31,8 @@ pub struct Loaded {
     pub config: Config,
     /// All of severity [`Severity::Warning`].
     pub warnings: Vec<Notice>,
+    /// The files, as they were named, that hold nothing, not even a comment.
+    pub blank: Vec<String>,
 }
 
 /// The text of one config, with what is needed to read it.
@@ -98,6 +100,17 @@ pub fn parse(
     environment: &Environment,
 ) -> Result<Loaded, Mistakes> {
     Loading::default().run(sources, environment, |_| true)
+}
+
+/// Whether a file with this `text` says nothing, not even in a comment.
+pub fn is_blank(text: &str) -> bool {
+    without_mark(text).trim().is_empty()
+}
+
+/// `text` without the byte order mark with which some editors begin a file; no format has a use for
+/// it.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// The config that is used where none is named: `tollbridge.toml` (or `.yaml`, `.yml`, `.json`) in
@@ -169,6 +182,8 @@ struct Loading {
     /// Whether a file could not be read: nothing is said to be missing then, since it may stand in
     /// that file.
     is_incomplete: bool,
+    /// The names of files that say nothing.
+    blank: Vec<String>,
 }
 
 impl Loading {
@@ -190,23 +205,22 @@ impl Loading {
             sources,
             findings,
             is_incomplete,
+            blank: _,
         } = &mut self;
         if !*is_incomplete {
             environment::override_keys(&mut tree, environment, &used, sources, findings);
         }
         variables::expand(&mut tree, environment, sources, findings);
-        let config = self.config(&tree, is_file);
+        let config = self.config(&mut tree, is_file);
         self.finish(config)
     }
 
     /// One source as a tree in our shape.
     fn read(&mut self, source: Source) -> Option<Node> {
-        // Some editors begin a file with a byte order mark, which no format has a use for.
-        let text = source
-            .text
-            .strip_prefix('\u{feff}')
-            .unwrap_or(&source.text)
-            .to_owned();
+        let text = without_mark(&source.text).to_owned();
+        if is_blank(&text) {
+            self.blank.push(source.name.clone());
+        }
         let number = self.sources.add(source.name, text, source.directory);
         let text = &self.sources.get(number).text;
         let read = match source.format {
@@ -231,7 +245,7 @@ impl Loading {
         Some(node)
     }
 
-    fn config(&mut self, tree: &Node, is_file: fn(&Path) -> bool) -> Option<Config> {
+    fn config(&mut self, tree: &mut Node, is_file: fn(&Path) -> bool) -> Option<Config> {
         let mut conforming = tree.clone();
         let read = file::written_schema().map_err(|error| error.to_string());
         let decoded = read.and_then(|schema| {
@@ -241,6 +255,7 @@ impl Loading {
                 &mut self.sources,
                 &mut self.findings,
             );
+            tree.note_left_out(&conforming);
             decode::decode(&conforming).map_err(|error| error.to_string())
         });
         match decoded {
@@ -277,6 +292,7 @@ impl Loading {
             Some(config) if is_right => Ok(Loaded {
                 config,
                 warnings: notices,
+                blank: self.blank,
             }),
             _ => Err(Mistakes { notices }),
         }

@@ -40,7 +40,8 @@ pub(super) struct Node {
 /// How a value came to be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
-    /// A variable in it has no value; reported already, so that the value is left out silently.
+    /// A variable in it has no value, or it is an item of a list that cannot be there; reported
+    /// already, so that the value is left out silently.
     Broken,
     /// The value of an environment variable that overrides a key: text, whatever the key's type.
     Environment,
@@ -165,6 +166,30 @@ impl Node {
         }
     }
 
+    /// Marks the items of lists that are not in `conforming`, which is this without what is wrong,
+    /// so that [`Place::item`] finds the others by their places there.
+    pub(super) fn note_left_out(&mut self, conforming: &Self) {
+        match (&mut self.value, &conforming.value) {
+            (Value::List(items), Value::List(kept)) => {
+                let mut kept = kept.iter().peekable();
+                for item in items {
+                    match kept.next_if(|kept| kept.span == item.span) {
+                        Some(kept) => item.note_left_out(kept),
+                        None => item.origin = Origin::Broken,
+                    }
+                }
+            }
+            (Value::Table(entries), Value::Table(kept)) => {
+                for (key, entry) in entries {
+                    if let Some(kept) = kept.get(key) {
+                        entry.node.note_left_out(&kept.node);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Lays `other` over this: tables merge key by key, everything else is replaced.
     ///
     /// A null removes the key, so that the default holds again. An `auth` that says with `type` what
@@ -227,13 +252,18 @@ impl<'t> Place<'t> {
         }
     }
 
-    /// The place of the item `index` of this list.
+    /// The place of the item `index` of this list, not counting those that were left out of it; its
+    /// path does.
     pub(super) fn item(&self, index: usize) -> Place<'t> {
-        let list = self.node.and_then(Node::as_list);
+        let items = self.node.and_then(Node::as_list).into_iter().flatten();
+        let mut kept = items
+            .enumerate()
+            .filter(|(_, item)| item.origin != Origin::Broken);
+        let (written, node) = kept.nth(index).unzip();
         Place {
-            node: list.and_then(|list| list.get(index)),
+            node,
             key: self.key,
-            path: format!("{}[{index}]", self.path),
+            path: format!("{}[{}]", self.path, written.unwrap_or(index)),
         }
     }
 

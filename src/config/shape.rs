@@ -14,6 +14,10 @@ use super::{
 };
 use crate::money::{InvalidAmount, Micros};
 
+/// Tables that stay although a text is missing which they need, so that what else is wrong with
+/// them is found as well: whoever resolves them leaves an empty text alone that is not written.
+const CHECKED_ON: [&str; 1] = ["ArgumentRule"];
+
 /// Reports everything in `node` that `schema` does not allow, and removes it.
 pub(super) fn conform(
     node: &mut Node,
@@ -134,6 +138,16 @@ impl<'s> Check<'s, '_> {
                 format!("write {name} = {}", hint::joined(&quoted(&words, ""), "or"))
             };
             self.findings.add(finding.help(help));
+        }
+        if CHECKED_ON.contains(&section.name) {
+            for name in required {
+                let empty = || Entry {
+                    key: span,
+                    node: Node::new(span, Value::Text(String::new())),
+                };
+                table.entry(name.to_owned()).or_insert_with(empty);
+            }
+            return true;
         }
         complete && missing.is_empty()
     }

@@ -15,7 +15,7 @@ use globset::{Glob, GlobBuilder};
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
 use crate::{
-    catalog::{Entry, Kind, Prompt, Prospect, Tool},
+    catalog::{Entry, Kind, Prompt, Prospect, Tool, spelling},
     config::{Policy, PolicyMode},
     mcp::Method,
     names::ServerName,
@@ -81,11 +81,12 @@ impl Rules {
     /// time.
     pub fn allows(&self, item: &Item<'_>) -> bool {
         let qualified = item.qualified();
-        let names = item.names(&qualified);
+        let others = item.others();
+        let names = item.names_that_refuse(&qualified, &others);
         let Some(chosen) = &self.chosen else {
             return false;
         };
-        if self.deny.is_match(names) {
+        if self.deny.is_match(names) || self.is_astray(item) {
             return false;
         }
         match chosen.mode {
@@ -102,7 +103,8 @@ impl Rules {
     /// Whether `item` may be used, and why.
     pub fn decide(&self, item: &Item<'_>) -> Decision<'_> {
         let qualified = item.qualified();
-        let names = item.names(&qualified);
+        let others = item.others();
+        let names = item.names_that_refuse(&qualified, &others);
         if let Some(entry) = self.deny.first_match(names) {
             return Decision::refused(Reason::Denied {
                 whose: entry.whose,
@@ -112,6 +114,9 @@ impl Rules {
         let Some(chosen) = &self.chosen else {
             return Decision::refused(Reason::NoPolicy);
         };
+        if self.is_astray(item) {
+            return Decision::refused(Reason::Astray);
+        }
         let (whose, mode, list) = (chosen.whose, chosen.mode, item.kind.list());
         match mode {
             PolicyMode::All => Decision::allowed(Reason::Mode { whose, mode }),
@@ -138,6 +143,15 @@ impl Rules {
                 None => Decision::allowed(Reason::Unlisted { whose, mode, list }),
             },
         }
+    }
+}
+
+impl Rules {
+    /// Whether `item` is a resource of which nobody can tell by its URI what it is, where that matters.
+    fn is_astray(&self, item: &Item<'_>) -> bool {
+        item.kind == ItemKind::Resource
+            && !self.allows_everything()
+            && spelling::strays(item.original)
     }
 }
 
@@ -286,7 +300,31 @@ impl<'a> Item<'a> {
         name
     }
 
-    /// Every name that a glob may refuse it by.
+    /// Other spellings of the URI of a resource, qualified and as exposed.
+    fn others(&self) -> [String; 4] {
+        if self.kind != ItemKind::Resource {
+            return Default::default();
+        }
+        let qualified = spelling::others(self.original).map(|uri| match &*uri {
+            "" => uri,
+            uri => format!("{}/{uri}", self.server.as_str()),
+        });
+        let [first, second] = qualified;
+        let [third, fourth] = spelling::others(self.exposed);
+        [first, second, third, fourth]
+    }
+
+    /// Every name that a glob may refuse it by: also those that servers take for the same.
+    fn names_that_refuse<'n>(&self, qualified: &'n str, others: &'n [String; 4]) -> [&'n str; 7]
+    where
+        'a: 'n,
+    {
+        let [first, second, third] = self.names(qualified);
+        let [a, b, c, d] = others.each_ref().map(String::as_str);
+        [first, second, third, a, b, c, d]
+    }
+
+    /// Every name of its own.
     fn names<'n>(&self, qualified: &'n str) -> [&'n str; 3]
     where
         'a: 'n,
@@ -411,6 +449,8 @@ impl<'r> Decision<'r> {
 /// What decided about an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason<'r> {
+    /// Nobody knows what its server makes of the URI (`..`, backslashes, control characters).
+    Astray,
     /// A `deny` entry, which wins over every list.
     Denied {
         /// Whose entry.
@@ -452,6 +492,7 @@ pub enum Reason<'r> {
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Astray => f.write_str("its URI may lead elsewhere (`..`, or what is legal in no URI), past what policies name"),
             Self::Denied { whose, glob } => {
                 write!(
                     f,
@@ -571,7 +612,7 @@ impl Globs {
     }
 
     /// Whether any entry matches any of `names`; empty names match nothing.
-    fn is_match(&self, names: [&str; 3]) -> bool {
+    fn is_match<const N: usize>(&self, names: [&str; N]) -> bool {
         self.set.as_ref().is_some_and(|set| {
             names
                 .into_iter()
@@ -580,7 +621,7 @@ impl Globs {
     }
 
     /// The first entry that matches the first of `names` that any entry matches.
-    fn first_match(&self, names: [&str; 3]) -> Option<&Listed> {
+    fn first_match<const N: usize>(&self, names: [&str; N]) -> Option<&Listed> {
         let set = self.set.as_ref()?;
         let at = names
             .into_iter()

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use super::{
     Governance, Refusal,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     catalog::Tool,
-    mcp::{Outcome, Raw, RpcError},
+    mcp::{Outcome, Raw, RpcError, error},
     money::Micros,
     scan::OutputSchema,
 };
@@ -59,6 +59,22 @@ pub enum Ending {
     Refused(Refusal),
     /// There is nothing on the route that it could be for.
     Unroutable(RpcError),
+}
+
+impl Ending {
+    /// The gateway failed in the middle of it. The call may have reached the server by then.
+    pub fn broken() -> Self {
+        let message = "the gateway failed to carry the call; its log says where";
+        Self::Failed {
+            error: RpcError::new(error::INTERNAL, message).with(json!({
+                "code": "INTERNAL",
+                "reason": "internal",
+                "retryable": false,
+            })),
+            delivered: true,
+            reason: "internal",
+        }
+    }
 }
 
 impl Governance {

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -45,6 +45,10 @@ pub const UNUSABLE_MAX: usize = 64;
 /// used: references to references can make a small one endless.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Checks of one server that took longer and go on in threads of their own, since nothing ends them:
+/// where so many do, none of its schemas that are new are used.
+pub const ENDLESS_MAX: usize = 2;
+
 /// Checks at a time; the runtime's workers make none.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
@@ -65,6 +69,8 @@ struct Kept {
     refused: AtomicU64,
     /// Why the schemas of tools check nothing.
     unusable: Mutex<BTreeMap<String, String>>,
+    /// Checks that nobody waits for any more and that still run.
+    endless: Arc<AtomicUsize>,
 }
 
 /// A compiled schema, and what it was compiled from.
@@ -207,9 +213,17 @@ impl Kept {
             None => None,
         };
         let is_new = validator.is_none();
+        if is_new && self.endless.load(Ordering::SeqCst) >= ENDLESS_MAX {
+            let problem = format!("{ENDLESS_MAX} checks of its server do not end");
+            self.remember(tool, source, Err(problem));
+            return Vec::new();
+        }
         let arguments = params.and_then(|params| params.get("arguments"));
         let schema = source.clone();
+        let check = Check::of(&self.endless);
+        let ended = Ended(check.clone());
         let work = move || {
+            let _ended = ended;
             let validator = match validator {
                 Some(validator) => validator,
                 None => compile(&schema)?,
@@ -227,9 +241,12 @@ impl Kept {
                 ..Fault::whole(reason)
             }];
         };
-        // What takes for ever blocks a thread and nobody else; it is not tried again.
+        // What takes for ever takes a thread, and is not tried again.
         let done = timeout(PATIENCE, spawn_blocking(work)).await;
         drop(turn);
+        if done.is_err() {
+            check.give_up();
+        }
         let (checked, faults): (Result<_, String>, _) = match done {
             Ok(Ok(Ok((validator, faults)))) => (Ok(validator), faults),
             Ok(Ok(Err(problem))) => (Err(problem), Vec::new()),
@@ -286,6 +303,43 @@ impl Kept {
 
     fn unusable(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         lock(&self.unusable)
+    }
+}
+
+/// One check, as who waits for it knows it.
+#[derive(Clone, Debug)]
+struct Check {
+    /// Whether it has ended, or nobody waits for it.
+    is_left: Arc<AtomicBool>,
+    endless: Arc<AtomicUsize>,
+}
+
+impl Check {
+    fn of(endless: &Arc<AtomicUsize>) -> Self {
+        Self {
+            is_left: Arc::default(),
+            endless: Arc::clone(endless),
+        }
+    }
+
+    /// Nobody waits for it any more.
+    fn give_up(&self) {
+        if !self.is_left.swap(true, Ordering::SeqCst) {
+            self.endless.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Dropped when a check has ended, which may be after it was given up.
+#[derive(Debug)]
+struct Ended(Check);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let Check { is_left, endless } = &self.0;
+        if is_left.swap(true, Ordering::SeqCst) {
+            endless.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -495,5 +549,24 @@ mod tests {
         assert_eq!(missing.len(), FAULTS_MAX);
         let long = found(json!({ "enum": ["y".repeat(999)] }), json!({}));
         assert_eq!(long[0].reason.len(), REASON_BYTES_MAX + '…'.len_utf8());
+    }
+
+    #[test]
+    fn a_check_counts_from_when_it_is_given_up_until_it_ends() {
+        let endless = Arc::new(AtomicUsize::new(0));
+        let count = || endless.load(Ordering::SeqCst);
+        let begin = || {
+            let check = Check::of(&endless);
+            (check.clone(), Ended(check))
+        };
+        let (long, ended) = begin();
+        long.give_up();
+        assert_eq!(count(), 1);
+        drop(ended);
+        assert_eq!(count(), 0);
+        let (late, ended) = begin();
+        drop(ended);
+        late.give_up();
+        assert_eq!(count(), 0, "it ended in the very moment");
     }
 }

@@ -4,7 +4,7 @@
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{FutureExt, Stream as Chunks};
+use futures_util::{FutureExt, Stream as Chunks, StreamExt};
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
@@ -65,6 +65,20 @@ where
 /// A whole body.
 pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
     Either::Left(Full::new(bytes.into()))
+}
+
+/// `body`, which holds `what` until it is written, where that takes a while.
+pub(super) fn holding(body: Body, what: impl Send + 'static) -> Body {
+    match body {
+        Either::Left(whole) => Either::Left(whole),
+        Either::Right(events) => {
+            let held = events.map(move |event| {
+                let _ = &what;
+                event
+            });
+            Either::Right(StreamBody::new(Box::pin(held) as Events))
+        }
+    }
 }
 
 /// How a stream of messages is written as events.

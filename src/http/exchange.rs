@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
-use tokio::time::sleep;
+use tokio::{task::unconstrained, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -45,7 +46,17 @@ pub(super) type Answer = Detached<Answered>;
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
     /// Dropped when the answer is out.
-    pub(super) _running: Option<Running>,
+    pub(super) running: Option<Running>,
+}
+
+impl Answered {
+    /// The answer as it goes out, after which the client may use the id again.
+    pub(super) fn response(&mut self, id: &Id) -> Bytes {
+        if let Some(running) = &mut self.running {
+            running.answered();
+        }
+        envelope::response(Some(id), &self.outcome)
+    }
 }
 
 /// Starts to answer; the events that precede the answer come through the receiver.
@@ -61,7 +72,7 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
     let future = Box::pin(async move {
         Answered {
             outcome: proxy.answer(call).await,
-            _running: running,
+            running,
         }
     });
     (Detached::new(future, gone, edge.tasks.clone()), events)
@@ -89,7 +100,8 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
             Some(event) => (Some(event), Some(answered)),
             None => return whole(&id, &answered.outcome, client.era()),
         },
-        () = sleep(edge.proxy.settings().keep_alive) => (None, None),
+        // What the server sends may use up the budget of each turn.
+        () = unconstrained(sleep(edge.proxy.settings().keep_alive)) => (None, None),
     };
     let pump = Pump {
         id,
@@ -167,15 +179,14 @@ impl Pump {
         if let Some(event) = first {
             self.push(event, &stream);
         }
-        let answered = match self.answered.take() {
+        let mut answered = match self.answered.take() {
             Some(answered) => answered,
             None => self.carry(&stream).await,
         };
         while let Some(event) = self.events.take() {
             self.push(event, &stream);
         }
-        let answer = envelope::response(Some(&self.id), &answered.outcome);
-        stream.push(Item::Message(answer));
+        stream.push(Item::Message(answered.response(&self.id)));
         stream.finish();
     }
 

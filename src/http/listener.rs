@@ -3,23 +3,28 @@
 use std::{
     convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Once},
+    sync::{
+        Arc, Once,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
-use hyper::service::service_fn;
+use http::{Request, Version};
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::Notify,
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{either::Either, sync::CancellationToken};
 
-use super::{Certificates, Edge, InvalidTls, patient::Patient};
+use super::{Certificates, Edge, InvalidTls, body, patient::Patient};
 use crate::{
     config::Config,
     task::{Steady, Tasks},
@@ -28,6 +33,15 @@ use crate::{
 /// How long a client may take for its TLS handshake, for its first request, and for the headers of
 /// each.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a connection of HTTP/2 may have no request under way. HTTP/1.1 closes as soon when no
+/// next request begins.
+const IDLE_MAX: Duration = HANDSHAKE_PATIENCE;
+/// How long one that was told to end may take for what it still has to write, to a slow reader.
+const IDLE_GRACE: Duration = Duration::from_secs(300);
+/// Pause between pings of HTTP/2, which find out that nobody is there any more.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long the answer to a ping may take.
+const PING_PATIENCE: Duration = Duration::from_secs(20);
 /// How long connections may go on once every task has been told to end.
 const CUT_OFF: Duration = Duration::from_secs(1);
 /// Pause after the system refused a connection (out of descriptors), so that it can recover.
@@ -185,16 +199,23 @@ impl Connection {
     async fn talk(self, stream: Stream) {
         let (edge, peer) = (Arc::clone(&self.edge), self.peer);
         let (heard, first) = (CancellationToken::new(), Once::new());
+        let streams = Arc::new(Streams::default());
         // The connection is woken often, and polls this each time.
-        let mut interrupted = Steady::new(Box::pin(interruption(heard.clone(), self.stop)));
-        let service = service_fn(move |request| {
+        let interrupted = interruption(heard.clone(), self.stop, Arc::clone(&streams));
+        let mut interrupted = Steady::new(Box::pin(interrupted));
+        let service = service_fn(move |request: Request<Incoming>| {
             first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
+            let open = (request.version() == Version::HTTP_2).then(|| streams.open());
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
             // The connection is woken for more than its answer.
             Steady::new(Box::pin(async move {
-                Ok::<_, Infallible>(edge.handle(peer, request).await)
+                let response = edge.handle(peer, request).await;
+                Ok::<_, Infallible>(match open {
+                    Some(open) => response.map(|body| body::holding(body, open)),
+                    None => response,
+                })
             }))
         });
         // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
@@ -208,6 +229,8 @@ impl Connection {
         builder
             .http2()
             .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_PATIENCE)
             .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
         let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service);
         tokio::pin!(connection);
@@ -216,12 +239,15 @@ impl Connection {
             ended = connection.as_mut() => ended,
             why = &mut interrupted => match why {
                 Interruption::Silence => return tracing::debug!("a connection brought no request"),
-                Interruption::Stop => {
+                Interruption::Idle | Interruption::Stop => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
                         ended = connection => ended,
                         () = cut_off(&self.edge.tasks) => {
                             return tracing::debug!("a connection was cut off");
+                        }
+                        () = sleep(IDLE_GRACE), if matches!(why, Interruption::Idle) => {
+                            return tracing::debug!("an idle connection was cut off");
                         }
                     }
                 }
@@ -233,8 +259,51 @@ impl Connection {
     }
 }
 
+/// The requests of HTTP/2 that are under way on a connection.
+#[derive(Debug, Default)]
+struct Streams {
+    count: AtomicUsize,
+    /// Told when the first begins, and when the last has ended.
+    changed: Notify,
+}
+
+impl Streams {
+    fn open(self: &Arc<Self>) -> Open {
+        if self.count.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.changed.notify_one();
+        }
+        Open(Arc::clone(self))
+    }
+
+    /// Completes when there was none for [`IDLE_MAX`] since the last one.
+    async fn idle(&self) {
+        loop {
+            self.changed.notified().await;
+            while self.count.load(Ordering::SeqCst) == 0 {
+                if timeout(IDLE_MAX, self.changed.notified()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A request of HTTP/2 is under way until this is dropped.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Streams>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.changed.notify_one();
+        }
+    }
+}
+
 /// Why we end a connection.
 enum Interruption {
+    /// No request of HTTP/2 came any more.
+    Idle,
     /// No request came in time.
     Silence,
     /// The gateway stops.
@@ -242,9 +311,14 @@ enum Interruption {
 }
 
 /// Completes when a connection is to end, as far as that is for us to say.
-async fn interruption(heard: CancellationToken, stop: CancellationToken) -> Interruption {
+async fn interruption(
+    heard: CancellationToken,
+    stop: CancellationToken,
+    streams: Arc<Streams>,
+) -> Interruption {
     tokio::select! {
         () = silence(&heard) => Interruption::Silence,
+        () = streams.idle() => Interruption::Idle,
         () = stop.cancelled() => Interruption::Stop,
     }
 }
@@ -266,3 +340,36 @@ async fn cut_off(tasks: &Tasks) {
 /// Room for the request line and what stands between headers, bytes; hyper wants no less for its
 /// read buffer.
 const REQUEST_LINE_BYTES: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_once_nothing_was_under_way_for_long() {
+        let streams = Arc::new(Streams::default());
+        let used = async {
+            // One that speaks HTTP/1.1 has no streams.
+            sleep(10 * IDLE_MAX).await;
+            let first = streams.open();
+            sleep(10 * IDLE_MAX).await;
+            let second = streams.open();
+            drop(first);
+            sleep(10 * IDLE_MAX).await;
+            drop(second);
+            sleep(IDLE_MAX / 2).await;
+            drop(streams.open());
+            sleep(IDLE_MAX / 2).await;
+            drop(streams.open());
+            Instant::now()
+        };
+        let idle = async {
+            streams.idle().await;
+            Instant::now()
+        };
+        let (last, over) = tokio::join!(used, idle);
+        assert_eq!(over - last, IDLE_MAX);
+    }
+}

@@ -200,7 +200,7 @@ async fn carry(
     mut answer: exchange::Answer,
     mut events: EventReader,
 ) {
-    let answered = loop {
+    let mut answered = loop {
         tokio::select! {
             biased;
             event = events.next() => exchange::put(event, Some(&session), &stream),
@@ -210,8 +210,7 @@ async fn carry(
     while let Some(event) = events.take() {
         exchange::put(event, Some(&session), &stream);
     }
-    let answer = envelope::response(Some(&id), &answered.outcome);
-    if session.send(answer, &stream).await.is_err() {
+    if session.send(answered.response(&id), &stream).await.is_err() {
         tracing::warn!(
             session = session.mark,
             "a client does not read its stream; it is ended"

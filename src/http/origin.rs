@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::{
-    Request, Uri,
+    HeaderValue, Request, Uri,
     header::{HOST, ORIGIN},
     uri::Authority,
 };
@@ -53,15 +53,22 @@ impl Guard {
                 return Err(format!("origin {origin} is not in allowed_origins"));
             }
         }
-        let host = match header(HOST) {
-            Some(host) => host.map_err(|_| "the Host header is not legible".to_owned())?,
-            // HTTP/2 carries it in the URI.
-            None => request.uri().authority().map_or("", Authority::as_str),
-        };
-        if !self.host_is_welcome(host) {
-            return Err(format!("host {host} is not in allowed_hosts"));
+        let mut named = request.headers().get_all(HOST).iter();
+        let host = named.next().map(HeaderValue::to_str).transpose();
+        let host = host.map_err(|_| "the Host header is not legible".to_owned())?;
+        if named.next().is_some() {
+            return Err("there is more than one Host header".to_owned());
         }
-        Ok(())
+        // HTTP/2 has it in the URI, and HTTP/1.1 may (RFC 9112, section 3.2.2).
+        let target = request.uri().authority().map(Authority::as_str);
+        let is_strange = |host: &&str| !self.host_is_welcome(host);
+        if host.is_none() && target.is_none() {
+            return Err("there is no Host header".to_owned());
+        }
+        match host.into_iter().chain(target).find(is_strange) {
+            Some(host) => Err(format!("host {host} is not in allowed_hosts")),
+            None => Ok(()),
+        }
     }
 
     fn origin_is_welcome(&self, origin: &str) -> bool {
@@ -113,6 +120,37 @@ fn bare(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_host_that_is_named_is_looked_at() {
+        let guard = Guard {
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            listen: [127, 0, 0, 1].into(),
+            usual: ["127.0.0.1:8080".to_owned(), "localhost:8080".to_owned()],
+        };
+        let check = |target: &str, hosts: &[&str], expect: Result<(), &str>| {
+            let mut request = Request::get(target);
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            let found = guard.check(&request.body(()).unwrap());
+            assert_eq!(
+                found.as_ref().map_err(String::as_str),
+                expect.as_ref().map_err(|e| *e)
+            );
+        };
+        let strange = Err("host evil.example is not in allowed_hosts");
+        check("/mcp", &["localhost:8080"], Ok(()));
+        check("/mcp", &[], Err("there is no Host header"));
+        check("/mcp", &["evil.example"], strange);
+        check("http://localhost:8080/mcp", &[], Ok(()));
+        check("http://localhost:8080/mcp", &["localhost:8080"], Ok(()));
+        check("http://evil.example/mcp", &["localhost:8080"], strange);
+        check("http://evil.example/mcp", &[], strange);
+        let doubled = Err("there is more than one Host header");
+        check("/mcp", &["localhost:8080", "evil.example"], doubled);
+    }
 
     #[test]
     fn only_known_hosts_and_origins_are_welcome() {

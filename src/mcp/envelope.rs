@@ -139,20 +139,23 @@ impl Message {
     /// # Errors
     /// See [`Malformed`].
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
-        let text = std::str::from_utf8(bytes).ok();
-        match text.and_then(|text| Wire::skim(text, bytes)) {
+        // RFC 8259, section 8.1; also in what is not looked at any further.
+        let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Json {
+            reason: error.to_string(),
+        })?;
+        match Wire::skim(text, bytes) {
             Some(wire) => Self::from_wire(wire),
             None => Self::parse_any(text, bytes),
         }
     }
 
     /// Reads a message, however unusual it is, or says why it is none.
-    fn parse_any(text: Option<&str>, bytes: &Bytes) -> Result<Self, Malformed> {
+    fn parse_any(text: &str, bytes: &Bytes) -> Result<Self, Malformed> {
         match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             Some(b'{') => {}
             Some(b'[') => return Err(Malformed::Batch),
             Some(_) | None => {
-                return Err(match serde_json::from_slice::<&RawValue>(bytes) {
+                return Err(match serde_json::from_str::<&RawValue>(text) {
                     Ok(_) => Malformed::Envelope {
                         reason: "it is not an object",
                         id: None,
@@ -346,6 +349,9 @@ mod tests {
             "{",
             "not JSON: EOF while parsing an object at line 1 column 1 / None",
         );
+        let unread = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"x\":\"\xff\"}";
+        let found = Message::parse(&Bytes::from_static(unread));
+        assert!(matches!(found, Err(Malformed::Json { .. })), "{found:?}");
         check(
             "3",
             "not a JSON-RPC 2.0 message: it is not an object / None",

@@ -17,8 +17,8 @@ pub struct Event {
     pub retry: Option<u64>,
 }
 
-/// Writes a message event whose data is `json`, which must have no raw line breaks outside strings
-/// to stay on one line; breaks are written as further `data:` lines.
+/// Writes a message event whose data is `json`. Line breaks in it, which JSON has outside of strings
+/// only, are written as further `data:` lines; a reader takes each of `\n`, `\r` and both for one.
 pub fn write(id: Option<&str>, json: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(json.len() + 48);
     if let Some(id) = id {
@@ -27,9 +27,11 @@ pub fn write(id: Option<&str>, json: &[u8]) -> Bytes {
         out.push(b'\n');
     }
     out.extend_from_slice(b"event: message\n");
-    for line in json.split(|b| *b == b'\n') {
+    let lines = json.split(|b| *b == b'\n');
+    let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    for line in lines.flat_map(|line| line.split(|b| *b == b'\r')) {
         out.extend_from_slice(b"data: ");
-        out.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+        out.extend_from_slice(line);
         out.push(b'\n');
     }
     out.push(b'\n');
@@ -229,6 +231,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn space_between_tokens_does_not_matter(spaces in prop::collection::vec("[ \t\r\n]{0,3}", 6)) {
+            let tokens = ["{", "\"a\"", ":", "[1", ",2", "]}"];
+            let json = tokens.iter().zip(&spaces).flat_map(|(token, space)| [*token, space]);
+            let json: String = json.collect();
+            let events = read(&[&write(None, json.as_bytes())]);
+            prop_assert_eq!(events.len(), 1, "{:?}", json);
+            let found: serde_json::Value = serde_json::from_slice(&events[0].data).unwrap();
+            prop_assert_eq!(found, serde_json::json!({"a": [1, 2]}));
+        }
+
         #[test]
         fn chunk_borders_do_not_matter(json in "[ -~\n]{0,40}", cut in 0usize..80) {
             let bytes = write(Some("s-1"), json.as_bytes());

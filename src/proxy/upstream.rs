@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::{
     backend::{Answer, Unanswered},
     catalog::{UriMap, rewrite},
     governance::Ending,
-    mcp::{Era, Method, Outcome, Raw, RpcError, error},
+    mcp::{Era, Method, Outcome, Raw, error},
     names::{Scope, ServerName},
     router::Routed,
     session::bridge,
@@ -103,11 +103,28 @@ impl WayBack {
         }
         let message = refusal.get("message");
         let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
-        RpcError::new(
-            error::INTERNAL,
-            format!("server `{}`: {message}", self.server),
-        )
-        .with(json!({ "server": self.server.as_str(), "upstream": refusal }))
-        .to_raw()
+        Raw::from_value(&Distinguished {
+            code: error::INTERNAL,
+            message: format!("server `{}`: {message}", self.server),
+            data: Upstream {
+                server: self.server.as_str(),
+                upstream: &refusal,
+            },
+        })
     }
+}
+
+/// An error of a server under another code. What the server wrote is no [`serde_json::Value`],
+/// which holds neither every number nor every string nor every depth.
+#[derive(Serialize)]
+struct Distinguished<'a> {
+    code: i64,
+    message: String,
+    data: Upstream<'a>,
+}
+
+#[derive(Serialize)]
+struct Upstream<'a> {
+    server: &'a str,
+    upstream: &'a Raw,
 }

@@ -62,12 +62,14 @@ pub(super) fn declares_answers(capabilities: &Raw) -> bool {
         .any(|name| capabilities.member(name).is_some())
 }
 
-/// The capabilities in a canonical spelling; empty when there are none.
+/// The capabilities in a canonical spelling, or as they are where there is none; empty when there
+/// are none.
 fn profile(capabilities: &Raw) -> Arc<str> {
     match capabilities.read::<serde_json::Value>() {
         Ok(serde_json::Value::Object(object)) if object.is_empty() => Arc::default(),
         Ok(value) => value.to_string().into(),
-        Err(_) => Arc::default(),
+        // A number, a string or a depth that no value holds.
+        Err(_) => capabilities.as_str().into(),
     }
 }
 

@@ -100,7 +100,7 @@ pub struct Session {
     pub kind: Kind,
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
-    calls: Mutex<HashMap<Id, CancellationToken>>,
+    calls: Mutex<Calls>,
     asked: Mutex<HashMap<u64, Asked>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     standing: Mutex<Option<Arc<Stream>>>,
@@ -233,8 +233,8 @@ impl Session {
         if self.ended.is_cancelled() {
             return Err(NotBegun::Ended);
         }
-        let is_full = calls.len() >= CALLS_MAX;
-        let Entry::Vacant(place) = calls.entry(id.clone()) else {
+        let is_full = calls.running.len() >= CALLS_MAX;
+        let Entry::Vacant(place) = calls.running.entry(id.clone()) else {
             return Err(NotBegun::Duplicate);
         };
         if is_full {
@@ -243,19 +243,19 @@ impl Session {
         place.insert(cancel);
         Ok(Running {
             session: Arc::clone(self),
-            id: id.clone(),
+            id: Some(id.clone()),
         })
     }
 
     /// Cancels the running call `id`; whether there was one.
     pub fn cancel(&self, id: &Id) -> bool {
-        let found = lock(&self.calls).get(id).cloned();
+        let found = lock(&self.calls).running.get(id).cloned();
         found.inspect(CancellationToken::cancel).is_some()
     }
 
     /// Calls running.
     pub fn in_flight(&self) -> usize {
-        lock(&self.calls).len()
+        lock(&self.calls).running.len()
     }
 
     /// The wire form of `event`; a server request is registered as waiting for this client.
@@ -514,8 +514,8 @@ impl Session {
         self.ended.cancel();
         lock(&self.asked).clear();
         let calls = lock(&self.calls);
-        calls.values().for_each(CancellationToken::cancel);
-        if calls.is_empty() {
+        calls.running.values().for_each(CancellationToken::cancel);
+        if calls.are_over() {
             drop(calls);
             self.finish_streams();
         }
@@ -572,19 +572,49 @@ impl NotBegun {
     }
 }
 
+/// The calls of a session.
+#[derive(Debug, Default)]
+struct Calls {
+    running: HashMap<Id, CancellationToken>,
+    /// Those whose answers are on their way out.
+    answered: usize,
+}
+
+impl Calls {
+    fn are_over(&self) -> bool {
+        self.running.is_empty() && self.answered == 0
+    }
+}
+
 /// Marks a call as running until dropped, which is when its answer is out: a session that has ended
 /// waits for that before it finishes its streams.
 #[derive(Debug)]
 pub struct Running {
     session: Arc<Session>,
-    id: Id,
+    /// `None` once it is answered.
+    id: Option<Id>,
+}
+
+impl Running {
+    /// Lets the client use the id again, as it may once it has the answer. Called before that is
+    /// written: it may be read, and the id used, before whoever wrote it goes on.
+    pub fn answered(&mut self) {
+        if let Some(id) = self.id.take() {
+            let mut calls = lock(&self.session.calls);
+            calls.running.remove(&id);
+            calls.answered += 1;
+        }
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let mut calls = lock(&self.session.calls);
-        calls.remove(&self.id);
-        let was_last = calls.is_empty();
+        match &self.id {
+            Some(id) => drop(calls.running.remove(id)),
+            None => calls.answered -= 1,
+        }
+        let was_last = calls.are_over();
         drop(calls);
         if was_last && self.session.ended.is_cancelled() {
             self.session.finish_streams();
@@ -609,6 +639,22 @@ mod tests {
         assert!(session.begin(&id, CancellationToken::new()).is_err());
         drop(running);
         assert!(session.begin(&id, CancellationToken::new()).is_ok());
+    }
+
+    #[test]
+    fn an_id_is_free_before_its_answer_is_out() {
+        let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
+        let stream = session.open_stream();
+        let id = Id::number(1);
+        let begin = || session.begin(&id, CancellationToken::new());
+        let mut running = begin().unwrap();
+        running.answered();
+        running.answered();
+        drop(begin().expect("the id is free"));
+        session.end();
+        assert!(!stream.is_finished(), "the answer is not out");
+        drop(running);
+        assert!(stream.is_finished());
     }
 
     /// A client that does not read holds up neither the end of its session nor the last answers.

@@ -157,6 +157,38 @@ async fn a_new_agent_is_told_about() {
     );
 }
 
+/// A change that no running gateway hears of says so: the one that runs may use another directory.
+#[tokio::test]
+async fn a_change_that_no_gateway_hears_of_says_so() {
+    let place = Place::new(GOVERNED);
+    let added = ok(&place, &["agents", "add", "bot"]).await;
+    let dir = place.file("data");
+    let expect = format!(
+        "no running gateway uses {}: the change counts once one starts with it\n",
+        dir.display()
+    );
+    assert_eq!(added.unheard, expect);
+    let key = ok(&place, &["keys", "create", "bot", "--json"]).await;
+    assert_eq!(key.unheard, expect);
+    let id = key.json()["id"].as_str().expect("an id").to_owned();
+    let changes = [
+        &["keys", "revoke", &id][..],
+        &["keys", "revoke", &id],
+        &["budget", "set", "bot", "2/day"],
+        &["budget", "reset", "bot", "--reason", "a slip"],
+        &["agents", "disable", "bot"],
+    ];
+    for change in changes {
+        assert_eq!(ok(&place, change).await.unheard, expect, "{change:?}");
+    }
+    assert_eq!(ok(&place, &["budget", "show"]).await.unheard, "");
+    let serving = place.serve().await;
+    for change in changes {
+        assert_eq!(ok(&place, change).await.unheard, "", "{change:?}");
+    }
+    serving.end(rustix::process::Signal::TERM).await;
+}
+
 /// An answer without records says so, and what may have been meant.
 #[tokio::test]
 async fn an_audit_without_matches_says_so() {
@@ -1011,6 +1043,13 @@ async fn records_are_found_by_what_is_known_of_them() {
         find(&format!("--since {}", ts.as_str().expect("a time"))).await,
         [1, 2]
     );
+    let largest = usize::MAX.to_string();
+    for limit in ["65536", &largest] {
+        let listed = ok(&place, &["audit", "--limit", limit]).await;
+        assert_eq!(listed.stdout.lines().count(), 4, "{listed:?}");
+        let events = ok(&place, &["audit", "events", "--limit", limit]).await;
+        assert!(events.stdout.contains("agent_changed"), "{events:?}");
+    }
     let two = ok(&place, &["audit", "--limit", "2"]).await;
     assert!(
         two.stderr.contains("only the latest 2 are shown"),

@@ -32,7 +32,7 @@ async fn one_server_has_its_own_names() {
     repeat→script→Repeats its arguments.
     fail→script→
     refuse→script→
-    steer→script→Moves the \u{1b}[2Jcursor.
+    steer→script→Moves the \u001b[2Jcursor.
     --- stderr
     --- code 0
     "#);

@@ -30,6 +30,30 @@ async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
     assert!(!again.stderr.contains(lost), "{again:?}");
 }
 
+/// Who writes a file may empty it first: what is empty is not taken for a config, unless it was the
+/// config all along.
+#[tokio::test]
+async fn an_emptied_file_is_refused() {
+    let place = Place::new("\n");
+    let mut serving = place.serve().await;
+    let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
+    send(&serving.child, Signal::HUP);
+    serving.says("read again: nothing differs").await;
+    write(TOOLBOX);
+    serving.says("read again: servers added: toolbox").await;
+    for empty in ["", " \r\n\t\n"] {
+        write(empty);
+        serving.says("tollbridge.toml is empty").await;
+        send(&serving.child, Signal::HUP);
+        serving.says("tollbridge.toml is empty").await;
+    }
+    let listed = place.run(&["list", "--url", &serving.mcp()]).await;
+    assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
+    write("# Nothing for today.\n");
+    serving.says("read again: servers removed: toolbox").await;
+    serving.end(Signal::TERM).await;
+}
+
 /// Open descriptors of a process.
 fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));

@@ -59,6 +59,8 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
     /// Lines on stderr that say what it waited for.
     pub(crate) waits: String,
+    /// The line on stderr that says that no gateway hears of a change.
+    pub(crate) unheard: String,
 }
 
 impl Place {
@@ -142,15 +144,21 @@ impl Place {
 
 impl Ran {
     /// What it waited for is kept apart: on a busy machine anything may take long enough for that.
+    /// So is which directory no gateway uses: it is another one each time.
     fn new(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Self {
         let stderr = String::from_utf8_lossy(stderr);
         let lines = stderr.split_inclusive('\n');
-        let (waits, stderr) = lines.partition(|line| line.starts_with("waiting for "));
+        let (waits, lines): (Vec<_>, Vec<_>) =
+            lines.partition(|line| line.starts_with("waiting for "));
+        let (unheard, stderr): (Vec<_>, Vec<_>) = lines
+            .into_iter()
+            .partition(|line| line.starts_with("no running gateway uses "));
         Self {
             code: status.code(),
             stdout: String::from_utf8_lossy(stdout).into_owned(),
-            stderr,
-            waits,
+            stderr: stderr.concat(),
+            waits: waits.concat(),
+            unheard: unheard.concat(),
         }
     }
 
@@ -166,6 +174,7 @@ impl Ran {
             stdout,
             stderr,
             waits: _,
+            unheard: _,
         } = self;
         let code = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
         let text = format!("{stdout}--- stderr\n{stderr}--- code {code}\n");

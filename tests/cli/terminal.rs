@@ -37,7 +37,7 @@ async fn tables_have_headings_and_fit() {
     repeat  script  Repeats its arguments.
     fail    script
     refuse  script
-    steer   script  Moves the \u{1b}[2Jcursor.
+    steer   script  Moves the \u001b[2Jcursor.
     "#);
     assert_snapshot!(shown(&place, &["list", "--server", "toolbox"]).await, @"
     NAME          SERVER   DESCRIPTION
@@ -71,7 +71,7 @@ async fn failures_have_reasons() {
 async fn text_of_servers_is_harmless() {
     let place = Place::new(SCRIPT);
     assert_snapshot!(shown(&place, &["call", "mcp_script_steer"]).await, @r#"
-    \u{1b}[2Jgone
+    \u001b[2Jgone
     [image image/png]
     "#);
 }

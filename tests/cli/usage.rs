@@ -58,6 +58,19 @@ async fn wrong_usage_is_told_apart_from_failure() {
     .await;
 }
 
+/// Who sets a budget is told of every window that `budget show` names.
+#[tokio::test]
+async fn help_on_budgets_has_every_window() {
+    let place = Place::new(TOOLBOX);
+    for command in [["budget", "set"], ["agents", "add"], ["agents", "set"]] {
+        let [first, second] = command;
+        let ran = place.run(&[first, second, "--help"]).await;
+        for window in ["AMOUNT/day", "AMOUNT/month", "AMOUNT/total"] {
+            assert!(ran.stdout.contains(window), "{command:?}: {ran:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn shells_complete() {
     let place = Place::new("");

@@ -66,7 +66,9 @@ fn cursor() {
         }
     "#;
     let environment = [("API_KEY", "k"), ("HOME", "/home/me")];
-    let Loaded { config, warnings } = accepted(&environment, &[("mcp.json", text)]);
+    let Loaded {
+        config, warnings, ..
+    } = accepted(&environment, &[("mcp.json", text)]);
     assert!(warnings.is_empty());
     let Transport::Stdio(local) = &server(&config, "local").transport else {
         panic!()
@@ -337,7 +339,9 @@ fn our_keys_stand_beside_theirs() {
         [servers.ours]
         transport = "builtin"
     "#;
-    let Loaded { config, warnings } = accepted(&[], &[("a.toml", text)]);
+    let Loaded {
+        config, warnings, ..
+    } = accepted(&[], &[("a.toml", text)]);
     assert!(warnings.is_empty());
     assert_eq!(
         (config.listen.port(), config.naming.charset),

@@ -304,6 +304,120 @@ fn a_team_without_a_budget_is_a_warning() {
     "#);
 }
 
+/// Each slip is told of, also where several stand for one team.
+#[test]
+fn every_slip_in_the_name_of_a_team_is_a_warning() {
+    let text = r#"
+        [servers.a]
+        command = "a"
+        [governance]
+        auth = "keys"
+        [governance.teams.science]
+        budget = { limit = "1.00" }
+        [agents.one]
+        team = "scince"
+        [agents.two]
+        team = "sience"
+    "#;
+    assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
+    warning: nobody is in the team `science`
+     --> a.toml:5:19
+      |
+    5 | [governance.teams.science]
+      |                   ^^^^^^^ no agent of the config has it as `team`
+      |
+      = help: did you mean `scince`?
+
+    warning: no budget is written for the team `sience`
+      --> a.toml:10:8
+       |
+    10 | team = "sience"
+       |        ^^^^^^^^ no such name in `[governance.teams]`
+       |
+       = help: did you mean `science`?
+    "#);
+}
+
+/// Without budgets a team is a name in the audit, where a slip makes another one.
+#[test]
+fn a_team_of_one_that_is_near_another_is_a_warning() {
+    let text = r#"
+        [servers.a]
+        command = "a"
+        [governance]
+        auth = "keys"
+        [agents.one]
+        team = "science"
+        [agents.two]
+        team = "science"
+        [agents.three]
+        team = "scince"
+        [agents.four]
+        team = "sciences"
+        [agents.five]
+        team = "shift-1"
+        [agents.six]
+        team = "shift-2"
+        [agents.seven]
+        team = "shift-2"
+    "#;
+    assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
+    warning: nobody else is in the team `scince`
+      --> a.toml:10:8
+       |
+    10 | team = "scince"
+       |        ^^^^^^^^ the only one
+       |
+       = help: did you mean `science`?
+
+    warning: nobody else is in the team `sciences`
+      --> a.toml:12:8
+       |
+    12 | team = "sciences"
+       |        ^^^^^^^^^^ the only one
+       |
+       = help: did you mean `science`?
+    "#);
+}
+
+/// An empty list that is written is meant.
+#[test]
+fn an_allowlist_without_a_list_is_a_warning() {
+    let text = r#"
+        [servers.a]
+        command = "a"
+        [governance]
+        auth = "keys"
+        policy = { mode = "allowlist" }
+        [agents.one.policy]
+        mode = "allowlist"
+        deny = ["a/*"]
+        [agents.two]
+        policy = { mode = "allowlist", tools = [] }
+        [agents.three]
+        policy = { mode = "allowlist", methods = ["a/*"] }
+        [agents.four]
+        policy = { mode = "denylist" }
+    "#;
+    assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
+    warning: `governance.policy` allows nothing
+     --> a.toml:5:10
+      |
+    5 | policy = { mode = "allowlist" }
+      |          ^^^^^^^^^^^^^^^^^^^^^^ it has no list
+      |
+      = help: write `tools = ["SERVER/*"]`, or `mode = "none"` if that is meant
+
+    warning: `agents.one.policy` allows nothing
+     --> a.toml:6:1
+      |
+    6 | [agents.one.policy]
+      | ^^^^^^^^^^^^^^^^^^^ it has no list
+      |
+      = help: write `tools = ["SERVER/*"]`, or `mode = "none"` if that is meant
+    "#);
+}
+
 #[test]
 fn what_has_no_effect_is_a_warning() {
     let text = r#"

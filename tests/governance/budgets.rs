@@ -168,17 +168,11 @@ async fn agents_of_a_team_share_its_budget() {
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gateways_that_share_a_directory_share_the_budget() {
-    let data = tempfile::tempdir().unwrap();
     let server = Server::start().await;
-    let settings = format!(
-        "data_dir = '{}'\n[governance]\nprice = \"0.01\"\nbudget = {{ limit = \"0.90\" }}\n",
-        data.path().display()
-    );
-    let start = async || {
-        let gateway = TestGateway::new().setting(&settings);
-        gateway.server("x", &server.backend).start().await
-    };
-    let (one, two) = (start().await, start().await);
+    let plan = TestGateway::new()
+        .setting("[governance]\nprice = \"0.01\"\nbudget = { limit = \"0.90\" }")
+        .server("x", &server.backend);
+    let (one, two) = (plan.start().await, plan.start().await);
     let (first, second) = (one.http(), two.http());
     let (of_one, of_two) = tokio::join!(
         call_at_once(&first, "/mcp", CALLERS / 2),
@@ -189,7 +183,7 @@ async fn gateways_that_share_a_directory_share_the_budget() {
     assert_eq!(server.seen().len(), answered);
     one.stop().await;
     two.stop().await;
-    let three = start().await;
+    let three = plan.start().await;
     let (rest, refused) = call_at_once(&three.http(), "/mcp", CALLERS).await;
     assert_eq!(answered + rest, 90, "{answered} and {rest}");
     assert_eq!(refused.len(), CALLERS - rest);

@@ -101,6 +101,51 @@ async fn lists(client: &Client) -> Vec<(&'static str, usize)> {
     lists
 }
 
+/// A server goes by the `type` of a reference, and so does the policy.
+#[tokio::test]
+async fn a_reference_to_two_things_is_none() {
+    let settings = "[agents.bob]\npolicy = { mode = \"all\", deny = [\"x/greet\"] }\n\
+                    [governance]\nprice = \"0\"\n";
+    let server = Server::over(Transport::Http, Era::Legacy).await;
+    let stage = Stage::with(server, settings, "").await;
+    for (path, name, uri) in [
+        ("/mcp", "mcp_x_greet", "x+file:///{path}"),
+        ("/mcp/servers/x", "greet", "file:///{path}"),
+    ] {
+        let client = stage.gateway.client_of(BOB, Front::Streamable, path).await;
+        let check = async |id: &str, reference: String, code: i64| {
+            let argument = r#""argument":{"name":"path","value":"a"}"#;
+            let members = format!(r#""ref":{{{reference}}},{argument}"#);
+            let before = stage.server.seen().len();
+            client.ask(id, "completion/complete", &members).await;
+            let answer = client.answer(id).await;
+            let found = answer.error.as_ref().map_or(0, |_| answer.code());
+            assert_eq!(found, code, "{path} {reference}");
+            let reached = stage.server.seen().len() - before;
+            assert_eq!(reached, usize::from(code == 0), "{path} {reference}");
+        };
+        let (prompt, template) = (r#""type":"ref/prompt""#, r#""type":"ref/resource""#);
+        let (name, uri) = (format!(r#""name":"{name}""#), format!(r#""uri":"{uri}""#));
+        check("1", format!("{prompt},{name}"), -32003).await;
+        check("2", format!("{template},{uri}"), 0).await;
+        for (id, reference) in [
+            format!("{prompt},{name},{uri}"),
+            format!("{template},{uri},{name}"),
+            format!("{template},{prompt},{uri}"),
+            format!("{template},{uri},{uri}"),
+            format!("{prompt},{name},{uri},{uri}"),
+            format!(r#""type":"ref/x",{uri}"#),
+            uri.clone(),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            check(&(id + 3).to_string(), reference, -32602).await;
+        }
+    }
+    stage.gateway.stop().await;
+}
+
 /// Both agents on one gateway: what one may do, the other may not.
 #[tokio::test]
 async fn every_route_refuses_what_is_not_allowed() {

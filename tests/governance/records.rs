@@ -21,7 +21,7 @@ use tollbridge::{
 
 use crate::{
     binary::Place,
-    harness::{Server, Stage, call_over, code_of, records},
+    harness::{Server, Stage, ask_on, call_over, code_of, records},
     support::{
         Auto, Front, Gateway, TestGateway,
         http::Http,
@@ -29,6 +29,8 @@ use crate::{
         wire::{Envelope, request},
     },
 };
+
+const ECHO: &str = r#"{"name":"mcp_x_echo"}"#;
 
 /// Names of the segments in an audit directory.
 fn segments(data_dir: &Path) -> Vec<String> {
@@ -360,8 +362,12 @@ async fn check_count(http: &Http, refused: usize) {
     assert_eq!(*counted, refused, "{governed}");
 }
 
-/// A gateway that lives on when a file may not grow.
-pub(crate) async fn serve_in(place: &Place) -> (Child, Http) {
+/// A gateway in front of `server` that lives on when a file may not grow.
+pub(crate) async fn serve(server: &Server, settings: &str) -> (Place, Child, Http) {
+    let config = server.backend.config();
+    let place = Place::new(&format!(
+        "listen = \"127.0.0.1:0\"\n{settings}[servers.x]\n{config}"
+    ));
     let script = "trap '' XFSZ; exec \"$0\" serve --listen 127.0.0.1:0";
     let mut child = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_tollbridge")])
@@ -378,7 +384,7 @@ pub(crate) async fn serve_in(place: &Place) -> (Child, Http) {
         .unwrap()
         .unwrap();
     let address = line.rsplit('/').next().unwrap().parse().unwrap();
-    (child, Http::new(address))
+    (place, child, Http::new(address))
 }
 
 /// No file of `child` may grow beyond so many bytes, as on a disk that is full.
@@ -396,17 +402,9 @@ pub(crate) fn limit_files(child: &Child, bytes_max: Option<u64>) {
 #[tokio::test]
 async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
     let server = Server::start().await;
-    let place = Place::new(&format!(
-        "listen = \"127.0.0.1:0\"\n[governance]\nprice = \"0.01\"\nbudget = {{ limit = \"9.00\" }}\n\
-         [servers.x]\n{}",
-        server.backend.config()
-    ));
-    let (mut child, http) = serve_in(&place).await;
-    let call = async || {
-        let params = r#"{"name":"mcp_x_echo"}"#;
-        let answer = http.post("/mcp", request("1", "tools/call", params)).await;
-        Envelope::of(&answer.text().await)
-    };
+    let settings = "[governance]\nprice = \"0.01\"\nbudget = { limit = \"9.00\" }\n";
+    let (_place, mut child, http) = serve(&server, settings).await;
+    let call = || ask_on(&http, "/mcp", "tools/call", ECHO);
     for _ in 0..3 {
         call().await.value();
         // What was spent is said at the next beat.
@@ -434,16 +432,9 @@ async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
 #[tokio::test]
 async fn a_log_that_is_removed_goes_on() {
     let server = Server::start().await;
-    let place = Place::new(&format!(
-        "listen = \"127.0.0.1:0\"\n[governance]\nprice = \"0.01\"\n[servers.x]\n{}",
-        server.backend.config()
-    ));
-    let (mut child, http) = serve_in(&place).await;
-    let call = async || {
-        let params = r#"{"name":"mcp_x_echo"}"#;
-        let answer = http.post("/mcp", request("1", "tools/call", params)).await;
-        Envelope::of(&answer.text().await)
-    };
+    let settings = "[governance]\nprice = \"0.01\"\n";
+    let (place, mut child, http) = serve(&server, settings).await;
+    let call = || ask_on(&http, "/mcp", "tools/call", ECHO);
     let (data, log) = (place.file("data"), place.file("data/audit"));
     call().await.value();
     let chain = governed(&http).await["audit_chain"].clone();
@@ -492,18 +483,12 @@ async fn a_log_that_is_removed_goes_on() {
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_called() {
     let server = Server::start().await;
-    let place = Place::new(&format!(
-        "listen = \"127.0.0.1:0\"\n[audit]\narguments = true\n[governance]\nprice = \"0.01\"\n[servers.x]\n{}",
-        server.backend.config()
-    ));
-    let (mut child, http) = serve_in(&place).await;
+    let settings = "[audit]\narguments = true\n[governance]\nprice = \"0.01\"\n";
+    let (place, mut child, http) = serve(&server, settings).await;
     limit_files(&child, Some(1 << 20));
     let text = "a".repeat(LARGE);
     let params = format!(r#"{{"name":"mcp_x_echo","arguments":{{"a":"{text}"}}}}"#);
-    let call = async || {
-        let answer = http.post("/mcp", request("1", "tools/call", &params)).await;
-        Envelope::of(&answer.text().await)
-    };
+    let call = || ask_on(&http, "/mcp", "tools/call", &params);
     let mut answered = 0;
     let refused = loop {
         let answer = call().await;
@@ -530,9 +515,7 @@ async fn what_cannot_be_recorded_is_not_called() {
     soon("it is killed", child.wait()).await.unwrap();
     let serving = place.serve().await;
     let http = Http::new(serving.url.trim_start_matches("http://").parse().unwrap());
-    let small = request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
-    let answer = http.post("/mcp", small).await;
-    Envelope::of(&answer.text().await).value();
+    ask_on(&http, "/mcp", "tools/call", ECHO).await.value();
     serving.end(rustix::process::Signal::INT).await;
     let data = place.file("data");
     let report = audit::verify(&data.join("audit")).unwrap();
@@ -582,23 +565,17 @@ async fn without_an_audit_nobody_calls() {
 #[tokio::test]
 async fn those_who_come_and_go_are_recorded() {
     let server = Server::start().await;
-    let data = tempfile::tempdir().unwrap();
-    let place = format!("data_dir = '{}'", data.path().display());
-    let gateway = TestGateway::new()
-        .setting(&place)
-        .server("x", &server.backend)
-        .start()
-        .await;
+    let plan = TestGateway::new().server("x", &server.backend);
+    let gateway = plan.start().await;
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     let session = client.session.clone().unwrap();
     let mark = tollbridge::session::state::mark(&session);
-    let headers = [("mcp-session-id", session.as_str())];
-    client.http.send("DELETE", "/mcp", &headers, "").await;
+    client.end().await;
     let mut config = gateway.config.clone();
     config.servers.clear();
     gateway.running.core().reload(&config).unwrap();
     gateway.stop().await;
-    let events = events(data.path());
+    let events = events(&config.data_dir);
     for (event, subject, detail) in [
         ("server_connected", "x", "http"),
         ("server_disconnected", "x", "the config has changed"),
@@ -614,16 +591,15 @@ async fn those_who_come_and_go_are_recorded() {
 #[tokio::test]
 async fn a_stop_records_who_goes() {
     let server = Server::start().await;
-    let data = tempfile::tempdir().unwrap();
-    let place = format!("data_dir = '{}'", data.path().display());
-    let gateway = TestGateway::new().setting(&place);
-    let gateway = gateway.server("x", &server.backend).start().await;
+    let plan = TestGateway::new().server("x", &server.backend);
+    let gateway = plan.start().await;
     let mut clients = Vec::new();
     for front in Front::LEGACY {
         clients.push(gateway.client(front, "/mcp", "{}").await);
     }
+    let data = gateway.config.data_dir.clone();
     gateway.stop().await;
-    let events = events(data.path());
+    let events = events(&data);
     let of = |kind: &str| {
         let of_kind = events.iter().filter(|(event, ..)| event == kind);
         let mut subjects: Vec<_> = of_kind.map(|(_, subject, _)| subject.clone()).collect();

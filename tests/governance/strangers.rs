@@ -11,9 +11,8 @@ use tollbridge::{
 };
 
 use crate::{
-    binary::Place,
     harness::{ANN, BOB, Server, keyed},
-    records::{events, limit_files, serve_in},
+    records::{events, limit_files, serve},
     support::{Gateway, TestGateway, http::Http, soon, value, wire::request},
 };
 
@@ -177,12 +176,7 @@ async fn pages_note_wrong_keys_only() {
 #[tokio::test]
 async fn a_full_disk_lets_nobody_in() {
     let server = Server::start().await;
-    let terms = keyed(TWO);
-    let place = Place::new(&format!(
-        "listen = \"127.0.0.1:0\"\n{terms}[servers.x]\n{}",
-        server.backend.config()
-    ));
-    let (mut child, http) = serve_in(&place).await;
+    let (_place, mut child, http) = serve(&server, &keyed(TWO)).await;
     limit_files(&child, Some(1));
     let stranger = http.clone().with_key("tbk_of_nobody");
     for _ in 0..3 {

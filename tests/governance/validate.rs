@@ -209,8 +209,29 @@ async fn a_schema_that_takes_too_long_is_given_up() {
     let stage = stage(Server::start().await, &schema, "refuse").await;
     assert_eq!(stage.must_not("{}").await, "INVALID_ARGUMENTS");
     stage.must("{}").await;
-    let unusable = &validation(&stage).await["unusable"]["echo"];
-    let told = unusable.as_str().unwrap();
+    let why = async |tool: &str| {
+        let unusable = validation(&stage).await["unusable"][tool].clone();
+        unusable.as_str().unwrap_or_default().to_owned()
+    };
+    let told = why("echo").await;
     assert!(told.contains("a check takes longer than 2s"), "{told}");
+
+    // A server that lists more of them takes no more of the machine.
+    let tools =
+        ["echo", "b", "c"].map(|name| format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#));
+    stage
+        .server
+        .backend
+        .set_list("tools/list", format!("[{}]", tools.join(",")));
+    stage.server.backend.list_changed("tools").await;
+    let is_listed = |tools: &[String]| tools.iter().any(|tool| tool == "mcp_x_c");
+    stage.gateway.tools_until(is_listed).await;
+    let client = stage.client(Front::Streamable).await;
+    let failed = call_over(&client, "1", "mcp_x_b", "{}").await;
+    assert!(failed.error.is_some(), "{failed:?}");
+    let answered = call_over(&client, "2", "mcp_x_c", "{}").await;
+    assert!(answered.result.is_some(), "{answered:?}");
+    let told = why("c").await;
+    assert!(told.contains("2 checks of its server do not end"), "{told}");
     stage.stop().await;
 }

@@ -1,11 +1,15 @@
 //! Some servers list more for clients that they can ask something. Such clients see it, others do
 //! not, and no process runs for it longer than a moment.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use tempfile::TempDir;
 
-use crate::support::{Client, Front, Gateway, TestGateway, soon};
+use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
 
 /// A server that has a tool `ask` for clients that sample; every start of it is a line in `starts`.
 const SERVER: &str = r#"
@@ -109,4 +113,31 @@ async fn what_is_listed_for_able_clients() {
     // Clients without capabilities share the connection of the catalog, as ever.
     assert_eq!(lines(place.path(), "starts"), 4);
     gateway.stop().await;
+}
+
+/// What a client says of itself reaches a legacy server as it was written, odd as it may be.
+#[tokio::test]
+async fn odd_capabilities_are_as_good_as_others() {
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    for odd in ["1e999", r#""\ud800""#, &deep] {
+        let own = format!(r#"{{"elicitation":{{}},"experimental":{{"x":{{"y":{odd}}}}}}}"#);
+        let backend = Backend::start(Transport::Http, Era::Legacy).await;
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hear = Arc::clone(&heard);
+        backend.on_request(move |request| {
+            if request.method() == "initialize" {
+                let said = request.param(&["capabilities"]);
+                hear.lock().unwrap().extend(said);
+            }
+            (request.method() == "tools/call").then(|| Auto::Result("{}".to_owned()))
+        });
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Streamable, "/mcp", &own).await;
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+            .await;
+        assert!(client.answer("1").await.result.is_some());
+        assert!(heard.lock().unwrap().contains(&own), "{heard:?}");
+        gateway.stop().await;
+    }
 }

@@ -67,6 +67,23 @@ async fn a_command_that_exits_at_once() {
     gateway.stop().await;
 }
 
+#[tokio::test]
+async fn a_program_that_says_what_it_was_told_in_confidence() {
+    let (gateway, good) = beside_good(
+        "command = \"sh\"\nargs = [\"-c\", \"echo bad $KEY >&2; echo try $KEY; exit 3\"]\n\
+         env = { KEY = \"sesame-open\" }",
+    )
+    .await;
+    let status = gateway
+        .status_until("bad", |s| s["stderr"].to_string().contains("bad"))
+        .await;
+    let status = status.to_string();
+    assert!(status.contains("bad ***"), "{status}");
+    assert!(!status.contains("sesame"), "{status}");
+    drop(good);
+    gateway.stop().await;
+}
+
 /// Checks what `/status` says of a server with the section `bad`.
 async fn check_reason(bad: &str, reason: &str) {
     let (gateway, _good) = beside_good(bad).await;
@@ -354,6 +371,25 @@ async fn ten_thousand_tools() {
     assert!(start.elapsed() < AT_ONCE);
     assert_eq!(gateway.status("x").await["state"], "connected");
     gateway.stop().await;
+}
+
+/// One page may have as many items as all of them together.
+#[tokio::test]
+async fn one_page_of_too_many() {
+    for (count, state) in [(10_000, "connected"), (10_001, "degraded")] {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let tool = |at| format!(r#"{{"name":"t{at}","inputSchema":{{"type":"object"}}}}"#);
+        let tools: Vec<String> = (0..count).map(tool).collect();
+        backend.set_list("tools/list", format!("[{}]", tools.join(",")));
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let status = gateway.status("x").await;
+        assert_eq!(status["state"], state, "{count}: {}", status["reason"]);
+        if state == "degraded" {
+            let reason = status["reason"].as_str().unwrap();
+            assert!(reason.contains("more than 10000 items"), "{reason}");
+        }
+        gateway.stop().await;
+    }
 }
 
 /// Lists without end are given up and named; the other server and the other lists are there.

@@ -205,12 +205,8 @@ async fn a_subscription_ends_with_its_last_session() {
         subscription_of(&two, &backend, "subscribe", "file:///a.txt").await;
         subscription_of(&other, &backend, "subscribe", "x+file:///a.txt").await;
         let end = async |client: Client| {
-            if let Some(session) = &client.session {
-                let header = [("mcp-session-id", session.as_str())];
-                gateway
-                    .http()
-                    .send("DELETE", &client.path, &header, "")
-                    .await;
+            if client.session.is_some() {
+                client.end().await;
             }
         };
         end(one).await;

@@ -7,7 +7,7 @@ use proptest::{
 use tokio::runtime::Runtime;
 
 use crate::support::{
-    ALL, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
+    ALL, Backend, Client, Era, Front, Gateway, Transport,
     backend::Asked,
     wire::{Envelope, request},
 };
@@ -193,12 +193,7 @@ impl Stage {
             .build()
             .unwrap();
         let (gateway, backend, clients) = runtime.block_on(async {
-            let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server("x", &backend)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, era, "").await;
             let mut clients = Vec::new();
             for front in Front::ALL {
                 for path in ["/mcp", "/mcp/servers/x"] {
@@ -361,12 +356,7 @@ fn nothing_changes_over_websocket() {
 #[tokio::test]
 async fn vendor_methods_pass() {
     for (transport, era) in ALL {
-        let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
         let front = if era == Era::Modern {
             Front::Modern
         } else {
@@ -402,12 +392,7 @@ async fn reads_and_prompts_pass() {
     const READ: &str = r#"{"contents":[ {"uri":"file:///a.txt","mimeType":"x/y","blob":"AAEC/w==","_meta":{"n":1E400}} ,{"text":"\u0040é \"uri\":\"file:///a.txt\"","uri":"file:///b","x":12345678901234567890123}],"k":{"a":-0.0,"a":[ ]}~}"#;
     const PROMPT: &str = r#"{"description":"\ud800","messages":[{"role":"user","content":{"type":"future/type","n":0.10}},{"role":"assistant","content":{"type":"resource","resource":{"uri":"file:///a.txt" ,"text":"file:///a.txt"}}}] ,"k":1e-400~}"#;
     for (transport, era) in ALL {
-        let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
         let (front, rest) = match era {
             Era::Legacy => (Front::Streamable, ""),
             Era::Modern => (
@@ -446,12 +431,7 @@ async fn reads_and_prompts_pass() {
 /// hears its own names, also in what a model wrote.
 #[tokio::test]
 async fn answers_to_questions_name_resources_as_the_server_does() {
-    let backend = Backend::start(Transport::Http, Era::Modern).await;
-    let gateway = TestGateway::new()
-        .governed()
-        .server("x", &backend)
-        .start()
-        .await;
+    let (backend, gateway) = Gateway::governed(Transport::Http, Era::Modern, "").await;
     let answer = |uri: &str| {
         format!(
             r#""requestState":"s","inputResponses":{{"k":{{"role":"assistant","content":{{"type":"resource_link","uri":"{uri}" ,"name":"n"}}}}}}"#

@@ -19,9 +19,7 @@ const DONE: &str = r#"{"content":[]}"#;
 
 /// A gateway in front of one legacy server, and a client that gets an instance of its own.
 async fn one(transport: Transport, keys: &str) -> (Backend, Gateway, Client) {
-    let backend = Backend::start(transport, Era::Legacy).await;
-    let gateway = TestGateway::new().governed();
-    let gateway = gateway.server_with("x", &backend, keys).start().await;
+    let (backend, gateway) = Gateway::governed(transport, Era::Legacy, keys).await;
     let client = able(&gateway).await;
     (backend, gateway, client)
 }
@@ -199,9 +197,7 @@ async fn the_instance_of_a_session_ends_with_it() {
         both["instances"][0]["session"],
         both["instances"][1]["session"]
     );
-    let header = [("mcp-session-id", other.session.as_deref().unwrap())];
-    let ended = gateway.http().send("DELETE", "/mcp", &header, "").await;
-    assert_eq!(ended.status(), 200);
+    other.end().await;
     let left = instance(&gateway, |_| true).await;
     assert_eq!(left, both["instances"][0], "the other is as it was");
     gateway.stop().await;
@@ -302,9 +298,7 @@ async fn what_was_a_sessions_goes_with_it_also_when_it_is_down() {
             client.answer("1").await.failure();
             instance(&gateway, |it| it["state"] == "failed").await;
         }
-        let header = [("mcp-session-id", client.session.as_deref().unwrap())];
-        let ended = gateway.http().send("DELETE", "/mcp", &header, "").await;
-        assert_eq!(ended.status(), 200);
+        client.end().await;
         let status = gateway.status("x").await;
         assert!(instances(&status).is_empty(), "{status}");
         gateway.stop().await;
@@ -469,9 +463,7 @@ async fn a_call_of_a_session_that_ends_is_cancelled() {
         let (backend, gateway, client) = one(transport, "isolation = 'session'").await;
         client.ask("1", "tools/call", ECHO).await;
         let _under_way = backend.asked("tools/call").await;
-        let header = [("mcp-session-id", client.session.as_deref().unwrap())];
-        let ended = gateway.http().send("DELETE", "/mcp", &header, "").await;
-        assert_eq!(ended.status(), 200, "{transport:?}");
+        client.end().await;
         let answer = client.answer("1").await.failure();
         assert_eq!(
             answer["data"]["code"], "CANCELLED",

@@ -9,6 +9,7 @@ mod able;
 mod broken;
 mod changes;
 mod command;
+mod endless;
 mod ends;
 mod eras;
 mod fidelity;

@@ -1,6 +1,6 @@
 //! What comes when: progress before its result, nothing after it, and nothing for who has gone.
 
-use crate::support::{ALL, Auto, Backend, Era, Front, TestGateway, Transport, soon};
+use crate::support::{ALL, Auto, Era, Front, Gateway, Transport, soon};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -9,12 +9,7 @@ const ECHO: &str = r#""name":"mcp_x_echo""#;
 async fn a_burst_of_progress_keeps_its_order() {
     for (transport, era) in ALL {
         for front in Front::ALL {
-            let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server("x", &backend)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, era, "").await;
             let client = gateway.client(front, "/mcp", "{}").await;
             client.call("1", "mcp_x_echo", "42").await;
             let call = backend.asked("tools/call").await;
@@ -37,12 +32,7 @@ async fn a_burst_of_progress_keeps_its_order() {
 #[tokio::test]
 async fn progress_nobody_asked_for_is_dropped() {
     for (transport, era) in ALL {
-        let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
         client.ask("1", "tools/call", ECHO).await;
         let call = backend.asked("tools/call").await;
@@ -91,12 +81,7 @@ async fn a_cancellation_reaches_the_server() {
             Front::Stdio,
             Front::StdioModern,
         ] {
-            let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server("x", &backend)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, era, "").await;
             let client = gateway.client(front, "/mcp", "{}").await;
             client.ask(r#""mine""#, "tools/call", ECHO).await;
             let call = backend.asked("tools/call").await;
@@ -141,12 +126,7 @@ async fn expect_after_cancel(client: &crate::support::Client) {
 async fn a_disconnect_cancels_in_the_modern_era_only() {
     for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
         for era in [Era::Legacy, Era::Modern] {
-            let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server("x", &backend)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, era, "").await;
             let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
             let sent = modern.call("1", "mcp_x_echo", "1").await;
             let call = backend.asked("tools/call").await;
@@ -183,12 +163,7 @@ async fn a_disconnect_cancels_in_the_modern_era_only() {
 /// A disconnect before anything was answered counts too.
 #[tokio::test]
 async fn a_disconnect_before_the_first_byte_cancels() {
-    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
-    let gateway = TestGateway::new()
-        .governed()
-        .server("x", &backend)
-        .start()
-        .await;
+    let (backend, gateway) = Gateway::governed(Transport::Stdio, Era::Legacy, "").await;
     let modern = gateway.client(Front::Modern, "/mcp", "{}").await;
     let sent = modern.ask("1", "tools/call", ECHO).await;
     let call = backend.asked("tools/call").await;
@@ -205,16 +180,8 @@ async fn a_disconnect_before_the_first_byte_cancels() {
 #[tokio::test]
 async fn a_call_times_out_without_progress_only() {
     for (transport, era) in ALL {
-        let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server_with(
-                "x",
-                &backend,
-                "timeout = \"300ms\"\nmax_total_timeout = \"5s\"",
-            )
-            .start()
-            .await;
+        let keys = "timeout = \"300ms\"\nmax_total_timeout = \"5s\"";
+        let (backend, gateway) = Gateway::governed(transport, era, keys).await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
         client.call("1", "mcp_x_echo", "1").await;
         let call = backend.asked("tools/call").await;
@@ -240,16 +207,8 @@ async fn a_call_times_out_without_progress_only() {
 /// Signs of life keep a call going beyond its timeout.
 #[tokio::test]
 async fn progress_keeps_a_call_alive() {
-    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
-    let gateway = TestGateway::new()
-        .governed()
-        .server_with(
-            "x",
-            &backend,
-            "timeout = \"400ms\"\nmax_total_timeout = \"10s\"",
-        )
-        .start()
-        .await;
+    let keys = "timeout = \"400ms\"\nmax_total_timeout = \"10s\"";
+    let (backend, gateway) = Gateway::governed(Transport::Stdio, Era::Legacy, keys).await;
     let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
     client.call("1", "mcp_x_echo", "1").await;
     let call = backend.asked("tools/call").await;
@@ -268,12 +227,7 @@ async fn progress_keeps_a_call_alive() {
 #[tokio::test]
 async fn answers_come_in_any_order() {
     for (transport, era) in ALL {
-        let backend = Backend::start(transport, era).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
         let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
         let mut calls = Vec::new();
         for id in 0..20 {
@@ -292,15 +246,10 @@ async fn answers_come_in_any_order() {
 /// A request id that is still in use is refused, so that answers cannot be mixed.
 #[tokio::test]
 async fn an_id_in_use_is_refused() {
-    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let (backend, gateway) = Gateway::governed(Transport::Stdio, Era::Legacy, "").await;
     backend.on_request(|request| {
         (request.param(&["name"]).as_deref() == Some(r#""other""#)).then_some(Auto::Nothing)
     });
-    let gateway = TestGateway::new()
-        .governed()
-        .server("x", &backend)
-        .start()
-        .await;
     for front in [
         Front::Sse,
         Front::Stdio,

@@ -1,7 +1,7 @@
 //! What a server says reaches the one client it belongs to, and nobody else.
 
 use crate::support::{
-    ALL, Auto, Backend, Client, Era, Front, TestGateway, Transport, backend::Asked,
+    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, backend::Asked,
     wire::notification,
 };
 
@@ -10,12 +10,7 @@ use crate::support::{
 async fn equal_ids_and_tokens_never_cross() {
     for (transport, era) in ALL {
         for front in Front::ALL {
-            let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server("x", &backend)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, era, "").await;
             let one = gateway.client(front, "/mcp/servers/x", "{}").await;
             let two = gateway.client(front, "/mcp", "{}").await;
             one.call("7", "echo", r#""t""#).await;
@@ -69,12 +64,7 @@ async fn both_call(backend: &Backend, one: &Client, two: &Client) -> (Asked, Ask
 #[tokio::test]
 async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
     for front in Front::LEGACY {
-        let backend = Backend::start(Transport::Http, Era::Legacy).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(Transport::Http, Era::Legacy, "").await;
         let one = gateway.client(front, "/mcp", ELICITS).await;
         let two = gateway.client(front, "/mcp", ELICITS).await;
         let (first, second) = both_call(&backend, &one, &two).await;
@@ -114,12 +104,7 @@ async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
 #[tokio::test]
 async fn a_question_without_an_owner_is_refused() {
     for transport in [Transport::Stdio, Transport::Sse, Transport::WebSocket] {
-        let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
         let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         one.ask("1", "tools/call", ECHO).await;
@@ -167,12 +152,8 @@ async fn with_a_connection_each_every_question_has_an_owner() {
         Transport::WebSocket,
         Transport::Http,
     ] {
-        let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server_with("x", &backend, r#"isolation = "session""#)
-            .start()
-            .await;
+        let (backend, gateway) =
+            Gateway::governed(transport, Era::Legacy, r#"isolation = "session""#).await;
         let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         one.ask("1", "tools/call", ECHO).await;
@@ -205,12 +186,7 @@ async fn a_cancellation_concerns_its_call_only() {
         (Transport::WebSocket, r#"isolation = "session""#),
     ] {
         for front in Front::LEGACY {
-            let backend = Backend::start(transport, Era::Legacy).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server_with("x", &backend, keys)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, keys).await;
             let one = gateway.client(front, "/mcp", ELICITS).await;
             let two = gateway.client(front, "/mcp", ELICITS).await;
             let (first, second) = both_call(&backend, &one, &two).await;
@@ -271,12 +247,7 @@ async fn expect_end(client: &Client, id: &str, question: Option<&str>) {
 /// Only the client that was asked can answer: another's answer to the same id is refused.
 #[tokio::test]
 async fn a_stranger_cannot_answer() {
-    let backend = Backend::start(Transport::Http, Era::Legacy).await;
-    let gateway = TestGateway::new()
-        .governed()
-        .server("x", &backend)
-        .start()
-        .await;
+    let (backend, gateway) = Gateway::governed(Transport::Http, Era::Legacy, "").await;
     let one = gateway.client(Front::Sse, "/mcp", ELICITS).await;
     let stranger = gateway.client(Front::Sse, "/mcp", ELICITS).await;
     one.ask("1", "tools/call", ECHO).await;
@@ -311,12 +282,7 @@ async fn a_visit_is_done_for_who_was_sent() {
         Transport::WebSocket,
     ] {
         for front in Front::LEGACY {
-            let backend = Backend::start(transport, Era::Legacy).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server("x", &backend)
-                .start()
-                .await;
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
             let one = gateway.client(front, "/mcp", VISITS).await;
             let two = gateway.client(front, "/mcp", VISITS).await;
             one.listen().await;
@@ -361,12 +327,7 @@ async fn a_visit_is_done_for_who_was_sent() {
 #[tokio::test]
 async fn a_withdrawn_question_is_withdrawn_from_its_client() {
     for transport in [Transport::Http, Transport::Stdio] {
-        let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
         let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
         one.ask("1", "tools/call", ECHO).await;
         let call = backend.asked("tools/call").await;
@@ -454,12 +415,8 @@ async fn vendor_notifications_reach_the_server_of_the_route() {
     const METHOD: &str = "notifications/acme/changed";
     for (transport, era) in ALL {
         for front in Front::LEGACY {
-            let backend = Backend::start(transport, era).await;
-            let gateway = TestGateway::new()
-                .governed()
-                .server_with("x", &backend, r#"isolation = "session""#)
-                .start()
-                .await;
+            let (backend, gateway) =
+                Gateway::governed(transport, era, r#"isolation = "session""#).await;
             let path = "/mcp/servers/x";
             let early = gateway.client(front, path, "{}").await;
             early.notify(METHOD, r#"{"is":"early"}"#).await;
@@ -498,12 +455,7 @@ async fn log_messages_reach_their_call_only() {
         Transport::WebSocket,
         Transport::Sse,
     ] {
-        let backend = Backend::start(transport, Era::Legacy).await;
-        let gateway = TestGateway::new()
-            .governed()
-            .server("x", &backend)
-            .start()
-            .await;
+        let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
         let one = gateway.client(Front::Streamable, "/mcp", "{}").await;
         let two = gateway.client(Front::Sse, "/mcp", "{}").await;
         one.ask("1", "tools/call", ECHO).await;

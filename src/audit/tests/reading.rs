@@ -181,6 +181,8 @@ fn exports_are_safe_for_spreadsheets() {
         record.agent_name = "=HYPERLINK(\"http://x\")".into();
         record.team = Some("a,b".into());
         record.client = Some("two\r\nlines".into());
+        record.tool = Some("\u{1b}[2J\u{202e}gnp.\u{9b}1m".into());
+        record.exposed = Some("\t+1".into());
         record.rule = Some("@rule".into());
         record.accounts = vec!["a".into(), "b".into()];
     });
@@ -202,8 +204,8 @@ fn exports_are_safe_for_spreadsheets() {
     assert_eq!(
         row,
         "CHAIN,ID,2026-01-01T00:00:00.000000Z,agent_00000000-0000-0000-0000-000000000000,\
-         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",\"two\r\nlines\",,,github,,tools/call,\
-         create_issue,mcp_github_create_issue,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
+         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",two\\r\\nlines,,,github,,tools/call,\
+         \\u001b[2J\\u202egnp.\\u009b1m,'\\t+1,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
          1:OFFSET\r\n"
     );
     let line = String::from_utf8(entry.line.clone()).unwrap() + "\n";

@@ -32,6 +32,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use super::turns::Turns;
 use crate::{
     backend::{
         Failure,
@@ -73,7 +74,7 @@ struct Idle {
 struct Line {
     sender: SendRequest<Full<Bytes>>,
     /// `None` once it has ended.
-    connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
+    connection: Option<Connection<TokioIo<Turns<TcpStream>>, Full<Bytes>>>,
 }
 
 impl Pool {
@@ -131,7 +132,8 @@ impl Pool {
     async fn connect(&self) -> Result<Box<Line>, String> {
         let io = self.connector.call(self.url.clone()).await;
         let io = io.map_err(|error| explain(&*error))?;
-        let (sender, connection) = http1::handshake(io)
+        let io = Turns::new(io.into_inner());
+        let (sender, connection) = http1::handshake(TokioIo::new(io))
             .await
             .map_err(|error| explain(&error))?;
         Ok(Box::new(Line {
@@ -209,7 +211,7 @@ impl Line {
         let mut answer = std::pin::pin!(unconstrained(answer));
         let connection = &mut self.connection;
         // Only the connection can bring the answer, and it is polled first: nobody else needs to
-        // be woken for it.
+        // be woken for it, and it is there when the connection says so, whatever the budget.
         std::future::poll_fn(|cx| {
             drive(connection, cx);
             answer
@@ -234,10 +236,14 @@ impl Line {
 
 type Asked = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
-/// Lets the connection do what it can; what it brings is found where it is waited for.
-fn drive(slot: &mut Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>, cx: &mut Context<'_>) {
+/// Lets the connection do what it can; what it brings is found where it is waited for. It takes of
+/// the budget of its task too, since a server may have more to say for ever.
+fn drive(
+    slot: &mut Option<Connection<TokioIo<Turns<TcpStream>>, Full<Bytes>>>,
+    cx: &mut Context<'_>,
+) {
     let Some(connection) = slot else { return };
-    if Pin::new(&mut unconstrained(connection)).poll(cx).is_ready() {
+    if Pin::new(connection).poll(cx).is_ready() {
         // Dropping it tells whoever waits for something of it.
         *slot = None;
     }

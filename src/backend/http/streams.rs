@@ -7,7 +7,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Response, StatusCode};
 use http_body_util::BodyExt;
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    task::{consume_budget, yield_now},
+};
 
 use super::{Content, HttpLink, content_type, denies_session, is_ours, odd, way::Answer};
 use crate::{
@@ -85,6 +88,7 @@ impl HttpLink {
                 .push(&chunk)
                 .map_err(|_| Failure::ResponseTooLarge { limit })?;
             while let Some(event) = reader.next_event() {
+                consume_budget().await;
                 place.note(&event);
                 match Message::parse(&event.data) {
                     Ok(Message::Response(found))
@@ -96,6 +100,8 @@ impl HttpLink {
                     Err(_) => {}
                 }
             }
+            // A server that never stops talking leaves something to others, and to deadlines.
+            yield_now().await;
         }
         Ok(None)
     }
@@ -173,11 +179,13 @@ impl HttpLink {
                 return;
             }
             while let Some(event) = reader.next_event() {
+                consume_budget().await;
                 place.note(&event);
                 if let (Ok(message), Some(link)) = (Message::parse(&event.data), self.link()) {
                     link.incoming(message, None);
                 }
             }
+            yield_now().await;
         }
     }
 }

@@ -58,8 +58,8 @@ pub(super) struct Flags {
     /// Names of any kind that are refused whatever the lists say
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     deny: Option<Vec<Glob>>,
-    /// How much it may spend in USD: AMOUNT, AMOUNT/day or AMOUNT/month; several all hold; `off`, or
-    /// `default`
+    /// How much it may spend in USD: AMOUNT/day, AMOUNT/month or AMOUNT/total (or just AMOUNT);
+    /// several all hold; `off`, or `default`
     #[arg(long, value_name = "LIMIT", num_args = 1.., value_parser = Limit::parse)]
     budget: Option<Vec<Limit>>,
     /// How often it may call, such as 120/1m, or 120/1m/20 for 20 at once; or `default`

@@ -30,7 +30,7 @@ pub(super) struct Events {
     until: Option<Timestamp>,
     /// How many at most
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
-    limit: u16,
+    limit: usize,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print the lines of the log as a JSON array
@@ -58,8 +58,8 @@ impl Events {
         let wanted = move |at: Timestamp| {
             since.is_none_or(|since| at >= since) && until.is_none_or(|until| at < until)
         };
-        let limit = usize::from(self.limit);
-        let read = blocking(move || latest(&log_dir, wanted, limit + 1));
+        let limit = self.limit;
+        let read = blocking(move || latest(&log_dir, wanted, limit.saturating_add(1)));
         let mut found = patiently(read, || "reading the audit".to_owned()).await??;
         only_latest(&mut found, limit);
         if self.json {

@@ -82,13 +82,33 @@ impl Resolver<'_> {
         agents: &IndexMap<String, file::Agent>,
         root: &Place<'_>,
     ) -> IndexMap<String, Vec<Budget>> {
+        if !self.surroundings.is_incomplete {
+            let slips = self.empty_teams(&teams, agents, root);
+            self.unknown_teams(&teams, agents, &slips, root);
+        }
+        let budgets = |team: file::Team| team.budget.map(budgets).unwrap_or_default();
+        teams
+            .into_iter()
+            .map(|(name, team)| (name, budgets(team)))
+            .collect()
+    }
+
+    /// Warns of teams that no agent is in, and gives the names that agents have in their place.
+    fn empty_teams(
+        &mut self,
+        teams: &IndexMap<String, file::Team>,
+        agents: &IndexMap<String, file::Agent>,
+        root: &Place<'_>,
+    ) -> Vec<String> {
         let at = root.key("governance").key("teams");
-        let known = || agents.values().filter_map(|agent| agent.team.as_deref());
+        let named = || agents.values().filter_map(|agent| agent.team.as_deref());
+        let mut slips = Vec::new();
         for name in teams.keys() {
-            if known().any(|team| team == name) || self.surroundings.is_incomplete {
+            if named().any(|team| team == name) {
                 continue;
             }
-            let close = hint::closest(name, known());
+            let close = hint::closest(name, named().filter(|team| !teams.contains_key(*team)));
+            slips.extend(close.map(str::to_owned));
             self.findings.add(
                 Finding::warning(format!("nobody is in the team `{name}`"))
                     .at(
@@ -98,48 +118,39 @@ impl Resolver<'_> {
                     .help_if(close.map(|close| format!("did you mean `{close}`?"))),
             );
         }
-        self.unknown_teams(&teams, agents, root);
-        let budgets = |team: file::Team| team.budget.map(budgets).unwrap_or_default();
-        teams
-            .into_iter()
-            .map(|(name, team)| (name, budgets(team)))
-            .collect()
+        slips
     }
 
-    /// Warns of agents whose team has no budget although teams have: most often it is another that is
-    /// meant. A slip in the name of the only team of that name was reported already.
+    /// Warns of agents whose team has no budget although teams have: most often it is another that
+    /// is meant. Those of `slips` were reported already.
     fn unknown_teams(
         &mut self,
         teams: &IndexMap<String, file::Team>,
         agents: &IndexMap<String, file::Agent>,
+        slips: &[String],
         root: &Place<'_>,
     ) {
-        if teams.is_empty() || self.surroundings.is_incomplete {
-            return;
-        }
-        let is_used = |name: &str| {
-            agents
-                .values()
-                .any(|agent| agent.team.as_deref() == Some(name))
-        };
         for (name, agent) in agents {
-            let Some(team) = agent
-                .team
-                .as_deref()
-                .filter(|team| !teams.contains_key(*team))
-            else {
-                continue;
-            };
-            let close = hint::closest(team, teams.keys().map(String::as_str));
-            if close.is_some_and(|close| !is_used(close)) {
+            let Some(team) = &agent.team else { continue };
+            if teams.contains_key(team) || slips.contains(team) {
                 continue;
             }
             let at = root.key("agents").key(name).key("team");
-            self.findings.add(
-                Finding::warning(format!("no budget is written for the team `{team}`"))
-                    .at(at.span(), "no such name in `[governance.teams]`")
-                    .help_if(close.map(|close| format!("did you mean `{close}`?"))),
-            );
+            let (close, finding) = if teams.is_empty() {
+                let Some(close) = near_team(team, agents) else {
+                    continue;
+                };
+                let finding = Finding::warning(format!("nobody else is in the team `{team}`"));
+                (Some(close), finding.at(at.span(), "the only one"))
+            } else {
+                let close = hint::closest(team, teams.keys().map(String::as_str));
+                let finding =
+                    Finding::warning(format!("no budget is written for the team `{team}`"));
+                let finding = finding.at(at.span(), "no such name in `[governance.teams]`");
+                (close, finding)
+            };
+            let help = close.map(|close| format!("did you mean `{close}`?"));
+            self.findings.add(finding.help_if(help));
         }
     }
 
@@ -174,6 +185,16 @@ impl Resolver<'_> {
                 Finding::warning(format!("`{}` has no effect", list.path()))
                     .at(list.key_span(), format!("{why} with this `mode`"))
                     .help("write `mode = \"allowlist\"` or `mode = \"denylist\"`"),
+            );
+        }
+        if policy.mode == PolicyMode::Allowlist
+            && !lists.iter().any(Place::is_written)
+            && !self.surroundings.is_incomplete
+        {
+            self.findings.add(
+                Finding::warning(format!("`{}` allows nothing", at.path()))
+                    .at(at.whole_span(), "it has no list")
+                    .help("write `tools = [\"SERVER/*\"]`, or `mode = \"none\"` if that is meant"),
             );
         }
         let [tools, prompts, resources, methods] = lists;
@@ -285,6 +306,19 @@ impl Resolver<'_> {
             retention: Some(retention).filter(|retention| !retention.is_zero()),
         }
     }
+}
+
+/// The team of several agents that the only one in `team` most likely means. Names such as `a1` and
+/// `a2` are near each other on purpose.
+fn near_team<'a>(team: &str, agents: &'a IndexMap<String, file::Agent>) -> Option<&'a str> {
+    let named = || agents.values().filter_map(|agent| agent.team.as_deref());
+    let count = |name: &str| named().filter(|other| *other == name).count();
+    let but_last = |name: &str| name.chars().rev().skip(1).collect::<String>();
+    if count(team) > 1 {
+        return None;
+    }
+    let is_near = |name: &&str| count(name) > 1 && but_last(name) != but_last(team);
+    hint::closest(team, named().filter(is_near))
 }
 
 /// The budgets that `written` stands for.

@@ -105,11 +105,48 @@ fn exponent(text: &str) -> Option<i64> {
     Some(if negative { -size } else { size })
 }
 
-/// The number that `text` is where it is read leniently, as pydantic and others do.
+/// The number that `text` is where it is read leniently, as pydantic, Python's `int` and `float`,
+/// JavaScript's `Number` and others do.
 fn spelled(text: &str) -> Option<Decimal> {
-    let text = text.trim();
-    let text = text.strip_prefix('+').unwrap_or(text);
-    Decimal::parse(&text.replace('_', ""))
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    let text: String = text.chars().filter(|c| *c != '_').map(latin).collect();
+    let text = text.to_ascii_lowercase();
+    let (sign, size) = match text.strip_prefix('-') {
+        Some(size) => ("-", size),
+        None => ("", text.strip_prefix('+').unwrap_or(&text)),
+    };
+    if matches!(size, "inf" | "infinity") {
+        return Decimal::parse(&format!("{sign}{BEYOND}"));
+    }
+    let other = [("0x", 16), ("0o", 8), ("0b", 2)];
+    let digits_of = |(prefix, radix)| Some((size.strip_prefix(prefix)?, radix));
+    if let Some((digits, radix)) = other.into_iter().find_map(digits_of) {
+        let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+        let size = u128::from_str_radix(digits, radix).map(|size| size.to_string());
+        let size = size.unwrap_or_else(|_| BEYOND.to_owned());
+        return is_number.then(|| Decimal::parse(&format!("{sign}{size}")))?;
+    }
+    let has_no_whole = size.starts_with('.') && size.len() > 1;
+    let zero = if has_no_whole { "0" } else { "" };
+    Decimal::parse(&format!("{sign}{zero}{size}"))
+}
+
+/// More than any bound.
+const BEYOND: &str = "1e9223372036854775807";
+
+/// Zeros of decimal digits of other scripts (Unicode's `Nd`) that people write; nine follow each.
+const ZEROS: [char; 5] = ['\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{ff10}'];
+
+/// `digit` as `0` to `9`; other characters as they are.
+fn latin(digit: char) -> char {
+    let value = |zero: char| u32::from(digit).checked_sub(u32::from(zero));
+    let value = ZEROS
+        .into_iter()
+        .filter_map(value)
+        .find(|value| *value < 10);
+    value
+        .and_then(|value| char::from_digit(value, 10))
+        .unwrap_or(digit)
 }
 
 /// What servers may take a value for.
@@ -197,6 +234,48 @@ mod tests {
         }
         assert_eq!(Decimal::of_f64(f64::NAN), None);
         assert_eq!(Decimal::of_f64(f64::INFINITY), None);
+    }
+
+    #[test]
+    fn texts_are_the_numbers_that_servers_take_them_for() {
+        let check = |text: &str, expect: &str| {
+            assert_eq!(spelled(text), Decimal::parse(expect), "{text:?}");
+            assert_ne!(spelled(text), None, "{text:?}");
+        };
+        for eleven in [
+            "11",
+            " +11\n",
+            "\u{feff}11",
+            "1_1",
+            "011",
+            "11.",
+            "1.1e1",
+            ".11e2",
+            "0xB",
+            "0Xb",
+            "0b1011",
+            "0o13",
+            "\u{661}\u{661}",
+            "\u{ff11}\u{ff11}",
+            "\u{967}1",
+        ] {
+            check(eleven, "11");
+        }
+        check("-0x10", "-16");
+        check("-.5", "-0.5");
+        check(
+            "0xffffffffffffffffffffffffffffffff",
+            "340282366920938463463374607431768211455",
+        );
+        for endless in ["inf", "+Infinity", "0x1ffffffffffffffffffffffffffffffff"] {
+            assert!(spelled(endless) > Decimal::parse("1e308"), "{endless}");
+        }
+        assert!(spelled("-INF") < Decimal::parse("-1e308"));
+        for other in [
+            "", "x", "0x", "0xg", "0x-1", "0b2", "1 1", "infinite", ".", "-",
+        ] {
+            assert_eq!(spelled(other), None, "{other:?}");
+        }
     }
 
     #[test]

@@ -79,14 +79,18 @@ fn a_string_that_spells_a_number_counts_as_both() {
             .map(|action| refuses(&[rule("/a", action, condition.clone())], &params));
         assert_eq!(found, expect, "{condition} and {value}");
     };
-    for spelled in ["4", " 4 ", "+4", "0_4", "4.0", "40e-1", "\\u0034"] {
+    for spelled in [
+        "4", " 4 ", "+4", "0_4", "4.0", "40e-1", "\\u0034", "0x4", "0b100", "\u{664}", ".4e1",
+    ] {
         check(json!({"max": 5}), spelled, [true, true]);
         check(json!({"equals": 4}), spelled, [true, true]);
         check(json!({"max": 3}), spelled, [true, false]);
     }
-    for other in ["four", "", "4 5", "0x4"] {
+    for other in ["four", "", "4 5", "0x"] {
         check(json!({"max": 5}), other, [true, false]);
     }
+    check(json!({"min": 5}), "-Infinity", [true, false]);
+    check(json!({"min": 5}), "Infinity", [true, true]);
     check(json!({"one_of": ["4"]}), "4", [false, true]);
     check(json!({"matches": "^[0-9]$"}), "4", [false, true]);
 }

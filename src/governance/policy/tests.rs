@@ -122,6 +122,50 @@ fn one_policy_decides_by_its_mode_and_lists() {
     check(prompts, create, false);
 }
 
+/// What a server takes for the same resource is no other one to a policy.
+#[test]
+fn no_spelling_of_a_uri_leads_around_a_policy() {
+    let check = |policy: &Value, original: &str, because: Option<&str>| {
+        let rules = rules([None, None, Some(policy.clone())]);
+        let exposed = format!("github+{original}");
+        let item = resource(&exposed, original);
+        let decision = rules.decide(&item);
+        let found = (!decision.allowed).then(|| decision.because.to_string());
+        let as_expected = match (&found, because) {
+            (Some(found), Some(because)) => found.contains(because),
+            (found, because) => found.is_none() && because.is_none(),
+        };
+        assert!(as_expected, "{policy} {original}: {found:?}");
+        assert_eq!(rules.allows(&item), decision.allowed, "{policy} {original}");
+    };
+    let list = json!({"mode": "allowlist", "resources": ["github/file:///pub/**"]});
+    let upwards = Some("may lead elsewhere");
+    check(&list, "file:///pub/a", None);
+    check(&list, "file:///pub/../priv/a", upwards);
+    check(&list, "file:///pub/%2e%2e/priv/a", upwards);
+    check(&list, "file:///pub/.\t./priv/a", upwards);
+    let none = json!({"mode": "denylist", "resources": ["github/file:///priv/**"]});
+    check(&none, "file:///pub/../priv/a", upwards);
+    check(&none, "file:///pub/a", None);
+    check(&none, "FILE:///priv/a", Some("file:///priv/**"));
+    for glob in ["github/file:///priv/**", "github+file:///priv/**"] {
+        let deny = json!({"mode": "all", "deny": [glob]});
+        check(&deny, "file:///pub/a", None);
+        check(&deny, "file:///pub/../priv/a", upwards);
+        for same in [
+            "file:///priv/a",
+            "FILE:///priv/a",
+            "file://localhost/priv/a",
+            "file:///%70riv/a",
+            "file:///./priv/a",
+            "file:////priv/a",
+        ] {
+            check(&deny, same, Some("in `deny`"));
+        }
+    }
+    check(&json!({"mode": "all"}), "file:///pub/../priv/a", None);
+}
+
 #[test]
 fn the_most_specific_policy_replaces_and_denials_add_up() {
     let allow = |globs: &[&str]| Some(json!({"mode": "allowlist", "tools": globs}));
@@ -483,7 +527,10 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         Kind::Tools => (Method::ToolsCall, json!({ "name": name })),
         Kind::Prompts => (Method::PromptsGet, json!({ "name": name })),
         Kind::Resources => (Method::ResourcesRead, json!({ "uri": name })),
-        Kind::Templates => (Method::Complete, json!({ "ref": { "uri": name } })),
+        Kind::Templates => {
+            let reference = json!({ "type": "ref/resource", "uri": name });
+            (Method::Complete, json!({ "ref": reference }))
+        }
     };
     Box::new(Call {
         id: Id::number(1),

@@ -396,6 +396,163 @@ fn rules_about_arguments() {
     "#);
 }
 
+/// A rule without a name hides neither its other mistakes, nor where those of the next are.
+#[test]
+fn rules_without_a_name() {
+    let report = toml(
+        r#"
+        [[governance.args]]
+        at = "a"
+        tools = [1, "[a"]
+        [[governance.args]]
+        name = "a"
+        at = "/a"
+        min = 2
+        max = 1
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `governance.args[0]` needs `name`
+     --> tollbridge.toml:1:1
+      |
+    1 | [[governance.args]]
+      | ^^^^^^^^^^^^^^^^^^^ `name` is missing
+      |
+      = help: write name = "..."
+
+    error: `governance.args[0]` has no condition
+     --> tollbridge.toml:1:1
+      |
+    1 | [[governance.args]]
+      | ^^^^^^^^^^^^^^^^^^^ it would say nothing about the argument
+      |
+      = help: write `equals`, `one_of`, `matches`, `min` or `max`
+
+    error: `a` is not a JSON pointer
+     --> tollbridge.toml:2:6
+      |
+    2 | at = "a"
+      |      ^^^ it begins with `/`
+      |
+      = help: write "/a"
+
+    error: `governance.args[0].tools[0]` must be a string
+     --> tollbridge.toml:3:10
+      |
+    3 | tools = [1, "[a"]
+      |          ^ this is a whole number
+      |
+      = help: put it in quotes
+
+    error: `[a` is not a glob
+     --> tollbridge.toml:3:13
+      |
+    3 | tools = [1, "[a"]
+      |             ^^^^ unclosed character class; missing ']'
+      |
+      = help: `*`, `?`, `[a-z]` and `{a,b}` are special; `\` escapes them
+
+    error: `governance.args[1].min` is more than `max`
+     --> tollbridge.toml:7:7
+      |
+    7 | min = 2
+      |       ^ no number is both
+    8 | max = 1
+      |       - at least the one and at most the other
+
+    6 mistakes
+    "#);
+}
+
+#[test]
+fn rules_whose_name_is_no_text() {
+    let report = toml(
+        r#"
+        [[governance.args]]
+        name = 1
+        at = 2
+        tols = ["b"]
+        matches = "("
+        observe = "no"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `governance.args[0].name` must be a string
+     --> tollbridge.toml:2:8
+      |
+    2 | name = 1
+      |        ^ this is a whole number
+      |
+      = help: put it in quotes
+
+    error: `governance.args[0].at` must be a string
+     --> tollbridge.toml:3:6
+      |
+    3 | at = 2
+      |      ^ this is a whole number
+      |
+      = help: put it in quotes
+
+    error: unknown key `governance.args[0].tols`
+     --> tollbridge.toml:4:1
+      |
+    4 | tols = ["***"]
+      | ^^^^ no such key
+      |
+      = help: did you mean `tools`?
+
+    error: `(` is not a regular expression
+     --> tollbridge.toml:5:11
+      |
+    5 | matches = "("
+      |           ^^^ unclosed group
+      |
+      = help: the syntax is that of RE2: no look-around, no references back
+
+    error: `governance.args[0].observe` must be `true` or `false`
+     --> tollbridge.toml:6:11
+      |
+    6 | observe = "no"
+      |           ^^^^ this is a string
+      |
+      = help: write `false`
+
+    5 mistakes
+    "#);
+}
+
+/// An item that is left out of a list does not hide where the others are.
+#[test]
+fn items_behind_one_of_another_type() {
+    let report = toml(
+        r#"
+        [governance]
+        auth = "keys"
+        [agents.a]
+        keys = [1, "short"]
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `agents.a.keys[0]` must be a string
+     --> tollbridge.toml:4:9
+      |
+    4 | keys = [***, "***"]
+      |         ^^^ this is a whole number
+      |
+      = help: put it in quotes
+
+    error: `agents.a.keys[1]` is too short for a key
+     --> tollbridge.toml:4:12
+      |
+    4 | keys = [***, "***"]
+      |              ^^^^^ fewer than 32 characters
+      |
+      = help: make a key with `openssl rand -hex 32`
+
+    2 mistakes
+    "#);
+}
+
 #[test]
 fn conditions_that_nothing_meets() {
     let report = toml(

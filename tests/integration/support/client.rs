@@ -347,6 +347,14 @@ impl Client {
         self.send(wire::result(id, result)).await;
     }
 
+    /// Ends its session of streamable HTTP.
+    pub(crate) async fn end(&self) {
+        let session = self.session.as_deref().expect("streamable HTTP only");
+        let header = [("mcp-session-id", session)];
+        let ended = self.http.send("DELETE", &self.path, &header, "").await;
+        assert_eq!(ended.status(), 200);
+    }
+
     /// The next message.
     pub(crate) async fn next(&self) -> Envelope {
         let next = async { self.inbox.lock().await.recv().await.unwrap() };

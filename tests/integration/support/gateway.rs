@@ -11,7 +11,7 @@ use tollbridge::{
 };
 
 use super::{
-    backend::Backend,
+    backend::{Backend, Era, Transport},
     client::{Client, Front, Who},
     http::Http,
     wire::{PATIENCE, soon, value},
@@ -150,6 +150,14 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// One in front of a scripted server `x` with further keys, under rules that let everything pass.
+    pub(crate) async fn governed(transport: Transport, era: Era, keys: &str) -> (Backend, Self) {
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().governed();
+        let gateway = gateway.server_with("x", &backend, keys).start().await;
+        (backend, gateway)
+    }
+
     pub(crate) fn addr(&self) -> SocketAddr {
         self.running.addr
     }
@@ -229,7 +237,6 @@ impl Gateway {
         Client::open(self, front, path, capabilities, None).await
     }
 
-    #[allow(dead_code, reason = "tests of governance need it")]
     /// Like [`Gateway::client`], of an agent that has shown its key.
     #[allow(dead_code, reason = "only tests of governance show keys")]
     pub(crate) async fn client_of(&self, who: Who<'_>, front: Front, path: &str) -> Client {

@@ -99,7 +99,7 @@ fn what_matches_nothing_is_said_with_its_key() {
         "`governance.policy.deny[1]` matches nothing that servers have: `delete_*`; \
          names are exposed ones or `server/name` here: write `*/delete_*`",
         "`governance.args[0].tools[0]` matches nothing that servers have: `git/fork`; \
-         did you mean `git/f\\u{1b}ork`?",
+         did you mean `git/f\\u001bork`?",
         "`agents.\"a b\".policy.tools[0]` matches nothing that servers have: `git/lgo`; \
          did you mean `git/log`?",
         "`agents.\"a b\".policy.tools[1]` matches nothing that servers have: `git/review`",

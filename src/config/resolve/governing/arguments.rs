@@ -23,10 +23,13 @@ impl Resolver<'_> {
             let item = at.item(index);
             let name = item.key("name");
             if rule.name.trim().is_empty() {
-                self.findings.add(
-                    Finding::mistake(format!("`{}` is empty", name.path()))
-                        .at(name.span(), "write what the audit shall call it"),
-                );
+                // A name that is missing, or no text, was reported already.
+                if name.text().is_some_and(|written| written.trim().is_empty()) {
+                    self.findings.add(
+                        Finding::mistake(format!("`{}` is empty", name.path()))
+                            .at(name.span(), "write what the audit shall call it"),
+                    );
+                }
             } else if let Some(other) = names.insert(rule.name.clone(), name.clone()) {
                 self.findings.add(
                     Finding::mistake(format!("two rules are called {}", quote(&rule.name, &name)))

@@ -1,0 +1,209 @@
+//! A server that never stops talking costs its own callers at most, and never a stop.
+//!
+//! The gateway has a runtime with a single worker: whoever keeps that one busy for good keeps all
+//! clients waiting, and would do so here.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Builder,
+    time::{Instant, timeout},
+};
+
+use crate::support::{Front, Gateway, TestGateway};
+
+/// Much longer than a test takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time of what has nothing to do with the server. Nothing would ever be answered where the
+/// one worker is kept; other tests may have the processor for a while.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+/// One flood at a time: each keeps two threads busy.
+static TURN: Mutex<()> = Mutex::new(());
+
+const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+
+/// Where the server does not stop, and what it says again and again.
+#[derive(Clone, Copy)]
+struct Endless {
+    /// The method, of HTTP or of MCP, in whose answer it does so.
+    method: &'static str,
+    head: &'static str,
+    words: &'static str,
+}
+
+/// One server of HTTP that is well but for what `endless` says.
+fn serve(endless: Endless) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Ends with the connection.
+            thread::spawn(move || converse(&stream, endless));
+        }
+    });
+    address
+}
+
+fn converse(mut stream: &TcpStream, endless: Endless) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        reader.read_exact(&mut body)?;
+        let message: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let verb = head.split(' ').next().unwrap_or_default();
+        if [verb, message["method"].as_str().unwrap_or_default()].contains(&endless.method) {
+            stream.write_all(endless.head.as_bytes())?;
+            let words = endless.words.repeat(2000);
+            loop {
+                stream.write_all(words.as_bytes())?;
+            }
+        }
+        stream.write_all(answer(verb, &message).as_bytes())?;
+    }
+}
+
+fn answer(verb: &str, message: &serde_json::Value) -> String {
+    let result = match message["method"].as_str() {
+        Some("initialize") => {
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#
+        }
+        Some("tools/list") => r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}"#,
+        _ => "{}",
+    };
+    if verb != "POST" {
+        return "HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n".to_owned();
+    }
+    if message["id"].is_null() {
+        return "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_owned();
+    }
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
+        message["id"]
+    );
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Runs `test` on a gateway in front of the server; fails where nothing moves any more.
+fn check(endless: Endless, test: impl AsyncFnOnce(&Gateway) + Send + 'static) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (done, end) = mpsc::channel();
+    thread::spawn(move || {
+        let mut runtime = Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let url = format!("url = \"http://{}/mcp\"", serve(endless));
+            let keys = format!("{url}\ntransport = \"http\"\nera = \"legacy\"\ntimeout = \"1s\"");
+            let plan = TestGateway::new().section("bad", &keys);
+            let gateway = plan
+                .section("good", "transport = \"builtin\"")
+                .launch()
+                .await;
+            let both = |tools: &[String]| {
+                let has = |name: &str| tools.iter().any(|tool| tool == name);
+                has("mcp_bad_echo") && has("mcp_good_uuid")
+            };
+            gateway.tools_until(both).await;
+            test(&gateway).await;
+            timeout(PATIENCE, gateway.stop()).await.unwrap();
+        });
+        done.send(()).unwrap();
+    });
+    end.recv_timeout(2 * PATIENCE).expect("the gateway goes on");
+}
+
+/// The good server answers at once, many times.
+async fn others_are_served(gateway: &Gateway) {
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    for id in 0..10 {
+        let (id, start) = (id.to_string(), Instant::now());
+        client
+            .ask(&id, "tools/call", r#""name":"mcp_good_uuid""#)
+            .await;
+        let answer = client.answer(&id).await;
+        assert!(answer.result.is_some(), "{answer:?}");
+        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    }
+}
+
+/// The call ends when its time is over, and others are served meanwhile.
+async fn only_its_call_fails(gateway: &Gateway) {
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let start = Instant::now();
+    client
+        .ask("1", "tools/call", r#""name":"mcp_bad_echo""#)
+        .await;
+    others_are_served(gateway).await;
+    let answer = client.answer("1").await;
+    let error = answer.error.unwrap();
+    assert!(error.contains("no answer within 1s"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1) + AT_ONCE);
+}
+
+#[test]
+fn comments_in_place_of_an_answer() {
+    let endless = Endless {
+        method: "tools/call",
+        head: EVENTS,
+        words: ":\n",
+    };
+    check(endless, only_its_call_fails);
+}
+
+#[test]
+fn informational_responses_in_place_of_an_answer() {
+    let endless = Endless {
+        method: "tools/call",
+        head: "",
+        words: "HTTP/1.1 100 Continue\r\n\r\n",
+    };
+    check(endless, only_its_call_fails);
+}
+
+#[test]
+fn answers_to_nothing() {
+    let endless = Endless {
+        method: "tools/call",
+        head: EVENTS,
+        words: "data: {\"jsonrpc\":\"2.0\",\"id\":\"another\",\"result\":{}}\n\n",
+    };
+    check(endless, only_its_call_fails);
+}
+
+#[test]
+fn a_standing_stream_of_comments() {
+    let endless = Endless {
+        method: "GET",
+        head: EVENTS,
+        words: ":\n",
+    };
+    check(endless, others_are_served);
+}
+
+#[test]
+fn a_body_of_one_byte_at_a_time() {
+    let endless = Endless {
+        method: "tools/call",
+        head: "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
+        words: "1\r\n \r\n",
+    };
+    check(endless, only_its_call_fails);
+}

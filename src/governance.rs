@@ -27,6 +27,7 @@ use crate::{
     money::Micros,
     names::{InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
+    scan::OutputSchema,
     session::Call,
 };
 use budget::Budgets;
@@ -36,14 +37,14 @@ use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use rules::{OfTool, Rules};
 use screen::{Leg, Seen};
-use settle::Schema;
 use strangers::Strangers;
 use tally::Tally;
 use ticket::{Ended, Target};
-use validate::{Inputs, Validation, Verdict};
+use validate::{Inputs, Validation, Verdict, is_same};
 
 pub mod arguments;
 pub mod budget;
+mod checks;
 pub mod concurrency;
 mod law;
 pub mod policy;
@@ -86,7 +87,8 @@ pub struct Governance {
     law: ArcSwap<Law>,
     limiters: Limiters,
     concurrency: Concurrency,
-    schemas: DashMap<(ServerName, Arc<str>), Schema>,
+    /// Of tools, by their original names, as far as results had to heed them.
+    schemas: DashMap<(ServerName, Arc<str>), OutputSchema>,
     tally: Tally,
     strangers: Strangers,
 }
@@ -191,7 +193,8 @@ impl Governance {
             .collect();
         self.schemas.retain(|(server, tool), known| {
             let tool = listed.get(&(server, &**tool));
-            tool.is_some_and(|tool| known.is_of(tool))
+            let source = tool.and_then(|tool| tool.source.get("outputSchema"));
+            source.is_some_and(|source| is_same(known.source(), &source))
         });
         for (server, toll) in law.tolls() {
             let tool = |name: &str| listed.get(&(server, name)).copied();
@@ -261,8 +264,7 @@ impl Governance {
         if let Some(inputs) = toll.map(|toll| &toll.inputs).filter(|it| it.is_on()) {
             Box::pin(validated(inputs, &routed, ticket)).await?;
         }
-        let of_server = toll.and_then(|toll| toll.scan.as_ref());
-        ticket.screens = rules.screens(of_server, Some(law.style.codes));
+        ticket.screens = rules.screens(toll, Some(law.style.codes));
         if let Some(screens) = ticket.screens.clone() {
             // In a box: most calls are not looked at, and hold no room for it.
             Box::pin(self.scan_request(&mut routed, &screens, ticket)).await?;
@@ -520,8 +522,7 @@ impl Governance {
         let law = self.law.load();
         let rules = law.rules_of(&agent, profile_of(scope), &self.limiters);
         let rules = rules.ok()?;
-        let of_server = law.toll(server).and_then(|toll| toll.scan.as_ref());
-        match rules.screens(of_server, None) {
+        match rules.screens(law.toll(server), None) {
             Some(screens) => screens.told(params),
             None => Some(params),
         }

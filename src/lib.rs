@@ -32,6 +32,7 @@ pub mod telemetry;
 
 mod body;
 pub mod clock;
+mod json_schema;
 mod lock;
 pub mod money;
 pub mod names;

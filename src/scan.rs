@@ -41,7 +41,7 @@ use indexmap::IndexMap;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-pub use schema::{InvalidSchema, OutputSchema};
+pub use schema::OutputSchema;
 
 use self::{
     class::{Class, Classes, Countries, Country},
@@ -262,11 +262,11 @@ impl Scanner {
     /// Looks through `message`. `schema` is that of the tool whose result it is, or, among
     /// arguments, that of the `content` with which a client answers its server; it is asked for only
     /// where structured content is to change.
-    pub fn scan(
+    pub fn scan<'s>(
         &self,
         direction: Direction,
         message: &Raw,
-        schema: impl Fn() -> Option<OutputSchema>,
+        schema: impl Fn() -> Option<&'s OutputSchema>,
     ) -> Verdict {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
@@ -310,7 +310,7 @@ impl Scanner {
             let mended = structured
                 .and_then(|span| Some((span, schema()?)))
                 .map_or(Mended::AsIs, |(span, schema)| {
-                    scan.mended(&schema, &span, &changes)
+                    scan.mended(schema, &span, &changes)
                 });
             match mended {
                 Mended::AsIs => verdict.redacted = Some(patched(text, &changes)),

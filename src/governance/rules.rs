@@ -8,6 +8,7 @@ use foldhash::HashMap;
 use super::{
     arguments::{About, ArgumentRules, InvalidRule},
     budget::{Applied, Purses},
+    law::Toll,
     policy::{self, Item, TooLarge},
     rate::{Limiters, Limits},
     screen::{Scanners, Screens},
@@ -154,15 +155,21 @@ impl Rules {
         self.observe.contains(&rule)
     }
 
-    /// What data to and from a server, which asks for `of_server`, is looked at with; `None` when
+    /// What data to and from a server, which asks for `toll`, is looked at with; `None` when
     /// nothing is looked for. `of_call` are the codes of refusals where that is part of a call.
     pub(super) fn screens(
         &self,
-        of_server: Option<&Arc<Scanner>>,
+        toll: Option<&Toll>,
         of_call: Option<ErrorCodes>,
     ) -> Option<Screens> {
-        let terms = self.scan.as_ref();
-        Screens::new(terms, of_server, self.observes(Rule::Scan), of_call)
+        let of_server = toll.and_then(|toll| toll.scan.as_ref());
+        let checks = toll.map(|toll| toll.inputs.checks().clone());
+        Screens::new(
+            (self.scan.as_ref(), of_server),
+            self.observes(Rule::Scan),
+            of_call,
+            checks.unwrap_or_default(),
+        )
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     collections::BTreeMap,
     ops::Range,
     sync::{Arc, LazyLock, Mutex, Weak},
@@ -11,7 +12,10 @@ use std::{
 
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use super::refusal::{self, Refusal};
+use super::{
+    checks::Checks,
+    refusal::{self, Refusal},
+};
 use crate::{
     config::{ErrorCodes, Scan, ScanAction},
     lock::lock,
@@ -61,6 +65,8 @@ struct Looks {
     observe: bool,
     /// The codes of refusals.
     codes: ErrorCodes,
+    /// Those of what the server wrote.
+    checks: Checks,
     /// What was found beside the arguments and the answer; nothing takes it once the record of the
     /// call is written, or where there is no call.
     beside: Mutex<Option<Seen>>,
@@ -83,10 +89,10 @@ impl Screens {
     /// The scanner of the terms comes first; nothing where there is none at all. Those of a call come
     /// with the codes of its refusals, and its record says what they find.
     pub(super) fn new(
-        terms: Option<&Arc<Scanner>>,
-        server: Option<&Arc<Scanner>>,
+        (terms, server): (Option<&Arc<Scanner>>, Option<&Arc<Scanner>>),
         observe: bool,
         of_call: Option<ErrorCodes>,
+        checks: Checks,
     ) -> Option<Self> {
         let mut all = [terms, server].into_iter().flatten();
         Some(Self(Arc::new(Looks {
@@ -94,6 +100,7 @@ impl Screens {
             second: all.next().map(Arc::clone),
             observe,
             codes: of_call.unwrap_or(ErrorCodes::Contract),
+            checks,
             beside: Mutex::new(of_call.map(|_| Seen::default())),
         })))
     }
@@ -112,7 +119,7 @@ impl Screens {
     }
 
     /// Looks at `data`; large data on a thread of its own. `schema` is asked for only where something
-    /// is redacted.
+    /// is redacted that it may have a say in.
     pub(super) async fn look(
         &self,
         direction: Direction,
@@ -122,44 +129,85 @@ impl Screens {
         if self.is_idle(direction) {
             return Seen::default();
         }
-        if data.as_bytes().len() <= LARGE_BYTES {
-            return self.look_now(direction, data, schema);
+        let (seen, asks) = if data.as_bytes().len() <= LARGE_BYTES {
+            self.look_now(direction, data, None)
+        } else {
+            self.look_at_large(direction, data).await
+        };
+        if asks && let Some(schema) = schema() {
+            let heeding = self.look_heeding(direction, data, schema).await;
+            return heeding.unwrap_or(seen);
         }
-        let (screens, data, schema) = (self.clone(), data.clone(), schema());
-        let turn = LARGE.acquire().await;
-        let work = spawn_blocking(move || screens.look_now(direction, &data, || schema.clone()));
-        let seen = work.await.unwrap_or_else(|error| {
-            // Fail closed: what could not be looked at does not pass.
-            tracing::error!(%error, "a scan broke off");
-            Seen {
-                blocked: vec!["unscanned".into()],
-                ..Seen::default()
-            }
-        });
-        drop(turn);
         seen
     }
 
+    async fn look_at_large(&self, direction: Direction, data: &Raw) -> (Seen, bool) {
+        let (screens, data) = (self.clone(), data.clone());
+        let turn = LARGE.acquire().await;
+        let work = spawn_blocking(move || screens.look_now(direction, &data, None));
+        let looked = work.await.unwrap_or_else(|error| {
+            // Fail closed: what could not be looked at does not pass.
+            tracing::error!(%error, "a scan broke off");
+            let seen = Seen {
+                blocked: vec!["unscanned".into()],
+                ..Seen::default()
+            };
+            (seen, false)
+        });
+        drop(turn);
+        looked
+    }
+
+    /// Looks at `data` so that it fits `schema` also with masks. `None` where that takes too long:
+    /// masks are more than a schema.
+    async fn look_heeding(
+        &self,
+        direction: Direction,
+        data: &Raw,
+        schema: OutputSchema,
+    ) -> Option<Seen> {
+        let checks = &self.0.checks;
+        if checks.are_stuck() {
+            return None;
+        }
+        let (screens, data) = (self.clone(), data.clone());
+        let work = move || {
+            let schema = schema.is_usable().then_some(&schema);
+            screens.look_now(direction, &data, schema).0
+        };
+        let looked = checks.run(work).await;
+        looked
+            .inspect_err(|why| tracing::warn!(?why, "masks in a result do not heed its schema"))
+            .ok()
+    }
+
+    /// Looks at `data` in this thread; says too whether a schema has been asked for, which there may
+    /// be none of.
     fn look_now(
         &self,
         direction: Direction,
         data: &Raw,
-        schema: impl Fn() -> Option<OutputSchema>,
-    ) -> Seen {
+        schema: Option<&OutputSchema>,
+    ) -> (Seen, bool) {
+        let asks = Cell::new(false);
+        let schema = || {
+            asks.set(true);
+            schema
+        };
         let mut seen = Seen::default();
         for scanner in self.scanners() {
             let current = seen.redacted.as_ref().unwrap_or(data);
-            let mut verdict = scanner.scan(direction, current, &schema);
+            let mut verdict = scanner.scan(direction, current, schema);
             if seen.redacted.is_some() {
                 // The stricter wins: what one masks, another may refuse.
-                let whole = scanner.scan(direction, data, &schema);
+                let whole = scanner.scan(direction, data, schema);
                 if whole.blocked.is_some() {
                     verdict = whole;
                 }
             }
             self.take(verdict, &mut seen);
         }
-        seen
+        (seen, asks.get())
     }
 
     fn take(&self, verdict: Verdict, seen: &mut Seen) {
@@ -208,7 +256,7 @@ impl Screens {
             );
             return None;
         }
-        let seen = self.look_now(direction, &params, || None);
+        let (seen, _) = self.look_now(direction, &params, None);
         self.note(&seen);
         if !seen.blocked.is_empty() {
             return None;
@@ -229,7 +277,7 @@ impl Screens {
         if self.is_idle(Direction::Results) {
             return Ok(params);
         }
-        let seen = self.look_now(Direction::Results, &params, || None);
+        let (seen, _) = self.look_now(Direction::Results, &params, None);
         self.asked(seen, params)
     }
 
@@ -256,7 +304,7 @@ impl Screens {
         if self.is_idle(Direction::Arguments) {
             return outcome;
         }
-        let schema = || schema.and_then(|schema| OutputSchema::compile(schema.as_bytes()).ok());
+        let schema = || schema.cloned().map(OutputSchema::new);
         let (Ok(body) | Err(body)) = &outcome;
         let seen = self.look(Direction::Arguments, body, schema).await;
         self.note(&seen);
@@ -509,10 +557,11 @@ mod tests {
         let (email, card) = (compiled("email"), compiled("credit_card"));
         let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
         let check = |terms, server, expect: &str| {
-            let Some(screens) = Screens::new(terms, server, false, None) else {
+            let Some(screens) = Screens::new((terms, server), false, None, Checks::default())
+            else {
                 return assert_eq!(expect, "", "nothing looks");
             };
-            let seen = screens.look_now(Direction::Results, &data, || None);
+            let (seen, _) = screens.look_now(Direction::Results, &data, None);
             assert_eq!(seen.redacted.unwrap().as_str(), expect);
         };
         check(None, None, "");

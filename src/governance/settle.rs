@@ -15,26 +15,10 @@ use super::{
 };
 use crate::{
     catalog::Tool,
-    mcp::{Outcome, Raw, RpcError, error},
+    mcp::{Outcome, RpcError, error},
     money::Micros,
     scan::OutputSchema,
 };
-
-/// The compiled output schema of a tool, as long as the catalog has that tool.
-#[derive(Debug)]
-pub(super) struct Schema {
-    source: Raw,
-    /// `None` when it cannot be used.
-    compiled: Option<OutputSchema>,
-}
-
-impl Schema {
-    /// Whether it is what `tool` has at present.
-    pub(super) fn is_of(&self, tool: &Tool) -> bool {
-        let source = tool.source.get("outputSchema");
-        source.is_some_and(|source| is_same(&self.source, &source))
-    }
-}
 
 /// How a call ended.
 #[derive(Debug)]
@@ -198,23 +182,17 @@ impl Governance {
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
+    /// The output schema of a tool, as the catalog has it at present.
     fn schema_of(&self, tool: &Arc<Tool>) -> Option<OutputSchema> {
         let source = tool.source.get("outputSchema")?;
         let key = (tool.server.clone(), Arc::clone(&tool.original));
-        if let Some(known) = self
-            .schemas
-            .get(&key)
-            .filter(|known| is_same(&known.source, &source))
-        {
-            return known.compiled.clone();
+        let known = self.schemas.get(&key);
+        if let Some(known) = known.filter(|known| is_same(known.source(), &source)) {
+            return Some(known.clone());
         }
-        let compiled = OutputSchema::compile(source.as_bytes()).ok();
-        let known = Schema {
-            source,
-            compiled: compiled.clone(),
-        };
-        self.schemas.insert(key, known);
-        compiled
+        let schema = OutputSchema::new(source);
+        self.schemas.insert(key, schema.clone());
+        Some(schema)
     }
 }
 

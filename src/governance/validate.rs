@@ -1,29 +1,27 @@
 //! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
 //!
-//! Part of step 2. Schemas are JSON Schema 2020-12 unless `$schema` names another draft; formats are
-//! not checked, since there they are annotations. Nothing is fetched: a schema that refers to
-//! documents elsewhere, that takes too long, or that is none, is reported in `/status` and checks nothing. What is relayed
-//! is never touched: the check reads a copy.
+//! Part of step 2. A schema that refers to documents elsewhere, that leads too far or takes too long,
+//! or that is none, is reported in `/status` and checks nothing. What is relayed is never touched: the
+//! check reads a copy.
 
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use dashmap::DashMap;
-use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
+use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
-use super::screen::LARGE_BYTES;
+use super::checks::{Checks, ENDLESS_MAX, PATIENCE, Unchecked};
 use crate::{
     catalog::Tool,
     config::Validate,
+    json_schema::{Formats, Schema, shortened},
     lock::lock,
     mcp::{Method, Raw},
     router::Routed,
@@ -31,26 +29,11 @@ use crate::{
 
 /// Faults that are told of one call; there may be more.
 pub const FAULTS_MAX: usize = 8;
-/// Bytes of a reason that are told: a schema may list any number of values.
-pub const REASON_BYTES_MAX: usize = 300;
 /// Schemas kept compiled for one server; beyond it they are compiled anew. No key sets it: no server
 /// that people use lists as many tools, and it only costs time.
 pub const SCHEMAS_MAX: usize = 4096;
-/// Bytes of a schema that is compiled; a larger one checks nothing.
-pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
 /// Unusable schemas of one server that `/status` names.
 pub const UNUSABLE_MAX: usize = 64;
-
-/// How long a check may take, and wait for its turn. A schema that takes longer is one that cannot be
-/// used: references to references can make a small one endless.
-pub const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Checks of one server that took longer and go on in threads of their own, since nothing ends them:
-/// where so many do, none of its schemas that are new are used.
-pub const ENDLESS_MAX: usize = 2;
-
-/// Checks at a time; the runtime's workers make none.
-static TURNS: Semaphore = Semaphore::const_new(4);
 
 /// How the arguments of calls to one server are checked.
 #[derive(Debug)]
@@ -69,8 +52,7 @@ struct Kept {
     refused: AtomicU64,
     /// Why the schemas of tools check nothing.
     unusable: Mutex<BTreeMap<String, String>>,
-    /// Checks that nobody waits for any more and that still run.
-    endless: Arc<AtomicUsize>,
+    checks: Checks,
 }
 
 /// A compiled schema, and what it was compiled from.
@@ -78,7 +60,7 @@ struct Kept {
 struct Known {
     source: Raw,
     /// `None` when it cannot be used.
-    validator: Option<Arc<jsonschema::Validator>>,
+    schema: Option<Arc<Schema>>,
 }
 
 /// Where arguments do not match the schema of their tool.
@@ -137,6 +119,11 @@ impl Inputs {
             Validate::Off => false,
             Validate::Refuse | Validate::Report => true,
         }
+    }
+
+    /// The checks of what its server wrote, whatever else they are of.
+    pub(super) fn checks(&self) -> &Checks {
+        &self.kept.checks
     }
 
     /// Whether anything is kept that [`Inputs::forget_unlisted`] could forget.
@@ -206,55 +193,43 @@ impl Kept {
             .known
             .get(&tool.original)
             .filter(|known| is_same(&known.source, &source))
-            .map(|known| known.validator.clone());
-        let validator = match known {
+            .map(|known| known.schema.clone());
+        let schema = match known {
             Some(None) => return Vec::new(),
-            Some(validator) => validator,
+            Some(schema) => schema,
             None => None,
         };
-        let is_new = validator.is_none();
-        if is_new && self.endless.load(Ordering::SeqCst) >= ENDLESS_MAX {
+        let is_new = schema.is_none();
+        if is_new && self.checks.are_stuck() {
             let problem = format!("{ENDLESS_MAX} checks of its server do not end");
             self.remember(tool, source, Err(problem));
             return Vec::new();
         }
         let arguments = params.and_then(|params| params.get("arguments"));
-        let schema = source.clone();
-        let check = Check::of(&self.endless);
-        let ended = Ended(check.clone());
+        let written = source.clone();
         let work = move || {
-            let _ended = ended;
-            let validator = match validator {
-                Some(validator) => validator,
-                None => compile(&schema)?,
+            let schema = match schema {
+                Some(schema) => schema,
+                None => compile(&written)?,
             };
             let faults = match &arguments {
-                Some(arguments) => read(&validator, arguments),
-                None => faults(&validator, &json!({}), FAULTS_MAX),
+                Some(arguments) => read(&schema, arguments),
+                None => faults(&schema, &json!({})),
             };
-            Ok((validator, faults))
+            Ok((schema, faults))
         };
-        let Ok(turn) = timeout(PATIENCE, TURNS.acquire()).await else {
-            let reason = "they cannot be checked: too many checks at once";
-            return vec![Fault {
-                is_for_now: true,
-                ..Fault::whole(reason)
-            }];
-        };
-        // What takes for ever takes a thread, and is not tried again.
-        let done = timeout(PATIENCE, spawn_blocking(work)).await;
-        drop(turn);
-        if done.is_err() {
-            check.give_up();
-        }
-        let (checked, faults): (Result<_, String>, _) = match done {
-            Ok(Ok(Ok((validator, faults)))) => (Ok(validator), faults),
-            Ok(Ok(Err(problem))) => (Err(problem), Vec::new()),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "a check of arguments broke off");
-                return vec![Fault::whole("they could not be checked")];
+        let (checked, faults): (Result<_, String>, _) = match self.checks.run(work).await {
+            Ok(Ok((schema, faults))) => (Ok(schema), faults),
+            Ok(Err(problem)) => (Err(problem), Vec::new()),
+            Err(Unchecked::Busy) => {
+                let reason = "they cannot be checked: too many checks at once";
+                return vec![Fault {
+                    is_for_now: true,
+                    ..Fault::whole(reason)
+                }];
             }
-            Err(_) => (
+            Err(Unchecked::Broken) => return vec![Fault::whole("they could not be checked")],
+            Err(Unchecked::Late) => (
                 Err(format!("a check takes longer than {PATIENCE:?}")),
                 vec![Fault::whole("they could not be checked in time")],
             ),
@@ -266,19 +241,14 @@ impl Kept {
     }
 
     /// Keeps what became of the schema of a tool.
-    fn remember(
-        &self,
-        tool: &Tool,
-        source: Raw,
-        compiled: Result<Arc<jsonschema::Validator>, String>,
-    ) {
+    fn remember(&self, tool: &Tool, source: Raw, compiled: Result<Arc<Schema>, String>) {
         self.note(tool, compiled.as_ref().err());
         if self.known.len() >= SCHEMAS_MAX {
             self.known.clear();
         }
         let known = Known {
             source,
-            validator: compiled.ok(),
+            schema: compiled.ok(),
         };
         self.known.insert(Arc::clone(&tool.original), known);
     }
@@ -303,43 +273,6 @@ impl Kept {
 
     fn unusable(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         lock(&self.unusable)
-    }
-}
-
-/// One check, as who waits for it knows it.
-#[derive(Clone, Debug)]
-struct Check {
-    /// Whether it has ended, or nobody waits for it.
-    is_left: Arc<AtomicBool>,
-    endless: Arc<AtomicUsize>,
-}
-
-impl Check {
-    fn of(endless: &Arc<AtomicUsize>) -> Self {
-        Self {
-            is_left: Arc::default(),
-            endless: Arc::clone(endless),
-        }
-    }
-
-    /// Nobody waits for it any more.
-    fn give_up(&self) {
-        if !self.is_left.swap(true, Ordering::SeqCst) {
-            self.endless.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Dropped when a check has ended, which may be after it was given up.
-#[derive(Debug)]
-struct Ended(Check);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let Check { is_left, endless } = &self.0;
-        if is_left.swap(true, Ordering::SeqCst) {
-            endless.fetch_sub(1, Ordering::SeqCst);
-        }
     }
 }
 
@@ -380,38 +313,21 @@ pub(super) fn is_same(known: &Raw, source: &Raw) -> bool {
     std::ptr::eq(known, source) || known == source
 }
 
-fn compile(source: &Raw) -> Result<Arc<jsonschema::Validator>, String> {
-    let bytes = source.as_bytes().len();
-    if bytes > SCHEMA_BYTES_MAX {
-        return Err(format!("it has {bytes} bytes, {SCHEMA_BYTES_MAX} are read"));
-    }
-    let schema: Value = source.read().map_err(|error| error.to_string())?;
-    // The linear engine first; it lacks look-around and back references, which few need.
-    let linear = jsonschema::options()
-        .should_validate_formats(false)
-        .with_pattern_options(PatternOptions::regex())
-        .build(&schema);
-    let validator = linear.or_else(|_| {
-        jsonschema::options()
-            .should_validate_formats(false)
-            .build(&schema)
-    });
-    let validator = validator.map_err(|error| shortened(error.masked().to_string()))?;
-    Ok(Arc::new(validator))
+fn compile(source: &Raw) -> Result<Arc<Schema>, String> {
+    let schema = Schema::compile(source.as_bytes(), Formats::Annotations);
+    schema.map(Arc::new).map_err(|error| error.to_string())
 }
 
-fn read(validator: &jsonschema::Validator, arguments: &Raw) -> Vec<Fault> {
+fn read(schema: &Schema, arguments: &Raw) -> Vec<Fault> {
     match arguments.read::<Value>() {
-        Ok(value) if arguments.as_bytes().len() > LARGE_BYTES => faults(validator, &value, 1),
-        Ok(value) => faults(validator, &value, FAULTS_MAX),
+        Ok(value) => faults(schema, &value),
         // It is JSON, but no machine's number: what cannot be checked does not match.
         Err(_) => vec![Fault::whole("they have a number that is out of range")],
     }
 }
 
-/// The first `faults_max` faults. All of them are collected before the first is told, but where only
-/// one is asked for.
-fn faults(validator: &jsonschema::Validator, arguments: &Value, faults_max: usize) -> Vec<Fault> {
+/// The first faults.
+fn faults(schema: &Schema, arguments: &Value) -> Vec<Fault> {
     // A pattern of the server that is given up on is no fault of the client.
     let is_fault = |error: &ValidationError<'_>| {
         !matches!(
@@ -419,35 +335,27 @@ fn faults(validator: &jsonschema::Validator, arguments: &Value, faults_max: usiz
             ValidationErrorKind::BacktrackLimitExceeded { .. }
         )
     };
-    if faults_max == 1 {
-        let first = validator.validate(arguments).err();
-        let first = first.filter(is_fault);
-        return first.iter().map(Fault::of).collect();
+    let question = match schema.question(arguments) {
+        Ok(question) => question,
+        Err(far) => return vec![Fault::whole(&format!("they cannot be checked: {far}"))],
+    };
+    match question.faults(is_fault, FAULTS_MAX) {
+        Some(faults) => faults.iter().map(Fault::of).collect(),
+        None => vec![Fault::whole(
+            "they do not match, and are too many to say where",
+        )],
     }
-    let errors = validator.iter_errors(arguments).filter(is_fault);
-    errors
-        .take(faults_max)
-        .map(|error| Fault::of(&error))
-        .collect()
-}
-
-/// `text` up to [`REASON_BYTES_MAX`].
-fn shortened(mut text: String) -> String {
-    if text.len() > REASON_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json_schema::{REASON_BYTES_MAX, SCHEMA_BYTES_MAX};
 
     fn check(schema: &Value, arguments: &str, expect: &[(&str, &str)]) {
-        let validator = compile(&Raw::from_value(schema)).unwrap();
+        let compiled = compile(&Raw::from_value(schema)).unwrap();
         let arguments = Raw::parse(arguments.to_owned()).unwrap();
-        let faults = read(&validator, &arguments);
+        let faults = read(&compiled, &arguments);
         let found: Vec<_> = faults
             .iter()
             .map(|fault| (fault.pointer.as_str(), fault.reason.as_str()))
@@ -539,34 +447,11 @@ mod tests {
     fn faults_and_their_words_are_bounded() {
         let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
         let found = |schema: Value, arguments: Value| {
-            faults(
-                &compile(&Raw::from_value(&schema)).unwrap(),
-                &arguments,
-                FAULTS_MAX,
-            )
+            faults(&compile(&Raw::from_value(&schema)).unwrap(), &arguments)
         };
         let missing = found(json!({ "required": names }), json!({}));
         assert_eq!(missing.len(), FAULTS_MAX);
         let long = found(json!({ "enum": ["y".repeat(999)] }), json!({}));
         assert_eq!(long[0].reason.len(), REASON_BYTES_MAX + '…'.len_utf8());
-    }
-
-    #[test]
-    fn a_check_counts_from_when_it_is_given_up_until_it_ends() {
-        let endless = Arc::new(AtomicUsize::new(0));
-        let count = || endless.load(Ordering::SeqCst);
-        let begin = || {
-            let check = Check::of(&endless);
-            (check.clone(), Ended(check))
-        };
-        let (long, ended) = begin();
-        long.give_up();
-        assert_eq!(count(), 1);
-        drop(ended);
-        assert_eq!(count(), 0);
-        let (late, ended) = begin();
-        drop(ended);
-        late.give_up();
-        assert_eq!(count(), 0, "it ended in the very moment");
     }
 }

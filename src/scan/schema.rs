@@ -4,55 +4,68 @@
 //! mask made invalid is worse than none. So masks give way step by step, value by value: the other
 //! mask, then stand-ins of the right form.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
-use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind as Kind};
+use jsonschema::{ValidationError, error::ValidationErrorKind as Kind};
 use serde_json::{Value, json};
+
+use crate::{
+    json_schema::{Formats, Schema},
+    mcp::Raw,
+};
 
 /// Rounds of replacing what does not fit; each costs one validation.
 const ROUNDS_MAX: usize = 48;
 /// Failures of one validation that are looked at; a round mends them, the next sees the rest.
 const FAILURES_MAX: usize = 4096;
 
-/// The output schema of a tool, compiled. Nothing is fetched: a reference to elsewhere is an error.
+/// The output schema of a tool, compiled when it is first asked. Nothing is fetched: one that refers to
+/// elsewhere cannot be used.
 #[derive(Clone, Debug)]
-pub struct OutputSchema(Arc<jsonschema::Validator>);
+pub struct OutputSchema(Arc<Written>);
 
-/// Why a schema cannot be used; the fault is the server's.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidSchema {
-    /// It is not JSON.
-    #[error("the output schema is not JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    /// It is not a schema, or refers to what we do not fetch.
-    #[error("the output schema cannot be compiled: {0}")]
-    Schema(String),
+#[derive(Debug)]
+struct Written {
+    source: Raw,
+    /// `None` when it cannot be used.
+    compiled: OnceLock<Option<Schema>>,
 }
 
 impl OutputSchema {
-    /// Compiles `schema`; formats are checked, as the SDKs of clients do.
-    ///
-    /// # Errors
-    /// When it is no schema, or refers to documents elsewhere.
-    pub fn compile(schema: &[u8]) -> Result<Self, InvalidSchema> {
-        let schema: Value = serde_json::from_slice(schema)?;
-        // The linear engine first; it lacks look-around and back references, which few need.
-        let linear = jsonschema::options()
-            .should_validate_formats(true)
-            .with_pattern_options(PatternOptions::regex())
-            .build(&schema);
-        let validator = linear.or_else(|_| {
-            jsonschema::options()
-                .should_validate_formats(true)
-                .build(&schema)
-        });
-        let validator =
-            validator.map_err(|error| InvalidSchema::Schema(error.masked().to_string()))?;
-        Ok(Self(Arc::new(validator)))
+    /// As a server wrote it.
+    pub fn new(source: Raw) -> Self {
+        Self(Arc::new(Written {
+            source,
+            compiled: OnceLock::new(),
+        }))
+    }
+
+    /// As a server wrote it.
+    pub fn source(&self) -> &Raw {
+        &self.0.source
+    }
+
+    /// Whether it can be used. This and the scan of what it says something about may take long.
+    pub fn is_usable(&self) -> bool {
+        self.compiled().is_some()
+    }
+
+    /// Formats are checked, as the SDKs of clients do.
+    fn compiled(&self) -> Option<&Schema> {
+        let compile = || {
+            Schema::compile(self.0.source.as_bytes(), Formats::Checked)
+                .inspect_err(|error| tracing::warn!(%error, "an output schema cannot be used"))
+                .ok()
+        };
+        self.0.compiled.get_or_init(compile).as_ref()
     }
 
     pub(super) fn accepts(&self, value: &Value) -> bool {
-        self.0.is_valid(value)
+        let question = self.compiled().and_then(|it| it.question(value).ok());
+        question.is_some_and(|question| question.is_valid())
     }
 }
 
@@ -78,7 +91,7 @@ pub(super) fn fit(
     let mut hints: HashMap<String, Vec<Hint>> = HashMap::new();
     let mut tried: Vec<Vec<Value>> = vec![Vec::new(); redacted.len()];
     for _ in 0..ROUNDS_MAX {
-        let failing = failures(schema, current, &mut hints);
+        let failing = failures(schema, current, &mut hints)?;
         if failing.is_empty() {
             return Some(replaced);
         }
@@ -114,18 +127,20 @@ enum Hint {
     Options(Vec<Value>),
 }
 
-/// Where `value` fails; what the failures say goes to `hints`, by pointer.
+/// Where `value` fails; what the failures say goes to `hints`, by pointer. `None` when that cannot be
+/// found out.
 fn failures(
     schema: &OutputSchema,
     value: &Value,
     hints: &mut HashMap<String, Vec<Hint>>,
-) -> Vec<String> {
-    let mut places = Vec::new();
-    for error in schema.0.iter_errors(value).take(FAILURES_MAX) {
-        places.push(error.instance_path().to_string());
-        learn(&error, hints);
-    }
-    places
+) -> Option<Vec<String>> {
+    let question = schema.compiled()?.question(value).ok()?;
+    let failures = question.faults(|_| true, FAILURES_MAX)?;
+    let place = |error: &ValidationError<'_>| {
+        learn(error, hints);
+        error.instance_path().to_string()
+    };
+    Some(failures.iter().map(place).collect())
 }
 
 #[expect(

@@ -13,7 +13,7 @@ use crate::{
         Books,
         budget::{self, Applied, Budgets},
     },
-    mcp::{Id, Logs, Method, Request, Revision, error},
+    mcp::{Id, Logs, Method, Raw, Request, Revision, error},
     names::Scope,
     session::{Call, Client, Opening, Wants},
     store::{Store, Subject},

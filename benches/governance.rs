@@ -21,7 +21,7 @@ use tollbridge::{
     auth::{Agent, Directory},
     catalog::{Catalog, Listing, Offer},
     config::{self, Config, Environment, Source},
-    governance::{Books, Ending, Governance, budget::Budgets},
+    governance::{Books, Ending, Governance, Seal, budget::Budgets},
     mcp::{Id, Logs, Method, Raw, Request, Revision},
     names::Scope,
     router,
@@ -204,6 +204,7 @@ async fn run(part: Part, load: Load) -> f64 {
         directory,
         audit: Arc::clone(&audit),
         budgets,
+        seal: Seal::new(&[0; 32]),
     };
     let governance = Governance::new(&config, books).expect("the terms can be used");
     let stage = Arc::new((Stage::new(&config), governance));

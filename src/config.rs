@@ -90,6 +90,8 @@ pub struct Config {
     pub first_list_wait: Duration,
     /// How long running calls may take to finish once a stop was asked for.
     pub drain_timeout: Duration,
+    /// How long a client may take to come back with the `requestState` of a server (2026-07-28).
+    pub request_state_ttl: Duration,
     /// How long a session of a client may go unused.
     pub session_idle_timeout: Duration,
     /// Items a page of a list; `None` serves one full page, which some clients need.

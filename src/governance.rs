@@ -54,6 +54,7 @@ mod rules;
 pub mod screen;
 mod settle;
 mod sight;
+mod state;
 mod strangers;
 mod tally;
 mod ticket;
@@ -66,6 +67,7 @@ pub use rules::InvalidTerms;
 pub use screen::Screens;
 pub use settle::Ending;
 pub use sight::{Sight, Visible};
+pub use state::{InvalidState, Seal};
 pub use tally::Counts;
 pub use ticket::Ticket;
 
@@ -78,6 +80,8 @@ pub struct Books {
     pub audit: Arc<Log>,
     /// The budgets; `None` without a store, when no price can be charged.
     pub budgets: Option<Arc<Budgets>>,
+    /// What the states of servers are sealed with.
+    pub seal: Seal,
 }
 
 /// The rules in force.
@@ -258,6 +262,10 @@ impl Governance {
         self.authorize(&routed, &rules, of_tool.as_deref(), ticket)?;
         self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
+        let opened = self.books.seal.opened(routed.params.as_ref(), ticket);
+        if let Some(params) = opened.map_err(Refusal::State)? {
+            routed.params = Some(params);
+        }
         if let Some(of_tool) = &of_tool {
             self.check_arguments(&routed, &rules, of_tool, ticket)?;
         }

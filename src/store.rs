@@ -1,5 +1,5 @@
 //! What outlives the process: agents, keys, leases on budgets, the index of the audit, sessions of
-//! clients, and what servers listed last.
+//! clients, what servers listed last, and secrets of the gateway's own.
 //!
 //! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
 //! them in one file of the data directory, which several processes may share; a second
@@ -14,6 +14,7 @@ mod index;
 mod keys;
 mod leases;
 mod listings;
+mod secrets;
 mod sessions;
 mod sqlite;
 
@@ -27,6 +28,7 @@ pub use leases::{
     Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,
 };
 pub use listings::{Listings, StoredListing};
+pub use secrets::{Secret, Secrets};
 pub use sessions::{SessionHash, Sessions, StoredSession};
 pub use sqlite::FILE_NAME;
 
@@ -43,6 +45,8 @@ pub struct Store {
     pub audit: Arc<dyn AuditIndex>,
     /// What servers listed last.
     pub listings: Arc<dyn Listings>,
+    /// What the gateways of a data directory alone know.
+    pub secrets: Arc<dyn Secrets>,
     /// Sessions of clients.
     pub sessions: Arc<dyn Sessions>,
     closing: Arc<dyn Closing>,
@@ -62,6 +66,7 @@ impl Store {
             leases: sqlite.clone(),
             audit: sqlite.clone(),
             listings: sqlite.clone(),
+            secrets: sqlite.clone(),
             sessions: sqlite.clone(),
             closing: sqlite,
         })

@@ -16,8 +16,8 @@ use crate::{
     clock,
     config::{Authentication, Budget, Config},
     control::Socket,
-    governance::{self, budget::Budgets},
-    store::{FILE_NAME, Store, StoreError},
+    governance::{self, Seal, budget::Budgets},
+    store::{FILE_NAME, Secret, Store, StoreError},
     task::Tasks,
 };
 
@@ -50,6 +50,9 @@ pub enum Unusable {
     /// The thread that reads the chains of dead processes ended before it had read them.
     #[error("the audit of processes that died cannot be read: {0}")]
     Broken(JoinError),
+    /// The system has no random numbers to make a key of.
+    #[error("no key can be made: {0}")]
+    Random(#[from] getrandom::Error),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -96,11 +99,13 @@ impl Keeper {
             }
             None => None,
         };
+        let seal = seal(store.as_ref(), governs).await?;
         let keeper = Self {
             books: governance::Books {
                 directory,
                 audit,
                 budgets,
+                seal,
             },
             store,
             data_dir: config.data_dir.clone(),
@@ -274,6 +279,25 @@ impl Keeper {
 /// The time until `at`; none when it has passed.
 fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
+}
+
+/// What the states of servers are sealed with: the key of the store, where there is one, which a
+/// gateway that only remembers can do without.
+async fn seal(store: Option<&Store>, governs: bool) -> Result<Seal, Unusable> {
+    let mut key = Secret::default();
+    getrandom::fill(&mut key)?;
+    let kept = match store {
+        Some(store) => store.secrets.secret("request_state", key).await.map(Some),
+        None => Ok(None),
+    };
+    match kept {
+        Ok(kept) => Ok(Seal::new(&kept.unwrap_or(key))),
+        Err(error) if governs => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(%error, "states of servers do not outlive the process");
+            Ok(Seal::new(&key))
+        }
+    }
 }
 
 fn needs_store(config: &Config) -> bool {

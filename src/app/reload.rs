@@ -278,6 +278,7 @@ fn others(old: &Config, new: &Config) -> Vec<String> {
         keep_alive,
         first_list_wait,
         drain_timeout,
+        request_state_ttl,
         session_idle_timeout,
         list_page_size,
         naming,
@@ -306,6 +307,10 @@ fn others(old: &Config, new: &Config) -> Vec<String> {
         ("list_page_size", *list_page_size == new.list_page_size),
         ("locality", *locality == new.locality),
         ("naming", *naming == new.naming),
+        (
+            "request_state_ttl",
+            *request_state_ttl == new.request_state_ttl,
+        ),
         (
             "session_idle_timeout",
             *session_idle_timeout == new.session_idle_timeout,

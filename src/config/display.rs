@@ -59,6 +59,7 @@ fn file(config: &Config) -> File {
         keep_alive: Time(config.keep_alive),
         first_list_wait: Time(config.first_list_wait),
         drain_timeout: Time(config.drain_timeout),
+        request_state_ttl: Time(config.request_state_ttl),
         session_idle_timeout: Time(config.session_idle_timeout),
         list_page_size: config.list_page_size.unwrap_or(0),
         log: log(&config.log),

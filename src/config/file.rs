@@ -60,6 +60,8 @@ pub(super) struct File {
     pub(super) first_list_wait: Time,
     /// How long running calls may take to finish once a stop was asked for.
     pub(super) drain_timeout: Time,
+    /// How long a client may take to come back with the `requestState` of a server (2026-07-28).
+    pub(super) request_state_ttl: Time,
     /// How long a session of a client may go unused, without a stream that is read and without a
     /// running call; then it ends.
     pub(super) session_idle_timeout: Time,
@@ -108,6 +110,7 @@ impl Default for File {
             keep_alive: Time::secs(15),
             first_list_wait: Time::secs(2),
             drain_timeout: Time::secs(10),
+            request_state_ttl: Time::secs(24 * 60 * 60),
             session_idle_timeout: Time::secs(24 * 60 * 60),
             list_page_size: 0,
             log: Log::default(),

@@ -104,6 +104,11 @@ pub(super) fn config(
             Duration::ZERO,
             &root.key("drain_timeout"),
         ),
+        request_state_ttl: resolver.time(
+            file.request_state_ttl,
+            Duration::from_secs(1),
+            &root.key("request_state_ttl"),
+        ),
         session_idle_timeout: resolver.time(
             file.session_idle_timeout,
             Duration::from_secs(1),

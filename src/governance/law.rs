@@ -4,7 +4,7 @@
 //! The rules of an agent on a route are compiled when they are first needed, and again when the
 //! agent changes.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use foldhash::{HashMap, fast::RandomState};
@@ -36,6 +36,8 @@ pub struct Law {
     /// Price of a call that has no other.
     price: Micros,
     pub(super) charge_errors: bool,
+    /// How long a client may keep the state of a server.
+    pub(super) request_state_ttl: Duration,
     pub(super) in_flight_per_agent: Option<NonZeroUsize>,
     default: Terms,
     teams: IndexMap<String, Vec<Budget>>,
@@ -83,6 +85,7 @@ impl Law {
             },
             price: written.price,
             charge_errors: written.charge_errors,
+            request_state_ttl: config.request_state_ttl,
             in_flight_per_agent: config.limits.in_flight_per_agent,
             default: written.terms.clone(),
             teams: written.teams.clone(),

@@ -7,7 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{budget::Exceeded, concurrency::Crowded, rate::Limited, validate::Fault};
+use super::{
+    budget::Exceeded, concurrency::Crowded, rate::Limited, state::InvalidState, validate::Fault,
+};
 use crate::{
     clock,
     config::{ErrorCodes, ErrorForm, Rule, Window},
@@ -59,6 +61,8 @@ pub enum Refusal {
     Profile,
     /// Too many calls.
     Rate(Limited),
+    /// The `requestState` is not one that this agent was given for this call.
+    State(InvalidState),
     /// The route has no such tool.
     UnknownTool {
         /// The name that was called.
@@ -130,6 +134,13 @@ impl Refusal {
             },
             Self::PiiInResult { .. } => PII,
             Self::Rate(_) => RATE,
+            Self::State(_) => Row {
+                code: error::INVALID_PARAMS,
+                portable: error::INVALID_PARAMS,
+                name: "INVALID_STATE",
+                message: "The requestState cannot be used",
+                rule: None,
+            },
             Self::UnknownTool { .. } => Row {
                 code: error::INVALID_PARAMS,
                 portable: error::INVALID_PARAMS,
@@ -160,6 +171,7 @@ impl Refusal {
             Self::Policy { because } => format!("policy: {because}"),
             Self::Profile => "profile".to_owned(),
             Self::Rate(limited) => format!("rate of the {}", limited.scope.as_str()),
+            Self::State(_) => "requestState".to_owned(),
             Self::UnknownTool { .. } => "catalog".to_owned(),
         }
     }
@@ -187,6 +199,7 @@ impl Refusal {
                 let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
                 Some(faults.join("; "))
             }
+            Self::State(invalid) => Some(invalid.to_string()),
             Self::UnknownTool { name } => Some(name.clone()),
             Self::AgentDisabled
             | Self::Argument { .. }
@@ -222,6 +235,7 @@ impl Refusal {
             | Self::PiiInResult { .. }
             | Self::Policy { .. }
             | Self::Profile
+            | Self::State(_)
             | Self::UnknownTool { .. } => None,
         }
     }
@@ -286,6 +300,7 @@ impl Refusal {
             | Self::BudgetUnavailable
             | Self::Policy { .. }
             | Self::Profile
+            | Self::State(_)
             | Self::UnknownTool { .. } => {}
         }
         if let Some(wait) = wait {

@@ -15,6 +15,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 use super::{
     checks::Checks,
     refusal::{self, Refusal},
+    state::STATE,
 };
 use crate::{
     config::{ErrorCodes, Scan, ScanAction},
@@ -430,8 +431,6 @@ pub(super) struct State {
     pub(super) without: Raw,
     written: Raw,
 }
-
-const STATE: &str = "requestState";
 
 /// The state in `body`, the answer of a server of `revision`, where it has one.
 pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<State> {

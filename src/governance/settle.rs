@@ -67,15 +67,19 @@ impl Governance {
         let mut charge = false;
         let (outcome, ended) = match ending {
             Ending::Answered { outcome, revision } => {
-                charge = self.law.load().charge_errors || !is_error_result(&outcome);
-                match ticket.screens.clone() {
+                let law = self.law.load_full();
+                charge = law.charge_errors || !is_error_result(&outcome);
+                let (outcome, ended) = match ticket.screens.clone() {
                     None => (outcome, Ended::answered(revision)),
                     // In a box, as in `admit`.
                     Some(screens) => {
                         let scanned = self.scan_answer(outcome, revision, &screens, &mut ticket);
                         Box::pin(scanned).await
                     }
-                }
+                };
+                let lasting = law.request_state_ttl;
+                let seal = &self.books.seal;
+                (seal.closed(outcome, revision, &ticket, lasting), ended)
             }
             Ending::Failed {
                 error,

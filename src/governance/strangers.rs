@@ -232,7 +232,7 @@ mod tests {
         audit::Log,
         auth::{Directory, Wrong},
         config::{self, Environment},
-        governance::Books,
+        governance::{Books, Seal},
     };
 
     const UNKNOWN: Unidentified = Unidentified::Wrong(Wrong::Unknown);
@@ -318,6 +318,7 @@ mod tests {
             directory: Arc::new(Directory::new(config.governance.auth, std::iter::empty())),
             audit: Arc::new(Log::open(log_dir, config.audit).unwrap()),
             budgets: None,
+            seal: Seal::new(&[0; 32]),
         };
         Arc::new(Governance::new(&config, books).unwrap())
     }

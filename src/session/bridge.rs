@@ -38,17 +38,25 @@ fn add_envelope(params: Option<&Raw>, client: &Client, logs: Logs) -> Raw {
     let members = meta::envelope(client.info.as_ref(), &Raw::from_static("{}"), level);
     let empty = Raw::from_static("{}");
     let params = params.unwrap_or(&empty);
-    let found = Meta::of(params);
-    let mut patch = Patch::new(params.as_bytes());
-    if let Some(span) = &found.span {
-        patch.remove_members(span.start, |member| is_reserved(params.as_bytes(), member));
-        let stripped = patch.finish();
-        let mut patch = Patch::new(stripped.as_bytes());
-        Meta::of(&stripped).insert(&members, &mut patch);
-        return patch.finish();
+    let json = params.as_bytes();
+    let mut patch = Patch::new(json);
+    patch.remove_members(0, |member| goes_on(json, member));
+    if let Some(span) = Meta::of(params).span {
+        patch.remove_members(span.start, |member| is_reserved(json, member));
     }
-    found.insert(&members, &mut patch);
+    let stripped = (!patch.is_empty()).then(|| patch.finish());
+    let params = stripped.as_ref().unwrap_or(params);
+    let mut patch = Patch::new(params.as_bytes());
+    Meta::of(params).insert(&members, &mut patch);
     patch.finish()
+}
+
+/// Whether a member of params goes on with an earlier request, which legacy clients do not do: what
+/// they mean by it is another thing, and a server would take it for its own.
+fn goes_on(json: &[u8], member: &text::Member) -> bool {
+    ["inputResponses", "requestState"]
+        .iter()
+        .any(|key| member.is(json, key))
 }
 
 fn remove_envelope(params: &Raw) -> Raw {

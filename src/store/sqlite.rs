@@ -29,6 +29,7 @@ mod index;
 mod keys;
 mod leases;
 mod listings;
+mod secrets;
 mod sessions;
 
 /// The database in the data directory.
@@ -42,6 +43,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001.sql"),
     include_str!("../../migrations/sqlite/0002.sql"),
     include_str!("../../migrations/sqlite/0003.sql"),
+    include_str!("../../migrations/sqlite/0004.sql"),
 ];
 
 /// How transactions begin that write.

@@ -50,6 +50,10 @@ macro_rules! contract {
                 super::the_index_forgets_what_somebody_has_seen_go($open).await;
             }
             #[tokio::test]
+            async fn the_first_secret_of_a_name_holds() {
+                super::the_first_secret_of_a_name_holds($open).await;
+            }
+            #[tokio::test]
             async fn the_last_listing_of_a_connection_is_kept() {
                 super::the_last_listing_of_a_connection_is_kept($open).await;
             }
@@ -161,6 +165,14 @@ async fn keys_are_found_by_hash_and_revoked_once(open: impl AsyncFn() -> (Store,
     assert_eq!(keys.by_hash(one.hash).await.unwrap(), Some(one.clone()));
     let twice = keys.add(&one).await;
     assert!(twice.is_err(), "an id stands for one key");
+}
+
+async fn the_first_secret_of_a_name_holds(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let secrets = &store.secrets;
+    assert_eq!(secrets.secret("a", [1; 32]).await.unwrap(), [1; 32]);
+    assert_eq!(secrets.secret("a", [2; 32]).await.unwrap(), [1; 32]);
+    assert_eq!(secrets.secret("b", [3; 32]).await.unwrap(), [3; 32]);
 }
 
 async fn the_last_listing_of_a_connection_is_kept(open: impl AsyncFn() -> (Store, TempDir)) {

@@ -113,7 +113,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     2 | x = ***
       | ^ no such key
       |
-      = help: the keys here are `$schema`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `servers`, `session_idle_timeout`, `tls` and `workers`
+      = help: the keys here are `$schema`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `request_state_ttl`, `servers`, `session_idle_timeout`, `tls` and `workers`
 
     6 mistakes
     "#);

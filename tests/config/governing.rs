@@ -528,6 +528,7 @@ fn what_governs_is_shown_and_loads_again() {
     keep_alive = "15s"
     first_list_wait = "2s"
     drain_timeout = "10s"
+    request_state_ttl = "1d"
     session_idle_timeout = "1d"
     list_page_size = 0
 

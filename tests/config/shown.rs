@@ -39,6 +39,7 @@ fn for_people() {
     keep_alive = "15s"
     first_list_wait = "2s"
     drain_timeout = "10s"
+    request_state_ttl = "1d"
     session_idle_timeout = "1d"
     list_page_size = 5
 

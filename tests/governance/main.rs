@@ -37,6 +37,7 @@ mod reload;
 mod revoked;
 mod rules;
 mod scans;
+mod states;
 mod strangers;
 mod validate;
 

@@ -352,9 +352,6 @@ async fn notifications_of_clients_are_looked_at() {
     }
 }
 
-/// What a server wants back as it is: nobody looks at it, whatever it looks like.
-const STATE: &str = "bob.roe@example.org eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJlc2ln";
-
 /// The methods whose results may ask for input in 2026-07-28, each with what a call of it names.
 const ROUNDS: [(&str, &str); 3] = [
     ("tools/call", CALL),
@@ -373,7 +370,6 @@ async fn modern(scan: &str) -> Stage {
 async fn results_that_ask_for_input_are_looked_at() {
     let asks = json!({
         "resultType": "input_required",
-        "requestState": STATE,
         "inputRequests": { "k": { "method": "elicitation/create", "params": elicitation(MAIL) } },
     });
     for action in ["block", "redact", "report"] {
@@ -416,8 +412,7 @@ async fn responses_to_a_request_for_input_are_looked_at() {
         for front in [Front::Modern, Front::StdioModern] {
             let client = stage.gateway.client(front, "/mcp", ABLE).await;
             for (method, members) in ROUNDS {
-                let members =
-                    format!(r#"{members},"requestState":"{STATE}","inputResponses":{responses}"#);
+                let members = format!(r#"{members},"inputResponses":{responses}"#);
                 let before = stage.server.seen().len();
                 client.ask("1", method, &members).await;
                 let answer = client.answer("1").await;
@@ -436,8 +431,6 @@ async fn responses_to_a_request_for_input_are_looked_at() {
                 };
                 let heard = seen.param(&["inputResponses"]).unwrap();
                 assert_eq!(value(&heard), value(&expect), "{what}");
-                let state = seen.param(&["requestState"]).unwrap();
-                assert_eq!(value(&state), STATE, "{what}");
             }
         }
         stage.stop().await;

@@ -434,7 +434,7 @@ async fn answers_to_questions_name_resources_as_the_server_does() {
     let (backend, gateway) = Gateway::governed(Transport::Http, Era::Modern, "").await;
     let answer = |uri: &str| {
         format!(
-            r#""requestState":"s","inputResponses":{{"k":{{"role":"assistant","content":{{"type":"resource_link","uri":"{uri}" ,"name":"n"}}}}}}"#
+            r#""inputResponses":{{"k":{{"role":"assistant","content":{{"type":"resource_link","uri":"{uri}" ,"name":"n"}}}}}}"#
         )
     };
     let client = gateway.client(Front::Modern, "/mcp", "{}").await;

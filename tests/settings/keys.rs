@@ -131,6 +131,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
     ("servers.*.validate", items::validate),
+    ("request_state_ttl", times::request_state_ttl),
     ("session_idle_timeout", times::session_idle_timeout),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
@@ -173,6 +174,7 @@ const AT_ONCE: &[&str] = &[
     "naming",
     "profiles",
     "servers",
+    "request_state_ttl",
     "session_idle_timeout",
 ];
 

@@ -57,6 +57,48 @@ pub(crate) async fn session_idle_timeout() {
     assert_eq!(answer.status(), 404, "nor does it come back from the store");
 }
 
+/// The state that a server gave away with a question comes back to it only for so long.
+#[tokio::test]
+pub(crate) async fn request_state_ttl() {
+    const ASKS: &str = r#"{"resultType":"input_required","requestState":"s"}"#;
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    backend.on_request(|envelope| {
+        let is_call = envelope.method() == "tools/call";
+        is_call.then(|| Auto::Result(ASKS.to_owned()))
+    });
+    let start = async |ttl: &str| {
+        let text = format!("request_state_ttl = \"{ttl}\"\n");
+        let gateway = TestGateway::new().setting(&text);
+        let gateway = gateway.server("one", &backend).start().await;
+        let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+        client.ask("1", "tools/call", CALL).await;
+        let state = client.answer("1").await.value()["requestState"].clone();
+        (gateway, client, format!(r#"{CALL},"requestState":{state}"#))
+    };
+    let (_long, patient, of_patient) = start("1h").await;
+    let (_short, hasty, of_hasty) = start("1s").await;
+    hasty.ask("2", "tools/call", &of_hasty).await;
+    hasty.answer("2").await.value();
+    soon("the state expires", async {
+        loop {
+            hasty.ask("3", "tools/call", &of_hasty).await;
+            let answer = hasty.answer("3").await;
+            if answer.error.is_some() {
+                let failed = answer.failure();
+                assert!(
+                    failed["message"].as_str().unwrap().contains("has expired"),
+                    "{failed}"
+                );
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    patient.ask("2", "tools/call", &of_patient).await;
+    patient.answer("2").await.value();
+}
+
 async fn standing_stream(keep_alive: &str) -> (Gateway, Raw) {
     let config = format!("listen = \"127.0.0.1:0\"\nkeep_alive = \"{keep_alive}\"");
     let gateway = launch(&config).await;

@@ -10,7 +10,7 @@ use crate::{
     clock,
     config::{self, Budget, Config, Durability, Environment, Source, Window},
     governance::{
-        Books,
+        Books, Seal,
         budget::{self, Applied, Budgets},
     },
     mcp::{Id, Logs, Method, Raw, Request, Revision, error},
@@ -84,6 +84,7 @@ fn governance(store: &Store, directory: &std::path::Path, durability: Durability
         directory: Arc::new(Directory::new(config.governance.auth, std::iter::empty())),
         audit: Arc::new(Log::open(directory, audit).unwrap()),
         budgets: Some(Arc::new(Budgets::new(Arc::clone(&store.leases), "test"))),
+        seal: Seal::new(&[0; 32]),
     };
     Governance::new(&config, books).unwrap()
 }

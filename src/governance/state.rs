@@ -1,0 +1,197 @@
+//! The `requestState` of a server (2026-07-28) on its way through a client and back.
+//!
+//! A server that needs an answer of its client forgets the call: what it needs to go on it gives away,
+//! and gets it back with the answer in a new request. All agents come to a server as one and the same
+//! client, so it cannot tell who returns what it gave to whom. Therefore a client is given the state
+//! sealed: with until when it holds, and a code (HMAC-SHA-256) over that, the agent, the server, what
+//! was called, and the arguments. What comes back must fit the request that it comes in, and its
+//! server receives it byte for byte as it wrote it. The state itself is not hidden: it was meant to be
+//! handed to the client.
+//!
+//! The key is kept in the store, so that a state outlives a restart, and every gateway of a data
+//! directory opens what another one sealed.
+
+use std::{convert::Infallible, fmt, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, Mac as _};
+use jiff::Timestamp;
+use serde_json::Value;
+use sha2::Sha256;
+
+use super::ticket::Ticket;
+use crate::{
+    clock,
+    mcp::{Era, Method, Outcome, Raw, Revision, json},
+};
+
+/// The member of results and of params.
+pub(super) const STATE: &str = "requestState";
+
+/// Begins what is sealed; another form would begin otherwise.
+const FORM: &str = "v1";
+
+/// Why a state is not passed on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum InvalidState {
+    /// Nobody here gave it away.
+    #[error("it is none that was given out here")]
+    Foreign,
+    /// It belongs elsewhere, or somebody has changed it.
+    #[error("it was given to another agent or for another call")]
+    Other,
+    /// It was given away too long ago.
+    #[error("it has expired; make the call anew")]
+    Expired,
+}
+
+/// What states are sealed with.
+#[derive(Clone)]
+pub struct Seal(Hmac<Sha256>);
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+impl Seal {
+    /// Seals with `key`, which is a secret.
+    pub fn new(key: &[u8; 32]) -> Self {
+        Self(Hmac::new_from_slice(key).expect("HMAC takes a key of any length"))
+    }
+
+    /// `state` as the client gets it who made the request that is `about`.
+    fn close(&self, state: &Raw, until: Timestamp, about: &[u8]) -> Raw {
+        let (until, state) = (until.as_second().to_string(), state.as_str());
+        let code = self.code(&until, about, state).finalize().into_bytes();
+        let code = URL_SAFE_NO_PAD.encode(code);
+        Raw::string(&format!("{FORM}.{until}.{code}.{state}"))
+    }
+
+    /// The state as its server wrote it.
+    fn open(&self, sealed: &Raw, now: Timestamp, about: &[u8]) -> Result<Raw, InvalidState> {
+        let text = sealed.as_text().ok_or(InvalidState::Foreign)?;
+        let mut parts = text.splitn(4, '.');
+        let mut part = || parts.next().ok_or(InvalidState::Foreign);
+        let (form, until, code, state) = (part()?, part()?, part()?, part()?);
+        if form != FORM {
+            return Err(InvalidState::Foreign);
+        }
+        let code = URL_SAFE_NO_PAD.decode(code);
+        let code = code.map_err(|_| InvalidState::Foreign)?;
+        let fits = self.code(until, about, state).verify_slice(&code);
+        fits.map_err(|_| InvalidState::Other)?;
+        if until
+            .parse()
+            .is_ok_and(|until: i64| until < now.as_second())
+        {
+            return Err(InvalidState::Expired);
+        }
+        Raw::parse(state.to_owned()).map_err(|_| InvalidState::Foreign)
+    }
+
+    fn code(&self, until: &str, about: &[u8], state: &str) -> Hmac<Sha256> {
+        let mut code = self.0.clone();
+        for part in [until.as_bytes(), about, state.as_bytes()] {
+            measured(part, |bytes| code.update(bytes));
+        }
+        code
+    }
+}
+
+/// Hands `part` on after its length, so that no two lists of parts are one text.
+fn measured(part: &[u8], mut on: impl FnMut(&[u8])) {
+    let length = u64::try_from(part.len()).expect("a length fits into 64 bits");
+    on(&length.to_be_bytes());
+    on(part);
+}
+
+/// Whether a server may answer a request of `method` with a state.
+fn may_ask(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::PromptsGet | Method::ResourcesRead | Method::ToolsCall
+    )
+}
+
+/// Whose request a ticket is for, at which server, of what, with which arguments: what the states of a
+/// call and of those that go on with it have in common.
+fn about(ticket: &Ticket) -> Vec<u8> {
+    let agent = ticket.agent().id.to_string();
+    let target = ticket.target.as_ref();
+    let server = target.map_or("", |target| target.server.as_str());
+    let original = target.and_then(|target| target.original.as_deref());
+    let arguments = ticket.arguments().map(|it| canonical(&it));
+    let mut about = Vec::new();
+    for part in [
+        agent.as_bytes(),
+        server.as_bytes(),
+        ticket.method.as_str().as_bytes(),
+        original.unwrap_or_default().as_bytes(),
+        arguments.as_deref().unwrap_or_default(),
+    ] {
+        measured(part, |bytes| about.extend_from_slice(bytes));
+    }
+    about
+}
+
+/// Arguments as they are whoever writes them (RFC 8785): a client may order the members of the same
+/// object otherwise when it sends them again.
+fn canonical(arguments: &Raw) -> Vec<u8> {
+    let value = arguments.read::<Value>().ok();
+    let canonical = value.and_then(|value| serde_json_canonicalizer::to_vec(&value).ok());
+    canonical.unwrap_or_else(|| arguments.as_bytes().to_vec())
+}
+
+/// `body` with what `with` makes of each state in it; a member that stands there twice is changed
+/// twice, since who reads it may take either. `None` when it has no state.
+fn replaced<E>(body: &Raw, with: impl Fn(&Raw) -> Result<Raw, E>) -> Result<Option<Raw>, E> {
+    let json = body.as_bytes();
+    let states = json::members(json, 0).filter(|member| member.is(json, STATE));
+    let parts: Result<Vec<_>, E> = states
+        .map(|member| Ok((member.value.clone(), with(&body.slice(member.value))?)))
+        .collect();
+    let parts = parts?;
+    Ok((!parts.is_empty()).then(|| super::screen::with_parts(body, parts)))
+}
+
+impl Seal {
+    /// The outcome of a call as its client gets it, from a server of `revision`. The state in it is good
+    /// for as long as `lasting`.
+    pub(super) fn closed(
+        &self,
+        outcome: Outcome,
+        revision: Option<&str>,
+        ticket: &Ticket,
+        lasting: Duration,
+    ) -> Outcome {
+        let is_modern = revision == Some(Revision::MODERN.as_str());
+        let Some(result) = outcome
+            .as_ref()
+            .ok()
+            .filter(|_| is_modern && may_ask(&ticket.method))
+        else {
+            return outcome;
+        };
+        let until = clock::now().saturating_add(lasting);
+        let until = until.unwrap_or(Timestamp::MAX);
+        let close = |state: &Raw| Ok::<_, Infallible>(self.close(state, until, &about(ticket)));
+        let Ok(sealed) = replaced(result, close);
+        sealed.map_or(outcome, Ok)
+    }
+
+    /// The params of a request as its server gets them; `None` when there is no state in them.
+    pub(super) fn opened(
+        &self,
+        params: Option<&Raw>,
+        ticket: &Ticket,
+    ) -> Result<Option<Raw>, InvalidState> {
+        let is_modern = ticket.client.era() == Era::Modern;
+        let Some(params) = params.filter(|_| is_modern && may_ask(&ticket.method)) else {
+            return Ok(None);
+        };
+        let now = clock::now();
+        replaced(params, |state| self.open(state, now, &about(ticket)))
+    }
+}

@@ -151,6 +151,9 @@ pub struct Tls {
 /// Limits on what clients send and hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
+    /// Connections of clients that may be open at once; when `None`, what the system allows beside
+    /// what the gateway needs itself.
+    pub connections: Option<NonZeroUsize>,
     /// Largest request body, bytes.
     pub body: usize,
     /// Largest sum of request headers, bytes.

@@ -13,6 +13,7 @@ mod messages;
 mod origin;
 mod pages;
 mod patient;
+mod room;
 mod streamable;
 mod tls;
 

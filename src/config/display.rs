@@ -91,6 +91,7 @@ fn tls(tls: &Tls) -> file::Tls {
 
 fn limits(limits: &Limits) -> file::Limits {
     file::Limits {
+        connections: limits.connections.map(NonZeroUsize::get),
         body: size(limits.body),
         headers: size(limits.headers),
         depth: limits.depth,

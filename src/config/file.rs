@@ -163,6 +163,11 @@ pub(super) struct Tls {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
+    /// Connections of clients that may be open at once; further ones wait until one ends. Without
+    /// this key as many as the system's limit of open files leaves beside 256, or half of it where
+    /// that is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connections: Option<usize>,
     /// Largest request body.
     pub(super) body: Size,
     /// Largest sum of request headers.
@@ -180,6 +185,7 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connections: None,
             body: Size(4 * Size::MIB),
             headers: Size(64 * Size::KIB),
             depth: 128,

@@ -297,6 +297,7 @@ impl Resolver<'_> {
 
     fn limits(&mut self, limits: &file::Limits, at: &Place<'_>) -> Limits {
         Limits {
+            connections: self.at_once(limits.connections, &at.key("connections")),
             body: self.size(limits.body, &at.key("body")),
             headers: self.size(limits.headers, &at.key("headers")),
             depth: self.within(limits.depth, 8, DEPTH_MAX, &at.key("depth")),
@@ -307,12 +308,12 @@ impl Resolver<'_> {
                 &at.key("sessions_per_agent"),
             ),
             in_flight_per_agent: self
-                .calls(limits.in_flight_per_agent, &at.key("in_flight_per_agent")),
+                .at_once(limits.in_flight_per_agent, &at.key("in_flight_per_agent")),
         }
     }
 
-    /// A number of calls that may be under way at once.
-    fn calls(&mut self, written: Option<usize>, at: &Place<'_>) -> Option<NonZeroUsize> {
+    /// A number of what may be under way at once.
+    fn at_once(&mut self, written: Option<usize>, at: &Place<'_>) -> Option<NonZeroUsize> {
         NonZeroUsize::new(self.within(written?, 1, CALLS_MAX, at))
     }
 

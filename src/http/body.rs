@@ -153,6 +153,7 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits {
+        connections: None,
         body: 1024,
         headers: 1024,
         depth: 16,

@@ -24,7 +24,11 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{either::Either, sync::CancellationToken};
 
-use super::{Certificates, Edge, InvalidTls, body, patient::Patient};
+use super::{
+    Certificates, Edge, InvalidTls, body,
+    patient::Patient,
+    room::{Guest, Room},
+};
 use crate::{
     config::Config,
     task::{Steady, Tasks},
@@ -77,7 +81,13 @@ impl Bound {
         let tls = self
             .certificates
             .map(|certificates| certificates.acceptor());
+        let room = Arc::new(Room::default());
         loop {
+            let max = || edge.proxy.settings().limits.connections;
+            tokio::select! {
+                () = room.awaited(max) => {}
+                () = stop.cancelled() => return,
+            }
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = stop.cancelled() => return,
@@ -87,6 +97,7 @@ impl Bound {
                     let connection = Connection {
                         edge: Arc::clone(&edge),
                         peer: peer.ip(),
+                        _guest: room.enter(),
                         stop: stop.clone(),
                         headers_max: edge.proxy.settings().limits.headers,
                     };
@@ -162,6 +173,7 @@ type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 struct Connection {
     edge: Arc<Edge>,
     peer: IpAddr,
+    _guest: Guest,
     stop: CancellationToken,
     headers_max: usize,
 }

@@ -29,6 +29,7 @@ const TESTS: &[(&str, fn())] = &[
     ("limits.body", limits::body),
     ("limits.depth", limits::depth),
     ("limits.headers", limits::headers),
+    ("limits.connections", limits::connections),
     ("limits.in_flight_per_agent", limits::in_flight_per_agent),
     ("limits.sessions_per_agent", limits::sessions_per_agent),
     ("list_page_size", lists::list_page_size),

@@ -1,10 +1,13 @@
 //! Sizes, depths and counts: at each limit, past it, and back under it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::{
     harness::{Raw, ask, http_backend, launch, try_launch, with_one},
@@ -30,6 +33,25 @@ pub(crate) async fn body() {
     }
     let large = launch_with("limits.body = \"3KiB\"").await;
     assert_eq!(posted(&large, padded(2049)).await, 200);
+}
+
+/// Whoever comes past the limit waits until somebody leaves.
+#[tokio::test]
+pub(crate) async fn connections() {
+    for limit in [2, 3] {
+        let gateway = launch_with(&format!("limits.connections = {limit}")).await;
+        let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", gateway.addr());
+        let open = async || Raw::send(gateway.addr(), &request).await;
+        let (mut first, mut second) = (open().await, open().await);
+        assert_eq!((first.status().await, second.status().await), (200, 200));
+        let mut third = open().await;
+        let at_once = timeout(Duration::from_millis(500), third.status()).await;
+        assert_eq!(at_once.is_ok(), limit == 3);
+        drop(first);
+        if limit == 2 {
+            assert_eq!(soon("an answer", third.status()).await, 200);
+        }
+    }
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ impl Resolver<'_> {
         ServerLimits {
             request: self.size(limits.request, &at.key("request")),
             response: self.size(limits.response, &at.key("response")),
-            in_flight: self.calls(limits.in_flight, &at.key("in_flight")),
+            in_flight: self.at_once(limits.in_flight, &at.key("in_flight")),
             queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
             memory: self.memory(limits.memory, &at.key("memory")),
         }

@@ -33,6 +33,7 @@ mod pool;
 mod replicas;
 mod report;
 mod retire;
+mod roots;
 mod set;
 mod shared;
 mod sse;
@@ -286,7 +287,9 @@ impl Backend {
                 // It has just come up.
                 Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
             },
-            Standing::Up(_) => (self.state() == State::Degraded).then_some(Failure::Unlisted),
+            Standing::Up(_) => (self.state() == State::Degraded).then(|| Failure::Unlisted {
+                why: self.stand().reason,
+            }),
         }
     }
 

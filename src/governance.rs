@@ -47,6 +47,7 @@ pub mod budget;
 mod checks;
 pub mod concurrency;
 mod law;
+mod number;
 pub mod policy;
 pub mod rate;
 pub mod refusal;

@@ -118,6 +118,8 @@ impl Edge {
                         format!("a message is larger than limits.body ({line_limit} bytes)");
                     self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
                 }
+                // It was refused, and what goes on is the user's own client.
+                Line::Endless => {}
             }
         }
     }

@@ -376,7 +376,7 @@ impl Reloaded {
             }
         }
         parts.extend(self.others.iter().cloned());
-        if parts.is_empty() {
+        if parts.is_empty() && self.needs_restart.is_empty() {
             parts.push("nothing differs".to_owned());
         }
         if !self.needs_restart.is_empty() {

@@ -66,7 +66,7 @@ impl Sign {
             | Failure::StartsLimited { .. }
             | Failure::Unauthorized { .. }
             | Failure::Unknown
-            | Failure::Unlisted => Self::None,
+            | Failure::Unlisted { .. } => Self::None,
         }
     }
 }

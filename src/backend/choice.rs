@@ -154,6 +154,17 @@ impl Backend {
     }
 
     async fn served(&self, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
+        let was_known = self.asks_roots();
+        let served = self.served_as_known(wish, era).await?;
+        if was_known || !self.asks_roots() {
+            return Ok(served);
+        }
+        // It asked only now. Its roots are those of one client, who may have one of its own.
+        drop(served);
+        self.served_as_known(wish, era).await
+    }
+
+    async fn served_as_known(&self, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
         if let Some(pool) = self.lends(wish) {
             return self.leased(pool, wish, era).await;
         }
@@ -318,6 +329,7 @@ impl Backend {
                 (Owner::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
                 (Owner::Agent(_) | Owner::Shared, _) => None,
             },
+            awaits_roots: self.has_roots_of(client, &key.profile),
             lineage,
         };
         let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
@@ -362,9 +374,27 @@ impl Backend {
 
     /// A server that asks for roots sees those of one client only.
     fn splits_by_roots(&self, profile: &str) -> bool {
-        self.config().roots.is_none()
-            && profile.contains("\"roots\"")
-            && self.maker.shared.asks_roots.load(Ordering::Relaxed)
+        self.may_offer_roots(profile) && self.asks_roots()
+    }
+
+    fn asks_roots(&self) -> bool {
+        self.maker.shared.asks_roots.load(Ordering::Relaxed)
+    }
+
+    fn may_offer_roots(&self, profile: &str) -> bool {
+        self.config().roots.is_none() && profile.contains("\"roots\"")
+    }
+
+    /// Whether a server that asks for roots before a call of `client` gets them: not on a connection
+    /// of many clients, where only a call says whose, nor of one who takes no questions yet.
+    fn has_roots_of(&self, client: &Client, profile: &str) -> bool {
+        let is_split = match self.config().isolation {
+            Isolation::Auto | Isolation::Call | Isolation::Pool | Isolation::Session => true,
+            Isolation::Agent | Isolation::Shared => false,
+        };
+        let session = client.session.as_ref();
+        let is_listening = session.is_some_and(|session| session.is_listening());
+        is_split && is_listening && self.may_offer_roots(profile)
     }
 
     /// Whether the catalog's own connection serves the callers of `key`.

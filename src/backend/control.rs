@@ -257,6 +257,8 @@ impl Backend {
             era: EraPin::Legacy,
             capabilities: handshake::RELAYED,
             home: None,
+            // This is how it is known before the first call of any client.
+            awaits_roots: true,
             lineage: Arc::clone(&maker.shared.lineage),
         };
         let (connection, _) = maker.connect(&wanted).await?;

@@ -199,8 +199,15 @@ pub enum Failure {
     #[error("there is no such server")]
     Unknown,
     /// It is not known yet what it has; nothing was sent.
-    #[error("its lists have not been read yet")]
-    Unlisted,
+    #[error("its lists have not been read yet{}", because(why.as_ref()))]
+    Unlisted {
+        /// Why not, where that is known.
+        why: Option<String>,
+    },
+}
+
+fn because(why: Option<&String>) -> String {
+    why.map(|why| format!(": {why}")).unwrap_or_default()
 }
 
 /// What is left of the time until then.
@@ -262,7 +269,7 @@ impl Failure {
     fn is_retryable(&self) -> bool {
         let is_new = matches!(
             self,
-            Self::Absent { .. } | Self::SessionGone | Self::Unlisted
+            Self::Absent { .. } | Self::SessionGone | Self::Unlisted { .. }
         );
         let may_pass = self.retry_after().is_some() || self.may_pass() || is_new;
         may_pass && !self.may_have_arrived()
@@ -300,7 +307,7 @@ impl Failure {
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
-            | Self::Unlisted => None,
+            | Self::Unlisted { .. } => None,
         }
     }
 
@@ -325,7 +332,7 @@ impl Failure {
             | Self::Spawn { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
-            | Self::Unlisted => "unavailable",
+            | Self::Unlisted { .. } => "unavailable",
             Self::StartsLimited { .. } => "starts_limited",
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
@@ -381,7 +388,7 @@ impl Failure {
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
-            | Self::Unlisted => false,
+            | Self::Unlisted { .. } => false,
         }
     }
 
@@ -429,7 +436,7 @@ impl Failure {
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
-            | Self::Unlisted => self.to_string().into(),
+            | Self::Unlisted { .. } => self.to_string().into(),
         }
     }
 
@@ -468,7 +475,7 @@ impl Failure {
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
-            | Self::Unlisted => false,
+            | Self::Unlisted { .. } => false,
         }
     }
 }

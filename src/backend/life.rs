@@ -397,12 +397,16 @@ impl Life {
         }
     }
 
-    /// Says that what is still not connected is so for another reason.
+    /// Says why what is not connected still is not, where that is not what it was.
     fn log_reason(&self, state: State, old: Option<&str>, new: Option<&str>) {
         if old != new {
             let _about = self.about.enter();
             let (server, state) = (&self.server, state.as_str());
-            tracing::info!(%server, reason = new, "still {state}, for another reason");
+            if old.is_none() {
+                tracing::debug!(%server, reason = new, "still {state}");
+            } else {
+                tracing::info!(%server, reason = new, "still {state}, for another reason");
+            }
         }
     }
 

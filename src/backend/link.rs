@@ -25,7 +25,7 @@ use super::{
     breaker::Sign,
     handshake,
     http::HttpLink,
-    mux::{ANSWERS_MAX, Mux, Pending, Progress, Tell, Waiting},
+    mux::{ANSWERS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting, asks_for_roots},
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -309,17 +309,27 @@ impl Link {
             // No server asks this. Whoever does sends back what it was sent.
             self.mux.failed(own, Failure::Echo);
         }
-        match self.mux.answer_locally(&method) {
-            Some(outcome) => self.respond(id, outcome),
-            None => match self.mux.relay(&id, method, params, origin) {
-                Ok(waiting) => self.await_answer(id, waiting),
-                Err(refusal) => self.respond(id, Err(refusal.to_raw())),
-            },
+        if let Some(outcome) = self.mux.answer_locally(&method) {
+            return self.respond(id, outcome);
+        }
+        let of_roots = asks_for_roots(&method);
+        match self.mux.relay(&id, method, params, origin) {
+            Ok(waiting) => self.await_answer(id, waiting, of_roots),
+            Err(refusal) => {
+                self.respond(id, Err(refusal.to_raw()));
+                self.note_roots(of_roots);
+            }
+        }
+    }
+
+    fn note_roots(&self, are_answered: bool) {
+        if are_answered {
+            self.mux.roots.send_replace(Roots::Answered);
         }
     }
 
     /// Waits for the client's answer in a task of its own.
-    fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting) {
+    fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting, of_roots: bool) {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
             let outcome = link.answer_of(waiting).await;
@@ -330,6 +340,7 @@ impl Link {
             if let Some(outcome) = outcome {
                 link.send_response(id, outcome).await;
             }
+            link.note_roots(of_roots);
         });
     }
 

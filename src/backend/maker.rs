@@ -57,6 +57,9 @@ pub(crate) struct Wanted {
     pub(crate) capabilities: Raw,
     /// The session whose own it will be.
     pub(crate) home: Option<Arc<Session>>,
+    /// Whether it is to be known before the first call if the server asks for roots, and that has to
+    /// wait until the server has them where the connection is one client's own.
+    pub(crate) awaits_roots: bool,
     /// What it is a connection of.
     pub(crate) lineage: Arc<Lineage>,
 }
@@ -95,6 +98,9 @@ impl Maker {
             lineage.tasks.spawn("standing stream", listen);
             // What a server says before the stream is open may be lost.
             drop(timeout(STANDING_PATIENCE, open).await);
+        }
+        if wanted.awaits_roots && connection.era() == Era::Legacy {
+            self.await_roots(&connection, wanted.home.is_some()).await;
         }
         closed_early.disarm();
         Ok((connection, receiver))

@@ -18,12 +18,12 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, Semaphore, mpsc, oneshot},
+    sync::{Notify, Semaphore, mpsc, oneshot, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use questions::{Progress, Waiting};
+pub(super) use questions::{Progress, Waiting, asks_for_roots};
 
 use super::{
     Failure,
@@ -107,8 +107,20 @@ pub(crate) struct Mux {
     heard_ms: AtomicU64,
     /// A call failed in a way that the server may be gone.
     suspicion: Notify,
+    /// How far it is with the roots of its client.
+    pub(super) roots: watch::Sender<Roots>,
     unattributed: AtomicU64,
     late: AtomicU64,
+}
+
+/// Whether a server has the roots of its client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Roots {
+    /// It has not asked for them.
+    Unasked,
+    Asked,
+    /// They were sent, or refused.
+    Answered,
 }
 
 /// Something a server said that concerns the gateway rather than one call.
@@ -219,6 +231,7 @@ impl Mux {
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
             suspicion: Notify::new(),
+            roots: watch::Sender::new(Roots::Unasked),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
         })

@@ -25,6 +25,8 @@ const READ_BYTES: usize = 64 * 1024;
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How much of an odd line is kept for `/status`.
 const ODD_LINE_BYTES_MAX: usize = 200;
+/// How many times what a line may have it is skipped; it is given up then.
+const ENDLESS_TIMES: usize = 16;
 /// How much of an oversized line is searched for its id.
 const ID_SEARCH_BYTES: usize = 4096;
 
@@ -112,6 +114,9 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
         match line {
             Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
             Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
+            Ok(Some(Line::Endless)) => {
+                return mux.close(oversized(mux.settings.response_bytes_max));
+            }
             Ok(None) => {
                 // Who waits for the last line hears that there is none to come.
                 drop(odd);
@@ -204,15 +209,17 @@ pub(crate) struct Lines<R> {
     buffer: BytesMut,
     scanned: usize,
     bytes_max: usize,
-    /// The start of a line that grew too long and is being skipped.
-    skipping: Option<Bytes>,
+    /// How much there was of a line that grew too long, of which nothing more is kept.
+    skipped: Option<usize>,
 }
 
 /// One line.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// Longer than allowed; its start.
+    /// Longer than allowed; its start. What follows of it is skipped.
     TooLong { start: Bytes },
+    /// Such a line goes on and on, and may never end.
+    Endless,
     /// Without its line end.
     Whole(Bytes),
 }
@@ -224,7 +231,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             buffer: BytesMut::new(),
             scanned: 0,
             bytes_max,
-            skipping: None,
+            skipped: None,
         }
     }
 
@@ -247,28 +254,48 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     fn take_line(&mut self) -> Option<Line> {
-        let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
-        let Some(end) = found.map(|found| self.scanned + found) else {
-            self.scanned = self.buffer.len();
-            if self.buffer.len() > self.bytes_max {
-                let start = self.buffer.split().freeze();
-                let head = start.slice(..start.len().min(ID_SEARCH_BYTES));
-                self.skipping.get_or_insert(Bytes::copy_from_slice(&head));
-                self.scanned = 0;
+        loop {
+            let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
+            let Some(end) = found.map(|found| self.scanned + found) else {
+                return self.take_part();
+            };
+            let line = self.buffer.split_to(end + 1).freeze();
+            self.scanned = 0;
+            if self.skipped.take().is_some() {
+                continue;
             }
+            if line.len() - 1 > self.bytes_max {
+                let start = line.slice(..line.len().min(ID_SEARCH_BYTES));
+                return Some(Line::TooLong { start });
+            }
+            return Some(Line::Whole(line.slice(..line.len() - 1)));
+        }
+    }
+
+    /// What is to be said of a line before its end.
+    fn take_part(&mut self) -> Option<Line> {
+        self.scanned = self.buffer.len();
+        if let Some(skipped) = &mut self.skipped {
+            let endless = self.bytes_max.saturating_mul(ENDLESS_TIMES);
+            let was_endless = *skipped > endless;
+            *skipped = skipped.saturating_add(self.buffer.len());
+            let is_endless = *skipped > endless;
+            self.forget();
+            return (is_endless && !was_endless).then_some(Line::Endless);
+        }
+        if self.buffer.len() <= self.bytes_max {
             return None;
-        };
-        let line = self.buffer.split_to(end + 1).freeze();
+        }
+        let head = &self.buffer[..self.buffer.len().min(ID_SEARCH_BYTES)];
+        let start = Bytes::copy_from_slice(head);
+        self.skipped = Some(self.buffer.len());
+        self.forget();
+        Some(Line::TooLong { start })
+    }
+
+    fn forget(&mut self) {
+        self.buffer.clear();
         self.scanned = 0;
-        if let Some(start) = self.skipping.take() {
-            return Some(Line::TooLong { start });
-        }
-        if line.len() - 1 > self.bytes_max {
-            return Some(Line::TooLong {
-                start: line.slice(..line.len().min(ID_SEARCH_BYTES)),
-            });
-        }
-        Some(Line::Whole(line.slice(..line.len() - 1)))
     }
 }
 
@@ -285,9 +312,31 @@ mod tests {
             found.push(match line {
                 Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
                 Line::TooLong { .. } => "too long".to_owned(),
+                Line::Endless => "endless".to_owned(),
             });
         }
         assert_eq!(found, ["12345", "too long", "1234", ""]);
+    }
+
+    /// Who sends without an end is known for it before the end.
+    #[tokio::test]
+    async fn a_line_is_too_long_before_it_ends() {
+        let (mut writer, reader) = tokio::io::duplex(10);
+        let mut lines = Lines::new(reader, 9);
+        let mut text = vec![b'x'; 10 * (ENDLESS_TIMES + 2)];
+        text.extend_from_slice(b"x\nnext\n");
+        let write = async { writer.write_all(&text).await.unwrap() };
+        let read = async { read_endless(&mut lines).await };
+        tokio::join!(write, read);
+    }
+
+    async fn read_endless<R: AsyncRead + Unpin>(lines: &mut Lines<R>) {
+        let first = lines.next().await.unwrap();
+        assert!(matches!(first, Some(Line::TooLong { start }) if *start == [b'x'; 10]));
+        let second = lines.next().await.unwrap();
+        assert!(matches!(second, Some(Line::Endless)));
+        let third = lines.next().await.unwrap();
+        assert!(matches!(third, Some(Line::Whole(line)) if line == "next"));
     }
 
     #[test]

@@ -462,7 +462,7 @@ mod tests {
             let told = more_hopeful(earlier, Duration::from_secs(1), later);
             assert_eq!(told.failure, *expect);
         };
-        let unlisted = Failure::Unlisted;
+        let unlisted = Failure::Unlisted { why: None };
         check(&Failure::Unknown, &unlisted, &unlisted);
         check(&unlisted, &open(5), &open(5));
         check(&open(5), &unlisted, &open(4));

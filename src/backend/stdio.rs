@@ -138,7 +138,9 @@ async fn read_stderr(
 ) {
     let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX);
     while let Some(line) = next_line(&mut lines).await {
-        let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line;
+        let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line else {
+            continue;
+        };
         let shown = &bytes[..bytes.len().min(STDERR_LINE_BYTES_MAX)];
         let line = String::from_utf8_lossy(shown);
         let line = hushed.shown(line.trim_end()).into_owned();

@@ -46,6 +46,7 @@ impl Maker {
                 era: self.config().era,
                 capabilities: Raw::from_static("{}"),
                 home: None,
+                awaits_roots: false,
                 lineage: Arc::clone(&instance.lineage),
             };
             let attempt = tokio::select! {

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, process::ExitCode};
 
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     args::ConfigArgs, block_on, drained, failed, interrupted, output::print, service, surroundings,
@@ -12,6 +13,10 @@ use crate::{
     app::{self, ConfigSource},
     config::Config,
 };
+
+/// Open files that are asked for where the system begins with fewer: shells and service managers allow
+/// 1,024 until somebody asks for more. As many idle connections take some 300 MB.
+const OPEN_FILES: u64 = 16_384;
 
 /// Serve clients over HTTP
 #[derive(Args, Debug)]
@@ -43,7 +48,24 @@ impl Serve {
                  `governance.auth` and `danger_listen_without_auth`",
             );
         }
+        raise_open_files();
         block_on(config.workers, serve(&config, source))
+    }
+}
+
+/// Asks for [`OPEN_FILES`], or as many as there may be.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let files = limit.maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES));
+    if limit.current.is_none_or(|current| current >= files) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(files),
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, files, "the limit of open files cannot be raised");
     }
 }
 

@@ -4,17 +4,15 @@
 //! refused: a doubled member on the way to a value or inside it, text that cannot be decoded. Other
 //! parts of the arguments are never looked at.
 
-mod number;
-
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
+use super::number::{Decimal, Readings};
 use super::policy::{Globs, Item, Whose};
 use crate::{
     config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{Raw, json},
 };
-use number::{Decimal, Readings};
 
 /// Bytes that a compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1 << 20;

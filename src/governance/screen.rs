@@ -15,7 +15,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 use super::{
     checks::Checks,
     refusal::{self, Refusal},
-    state::STATE,
+    state::{STATE, asks_for_more},
 };
 use crate::{
     config::{ErrorCodes, Scan, ScanAction},
@@ -168,9 +168,6 @@ impl Screens {
         schema: OutputSchema,
     ) -> Option<Seen> {
         let checks = &self.0.checks;
-        if checks.are_stuck() {
-            return None;
-        }
         let (screens, data) = (self.clone(), data.clone());
         let work = move || {
             let schema = schema.is_usable().then_some(&schema);
@@ -434,7 +431,7 @@ pub(super) struct State {
 
 /// The state in `body`, the answer of a server of `revision`, where it has one.
 pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<State> {
-    if revision != Some(Revision::MODERN.as_str()) {
+    if revision != Some(Revision::MODERN.as_str()) || !asks_for_more(body) {
         return None;
     }
     let span = body.member(STATE)?;

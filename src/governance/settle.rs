@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     catalog::Tool,
+    json_schema::KEPT_BYTES_MAX,
     mcp::{Outcome, RpcError, error},
     money::Micros,
     scan::OutputSchema,
@@ -195,6 +196,10 @@ impl Governance {
             return Some(known.clone());
         }
         let schema = OutputSchema::new(source);
+        let kept: usize = self.schemas.iter().map(|known| known.weight()).sum();
+        if kept > KEPT_BYTES_MAX {
+            self.schemas.clear();
+        }
         self.schemas.insert(key, schema.clone());
         Some(schema)
     }

@@ -16,7 +16,6 @@ use std::{convert::Infallible, fmt, time::Duration};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac as _};
 use jiff::Timestamp;
-use serde_json::Value;
 use sha2::Sha256;
 
 use super::ticket::Ticket;
@@ -24,6 +23,9 @@ use crate::{
     clock,
     mcp::{Era, Method, Outcome, Raw, Revision, json},
 };
+use canonical::canonical;
+
+mod canonical;
 
 /// The member of results and of params.
 pub(super) const STATE: &str = "requestState";
@@ -107,6 +109,21 @@ fn measured(part: &[u8], mut on: impl FnMut(&[u8])) {
     on(part);
 }
 
+/// Whether `result` asks its client to come back; no other has a state, whatever it calls so.
+pub(super) fn asks_for_more(result: &Raw) -> bool {
+    let said = result.get("resultType");
+    said.is_some_and(|said| said.as_text().as_deref() == Some("input_required"))
+}
+
+/// Whether a server may take something in `params` for a state or for arguments that is not what is
+/// looked at here.
+fn is_ambiguous(params: &Raw) -> bool {
+    let json = params.as_bytes();
+    let arguments = json::members(json, 0).filter(|it| it.is_alike(json, "arguments"));
+    let is_other = |it: &json::Member| it.is_alike(json, STATE) && !it.is(json, STATE);
+    arguments.count() > 1 || json::members(json, 0).any(|it| is_other(&it))
+}
+
 /// Whether a server may answer a request of `method` with a state.
 fn may_ask(method: &Method) -> bool {
     matches!(
@@ -122,26 +139,20 @@ fn about(ticket: &Ticket) -> Vec<u8> {
     let target = ticket.target.as_ref();
     let server = target.map_or("", |target| target.server.as_str());
     let original = target.and_then(|target| target.original.as_deref());
-    let arguments = ticket.arguments().map(|it| canonical(&it));
+    // Who has none may say so.
+    let arguments = ticket.arguments();
+    let arguments = arguments.as_ref().map_or(&b"{}"[..], Raw::as_bytes);
     let mut about = Vec::new();
     for part in [
         agent.as_bytes(),
         server.as_bytes(),
         ticket.method.as_str().as_bytes(),
         original.unwrap_or_default().as_bytes(),
-        arguments.as_deref().unwrap_or_default(),
+        &canonical(arguments),
     ] {
         measured(part, |bytes| about.extend_from_slice(bytes));
     }
     about
-}
-
-/// Arguments as they are whoever writes them (RFC 8785): a client may order the members of the same
-/// object otherwise when it sends them again.
-fn canonical(arguments: &Raw) -> Vec<u8> {
-    let value = arguments.read::<Value>().ok();
-    let canonical = value.and_then(|value| serde_json_canonicalizer::to_vec(&value).ok());
-    canonical.unwrap_or_else(|| arguments.as_bytes().to_vec())
 }
 
 /// `body` with what `with` makes of each state in it; a member that stands there twice is changed
@@ -171,6 +182,7 @@ impl Seal {
             .as_ref()
             .ok()
             .filter(|_| is_modern && may_ask(&ticket.method))
+            .filter(|result| asks_for_more(result))
         else {
             return outcome;
         };
@@ -191,6 +203,14 @@ impl Seal {
         let Some(params) = params.filter(|_| is_modern && may_ask(&ticket.method)) else {
             return Ok(None);
         };
+        let json = params.as_bytes();
+        let has_state = json::members(json, 0).any(|member| member.is_alike(json, STATE));
+        if !has_state {
+            return Ok(None);
+        }
+        if is_ambiguous(params) {
+            return Err(InvalidState::Foreign);
+        }
         let now = clock::now();
         replaced(params, |state| self.open(state, now, &about(ticket)))
     }

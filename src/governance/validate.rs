@@ -1,8 +1,8 @@
 //! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
 //!
-//! Part of step 2. A schema that refers to documents elsewhere, that leads too far or takes too long,
-//! or that is none, is reported in `/status` and checks nothing. What is relayed is never touched: the
-//! check reads a copy.
+//! Part of step 2. A schema that refers to documents elsewhere, that leads too far, or that is none, is
+//! reported in `/status` and checks nothing. Arguments that lead too far or take too long do not match.
+//! What is relayed is never touched: the check reads a copy.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,13 @@ use dashmap::DashMap;
 use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
-use super::checks::{Checks, ENDLESS_MAX, PATIENCE, Unchecked};
+use super::checks::{Checks, Unchecked};
 use crate::{
     catalog::Tool,
     config::Validate,
-    json_schema::{Formats, Schema, shortened},
+    json_schema::{Formats, KEPT_BYTES_MAX, Schema, shortened},
     lock::lock,
     mcp::{Method, Raw},
     router::Routed,
@@ -32,6 +33,8 @@ pub const FAULTS_MAX: usize = 8;
 /// Schemas kept compiled for one server; beyond it they are compiled anew. No key sets it: no server
 /// that people use lists as many tools, and it only costs time.
 pub const SCHEMAS_MAX: usize = 4096;
+/// Memory that arguments may take to be checked.
+pub const VALUE_BYTES_MAX: usize = 256 << 20;
 /// Unusable schemas of one server that `/status` names.
 pub const UNUSABLE_MAX: usize = 64;
 
@@ -138,7 +141,16 @@ impl Inputs {
             source.is_some_and(|source| is_same(&known.source, &source))
         };
         let kept = &self.kept;
-        kept.known.retain(|tool, known| is_listed(tool, known));
+        let mut gone = Vec::new();
+        kept.known.retain(|tool, known| {
+            let is_listed = is_listed(tool, known);
+            gone.extend(known.schema.clone().filter(|_| !is_listed));
+            is_listed
+        });
+        if !gone.is_empty() {
+            // A large one takes a while.
+            spawn_blocking(move || drop(gone));
+        }
         kept.unusable()
             .retain(|tool, _| kept.known.contains_key(tool.as_str()));
     }
@@ -150,7 +162,7 @@ impl Inputs {
         }
         let Some(tool) = routed
             .tool
-            .as_deref()
+            .as_ref()
             .filter(|_| routed.call.method == Method::ToolsCall)
         else {
             return Verdict::Fits;
@@ -185,72 +197,62 @@ impl Inputs {
 }
 
 impl Kept {
-    async fn faults(&self, tool: &Tool, params: Option<&Raw>) -> Vec<Fault> {
-        let Some(source) = tool.source.get("inputSchema") else {
-            return Vec::new();
+    async fn faults(self: &Arc<Self>, tool: &Arc<Tool>, params: Option<&Raw>) -> Vec<Fault> {
+        let schema = match self.schema(tool).await {
+            Ok(Some(schema)) => schema,
+            Ok(None) => return Vec::new(),
+            Err(why) => return vec![Fault::unchecked(why)],
         };
-        let known = self
-            .known
-            .get(&tool.original)
-            .filter(|known| is_same(&known.source, &source))
-            .map(|known| known.schema.clone());
-        let schema = match known {
-            Some(None) => return Vec::new(),
-            Some(schema) => schema,
-            None => None,
-        };
-        let is_new = schema.is_none();
-        if is_new && self.checks.are_stuck() {
-            let problem = format!("{ENDLESS_MAX} checks of its server do not end");
-            self.remember(tool, source, Err(problem));
-            return Vec::new();
-        }
         let arguments = params.and_then(|params| params.get("arguments"));
-        let written = source.clone();
-        let work = move || {
-            let schema = match schema {
-                Some(schema) => schema,
-                None => compile(&written)?,
-            };
-            let faults = match &arguments {
-                Some(arguments) => read(&schema, arguments),
-                None => faults(&schema, &json!({})),
-            };
-            Ok((schema, faults))
+        let asked = self.checks.run(move || match &arguments {
+            Some(arguments) => read(&schema, arguments),
+            None => faults(&schema, &json!({})),
+        });
+        asked
+            .await
+            .unwrap_or_else(|why| vec![Fault::unchecked(why)])
+    }
+
+    /// The schema of `tool`; `None` where there is none that can be used.
+    async fn schema(self: &Arc<Self>, tool: &Arc<Tool>) -> Result<Option<Arc<Schema>>, Unchecked> {
+        let Some(source) = tool.source.get("inputSchema") else {
+            return Ok(None);
         };
-        let (checked, faults): (Result<_, String>, _) = match self.checks.run(work).await {
-            Ok(Ok((schema, faults))) => (Ok(schema), faults),
-            Ok(Err(problem)) => (Err(problem), Vec::new()),
-            Err(Unchecked::Busy) => {
-                let reason = "they cannot be checked: too many checks at once";
-                return vec![Fault {
-                    is_for_now: true,
-                    ..Fault::whole(reason)
-                }];
-            }
-            Err(Unchecked::Broken) => return vec![Fault::whole("they could not be checked")],
-            Err(Unchecked::Late) => (
-                Err(format!("a check takes longer than {PATIENCE:?}")),
-                vec![Fault::whole("they could not be checked in time")],
-            ),
-        };
-        if is_new || checked.is_err() {
-            self.remember(tool, source, checked);
+        let known = self.known.get(&tool.original);
+        let known = known.filter(|known| is_same(&known.source, &source));
+        if let Some(known) = known.map(|known| known.schema.clone()) {
+            return Ok(known);
         }
-        faults
+        let written = source;
+        let (kept, tool) = (Arc::clone(self), Arc::clone(tool));
+        // Also where nobody waits for it any more: what takes long is not begun again and again.
+        let compiled = self.checks.run(move || {
+            let compiled = compile(&written);
+            let schema = compiled.as_ref().ok().cloned();
+            kept.remember(&tool, written, compiled);
+            schema
+        });
+        compiled.await
     }
 
     /// Keeps what became of the schema of a tool.
     fn remember(&self, tool: &Tool, source: Raw, compiled: Result<Arc<Schema>, String>) {
         self.note(tool, compiled.as_ref().err());
-        if self.known.len() >= SCHEMAS_MAX {
-            self.known.clear();
-        }
+        self.make_room();
         let known = Known {
             source,
             schema: compiled.ok(),
         };
         self.known.insert(Arc::clone(&tool.original), known);
+    }
+
+    /// Forgets all schemas where one more might be too many.
+    fn make_room(&self) {
+        let weight = |known: &Known| known.schema.as_ref().map_or(0, |schema| schema.weight());
+        let kept: usize = self.known.iter().map(|known| weight(&known)).sum();
+        if self.known.len() >= SCHEMAS_MAX || kept > KEPT_BYTES_MAX {
+            self.known.clear();
+        }
     }
 
     /// Notes whether the schema of a tool can be used.
@@ -277,6 +279,18 @@ impl Kept {
 }
 
 impl Fault {
+    fn unchecked(why: Unchecked) -> Self {
+        let reason = match why {
+            Unchecked::Busy => "they cannot be checked: too many checks at once",
+            Unchecked::Late => "they could not be checked in time",
+            Unchecked::Broken => "they could not be checked",
+        };
+        Self {
+            is_for_now: why == Unchecked::Busy,
+            ..Self::whole(reason)
+        }
+    }
+
     fn whole(reason: &str) -> Self {
         Self {
             pointer: String::new(),
@@ -319,11 +333,24 @@ fn compile(source: &Raw) -> Result<Arc<Schema>, String> {
 }
 
 fn read(schema: &Schema, arguments: &Raw) -> Vec<Fault> {
+    if memory(arguments.as_bytes()) > VALUE_BYTES_MAX {
+        return vec![Fault::whole("they have too many parts to be checked")];
+    }
     match arguments.read::<Value>() {
         Ok(value) => faults(schema, &value),
         // It is JSON, but no machine's number: what cannot be checked does not match.
         Err(_) => vec![Fault::whole("they have a number that is out of range")],
     }
+}
+
+/// What arguments take in memory at most when they are read: an object has room for eleven members.
+fn memory(json: &[u8]) -> usize {
+    let of = |byte: &u8| match byte {
+        b'{' => 800,
+        b',' | b'[' => 80,
+        _ => 1,
+    };
+    json.iter().map(of).sum()
 }
 
 /// The first faults.
@@ -342,7 +369,7 @@ fn faults(schema: &Schema, arguments: &Value) -> Vec<Fault> {
     match question.faults(is_fault, FAULTS_MAX) {
         Some(faults) => faults.iter().map(Fault::of).collect(),
         None => vec![Fault::whole(
-            "they do not match, and are too many to say where",
+            "they do not match, and are too large to say where",
         )],
     }
 }
@@ -441,6 +468,41 @@ mod tests {
             r#"{"x":1}"#,
             &[("/x", r#"value is not of type "null""#)],
         );
+    }
+
+    #[test]
+    fn so_much_is_kept_and_no_more() {
+        let patterns: Vec<_> = (0..200)
+            .map(|n| json!({ "pattern": n.to_string() }))
+            .collect();
+        let source = Raw::from_value(&json!({ "allOf": patterns }));
+        let schema = compile(&source).unwrap();
+        let (kept, weight) = (Kept::default(), schema.weight());
+        assert!(weight > 200 << 17, "{weight}");
+        let mut most = 0;
+        for n in 0..20 {
+            kept.make_room();
+            let known = Known {
+                source: source.clone(),
+                schema: Some(Arc::clone(&schema)),
+            };
+            kept.known.insert(n.to_string().into(), known);
+            most = most.max(kept.known.len());
+        }
+        assert_eq!(most, KEPT_BYTES_MAX / weight + 1);
+    }
+
+    #[test]
+    fn arguments_of_many_parts_are_not_read() {
+        let schema = compile(&Raw::from_value(&json!({}))).unwrap();
+        let of = |count: usize| {
+            let arguments = format!("[{}{{}}]", "{},".repeat(count - 1));
+            read(&schema, &Raw::parse(arguments).unwrap())
+        };
+        let most = VALUE_BYTES_MAX / 881;
+        assert_eq!(of(most - 100), []);
+        let reason = "they have too many parts to be checked";
+        assert_eq!(of(most + 100), [Fault::whole(reason)]);
     }
 
     #[test]

@@ -10,8 +10,11 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 use http_body::Frame;
-use http_body_util::{Either, Full, StreamBody};
-use tokio::time::{sleep, timeout};
+use http_body_util::{BodyExt, Either, Full, StreamBody};
+use tokio::{
+    task::consume_budget,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::DropGuard;
 
 use super::{rpc_error, text};
@@ -20,11 +23,16 @@ use crate::{
     config::Limits,
     mcp::{RpcError, error, json as scan, sse},
     session::replay::{Item, Place, Stream},
+    task::Tasks,
     telemetry::Present,
 };
 
 /// How long a client may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long what a client goes on sending is taken after it was refused: a connection that is closed
+/// with something unread is reset, and the client may never see why (RFC 9112, section 9.6).
+const LINGER: Duration = Duration::from_secs(5);
 
 type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
@@ -32,34 +40,61 @@ type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
 
 /// Reads a body within the limits on size and nesting.
-pub(super) async fn read<B>(mut body: B, limits: &Limits) -> Result<Bytes, Response<Body>>
+pub(super) async fn read<B>(
+    mut body: B,
+    limits: &Limits,
+    tasks: &Tasks,
+) -> Result<Bytes, Response<Body>>
 where
-    B: http_body::Body<Data = Bytes> + Unpin,
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error + 'static,
 {
-    let mut read = std::pin::pin!(crate::body::read(&mut body, limits.body));
-    // Most bodies are there already, and need no timer.
-    let read = match read.as_mut().now_or_never() {
-        Some(read) => read,
-        None => Box::pin(timeout(PATIENCE, read)).await.map_err(|_| {
-            let message = format!("the body did not come within {PATIENCE:?}");
-            text(StatusCode::REQUEST_TIMEOUT, &message)
-        })?,
+    let refused = |status, message| {
+        let error = RpcError::new(error::INVALID_REQUEST, message);
+        rpc_error(status, None, &error)
     };
-    let bytes = read.map_err(|unread| match unread {
-        Unread::TooLarge { limit } => {
-            let message = format!("the body is larger than limits.body ({limit} bytes)");
-            text(StatusCode::PAYLOAD_TOO_LARGE, &message)
+    let read = {
+        let mut read = std::pin::pin!(crate::body::read(&mut body, limits.body));
+        // Most bodies are there already, and need no timer.
+        match read.as_mut().now_or_never() {
+            Some(read) => read,
+            None => Box::pin(timeout(PATIENCE, read)).await.map_err(|_| {
+                let message = format!("the body did not come within {PATIENCE:?}");
+                refused(StatusCode::REQUEST_TIMEOUT, message)
+            })?,
         }
-        Unread::BrokeOff(_) => text(StatusCode::BAD_REQUEST, "the body broke off"),
-    })?;
+    };
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(Unread::TooLarge { limit }) => {
+            let stop = tasks.stop_token().clone();
+            let rest = async move {
+                stop.run_until_cancelled(linger(body)).await;
+            };
+            tasks.spawn("rest of a body", rest);
+            let message = format!("the body is larger than limits.body ({limit} bytes)");
+            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        Err(Unread::BrokeOff(_)) => {
+            return Err(text(StatusCode::BAD_REQUEST, "the body broke off"));
+        }
+    };
     let depth_max = limits.depth;
     if scan::is_deeper(&bytes, depth_max) {
         let message = format!("the body is nested deeper than limits.depth ({depth_max})");
-        let error = RpcError::new(error::INVALID_REQUEST, message);
-        return Err(rpc_error(StatusCode::BAD_REQUEST, None, &error));
+        return Err(refused(StatusCode::BAD_REQUEST, message));
     }
     Ok(bytes)
+}
+
+/// Takes what is left of `body`, and leaves it.
+async fn linger<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
+    let taken = async {
+        while body.frame().await.is_some_and(|frame| frame.is_ok()) {
+            consume_budget().await;
+        }
+    };
+    drop(timeout(LINGER, taken).await);
 }
 
 /// A whole body.
@@ -170,7 +205,7 @@ mod tests {
                 Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{}")))
             });
             let body = StreamBody::new(Box::pin(chunks));
-            let found = read(body, &LIMITS).await;
+            let found = read(body, &LIMITS, &Tasks::new()).await;
             let found = found.map_err(|refusal| refusal.status().as_u16());
             assert_eq!(
                 found.as_deref(),

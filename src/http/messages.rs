@@ -86,7 +86,13 @@ pub(super) async fn post(
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
     let named = correlation::of(request.headers());
-    let bytes = match body::read(request.into_body(), &edge.proxy.settings().limits).await {
+    let bytes = match body::read(
+        request.into_body(),
+        &edge.proxy.settings().limits,
+        &edge.tasks,
+    )
+    .await
+    {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

@@ -64,7 +64,7 @@ async fn post(
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
     let (Parts { headers, .. }, incoming) = request.into_parts();
-    let bytes = match body::read(incoming, &edge.proxy.settings().limits).await {
+    let bytes = match body::read(incoming, &edge.proxy.settings().limits, &edge.tasks).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

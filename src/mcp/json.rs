@@ -162,6 +162,14 @@ impl Member {
     pub fn is(&self, json: &[u8], key: &str) -> bool {
         key_is(&json[self.key.clone()], key)
     }
+
+    /// Whether who ignores the case of names, as servers in Go do, takes the decoded key for `key`;
+    /// `ſ` is an `s` to them.
+    pub fn is_alike(&self, json: &[u8], key: &str) -> bool {
+        let own = text(&json[self.key.clone()]);
+        let upper = |key: char| key.to_uppercase();
+        own.is_some_and(|own| own.chars().flat_map(upper).eq(key.chars().flat_map(upper)))
+    }
 }
 
 /// The members of the object that starts at `at` in `json`; none when there is no object.

@@ -114,7 +114,7 @@ impl Proxy {
             biased;
             outcome = self.until_listed(&prospect.server) => outcome,
             () = cancel.cancelled() => Err(Failure::Cancelled),
-            () = sleep_until(deadline) => Err(Failure::Unlisted),
+            () = sleep_until(deadline) => Err(Failure::Unlisted { why: None }),
         };
         outcome.map_err(|failure| (backend, failure.unsent()))
     }

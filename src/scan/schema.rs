@@ -48,6 +48,12 @@ impl OutputSchema {
         &self.0.source
     }
 
+    /// What it takes in memory beside its text, roughly, in bytes.
+    pub fn weight(&self) -> usize {
+        let compiled = self.0.compiled.get().and_then(Option::as_ref);
+        compiled.map_or(0, Schema::weight)
+    }
+
     /// Whether it can be used. This and the scan of what it says something about may take long.
     pub fn is_usable(&self) -> bool {
         self.compiled().is_some()

@@ -56,7 +56,7 @@ fn add_envelope(params: Option<&Raw>, client: &Client, logs: Logs) -> Raw {
 fn goes_on(json: &[u8], member: &text::Member) -> bool {
     ["inputResponses", "requestState"]
         .iter()
-        .any(|key| member.is(json, key))
+        .any(|key| member.is_alike(json, key))
 }
 
 fn remove_envelope(params: &Raw) -> Raw {

@@ -424,9 +424,14 @@ impl Session {
         });
     }
 
+    /// Whether somebody reads its stream for what belongs to no call.
+    pub fn is_listening(&self) -> bool {
+        self.standing().is_some_and(|stream| stream.readers() > 0)
+    }
+
     /// Whether somebody reads one of its streams: a body of an answer attends the stream it follows.
     pub(super) fn has_reader(&self) -> bool {
-        self.standing().is_some_and(|stream| stream.readers() > 0)
+        self.is_listening()
             || lock(&self.streams)
                 .iter()
                 .any(|stream| stream.readers() > 0)

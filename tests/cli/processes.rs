@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tokio::time::Instant;
 
 use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, pids_in, runs, send, until};
@@ -201,5 +201,34 @@ async fn only_our_own_lines_are_logged() {
     );
     for other in ["serve_inner", "WARN", "\u{1b}"] {
         assert!(!said.contains(other), "{said}");
+    }
+}
+
+/// Shells and service managers begin with few open files and allow more; what they do not allow, or
+/// gave already, stays.
+#[tokio::test]
+async fn as_many_files_are_open_as_may_be() {
+    let place = Place::new(TOOLBOX);
+    let most = getrlimit(Resource::Nofile).maximum;
+    let raised = most.map_or(16_384, |most| most.min(16_384));
+    for (limits, expect) in [
+        ("ulimit -Sn 300", Some(raised)),
+        ("ulimit -n 400", Some(400)),
+        ("ulimit -Sn 300; ulimit -Hn 500", Some(500)),
+        ("ulimit -Sn $(ulimit -Hn)", most),
+    ] {
+        let serve = "serve --listen 127.0.0.1:0";
+        let binary = env!("CARGO_BIN_EXE_tollbridge");
+        let command = place.shell(&format!("{limits} && exec '{binary}' {serve}"));
+        let serving = Place::serve_as(command).await;
+        let pid = Pid::from_raw(serving.child.id().unwrap().cast_signed());
+        let lower = Rlimit {
+            current: Some(300),
+            maximum: Some(400),
+        };
+        let found = prlimit(pid, Resource::Nofile, lower).unwrap().current;
+        assert_eq!(found, expect, "{limits}");
+        let ended = serving.end(Signal::TERM).await;
+        assert_eq!(ended.code, Some(0), "{limits}: {ended:?}");
     }
 }

@@ -125,11 +125,14 @@ impl Place {
 
     /// The same, with `variables` in its environment.
     pub(crate) async fn serve_with(&self, variables: &[(&str, &str)]) -> Serving {
-        let mut child = self
-            .command(&["serve", "--listen", "127.0.0.1:0"])
-            .envs(variables.iter().copied())
-            .spawn()
-            .expect("it starts");
+        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0"]);
+        command.envs(variables.iter().copied());
+        Self::serve_as(command).await
+    }
+
+    /// The same by `command`.
+    pub(crate) async fn serve_as(mut command: Command) -> Serving {
+        let mut child = command.spawn().expect("it starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut line = String::new();
         bounded(stdout.read_line(&mut line)).await.expect("a line");

@@ -209,6 +209,77 @@ async fn a_state_is_good_for_its_agent_and_call_alone() {
     stage.stop().await;
 }
 
+/// Arguments are the same by what they say, to the last digit: identifiers are larger than doubles
+/// tell apart.
+#[tokio::test]
+async fn arguments_are_the_same_to_the_last_digit() {
+    let stage = stage(r#""s""#).await;
+    let client = stage.client(Front::Modern).await;
+    let call = |arguments: &str| format!(r#""name":"mcp_x_echo"{arguments}"#);
+    for (first, same, other) in [
+        (
+            r#","arguments":{"id":1234567890123456789}"#,
+            r#","arguments":{"id":1234567890123456789.0}"#,
+            r#","arguments":{"id":1234567890123456788}"#,
+        ),
+        (
+            r#","arguments":{"n":1e999,"s":"\ud800"}"#,
+            r#","arguments":{"s":"\ud800", "n":10e998}"#,
+            r#","arguments":{"n":1e998,"s":"\ud800"}"#,
+        ),
+        (
+            r#","arguments":{"a":1,"a":2}"#,
+            r#","arguments":{"a":1,"a":2}"#,
+            r#","arguments":{"a":2}"#,
+        ),
+        ("", r#","arguments":{ }"#, r#","arguments":null"#),
+    ] {
+        let sealed = given(&client, "tools/call", &call(first)).await;
+        let again = with(&call(same), &sealed);
+        answered(&client, "tools/call", &again).await.value();
+        refused(&stage, &client, "tools/call", &with(&call(other), &sealed)).await;
+    }
+    stage.stop().await;
+}
+
+/// A result that asks for nothing more is its client's as it is.
+#[tokio::test]
+async fn a_complete_result_has_no_state() {
+    let stage = stage("0").await;
+    for result in [
+        r#"{"resultType":"complete","content":[],"requestState":"own"}"#,
+        r#"{"content":[],"requestState":{"n":1.0}}"#,
+    ] {
+        stage.server.answers("tools/call", result);
+        let client = stage.client(Front::Modern).await;
+        let answer = answered(&client, CALLS[0].0, CALLS[0].1).await;
+        assert_eq!(answer.result.as_deref(), Some(result));
+    }
+    stage.stop().await;
+}
+
+/// Servers that ignore the case of names would take a name that is alike for a state, and one of two
+/// arguments for those it was given for.
+#[tokio::test]
+async fn nothing_passes_for_a_state() {
+    let stage = stage(r#""s""#).await;
+    let client = stage.client(Front::Modern).await;
+    let (call, members) = CALLS[0];
+    let sealed = given(&client, call, members).await;
+    let good = with(members, &sealed);
+    for members in [
+        format!(r#"{members},"RequestState":"s""#),
+        format!(r#"{members},"reque\u017ftState":"s""#),
+        format!(r#"{good},"requeststate":"s""#),
+        format!(r#""arguments":{{}},{good}"#),
+        format!(r#"{good},"Arguments":{{}}"#),
+    ] {
+        refused(&stage, &client, call, &members).await;
+    }
+    answered(&client, call, &good).await.value();
+    stage.stop().await;
+}
+
 /// Two servers with tools of one name are two.
 #[tokio::test]
 async fn a_state_is_of_one_server() {
@@ -302,12 +373,14 @@ async fn legacy_clients_have_no_states() {
     );
     let client = stage.client(Front::Streamable).await;
     let members = with(CALLS[0].1, r#""own""#);
+    let members = format!(r#"{members},"RequestState":"x""#);
     answered(&client, "tools/call", &format!(r#"{members},"kept":1"#))
         .await
         .value();
     let heard = stage.server.seen().pop().unwrap();
-    assert_eq!(heard.param(&["requestState"]), None);
-    assert_eq!(heard.param(&["inputResponses"]), None);
+    for name in ["requestState", "RequestState", "inputResponses"] {
+        assert_eq!(heard.param(&[name]), None);
+    }
     assert_eq!(heard.param(&["kept"]).as_deref(), Some("1"));
     stage.stop().await;
 }

@@ -542,3 +542,44 @@ async fn a_url_where_nobody_listens() {
         gateway.stop().await;
     }
 }
+
+/// A server that writes on and on without an end of line is given up at once, by its reason.
+#[tokio::test]
+async fn a_line_without_an_end() {
+    let script = "while :; do printf 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done";
+    let section =
+        format!("command = 'sh'\nargs = ['-c', \"{script}\"]\nlimits = {{ response = \"16KiB\" }}");
+    let gateway = TestGateway::new().section("x", &section).start().await;
+    let says = |status: &Value| {
+        let reason = status["reason"].to_string();
+        reason.contains("larger than limits.response (16384 bytes)")
+    };
+    gateway.status_until("x", says).await;
+    gateway.stop().await;
+}
+
+/// Why a list could not be read is what callers are told too.
+#[tokio::test]
+async fn a_list_that_is_too_large() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let description = "x".repeat(2000);
+    backend.set_list(
+        "tools/list",
+        format!(r#"[{{"name":"echo","description":"{description}","inputSchema":{{}}}}]"#),
+    );
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, "limits = { response = \"1KiB\" }")
+        .start()
+        .await;
+    gateway
+        .status_until("x", |s| s["state"] == "degraded")
+        .await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let refused = client.answer("1").await.failure();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("larger than limits.response"), "{refused}");
+    gateway.stop().await;
+}

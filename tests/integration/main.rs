@@ -26,6 +26,7 @@ mod recovery;
 mod reload;
 mod replicas;
 mod restart;
+mod roots;
 mod sessions;
 mod unlisted;
 mod upstream;

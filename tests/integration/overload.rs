@@ -2,7 +2,10 @@
 //! whoever is refused is told.
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use tollbridge::{
     audit::{Decision, Filter, Query, Record},
     session::{replay::UNREAD_BYTES_MAX, state::CALLS_MAX},
@@ -413,3 +416,35 @@ async fn a_client_that_does_not_read_is_cut_off() {
 
 /// What the system and the edge hold of a stream beside what waits in it.
 const SLACK: usize = 16 << 20;
+
+/// A client that reads when it has sent all is told why its message was too large: its connection is
+/// not reset meanwhile, and serves on.
+#[tokio::test]
+async fn what_is_too_large_is_taken_and_refused() {
+    let gateway = TestGateway::new();
+    let gateway = gateway
+        .setting("limits = { body = \"64KiB\" }")
+        .start()
+        .await;
+    let large = " ".repeat(4 << 20);
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(gateway.addr()).await.unwrap();
+        for _ in 0..2 {
+            let head = format!(
+                "POST /mcp HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\naccept: \
+                 application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n",
+                gateway.addr(),
+                large.len()
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(large.as_bytes()).await.unwrap();
+            let mut answer = vec![0; 1024];
+            let read = stream.read(&mut answer).await.unwrap();
+            let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+            assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+            assert!(answer.contains("limits.body (65536 bytes)"), "{answer}");
+            assert!(answer.contains(r#""jsonrpc":"2.0""#), "{answer}");
+        }
+    }
+    gateway.stop().await;
+}

@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Mux, Recipient, Signal};
+use super::{Mux, Recipient, Roots, Signal};
 use crate::{
     backend::{activity::Suspended, aftermath::QUESTIONS},
     catalog::{UriMap, rewrite},
@@ -102,6 +102,11 @@ impl Question {
             "the client takes no requests now",
         ))
     }
+}
+
+/// Whether a server that sends this wants the roots of its client.
+pub(in super::super) fn asks_for_roots(method: &Method) -> bool {
+    matches!(method, Method::Other(name) if &**name == "roots/list")
 }
 
 impl Waiting {
@@ -195,8 +200,8 @@ impl Mux {
         if *method == Method::Ping {
             return Some(Ok(Raw::from_static("{}")));
         }
-        let asks_roots = matches!(method, Method::Other(name) if &**name == "roots/list");
-        let roots = self.settings.roots.as_ref().filter(|_| asks_roots)?;
+        let roots = self.settings.roots.as_ref();
+        let roots = roots.filter(|_| asks_for_roots(method))?;
         let roots: Vec<_> = roots
             .iter()
             .map(|root| match &root.name {
@@ -215,7 +220,8 @@ impl Mux {
         params: Option<Raw>,
         origin: Option<u64>,
     ) -> Result<Waiting, RpcError> {
-        if matches!(&method, Method::Other(name) if &**name == "roots/list") {
+        if asks_for_roots(&method) {
+            self.roots.send_replace(Roots::Asked);
             drop(self.signals.try_send(Signal::AsksRoots));
         }
         let recipient = self

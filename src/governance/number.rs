@@ -1,6 +1,6 @@
 //! Numbers of JSON by their value, as they are written: no rounding, whatever their length.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, fmt};
 
 use crate::mcp::json;
 
@@ -68,6 +68,15 @@ impl Decimal {
                 .cmp(&other.exponent)
                 .then_with(|| self.digits.cmp(&other.digits)),
         }
+    }
+}
+
+/// Equal numbers are written alike.
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.negative { "-" } else { "" };
+        let digits = String::from_utf8_lossy(&self.digits);
+        write!(f, "{sign}0.{digits}e{}", self.exponent)
     }
 }
 
@@ -207,7 +216,8 @@ mod tests {
             let (a, b) = (Decimal::parse(a).unwrap(), Decimal::parse(b).unwrap());
             assert_eq!(a.cmp(&b), expect, "{a:?} {b:?}");
             assert_eq!(b.cmp(&a), expect.reverse(), "{b:?} {a:?}");
-            assert_eq!(a == b, expect == Ordering::Equal);
+            assert_eq!(a == b, expect == Equal);
+            assert_eq!(a.to_string() == b.to_string(), expect == Equal);
         };
         check("1", "1.0", Equal);
         check("100", "1e2", Equal);

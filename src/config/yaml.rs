@@ -265,11 +265,13 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
 }
 
 fn number(text: &str) -> Option<Value> {
-    if let Some(octal) = text.strip_prefix("0o") {
-        return i64::from_str_radix(octal, 8).ok().map(Value::Integer);
-    }
-    if let Some(hex) = text.strip_prefix("0x") {
-        return i64::from_str_radix(hex, 16).ok().map(Value::Integer);
+    for (prefix, radix) in [("0o", 8), ("0x", 16)] {
+        if let Some(digits) = text.strip_prefix(prefix) {
+            // `from_str_radix` would take a sign here, after which it is a string in YAML.
+            let is_number = digits.chars().all(|c| c.is_digit(radix));
+            let integer = i64::from_str_radix(digits, radix).ok();
+            return integer.filter(|_| is_number).map(Value::Integer);
+        }
     }
     // Rust also reads words such as `inf` and `nan`, which are strings in YAML.
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))

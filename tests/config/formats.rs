@@ -338,6 +338,21 @@ fn the_formats_agree() {
 }
 
 #[test]
+fn yaml_reads_numbers_as_its_core_schema_does() {
+    let max_length = |text: &str| {
+        let yaml = format!("naming: {{max_length: {text}}}");
+        accepted(&[], &[("a.yaml", &yaml)]).config.naming.max_length
+    };
+    assert_eq!(max_length("0x3c"), 60);
+    assert_eq!(max_length("0o74"), 60);
+    for text in ["0x+3c", "0o+74", "0x-3c", "0x"] {
+        let yaml = format!("naming: {{max_length: {text}}}");
+        let mistakes = report(&[], &[("a.yaml", &yaml)]);
+        assert!(mistakes.contains("number"), "{text}: {mistakes}");
+    }
+}
+
+#[test]
 fn yaml_shares_through_anchors() {
     let yaml = r"
         x-base: &base

@@ -1,0 +1,273 @@
+//! Items: their bytes, the rules of a server about them, and what is wrong with odd ones.
+
+use super::*;
+
+#[test]
+fn items_keep_their_bytes_beside_the_name() {
+    let text = "{ \"future\" : 1.50e+7,\t\"name\":\"a\\u0062\" , \"x\":{\"name\":\"inner\"} }";
+    let catalog = Catalog::build(&naming(), &[listed("s", tools([text]))]);
+    let own = catalog.list(&server("s"), Kind::Tools);
+    assert_eq!(own.array().as_str(), format!("[{text}]"));
+    assert_eq!(own.entries()[0].exposed.as_ref(), "ab");
+    let merged = catalog.list(&Scope::All, Kind::Tools);
+    let expect = text.replace("\"a\\u0062\"", "\"mcp_s_ab\"");
+    assert_eq!(merged.array().as_str(), format!("[{expect}]"));
+    let tool = catalog.tool(&Scope::All, "mcp_s_ab").unwrap();
+    assert_eq!(
+        (tool.item.as_str(), tool.source.as_str()),
+        (expect.as_str(), text)
+    );
+}
+
+#[test]
+fn a_repeated_name_cannot_hide_the_servers_own() {
+    let catalog = Catalog::build(
+        &naming(),
+        &[listed("s", tools([r#"{"name":"a","name":"b"}"#]))],
+    );
+    let merged = catalog.list(&Scope::All, Kind::Tools);
+    assert_eq!(
+        merged.array().as_str(),
+        r#"[{"name":"mcp_s_b","name":"mcp_s_b"}]"#
+    );
+}
+
+#[test]
+fn rules_apply_on_every_route() {
+    let mut offer = offer("s", &["get_a", "get_b", "delete_a", "put_a"]);
+    config(&mut offer).tools = ItemRules {
+        allow: Some(vec![glob("get_*"), glob("delete_*")]),
+        deny: vec![glob("delete_*")],
+        rename: [("get_a".to_owned(), "fetch".to_owned())]
+            .into_iter()
+            .collect(),
+        describe: [("get_a", "New \"text\""), ("get_b", "B")]
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .into_iter()
+            .collect(),
+        ..ItemRules::default()
+    };
+    Arc::make_mut(&mut offer.listing).tools[1] = raw(r#"{"name":"get_b","description":"old"}"#);
+    let catalog = Catalog::build(&naming(), &[offer]);
+    let own = catalog.list(&server("s"), Kind::Tools);
+    let expect = r#"[{"description":"New \"text\"", "name": "get_a", "inputSchema": {"type":"object"} },{"name":"get_b","description":"B"}]"#;
+    assert_eq!(own.array().as_str(), expect);
+    assert_eq!(names(&catalog), ["mcp_s_fetch", "mcp_s_get_b"]);
+    for scope in [Scope::All, server("s")] {
+        for name in [
+            "mcp_s_put_a",
+            "mcp_s_delete_a",
+            "put_a",
+            "delete_a",
+            "mcp_s_get_a",
+        ] {
+            assert!(catalog.tool(&scope, name).is_none(), "{name}");
+        }
+    }
+    assert_eq!(
+        catalog
+            .tool(&server("s"), "get_a")
+            .unwrap()
+            .original
+            .as_ref(),
+        "get_a"
+    );
+    assert_eq!(catalog.counts(&name("s")).tools, 2);
+    assert_eq!(catalog.problems(), []);
+}
+
+#[test]
+fn expose_applies_to_merged_routes_only() {
+    let listing = Listing {
+        tools: vec![tool("t")],
+        resources: vec![raw(r#"{"uri":"a:b"}"#)],
+        templates: vec![raw(r#"{"uriTemplate":"a:{b}"}"#)],
+        prompts: vec![raw(r#"{"name":"p"}"#)],
+        instructions: Some("Be brief.".to_owned()),
+        ..Listing::default()
+    };
+    let mut offer = listed("s", listing);
+    config(&mut offer).expose = Expose {
+        tools: false,
+        resources: false,
+        prompts: false,
+    };
+    let catalog = Catalog::build(&naming(), &[offer]);
+    for kind in Kind::ALL {
+        assert_eq!(
+            catalog.list(&Scope::All, kind).array().as_str(),
+            "[]",
+            "{kind:?}"
+        );
+        assert_eq!(catalog.list(&server("s"), kind).len(), 1, "{kind:?}");
+    }
+    assert_eq!(catalog.resource(&Scope::All, "s+a:b"), Lookup::NotFound);
+    assert_eq!(catalog.resource(&Scope::All, "a:b"), Lookup::NotFound);
+    assert_eq!(catalog.resource(&server("s"), "a:b"), found("s", "a:b"));
+    assert_eq!(catalog.instructions(&Scope::All, |_| true).as_deref(), None);
+    assert_eq!(
+        catalog.instructions(&server("s"), |_| true).as_deref(),
+        Some("Be brief.")
+    );
+}
+
+#[test]
+fn odd_items_cost_only_themselves() {
+    let odd = [
+        "7",
+        "null",
+        "[]",
+        "{}",
+        r#"{"name":null}"#,
+        r#"{"name":7}"#,
+        r#"{"name":""}"#,
+        r#"{"name":"\ud800"}"#,
+        r#"{"name":"twice","v":1}"#,
+        r#"{"name":"twice","v":2}"#,
+        r#"{"name":"good"}"#,
+    ];
+    let catalog = Catalog::build(&naming(), &[listed("s", tools(odd))]);
+    let own = catalog.list(&server("s"), Kind::Tools);
+    assert_eq!(
+        own.array().as_str(),
+        r#"[{"name":"twice","v":1},{"name":"good"}]"#
+    );
+    let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(problems.join("\n"), @r"
+    s: tools: item 0 is not an object; it is not served
+    s: tools: item 1 is not an object; it is not served
+    s: tools: item 2 is not an object; it is not served
+    s: tools: item 3 has no usable `name`; it is not served
+    s: tools: item 4 has no usable `name`; it is not served
+    s: tools: item 5 has no usable `name`; it is not served
+    s: tools: item 6 has no usable `name`; it is not served
+    s: tools: item 7 has no usable `name`; it is not served
+    s: tools: `twice` is listed more than once; only the first is served
+    ");
+}
+
+#[test]
+fn problems_read_well() {
+    let listing = Listing {
+        resources: vec![raw(r#"{"name":"no uri"}"#)],
+        instructions: Some("x".repeat(SERVER_CHARACTERS_MAX + 1)),
+        ..tools([
+            r#"{"name":"a.b"}"#,
+            r#"{"name":"a-b"}"#,
+            r#"{"name":"taken"}"#,
+            r#"{"name":"old"}"#,
+            r#"{"name":"a_name_that_does_not_fit_into_forty_eight_characters"}"#,
+            r#"{"name":"h","inputSchema":{"properties":{"p":{"type":"number","x-mcp-header":"P"}}}}"#,
+        ])
+    };
+    let mut first = listed("s.1", listing);
+    let rename = [("old".to_owned(), "taken".to_owned())];
+    config(&mut first).tools.rename = rename.into_iter().collect();
+    let catalog = Catalog::build(&naming(), &[first, offer("s-1", &["a_b"])]);
+    let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(problems.join("\n"), @r"
+    s.1: tools: `h`: x-mcp-header `P` is on a property that is not a string, integer or boolean; the annotation is left out
+    s.1: tools: `taken` is not served, since the config renames `old` to `taken`
+    s.1: resources: item 0 has no usable `uri`; it is not served
+    s.1: tools: `a.b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_7744f5f8`
+    s.1: tools: `a-b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_d8b19523`
+    s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357`, since its name is too long
+    s-1: tools: `a_b` shares the exposed name `mcp_s_1_a_b` with s.1; it is exposed as `mcp_s_1_a_b_cf5d3ffa`
+    s.1: instructions are cut after 4096 characters on merged routes
+    ");
+}
+
+#[test]
+fn a_renamed_item_keeps_the_name_the_operator_chose() {
+    let mut offer = offer("s", &["search", "find", "swap", "pws"]);
+    let renames = [("find", "search"), ("swap", "pws"), ("pws", "swap")];
+    let renames = renames.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    config(&mut offer).tools.rename = renames.into_iter().collect();
+    let catalog = Catalog::build(&naming(), &[offer]);
+    let original = |name: &str| {
+        catalog
+            .tool(&Scope::All, &format!("mcp_s_{name}"))
+            .map(|tool| tool.original.to_string())
+    };
+    assert_eq!(original("search").as_deref(), Some("find"));
+    assert_eq!(original("find"), None);
+    assert_eq!(original("swap").as_deref(), Some("pws"));
+    assert_eq!(original("pws").as_deref(), Some("swap"));
+}
+
+#[test]
+fn broken_header_annotations_follow_the_transport() {
+    let good = r#"{"name":"good","inputSchema":{"properties":{"p":{"type":"string","x-mcp-header":"P"}}}}"#;
+    let bad = r#"{"name":"bad","inputSchema":{"properties":{"p":{ "x-mcp-header" : "P", "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
+    let stripped = r#"{"name":"bad","inputSchema":{"properties":{"p":{ "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
+    let mut offer = listed("s", tools([good, bad]));
+    let catalog = Catalog::build(&naming(), std::slice::from_ref(&offer));
+    let own = catalog.list(&server("s"), Kind::Tools);
+    assert_eq!(own.array().as_str(), format!("[{good},{stripped}]"));
+    let headers = &catalog.tool(&Scope::All, "mcp_s_bad").unwrap().headers;
+    assert_eq!(
+        headers
+            .iter()
+            .map(|param| param.header.as_str())
+            .collect::<Vec<_>>(),
+        ["Q"]
+    );
+    offer.modern_http = true;
+    let catalog = Catalog::build(&naming(), &[offer]);
+    assert_eq!(names(&catalog), ["mcp_s_good"]);
+    assert_eq!(catalog.tool(&server("s"), "good").unwrap().headers.len(), 1);
+    assert_eq!(catalog.problems().len(), 1);
+}
+
+#[test]
+fn hints_are_read_and_default_to_no() {
+    let check = |annotations: &str, read_only: bool, idempotent: bool| {
+        let text = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
+        let catalog = Catalog::build(&naming(), &[listed("s", tools([text.as_str()]))]);
+        let hints = catalog.tool(&Scope::All, "mcp_s_t").unwrap().hints;
+        let expect = Hints {
+            read_only,
+            idempotent,
+        };
+        assert_eq!(hints, expect, "{annotations}");
+    };
+    check("{}", false, false);
+    check("null", false, false);
+    check(r#"{"readOnlyHint":true}"#, true, false);
+    check(
+        r#"{"readOnlyHint":"true","idempotentHint":true}"#,
+        false,
+        true,
+    );
+    check(r#"{"readOnlyHint":false,"idempotentHint":1}"#, false, false);
+}
+
+#[test]
+fn links_of_tools_are_exposed_like_the_resources_they_name() {
+    let text = r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui/resourceUri":"ui://a/b","openai/outputTemplate":"ui://c","vendor/uri":"ui://d"}}"#;
+    let listing = Listing {
+        resources: vec![raw(r#"{"uri":"ui://a/b"}"#)],
+        ..tools([text])
+    };
+    let catalog = Catalog::build(&naming(), &[listed("gh", listing)]);
+    let expect = text
+        .replace("ui://a", "ui://gh/a")
+        .replace("ui://c", "ui://gh/c")
+        .replace(r#""name":"t""#, r#""name":"mcp_gh_t""#);
+    let item = &catalog.tool(&Scope::All, "mcp_gh_t").unwrap().item;
+    assert_eq!(item.as_str(), expect);
+    assert_eq!(exposed(&catalog, Kind::Resources), ["ui://gh/a/b"]);
+    assert_eq!(
+        catalog.tool(&server("gh"), "t").unwrap().item.as_str(),
+        text
+    );
+    // The view is not listed, yet the tool links to it.
+    assert_eq!(
+        catalog.resource(&Scope::All, "ui://gh/c"),
+        found("gh", "ui://c")
+    );
+    assert_eq!(
+        catalog.resource(&Scope::All, "ui://c"),
+        found("gh", "ui://c")
+    );
+}

@@ -2,10 +2,11 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session, [`registry`] the living ones, [`saved`] what of
-//! them outlives the process.
+//! of the two eras, [`state`] one legacy session with its [`calls`] and [`streams`], [`registry`] the
+//! living ones, [`saved`] what of them outlives the process.
 
 pub mod bridge;
+pub mod calls;
 pub mod events;
 pub mod legacy;
 pub mod modern;
@@ -13,6 +14,7 @@ pub mod registry;
 pub mod replay;
 pub mod saved;
 pub mod state;
+pub mod streams;
 
 use std::{borrow::Cow, ops::Deref, sync::Arc};
 

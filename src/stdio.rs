@@ -19,9 +19,11 @@ use crate::{
     names::Scope,
     proxy::Proxy,
     session::{
-        Call, Client, Event, EventReader, Session, Wants, legacy, modern,
+        Call, Client, Event, EventReader, Session, Wants,
+        calls::{NotBegun, Running},
+        legacy, modern,
         replay::{Item, Stream},
-        state::{Kind, NotBegun},
+        state::Kind,
     },
     task::Tasks,
 };
@@ -295,8 +297,7 @@ enum Started {
 }
 
 struct RunningCall {
-    answer:
-        std::pin::Pin<Box<dyn Future<Output = (Outcome, crate::session::state::Running)> + Send>>,
+    answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, Running)> + Send>>,
     events: EventReader,
 }
 

@@ -17,8 +17,8 @@ use crate::{
     mcp::{Era, Id, Outcome, envelope, error, sse},
     session::{
         Call, Client, Event, EventReader, Session,
+        calls::Running,
         replay::{Item, Stream},
-        state::Running,
     },
     task::Detached,
 };

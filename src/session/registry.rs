@@ -255,8 +255,11 @@ impl Sessions {
     /// the others.
     pub fn sweep(&self) {
         self.by_id.retain(|_, session| {
-            session.trim();
-            if session.kind == Kind::Stdio || session.in_flight() > 0 || session.has_reader() {
+            session.streams.trim();
+            if session.kind == Kind::Stdio
+                || session.in_flight() > 0
+                || session.streams.has_reader()
+            {
                 self.touch(session);
                 return true;
             }
@@ -308,7 +311,10 @@ impl Sessions {
             held += 1;
             if entry.in_flight() == 0 {
                 // Those that somebody listens to go last.
-                let used = (entry.has_reader(), entry.used_ms.load(Ordering::Relaxed));
+                let used = (
+                    entry.streams.has_reader(),
+                    entry.used_ms.load(Ordering::Relaxed),
+                );
                 idle.push((used, entry.id.clone()));
             }
         }

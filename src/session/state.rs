@@ -1,7 +1,7 @@
 //! One legacy session: what its client said about itself, and what it is waiting for.
 
 use std::{
-    collections::{BTreeSet, hash_map::Entry},
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,31 +16,23 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Event, ServerRequest, legacy,
+    Event, ServerRequest,
+    calls::{Calls, NotBegun, Running},
+    legacy,
     replay::{Item, Stalled, Stream},
     saved::{Changes, Saved},
+    streams::Streams,
 };
 use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{Id, Level, Logs, Outcome, Raw, Revision, RpcError, envelope, error},
+    mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope},
     names::{Scope, ServerName},
 };
 
 /// Unanswered server requests a session may hold.
 pub const ASKED_MAX: usize = 64;
-/// Streams of a session that are kept for resumption, the finished ones included.
-pub const STREAMS_MAX: usize = 16;
-/// Bytes in the streams of a session at which finished ones are given up, the oldest first.
-pub const STREAM_BYTES_MAX: usize = 16 << 20;
-/// Calls a session may have running.
-pub const CALLS_MAX: usize = 1024;
-/// Between the numbers of two streams for answers: those are odd. The stream for messages that
-/// belong to no call has an even one. A restored session counts on from a larger number, so that an
-/// event id of before names none of its streams.
-const STEP: u64 = 2;
-
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
@@ -100,10 +92,9 @@ pub struct Session {
     pub kind: Kind,
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
-    calls: Mutex<Calls>,
+    pub(super) calls: Calls,
     asked: Mutex<HashMap<u64, Asked>>,
-    streams: Mutex<Vec<Arc<Stream>>>,
-    standing: Mutex<Option<Arc<Stream>>>,
+    pub(super) streams: Streams,
     subscriptions: Mutex<Vec<String>>,
     seen: Mutex<Option<[u64; 4]>>,
     /// Servers with a connection for this session alone.
@@ -112,8 +103,6 @@ pub struct Session {
     lost: Mutex<BTreeSet<ServerName>>,
     /// Whom it tells that it changed, when it outlives the process.
     changes: OnceLock<Arc<Changes>>,
-    standing_id: u64,
-    next_stream: AtomicU64,
     pub(super) used_ms: AtomicU64,
     initialized: AtomicBool,
     /// Whether the client can answer no more.
@@ -134,17 +123,14 @@ impl Session {
             kind,
             opening: Mutex::new(None),
             logs: Mutex::new(Logs::All),
-            calls: Mutex::default(),
+            calls: Calls::default(),
             asked: Mutex::default(),
-            streams: Mutex::default(),
-            standing: Mutex::default(),
+            streams: Streams::after(0),
             subscriptions: Mutex::default(),
             seen: Mutex::default(),
             own: Mutex::default(),
             lost: Mutex::default(),
             changes: OnceLock::new(),
-            standing_id: 0,
-            next_stream: AtomicU64::new(1),
             used_ms: AtomicU64::new(0),
             initialized: AtomicBool::new(false),
             mute: AtomicBool::new(false),
@@ -168,8 +154,7 @@ impl Session {
             subscriptions: Mutex::new(saved.subscriptions.clone()),
             seen: Mutex::new(saved.seen),
             lost: Mutex::new(saved.own.iter().cloned().collect()),
-            standing_id: life * STEP,
-            next_stream: AtomicU64::new(life * STEP + 1),
+            streams: Streams::after(life),
             initialized: AtomicBool::new(saved.initialized),
             ..Self::new(Kind::Streamable, agent, scope)
         })
@@ -223,39 +208,23 @@ impl Session {
     ///
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
-    /// When [`CALLS_MAX`] are. When the session has ended.
+    /// When [`CALLS_MAX`](super::calls::CALLS_MAX) are. When the session has ended.
     pub fn begin(
         self: &Arc<Self>,
         id: &Id,
         cancel: CancellationToken,
     ) -> Result<Running, NotBegun> {
-        let mut calls = lock(&self.calls);
-        if self.ended.is_cancelled() {
-            return Err(NotBegun::Ended);
-        }
-        let is_full = calls.running.len() >= CALLS_MAX;
-        let Entry::Vacant(place) = calls.running.entry(id.clone()) else {
-            return Err(NotBegun::Duplicate);
-        };
-        if is_full {
-            return Err(NotBegun::Busy);
-        }
-        place.insert(cancel);
-        Ok(Running {
-            session: Arc::clone(self),
-            id: Some(id.clone()),
-        })
+        self.calls.begin(self, id, cancel)
     }
 
     /// Cancels the running call `id`; whether there was one.
     pub fn cancel(&self, id: &Id) -> bool {
-        let found = lock(&self.calls).running.get(id).cloned();
-        found.inspect(CancellationToken::cancel).is_some()
+        self.calls.cancel(id)
     }
 
     /// Calls running.
     pub fn in_flight(&self) -> usize {
-        lock(&self.calls).running.len()
+        self.calls.in_flight()
     }
 
     /// The wire form of `event`; a server request is registered as waiting for this client.
@@ -336,26 +305,18 @@ impl Session {
 
     /// The stream for messages that belong to no call, once its client has opened it.
     pub fn standing(&self) -> Option<Arc<Stream>> {
-        lock(&self.standing).clone()
+        self.streams.standing()
     }
 
     /// The same stream, opened when there is none.
     pub fn open_standing(&self) -> Arc<Stream> {
-        let mut standing = lock(&self.standing);
-        if let Some(stream) = standing.as_ref().filter(|stream| !stream.is_finished()) {
-            return Arc::clone(stream);
-        }
         // A client of streamable HTTP can open the stream again; for others it is the session.
-        let overrun = match self.kind {
+        let overrun = || match self.kind {
             Kind::Sse | Kind::Stdio => self.ended.clone(),
             Kind::Streamable => CancellationToken::new(),
         };
-        let stream = Arc::new(Stream::watched(self.standing_id, overrun));
-        if self.ended.is_cancelled() {
-            stream.finish();
-        }
-        *standing = Some(Arc::clone(&stream));
-        stream
+        let has_ended = || self.ended.is_cancelled();
+        self.streams.open_standing(overrun, has_ended)
     }
 
     /// Adds an answer to one of its streams once there is room; at once when the session has ended,
@@ -376,65 +337,25 @@ impl Session {
 
     /// A new stream for the answer to one call.
     pub fn open_stream(&self) -> Arc<Stream> {
-        self.add_stream()
+        self.streams.open()
     }
 
     /// The stream `id`, while it is kept.
     pub fn stream(&self, id: u64) -> Option<Arc<Stream>> {
-        if id == self.standing_id {
+        if self.streams.is_standing(id) {
             return Some(self.open_standing());
         }
-        lock(&self.streams)
-            .iter()
-            .find(|stream| stream.id == id)
-            .cloned()
+        self.streams.answer(id)
     }
 
     /// Whether `id` was that of the stream for messages that belong to no call, before a restart.
     pub fn was_standing(&self, id: u64) -> bool {
-        id < self.standing_id && id.is_multiple_of(STEP)
-    }
-
-    fn add_stream(&self) -> Arc<Stream> {
-        let stream = Arc::new(Stream::new(
-            self.next_stream.fetch_add(STEP, Ordering::Relaxed),
-        ));
-        self.trim();
-        let mut streams = lock(&self.streams);
-        if streams.len() >= STREAMS_MAX
-            && let Some(oldest) = streams.iter().position(|stream| stream.is_finished())
-        {
-            streams.remove(oldest);
-        }
-        streams.push(Arc::clone(&stream));
-        stream
-    }
-
-    /// Gives up finished streams that were read, and the oldest ones beyond the budget.
-    pub(super) fn trim(&self) {
-        let mut streams = lock(&self.streams);
-        streams.retain(|stream| !stream.is_spent());
-        let mut bytes: usize = streams.iter().map(|stream| stream.bytes()).sum();
-        streams.retain(|stream| {
-            let keep = bytes <= STREAM_BYTES_MAX || !stream.is_finished();
-            if !keep {
-                bytes -= stream.bytes();
-            }
-            keep
-        });
+        self.streams.was_standing(id)
     }
 
     /// Whether somebody reads its stream for what belongs to no call.
     pub fn is_listening(&self) -> bool {
-        self.standing().is_some_and(|stream| stream.readers() > 0)
-    }
-
-    /// Whether somebody reads one of its streams: a body of an answer attends the stream it follows.
-    pub(super) fn has_reader(&self) -> bool {
-        self.is_listening()
-            || lock(&self.streams)
-                .iter()
-                .any(|stream| stream.readers() > 0)
+        self.streams.is_listening()
     }
 
     /// Notes the state of the lists that the client has been told of; the state before.
@@ -518,20 +439,8 @@ impl Session {
     pub fn end(&self) {
         self.ended.cancel();
         lock(&self.asked).clear();
-        let calls = lock(&self.calls);
-        calls.running.values().for_each(CancellationToken::cancel);
-        if calls.are_over() {
-            drop(calls);
-            self.finish_streams();
-        }
-    }
-
-    fn finish_streams(&self) {
-        for stream in lock(&self.streams).iter() {
-            stream.finish();
-        }
-        if let Some(standing) = self.standing() {
-            standing.finish();
+        if self.calls.cancel_all() {
+            self.streams.finish();
         }
     }
 }
@@ -550,81 +459,6 @@ pub struct Encoded {
     pub bytes: Bytes,
     /// Whether a reader that is too slow may miss it.
     pub may_drop: bool,
-}
-
-/// Why a call was not begun.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum NotBegun {
-    /// Its id is in use.
-    #[error("a request with this id is still running in this session")]
-    Duplicate,
-    /// Too many are running.
-    #[error("{CALLS_MAX} requests are still running in this session")]
-    Busy,
-    /// Nothing begins any more.
-    #[error("the session has ended")]
-    Ended,
-}
-
-impl NotBegun {
-    /// What the client is told.
-    pub fn to_error(self) -> RpcError {
-        let error = RpcError::new(error::INVALID_REQUEST, self.to_string());
-        match self {
-            Self::Busy => error.retry_soon(),
-            Self::Duplicate | Self::Ended => error,
-        }
-    }
-}
-
-/// The calls of a session.
-#[derive(Debug, Default)]
-struct Calls {
-    running: HashMap<Id, CancellationToken>,
-    /// Those whose answers are on their way out.
-    answered: usize,
-}
-
-impl Calls {
-    fn are_over(&self) -> bool {
-        self.running.is_empty() && self.answered == 0
-    }
-}
-
-/// Marks a call as running until dropped, which is when its answer is out: a session that has ended
-/// waits for that before it finishes its streams.
-#[derive(Debug)]
-pub struct Running {
-    session: Arc<Session>,
-    /// `None` once it is answered.
-    id: Option<Id>,
-}
-
-impl Running {
-    /// Lets the client use the id again, as it may once it has the answer. Called before that is
-    /// written: it may be read, and the id used, before whoever wrote it goes on.
-    pub fn answered(&mut self) {
-        if let Some(id) = self.id.take() {
-            let mut calls = lock(&self.session.calls);
-            calls.running.remove(&id);
-            calls.answered += 1;
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let mut calls = lock(&self.session.calls);
-        match &self.id {
-            Some(id) => drop(calls.running.remove(id)),
-            None => calls.answered -= 1,
-        }
-        let was_last = calls.are_over();
-        drop(calls);
-        if was_last && self.session.ended.is_cancelled() {
-            self.session.finish_streams();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tokio::{
 };
 use tollbridge::{
     audit::{Decision, Filter, Query, Record},
-    session::{replay::UNREAD_BYTES_MAX, state::CALLS_MAX},
+    session::{calls::CALLS_MAX, replay::UNREAD_BYTES_MAX},
 };
 
 use crate::support::{

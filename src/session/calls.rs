@@ -1,0 +1,141 @@
+//! The calls that run in one legacy session, by the ids its client gave them.
+
+use std::{
+    collections::hash_map::Entry,
+    sync::{Arc, Mutex},
+};
+
+use foldhash::HashMap;
+use tokio_util::sync::CancellationToken;
+
+use super::state::Session;
+use crate::{
+    lock::lock,
+    mcp::{Id, RpcError, error},
+};
+
+/// Calls a session may have running.
+pub const CALLS_MAX: usize = 1024;
+
+/// Why a call was not begun.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NotBegun {
+    /// Its id is in use.
+    #[error("a request with this id is still running in this session")]
+    Duplicate,
+    /// Too many are running.
+    #[error("{CALLS_MAX} requests are still running in this session")]
+    Busy,
+    /// Nothing begins any more.
+    #[error("the session has ended")]
+    Ended,
+}
+
+impl NotBegun {
+    /// What the client is told.
+    pub fn to_error(self) -> RpcError {
+        let error = RpcError::new(error::INVALID_REQUEST, self.to_string());
+        match self {
+            Self::Busy => error.retry_soon(),
+            Self::Duplicate | Self::Ended => error,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Calls(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    running: HashMap<Id, CancellationToken>,
+    /// Those whose answers are on their way out.
+    answered: usize,
+}
+
+impl Inner {
+    fn are_over(&self) -> bool {
+        self.running.is_empty() && self.answered == 0
+    }
+}
+
+impl Calls {
+    /// Registers a running call of `session`, whose calls these are; see [`Session::begin`].
+    pub(super) fn begin(
+        &self,
+        session: &Arc<Session>,
+        id: &Id,
+        cancel: CancellationToken,
+    ) -> Result<Running, NotBegun> {
+        let mut calls = lock(&self.0);
+        if session.ended.is_cancelled() {
+            return Err(NotBegun::Ended);
+        }
+        let is_full = calls.running.len() >= CALLS_MAX;
+        let Entry::Vacant(place) = calls.running.entry(id.clone()) else {
+            return Err(NotBegun::Duplicate);
+        };
+        if is_full {
+            return Err(NotBegun::Busy);
+        }
+        place.insert(cancel);
+        Ok(Running {
+            session: Arc::clone(session),
+            id: Some(id.clone()),
+        })
+    }
+
+    /// Cancels the running call `id`; whether there was one.
+    pub(super) fn cancel(&self, id: &Id) -> bool {
+        let found = lock(&self.0).running.get(id).cloned();
+        found.inspect(CancellationToken::cancel).is_some()
+    }
+
+    /// Cancels all; whether none is left whose answer is still to go out.
+    pub(super) fn cancel_all(&self) -> bool {
+        let calls = lock(&self.0);
+        calls.running.values().for_each(CancellationToken::cancel);
+        calls.are_over()
+    }
+
+    /// How many are running.
+    pub(super) fn in_flight(&self) -> usize {
+        lock(&self.0).running.len()
+    }
+}
+
+/// Marks a call as running until dropped, which is when its answer is out: a session that has ended
+/// waits for that before it finishes its streams.
+#[derive(Debug)]
+pub struct Running {
+    session: Arc<Session>,
+    /// `None` once it is answered.
+    id: Option<Id>,
+}
+
+impl Running {
+    /// Lets the client use the id again, as it may once it has the answer. Called before that is
+    /// written: it may be read, and the id used, before whoever wrote it goes on.
+    pub fn answered(&mut self) {
+        if let Some(id) = self.id.take() {
+            let mut calls = lock(&self.session.calls.0);
+            calls.running.remove(&id);
+            calls.answered += 1;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.session.calls.0);
+        match &self.id {
+            Some(id) => drop(calls.running.remove(id)),
+            None => calls.answered -= 1,
+        }
+        let was_last = calls.are_over();
+        drop(calls);
+        if was_last && self.session.ended.is_cancelled() {
+            self.session.streams.finish();
+        }
+    }
+}

@@ -21,6 +21,10 @@ use crate::{
 const ROUNDS_MAX: usize = 48;
 /// Failures of one validation that are looked at; a round mends them, the next sees the rest.
 const FAILURES_MAX: usize = 4096;
+/// Hints that are kept for one value; a schema says a few, and each is tried in turn.
+const HINTS_MAX: usize = 64;
+/// Values of an `enum` that are tried in place of one.
+const OPTIONS_MAX: usize = 256;
 
 /// The output schema of a tool, compiled when it is first asked. Nothing is fetched: one that refers to
 /// elsewhere cannot be used.
@@ -94,7 +98,8 @@ pub(super) fn fit(
     harmless: &mut dyn FnMut(&Redacted, &Value) -> bool,
 ) -> Option<HashMap<String, Value>> {
     let mut replaced = HashMap::new();
-    let mut hints: HashMap<String, Vec<Hint>> = HashMap::new();
+    let places = redacted.iter().map(|leaf| leaf.pointer.clone());
+    let mut hints: HashMap<String, Vec<Hint>> = places.map(|at| (at, Vec::new())).collect();
     let mut tried: Vec<Vec<Value>> = vec![Vec::new(); redacted.len()];
     for _ in 0..ROUNDS_MAX {
         let failing = failures(schema, current, &mut hints)?;
@@ -133,8 +138,8 @@ enum Hint {
     Options(Vec<Value>),
 }
 
-/// Where `value` fails; what the failures say goes to `hints`, by pointer. `None` when that cannot be
-/// found out.
+/// Where `value` fails; what the failures say of the places in `hints` goes there. `None` when that
+/// cannot be found out.
 fn failures(
     schema: &OutputSchema,
     value: &Value,
@@ -154,17 +159,22 @@ fn failures(
     reason = "the enum is of others; what says nothing of a value is passed over"
 )]
 fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
-    let hint = match error.kind() {
-        Kind::AnyOf { context }
-        | Kind::OneOfNotValid { context }
-        | Kind::OneOfMultipleValid { context } => {
-            for inner in context.iter().flatten() {
-                learn(inner, hints);
-            }
-            return;
+    if let Kind::AnyOf { context }
+    | Kind::OneOfNotValid { context }
+    | Kind::OneOfMultipleValid { context } = error.kind()
+    {
+        for inner in context.iter().flatten() {
+            learn(inner, hints);
         }
-        Kind::Constant { expected_value } => Hint::Options(vec![(**expected_value).clone()]),
-        Kind::Enum { options } => Hint::Options(options.as_array().cloned().unwrap_or_default()),
+        return;
+    }
+    let known = hints.get_mut(error.instance_path().as_str());
+    let Some(known) = known.filter(|known| known.len() < HINTS_MAX) else {
+        return;
+    };
+    let hint = match error.kind() {
+        Kind::Constant { expected_value } => options([&**expected_value]),
+        Kind::Enum { options: all } => options(all.as_array().into_iter().flatten()),
         Kind::ExclusiveMaximum { limit }
         | Kind::ExclusiveMinimum { limit }
         | Kind::Maximum { limit }
@@ -172,10 +182,16 @@ fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
         Kind::Format { format } => Hint::Format(format.clone()),
         _ => return,
     };
-    let known = hints.entry(error.instance_path().to_string()).or_default();
     if !known.contains(&hint) {
         known.push(hint);
     }
+}
+
+/// Those of `values` that may stand where a text or a number did.
+fn options<'v>(values: impl IntoIterator<Item = &'v Value>) -> Hint {
+    let simple = |value: &&Value| !value.is_array() && !value.is_object();
+    let values = values.into_iter().filter(simple).take(OPTIONS_MAX);
+    Hint::Options(values.cloned().collect())
 }
 
 /// The redacted values that a failure is about: those at or below a failing place, else all.

@@ -381,31 +381,32 @@ fn mistakes_are_named() {
     check(&|scan| scan.countries.push("zz".into()), "`zz`");
 }
 
+/// Asks that a result whose `v` is `value` becomes one whose `v` is `expect`, under a schema that says
+/// `property` of it; `None` when it is refused.
+fn check_redacted(property: &Value, value: &Value, expect: Option<&Value>) {
+    let schema = json!({"type": "object", "properties": {"v": property}, "required": ["v"]});
+    let schema = OutputSchema::new(Raw::from_value(&schema));
+    let structured = json!({"v": value});
+    let message = json!({"content": [{"type": "text", "text": structured.to_string()}], "structuredContent": structured});
+    let scanner = Scanner::new(&all()).unwrap();
+    let verdict = scanner.scan(Direction::Results, &Raw::from_value(&message), || {
+        Some(&schema)
+    });
+    let redacted = verdict.redacted.map(|raw| raw.read::<Value>().unwrap());
+    let found = redacted.as_ref().map(|r| &r["structuredContent"]["v"]);
+    assert_eq!(found, expect, "{property}");
+    assert_eq!(verdict.blocked.is_some(), expect.is_none());
+    if let Some(redacted) = redacted {
+        let twin: Value =
+            serde_json::from_str(redacted["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(twin, redacted["structuredContent"], "{property}");
+    }
+}
+
 #[test]
 fn redacted_results_satisfy_their_schema() {
     let check = |property: Value, value: Value, expect: Option<Value>| {
-        let schema = json!({"type": "object", "properties": {"v": property}, "required": ["v"]});
-        let schema = OutputSchema::new(Raw::from_value(&schema));
-        let structured = json!({"v": value});
-        let message = json!({"content": [{"type": "text", "text": structured.to_string()}], "structuredContent": structured});
-        let scanner = Scanner::new(&all()).unwrap();
-        let verdict = scanner.scan(Direction::Results, &Raw::from_value(&message), || {
-            Some(&schema)
-        });
-        let redacted = verdict.redacted.map(|raw| raw.read::<Value>().unwrap());
-        assert_eq!(
-            redacted
-                .as_ref()
-                .map(|r| r["structuredContent"]["v"].clone()),
-            expect,
-            "{property}"
-        );
-        assert_eq!(verdict.blocked.is_some(), expect.is_none());
-        if let Some(redacted) = redacted {
-            let twin: Value =
-                serde_json::from_str(redacted["content"][0]["text"].as_str().unwrap()).unwrap();
-            assert_eq!(twin, redacted["structuredContent"], "{property}");
-        }
+        check_redacted(&property, &value, expect.as_ref());
     };
     let mail = || json!("a@b.example");
     check(json!({"type": "string"}), mail(), Some(json!("[EMAIL]")));
@@ -444,6 +445,32 @@ fn redacted_results_satisfy_their_schema() {
     );
     // What was not valid before need not be so after.
     check(json!({"type": "integer"}), mail(), Some(json!("[EMAIL]")));
+}
+
+#[test]
+fn so_many_values_of_an_enum_are_tried() {
+    let mail = json!("a@b.example");
+    let check = |property: Value, expect: Option<Value>| {
+        check_redacted(&property, &mail, expect.as_ref());
+    };
+    let last_of = |count: usize| {
+        let other = |n| {
+            if n + 1 == count {
+                json!("none")
+            } else {
+                json!(format!("a{n}@b.example"))
+            }
+        };
+        let options: Vec<Value> = (0..count).map(other).chain([mail.clone()]).collect();
+        json!({ "enum": options })
+    };
+    check(last_of(256), Some(json!("none")));
+    check(last_of(257), None);
+    // Things that are no texts stand for none, and take no place.
+    check(
+        json!({"enum": [["none"], {}, "none", "a@b.example"]}),
+        Some(json!("none")),
+    );
 }
 
 /// Pieces of text, some of which are found.

@@ -234,6 +234,11 @@ impl Backend {
         let outcome = match outcome {
             Err(failure) if may_repeat(admitted, &failure) => {
                 let left = limits.after(start.elapsed());
+                // Who reads the server's own log finds the call there twice.
+                let (server, method) = (&self.name, &call.method);
+                let subject = admitted.routed().subject.as_ref();
+                let item = subject.map(|subject| &*subject.original);
+                tracing::info!(%server, %method, item, %failure, "a call is sent once more");
                 let again = match Box::pin(self.once_more(admitted, served, left)).await {
                     Ok(again) => again,
                     Err(why) if failure == Failure::SessionGone => {

@@ -12,7 +12,7 @@ use super::{
     args::{ConfigArgs, warn},
     block_on,
     gateway::{self, Gateway},
-    output::{print, print_json},
+    output::{print, print_json, say},
     survey::Found,
     table::Table,
     target::Target,
@@ -74,7 +74,9 @@ impl Check {
                 "config": shown.to_json(),
             }))
         } else {
-            print(&shown.to_string())
+            let printed = print(&shown.to_string());
+            say(&format!("{}\n", summary(&loaded.config)));
+            printed
         }
     }
 
@@ -126,6 +128,25 @@ impl Check {
         };
         if ok { printed } else { ExitCode::FAILURE }
     }
+}
+
+/// What came of a config without mistakes, for people: a config may be right and yet of no use.
+fn summary(config: &Config) -> String {
+    let all = config.servers.len();
+    let disabled = config.servers.values().filter(|it| !it.enabled).count();
+    let servers = match (all, disabled) {
+        (0, _) => {
+            return "no mistakes, but no servers: clients would be offered nothing".to_owned();
+        }
+        (1, 0) => "1 server".to_owned(),
+        (_, 0) => format!("{all} servers"),
+        (_, _) if all == disabled => {
+            return "no mistakes, but all servers are disabled: clients would be offered nothing"
+                .to_owned();
+        }
+        (_, _) => format!("{all} servers, {disabled} of them disabled"),
+    };
+    format!("no mistakes: {servers}; not connected to, see --connect")
 }
 
 /// Warns of patterns of `config` that match nothing; where one server is tried, of those about it.

@@ -96,6 +96,9 @@ impl List {
         }
         let printed = if self.json {
             print(&array(&items))
+        } else if items.is_empty() && !complete {
+            // What is missing was said; the head of a table would say that there is nothing.
+            ExitCode::FAILURE
         } else {
             table(&items, gateway).print()
         };

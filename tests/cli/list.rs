@@ -225,7 +225,6 @@ async fn a_key_must_be_one() {
     ");
     let unreachable = place.run_with("key", &with("-")).await;
     assert_snapshot!(unreachable.all(), @"
-    NAME→SERVER→DESCRIPTION
     --- stderr
     server `127.0.0.1` is not connected: no connection: Connection refused (os error 111)
     --- code 1

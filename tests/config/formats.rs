@@ -7,7 +7,7 @@ use tollbridge::config::{
 };
 use tollbridge::names::ServerName;
 
-use crate::support::{accepted, config, server};
+use crate::support::{accepted, config, report, server};
 
 #[test]
 fn nothing_written_gives_the_defaults() {

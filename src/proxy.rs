@@ -8,6 +8,7 @@ mod journal;
 mod listen;
 mod lists;
 mod memory;
+mod subscriptions;
 mod told;
 mod upstream;
 mod wait;
@@ -42,6 +43,7 @@ use crate::{
     task::Tasks,
 };
 use memory::Memory;
+use subscriptions::Review;
 
 /// Everything a request needs on its way.
 #[derive(Debug)]
@@ -153,7 +155,7 @@ impl Proxy {
                 self.renew_subscriptions(backend);
             }
         }
-        self.review_subscriptions();
+        self.review_subscriptions(Review::Whole);
         changes
     }
 

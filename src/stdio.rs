@@ -273,10 +273,8 @@ impl Edge {
     }
 
     fn put(&self, event: Event) {
-        match self.session.encode(event) {
-            Some(encoded) if encoded.may_drop => self.stream.offer(encoded.bytes),
-            Some(encoded) => self.stream.push(Item::Message(encoded.bytes)),
-            None => {}
+        if let Some(encoded) = self.session.encode(event) {
+            encoded.put(&self.stream);
         }
     }
 

@@ -230,6 +230,7 @@ impl Backend {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
         served.note_call();
+        self.note_use(&call.client);
         let outcome = self.exchange(admitted, &served.connection, limits).await;
         let outcome = match outcome {
             Err(failure) if may_repeat(admitted, &failure) => {
@@ -426,7 +427,7 @@ async fn in_time(
     tokio::select! {
         biased;
         connection = connection => connection,
-        () = call.cancel.cancelled() => Err(Failure::Cancelled),
+        () = call.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
         () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
     }
 }
@@ -450,9 +451,10 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
     let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
         return;
     };
-    if subscribes && outcome.is_ok() {
-        instance.subscribed(&uri);
-    } else {
-        instance.unsubscribed(&uri);
+    match (subscribes, outcome) {
+        (true, Ok(_)) => drop(instance.subscribed(&uri)),
+        // One that is refused ends no other: the server may have been asked for somebody else before.
+        (true, Err(_)) => {}
+        (false, Ok(_) | Err(_)) => instance.unsubscribed(&uri),
     }
 }

@@ -44,12 +44,12 @@ impl Sign {
             | Failure::Spawn { .. }
             | Failure::Startup { .. }
             | Failure::Tls { .. } => Self::Away,
-            Failure::Lost { .. } | Failure::Timeout { .. } => bad,
+            Failure::Lost { .. } | Failure::Timeout { .. } | Failure::Unread { .. } => bad,
             Failure::Http { status, .. } if status.is_server_error() => bad,
             // Nobody asked the server.
             Failure::BackingOff { .. }
             | Failure::BreakerOpen { .. }
-            | Failure::Cancelled
+            | Failure::Cancelled { .. }
             | Failure::Disabled
             | Failure::Echo
             | Failure::Era { .. }

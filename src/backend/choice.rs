@@ -341,7 +341,7 @@ impl Backend {
     fn lending_key(&self, client: &Client, era: Era) -> Key {
         let profile = declared(client, era);
         let session = client.session.as_ref();
-        let owner = match session.filter(|_| self.splits_by_roots(&profile)) {
+        let owner = match session.filter(|_| self.splits_by_roots(client, &profile)) {
             Some(session) => Owner::Session(session.id.clone()),
             None => Owner::Shared,
         };
@@ -362,7 +362,7 @@ impl Backend {
         };
         let owner = match (self.config().isolation, era) {
             (Isolation::Session, _) => session().unwrap_or(agent),
-            (Isolation::Auto, Era::Legacy) if self.splits_by_roots(&profile) => {
+            (Isolation::Auto, Era::Legacy) if self.splits_by_roots(client, &profile) => {
                 session().unwrap_or(agent)
             }
             (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
@@ -372,9 +372,22 @@ impl Backend {
         Key::new(owner, era, profile)
     }
 
-    /// A server that asks for roots sees those of one client only.
-    fn splits_by_roots(&self, profile: &str) -> bool {
-        self.may_offer_roots(profile) && self.asks_roots()
+    /// A server that asks for roots sees those of one client only. A session that it knows already on
+    /// a connection of many stays there: a new process would know nothing of what it was told.
+    fn splits_by_roots(&self, client: &Client, profile: &str) -> bool {
+        let session = client.session.as_ref();
+        let stays = || session.is_some_and(|session| session.shares(&self.name));
+        self.may_offer_roots(profile) && self.asks_roots() && !stays()
+    }
+
+    /// Notes that `client` makes a call while nobody knows yet whether the server asks for roots.
+    pub(super) fn note_use(&self, client: &Client) {
+        if let Some(session) = &client.session
+            && self.may_offer_roots(&client.profile)
+            && !self.asks_roots()
+        {
+            session.note_shared(&self.name);
+        }
     }
 
     fn asks_roots(&self) -> bool {

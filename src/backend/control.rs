@@ -261,7 +261,7 @@ impl Backend {
             awaits_roots: true,
             lineage: Arc::clone(&maker.shared.lineage),
         };
-        let (connection, _) = maker.connect(&wanted).await?;
+        let connection = maker.connect(&wanted).await?;
         Ok(Visit::new(connection))
     }
 

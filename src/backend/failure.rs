@@ -31,7 +31,10 @@ pub enum Failure {
     },
     /// The client no longer wants the answer.
     #[error("the client cancelled the request")]
-    Cancelled,
+    Cancelled {
+        /// Whether the request may have reached the server before.
+        is_sent: bool,
+    },
     /// No network connection. The operator checks URL and network.
     #[error("no connection: {reason}")]
     Connect {
@@ -169,6 +172,12 @@ pub enum Failure {
         /// The limit.
         after: Duration,
     },
+    /// It did not take the request in time: it reads more slowly than it is written to.
+    #[error("it did not take the request within {after:?}")]
+    Unread {
+        /// The limit.
+        after: Duration,
+    },
     /// TLS could not be set up.
     #[error("TLS: {reason}")]
     Tls {
@@ -286,7 +295,7 @@ impl Failure {
                 Some(left(*until))
             }
             Self::Absent { .. }
-            | Self::Cancelled
+            | Self::Cancelled { .. }
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
@@ -304,6 +313,7 @@ impl Failure {
             | Self::Spawn { .. }
             | Self::Startup { .. }
             | Self::Timeout { .. }
+            | Self::Unread { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
@@ -324,7 +334,7 @@ impl Failure {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::BreakerOpen { .. } => "breaker_open",
-            Self::Cancelled => "cancelled",
+            Self::Cancelled { .. } => "cancelled",
             Self::Absent { .. }
             | Self::BackingOff { .. }
             | Self::Connect { .. }
@@ -343,7 +353,7 @@ impl Failure {
             Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
             Self::Lost { .. } | Self::SessionGone => "lost",
             Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => "too_large",
-            Self::Timeout { .. } => "timeout",
+            Self::Timeout { .. } | Self::Unread { .. } => "timeout",
             Self::Unknown => "unknown_server",
         }
     }
@@ -351,18 +361,20 @@ impl Failure {
     /// The same, of a call that was not sent: whatever was on the way, it was not this.
     #[must_use]
     pub fn unsent(self) -> Self {
-        if self.may_have_arrived() && self != Self::Cancelled {
-            let cause = Box::new(self);
-            return Self::Absent { cause };
+        match self {
+            Self::Cancelled { .. } => Self::Cancelled { is_sent: false },
+            sent if sent.may_have_arrived() => Self::Absent {
+                cause: Box::new(sent),
+            },
+            unsent => unsent,
         }
-        self
     }
 
     /// Whether the request may have reached the server although no answer came.
     pub fn may_have_arrived(&self) -> bool {
         match self {
-            Self::Cancelled
-            | Self::Garbled { .. }
+            Self::Cancelled { is_sent } => *is_sent,
+            Self::Garbled { .. }
             | Self::Http { .. }
             | Self::Lost { .. }
             | Self::ResponseTooLarge { .. }
@@ -388,7 +400,8 @@ impl Failure {
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
-            | Self::Unlisted { .. } => false,
+            | Self::Unlisted { .. }
+            | Self::Unread { .. } => false,
         }
     }
 
@@ -420,7 +433,7 @@ impl Failure {
             Self::Directory { .. } | Self::Spawn { .. } => "its program cannot be started".into(),
             Self::Startup { after, .. } => format!("it did not start within {after:?}").into(),
             Self::BreakerOpen { .. }
-            | Self::Cancelled
+            | Self::Cancelled { .. }
             | Self::Connect { .. }
             | Self::Disabled
             | Self::Echo
@@ -433,6 +446,7 @@ impl Failure {
             | Self::SessionGone
             | Self::StartsLimited { .. }
             | Self::Timeout { .. }
+            | Self::Unread { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown
@@ -455,7 +469,7 @@ impl Failure {
             Self::Absent { .. }
             | Self::BackingOff { .. }
             | Self::BreakerOpen { .. }
-            | Self::Cancelled
+            | Self::Cancelled { .. }
             | Self::Connect { .. }
             | Self::Directory { .. }
             | Self::Disabled
@@ -472,6 +486,7 @@ impl Failure {
             | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Timeout { .. }
+            | Self::Unread { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
             | Self::Unknown

@@ -141,7 +141,7 @@ impl Gate {
         tokio::select! {
             biased;
             seat = seat => seat.map_err(|_| self.refuse(latency)),
-            () = cancel.cancelled() => Err(Failure::Cancelled),
+            () = cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
             () = tokio::time::sleep(patience) => Err(self.refuse(latency)),
         }
     }
@@ -450,7 +450,7 @@ mod tests {
         let mut patient = come(&gate, 2).await.expect_err("it waits");
         cancel.cancel();
         let verdict = decided(&mut cancelled).await.expect("it was cancelled");
-        assert_eq!(verdict.unwrap_err(), Failure::Cancelled);
+        assert_eq!(verdict.unwrap_err(), Failure::Cancelled { is_sent: false });
         assert_eq!((gate.queued(), gate.refused()), (1, 0));
         tokio::time::advance(MINUTE).await;
         let verdict = decided(&mut patient).await.expect("its time is over");

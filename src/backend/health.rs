@@ -317,9 +317,8 @@ mod tests {
 
     /// A connection, and what is sent on it.
     fn connection() -> (Arc<Connection>, mpsc::Receiver<Bytes>) {
-        let (signals, _) = mpsc::channel(1);
         let (writer, sent) = mpsc::channel(16);
-        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
         let connection = Connection {
             link: Arc::new(Link::pipe(mux, writer)),
             hello: Hello {

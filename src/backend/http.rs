@@ -108,7 +108,7 @@ impl HttpLink {
                 return outcome;
             }
             () = self.broken() => return Err(self.mux.lost()),
-            () = exchange.cancel.cancelled() => Failure::Cancelled,
+            () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
             // A server that always has something to say uses up the budget of each turn.
             after = unconstrained(pending.activity.expired(exchange.limits)) => {
                 Failure::Timeout { after }
@@ -473,8 +473,7 @@ mod tests {
             headers: indexmap::IndexMap::new(),
             auth: Auth::None,
         };
-        let (signals, _unheard) = tokio::sync::mpsc::channel(1);
-        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
         let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
         let after = POST_PATIENCE;
         let posted = link.notify("notifications/x", None).await;

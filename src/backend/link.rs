@@ -216,21 +216,25 @@ impl Link {
         exchange: &Exchange<'_>,
     ) -> Result<Outcome, Failure> {
         let (tell, answer) = oneshot::channel();
-        let (pending, bytes) = self.begin(exchange, Some(tell))?;
-        match writer.try_send(bytes) {
-            Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Err(self.mux.lost()),
+        let (mut pending, bytes) = self.begin(exchange, Some(tell))?;
+        let sent = match writer.try_send(bytes) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(self.gone(exchange)),
             // The server does not read as fast as it is written to.
             Err(TrySendError::Full(bytes)) => {
-                Box::pin(self.wait_for_room(writer, bytes, exchange)).await?;
+                Box::pin(self.wait_for_room(writer, bytes, exchange)).await
             }
+        };
+        if let Err(failure) = sent {
+            pending.never_sent();
+            return Err(failure);
         }
         let closed = &self.mux.closed;
         let failure = tokio::select! {
             biased;
             answer = answer => return answer.unwrap_or_else(|_| Err(self.mux.lost())),
             () = closed.cancelled() => return Err(self.mux.lost()),
-            () = exchange.cancel.cancelled() => Failure::Cancelled,
+            () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
         };
         // Spec: `initialize` is never cancelled.
@@ -243,6 +247,8 @@ impl Link {
         Err(failure)
     }
 
+    /// Gives a request to the writer of a pipe as soon as that has room. Where it fails, nothing was
+    /// sent.
     async fn wait_for_room(
         &self,
         writer: &mpsc::Sender<Bytes>,
@@ -252,10 +258,18 @@ impl Link {
         let after = exchange.limits.idle;
         tokio::select! {
             biased;
-            sent = writer.send(bytes) => sent.map_err(|_| self.mux.lost()),
-            () = self.mux.closed.cancelled() => Err(self.mux.lost()),
-            () = exchange.cancel.cancelled() => Err(Failure::Cancelled),
-            () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
+            sent = writer.send(bytes) => sent.map_err(|_| self.gone(exchange)),
+            () = self.mux.closed.cancelled() => Err(self.gone(exchange)),
+            () = exchange.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
+            () = tokio::time::sleep(after) => Err(Failure::Unread { after }),
+        }
+    }
+
+    /// That the link ended before the exchange was sent: a call may be sent on another.
+    fn gone(&self, exchange: &Exchange<'_>) -> Failure {
+        match exchange.caller {
+            Some(_) => Failure::SessionGone,
+            None => self.mux.lost(),
         }
     }
 
@@ -419,8 +433,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
-        let (signals, _unheard) = mpsc::channel(1);
-        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
         let (writer, mut queue) = mpsc::channel(1);
         let link = Link::pipe(mux, writer);
         assert_eq!(link.notify("notifications/a", None).await, Ok(()));
@@ -435,9 +448,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_request_that_finds_no_room_was_not_sent() {
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        let (writer, queue) = mpsc::channel(1);
+        let link = Link::pipe(mux, writer);
+        link.notify("notifications/a", None).await.unwrap();
+        let mut exchange = handshake::control(&Method::Ping, None);
+        let after = Duration::from_secs(1);
+        exchange.limits.idle = after;
+        let unread = link.request(&exchange).await;
+        assert_eq!(unread, Err(Failure::Unread { after }));
+        exchange.cancel.cancel();
+        let cancelled = link.request(&exchange).await.unwrap_err();
+        assert!(!cancelled.may_have_arrived(), "{cancelled:?}");
+        drop(queue);
+        let lost = link.request(&exchange).await;
+        assert!(matches!(lost, Err(Failure::Lost { .. })), "{lost:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_asks_on_and_takes_no_answers_is_given_up() {
-        let (signals, _unheard) = mpsc::channel(1);
-        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
         let (writer, _queue) = mpsc::channel(1);
         let link = Arc::new(Link::pipe(mux, writer));
         let ask = |count| {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::oneshot,
     time::{sleep, timeout},
 };
 
@@ -17,7 +17,7 @@ use super::{
     instance::Connection,
     lineage::Lineage,
     link::Link,
-    mux::{Mux, Settings, Signal},
+    mux::{Mux, Settings},
     pipe, sse, stdio, websocket,
     written::Written,
 };
@@ -29,8 +29,6 @@ use crate::{
     task::Tasks,
 };
 
-/// Signals of one connection that may wait for the gateway.
-const SIGNALS_MAX: usize = 64;
 /// How long a server may take to open the stream for messages that belong to no call; some send
 /// no headers before the first message.
 const STANDING_PATIENCE: Duration = Duration::from_secs(1);
@@ -72,15 +70,11 @@ impl Maker {
 
     /// Connects and greets, within the time a start may take. A connection that nobody gets, since
     /// this is dropped before, is closed.
-    pub(crate) async fn connect(
-        &self,
-        wanted: &Wanted,
-    ) -> Result<(Arc<Connection>, mpsc::Receiver<Signal>), Failure> {
+    pub(crate) async fn connect(&self, wanted: &Wanted) -> Result<Arc<Connection>, Failure> {
         let limit = self.config().startup_timeout;
-        let (signals, receiver) = mpsc::channel(SIGNALS_MAX);
         let lineage = &wanted.lineage;
         let odd_before = lineage.output.odd().count;
-        let attempt = Box::pin(timeout(limit, self.attempt(wanted, &signals)));
+        let attempt = Box::pin(timeout(limit, self.attempt(wanted)));
         let attempt = watched(attempt, || self.report_slow(lineage)).await;
         lineage.set_slow(false);
         let connection = attempt.unwrap_or_else(|_| {
@@ -103,7 +97,7 @@ impl Maker {
             self.await_roots(&connection, wanted.home.is_some()).await;
         }
         closed_early.disarm();
-        Ok((connection, receiver))
+        Ok(connection)
     }
 
     /// Says, here and in `/status`, that a start takes long.
@@ -120,29 +114,25 @@ impl Maker {
         );
     }
 
-    async fn attempt(
-        &self,
-        wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
-    ) -> Result<Arc<Connection>, Failure> {
+    async fn attempt(&self, wanted: &Wanted) -> Result<Arc<Connection>, Failure> {
         let config = self.written.load();
         match &config.transport {
-            Transport::Auto(remote) => match self.over_http(remote, wanted, signals).await {
+            Transport::Auto(remote) => match self.over_http(remote, wanted).await {
                 Err(Failure::Http { status, .. }) if status.is_client_error() => {
-                    self.over_sse(remote, wanted, signals).await
+                    self.over_sse(remote, wanted).await
                 }
                 other => other,
             },
-            Transport::Http(remote) => self.over_http(remote, wanted, signals).await,
-            Transport::Sse(remote) => self.over_sse(remote, wanted, signals).await,
+            Transport::Http(remote) => self.over_http(remote, wanted).await,
+            Transport::Sse(remote) => self.over_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {
-                let mux = self.mux(wanted, signals);
+                let mux = self.mux(wanted);
                 let link = websocket::open(remote, mux, config.connect_timeout).await?;
                 self.greet(link, wanted, None).await
             }
             Transport::Builtin => {
                 let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
-                let mux = self.mux(wanted, signals);
+                let mux = self.mux(wanted);
                 let stop = mux.closed.clone();
                 wanted.lineage.tasks.spawn("builtin server", async move {
                     if let Err(error) = crate::builtin::serve(theirs, stop).await {
@@ -153,14 +143,14 @@ impl Maker {
                 let link = pipe::over_lines(reader, writer, &mux, |_| {});
                 self.greet(link, wanted, None).await
             }
-            Transport::Stdio(command) => match self.over_stdio(command, wanted, signals).await {
+            Transport::Stdio(command) => match self.over_stdio(command, wanted).await {
                 // Some old servers exit on a request before `initialize`.
                 Err(Failure::Lost { .. }) if wanted.era == EraPin::Auto => {
                     let legacy = Wanted {
                         era: EraPin::Legacy,
                         ..wanted.clone()
                     };
-                    let second = self.over_stdio(command, &legacy, signals).await;
+                    let second = self.over_stdio(command, &legacy).await;
                     if second.is_err() {
                         // Two processes came to nothing; whoever asked notes one of them.
                         self.shared.note_futile_start();
@@ -176,11 +166,10 @@ impl Maker {
         &self,
         command: &crate::config::Command,
         wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
         let output = &wanted.lineage.output;
         let odd_before = output.odd().count;
-        let mux = self.mux(wanted, signals);
+        let mux = self.mux(wanted);
         let (link, pid) = stdio::open(command, &mux, output, &self.guard)?;
         let greeted = self.greet(link, wanted, Some(pid)).await;
         greeted.map_err(|failure| failure.with_odd(&output.odd().since(odd_before)))
@@ -190,23 +179,13 @@ impl Maker {
         &self,
         remote: &Remote,
         wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
     ) -> Result<Arc<Connection>, Failure> {
-        let link = http::open(
-            remote,
-            self.mux(wanted, signals),
-            self.config().connect_timeout,
-        )?;
+        let link = http::open(remote, self.mux(wanted), self.config().connect_timeout)?;
         self.greet(link, wanted, None).await
     }
 
-    async fn over_sse(
-        &self,
-        remote: &Remote,
-        wanted: &Wanted,
-        signals: &mpsc::Sender<Signal>,
-    ) -> Result<Arc<Connection>, Failure> {
-        let mux = self.mux(wanted, signals);
+    async fn over_sse(&self, remote: &Remote, wanted: &Wanted) -> Result<Arc<Connection>, Failure> {
+        let mux = self.mux(wanted);
         let link = sse::open(remote, mux, self.config().connect_timeout).await?;
         // HTTP+SSE exists in the legacy era only.
         let legacy = Wanted {
@@ -236,7 +215,7 @@ impl Maker {
         }))
     }
 
-    fn mux(&self, wanted: &Wanted, signals: &mpsc::Sender<Signal>) -> Arc<Mux> {
+    fn mux(&self, wanted: &Wanted) -> Arc<Mux> {
         let config = self.config();
         let settings = Settings {
             server: self.server.clone(),
@@ -246,12 +225,7 @@ impl Maker {
             ask_timeout: config.max_total_timeout,
             roots: config.roots.clone(),
         };
-        Mux::new(
-            settings,
-            wanted.home.clone(),
-            signals.clone(),
-            wanted.lineage.tasks.clone(),
-        )
+        Mux::new(settings, wanted.home.clone(), wanted.lineage.tasks.clone())
     }
 }
 

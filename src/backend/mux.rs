@@ -2,9 +2,11 @@
 //!
 //! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
 //! came; else to the session that owns the link; else to the only call under way; else nowhere.
-//! `questions` is what it asks, `visits` whose the URLs are that it sent clients to.
+//! `questions` is what it asks, `signals` what it says to the gateway itself, `visits` whose the URLs
+//! are that it sent clients to.
 
 mod questions;
+mod signals;
 mod visits;
 
 use std::{
@@ -18,12 +20,13 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, Semaphore, mpsc, oneshot, watch},
+    sync::{Notify, Semaphore, oneshot, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
 pub(super) use questions::{Progress, Waiting, asks_for_roots};
+pub(crate) use signals::Noted;
 
 use super::{
     Failure,
@@ -36,16 +39,13 @@ use crate::{
     config::{Memory, Root},
     governance::Screens,
     lock::lock,
-    mcp::{
-        Era, Id, Notification, Outcome, Raw, Response, Revision, json,
-        meta::{self, Meta},
-        method::notice,
-    },
+    mcp::{Era, Id, Notification, Outcome, Raw, Response, Revision, json, meta, method::notice},
     names::InvocationId,
     session::{Client, Event, Session},
     task::Tasks,
 };
 use questions::Asked;
+use signals::Signals;
 use visits::Visits;
 
 /// Answers to requests of a server that may wait until it takes them.
@@ -89,8 +89,8 @@ pub(crate) struct Mux {
     pub(crate) closed: CancellationToken,
     /// The session whose own this link is (`isolation = "session"`).
     home: Option<Arc<Session>>,
-    /// Signals for the supervisor: lists changed, resources updated.
-    signals: mpsc::Sender<Signal>,
+    /// What the supervisor is to know: lists changed, resources updated.
+    pub(super) signals: Signals,
     next: AtomicU64,
     pending: Mutex<foldhash::HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
@@ -121,19 +121,6 @@ pub(super) enum Roots {
     Asked,
     /// They were sent, or refused.
     Answered,
-}
-
-/// Something a server said that concerns the gateway rather than one call.
-#[derive(Clone, Debug)]
-pub(crate) enum Signal {
-    /// It asked a client something, and waits.
-    Asks,
-    /// It asked for the roots of a client.
-    AsksRoots,
-    /// A list changed; ask again.
-    ListChanged,
-    /// A resource was updated; the params name it.
-    ResourceUpdated(Option<Raw>),
 }
 
 /// Takes the answer to an exchange.
@@ -206,12 +193,7 @@ impl Recipient {
 }
 
 impl Mux {
-    pub(crate) fn new(
-        settings: Settings,
-        home: Option<Arc<Session>>,
-        signals: mpsc::Sender<Signal>,
-        tasks: Tasks,
-    ) -> Arc<Self> {
+    pub(crate) fn new(settings: Settings, home: Option<Arc<Session>>, tasks: Tasks) -> Arc<Self> {
         Arc::new(Self {
             settings,
             aftermath: Aftermath::default(),
@@ -219,7 +201,7 @@ impl Mux {
             closed: tasks.stop_token().child_token(),
             tasks,
             home,
-            signals,
+            signals: Signals::default(),
             next: AtomicU64::new(1),
             pending: Mutex::default(),
             asked: Mutex::default(),
@@ -389,13 +371,15 @@ impl Mux {
             notice::PROGRESS => self.progress(params, origin),
             notice::CANCELLED => self.withdrawn(params.as_ref()),
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
-                drop(self.signals.try_send(Signal::ListChanged));
+                self.signals.lists_changed();
             }
             notice::RESOURCE_UPDATED if self.listens(origin) => {
                 self.pass(method, params, origin, false);
             }
             notice::RESOURCE_UPDATED => {
-                drop(self.signals.try_send(Signal::ResourceUpdated(params)));
+                if let Some(params) = params {
+                    self.signals.resource_updated(params);
+                }
             }
             notice::SUBSCRIBED => {}
             notice::ELICITATION_COMPLETE => self.visited(method, params, origin),
@@ -580,17 +564,10 @@ impl Pending {
         self.party = Party::Ourselves;
     }
 
-    /// `params` with our token in place of the client's.
+    /// `params` with our token in place of the client's; without any where its progress is wanted by
+    /// nobody, since another token may be the id of an exchange of somebody else.
     pub(super) fn with_token<'p>(&self, params: &'p Raw) -> Cow<'p, Raw> {
-        if !self.has_token {
-            return Cow::Borrowed(params);
-        }
-        let Some(span) = Meta::of(params).progress_token else {
-            return Cow::Borrowed(params);
-        };
-        let mut patch = json::Patch::new(params.as_bytes());
-        patch.replace(span, self.id.to_string().into_bytes());
-        Cow::Owned(patch.finish())
+        meta::with_progress_token(params, self.has_token.then_some(self.id))
     }
 }
 

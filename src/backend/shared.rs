@@ -20,7 +20,7 @@ use super::{
     instance::Starts,
     life::{Event, Life},
     lineage::Lineage,
-    mux::Signal,
+    mux::Noted,
 };
 use crate::{
     config::{Retry, Server},
@@ -277,29 +277,32 @@ impl Shared {
     }
 
     /// Passes on what a server said on the connection of `instance`.
-    pub(crate) fn signal(&self, signal: Signal, instance: u64) {
-        match signal {
-            Signal::Asks => self.breaker.asks(),
-            Signal::AsksRoots => self.asks_roots.store(true, Ordering::Relaxed),
-            Signal::ListChanged => self.ask_for_lists(),
-            Signal::ResourceUpdated(params) => {
-                let Some(params) = params else { return };
-                let uri = params.get("uri");
-                let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
-                    return;
-                };
-                let uri = uri.into_owned();
-                let server = self.server.clone();
-                let update = Update {
-                    server,
-                    uri,
-                    params,
-                    instance,
-                };
-                if self.updates.try_send(update).is_err() {
-                    tracing::warn!(server = %self.server, "an update of a resource was lost: too many at once");
-                }
-            }
+    pub(crate) fn heed(&self, noted: Noted, instance: u64) {
+        if noted.asks {
+            self.breaker.asks();
+        }
+        if noted.asks_roots {
+            self.asks_roots.store(true, Ordering::Relaxed);
+        }
+        if noted.lists_changed {
+            self.ask_for_lists();
+        }
+        let mut lost = noted.updates_lost;
+        for params in noted.updates {
+            let uri = params.get("uri");
+            let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
+                continue;
+            };
+            let update = Update {
+                server: self.server.clone(),
+                uri: uri.into_owned(),
+                params,
+                instance,
+            };
+            lost += u64::from(self.updates.try_send(update).is_err());
+        }
+        if lost > 0 {
+            tracing::warn!(server = %self.server, lost, "updates of resources were lost: too many at once");
         }
     }
 }

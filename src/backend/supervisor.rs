@@ -7,17 +7,14 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Failure, handshake, health,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
     maker::{Maker, Wanted},
-    mux::{Mux, Signal},
+    mux::Mux,
     written::Written,
 };
 use crate::mcp::{Era, Method, Raw};
@@ -54,10 +51,9 @@ impl Maker {
                 () = instance.stop.cancelled() => return,
             };
             let (failure, event) = match attempt {
-                Ok((connection, signals)) => {
+                Ok(connection) => {
                     let up = Instant::now();
-                    let Some(failure) = self.serve_catalog(&instance, connection, signals).await
-                    else {
+                    let Some(failure) = self.serve_catalog(&instance, connection).await else {
                         continue;
                     };
                     self.note_uptime(up.elapsed());
@@ -103,7 +99,6 @@ impl Maker {
         &self,
         instance: &Instance,
         connection: Arc<Connection>,
-        signals: mpsc::Receiver<Signal>,
     ) -> Option<Failure> {
         self.shared.note_start();
         self.shared.unlearn();
@@ -112,7 +107,7 @@ impl Maker {
         self.shared.life().take(Event::Greeted, Some(reason));
         let mux = Arc::clone(&connection.link.mux);
         self.renew_subscriptions(instance, &connection);
-        let slept = self.serve_or_sleep(instance, connection, signals).await;
+        let slept = self.serve_or_sleep(instance, connection).await;
         (!slept).then(|| mux.lost())
     }
 
@@ -152,16 +147,11 @@ impl Maker {
 
     /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
     /// it, until a call wakes it or the config does; whether that happened.
-    async fn serve_or_sleep(
-        &self,
-        instance: &Instance,
-        connection: Arc<Connection>,
-        signals: mpsc::Receiver<Signal>,
-    ) -> bool {
+    async fn serve_or_sleep(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
         let mux = Arc::clone(&connection.link.mux);
         let hello = Arc::new(connection.hello.clone());
         tokio::select! {
-            _ = self.serve(instance, connection, signals) => return false,
+            _ = self.serve(instance, connection) => return false,
             () = self.unused(instance, &mux) => {}
         }
         let reason = ASLEEP.to_owned();
@@ -222,11 +212,11 @@ impl Maker {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
-            let (connection, signals) = match attempt {
+            let connection = match attempt {
                 Ok(connected) => connected,
                 Err(failure) => return self.give_up(&instance, failure),
             };
-            let served = self.serve_beside(&instance, &wanted, connection, signals);
+            let served = self.serve_beside(&instance, &wanted, connection);
             let Ending::Lost { failure, forgotten } = served.await else {
                 return;
             };
@@ -273,7 +263,6 @@ impl Maker {
         instance: &Instance,
         wanted: &Wanted,
         connection: Arc<Connection>,
-        signals: mpsc::Receiver<Signal>,
     ) -> Ending {
         let lineage = &*instance.lineage;
         self.shared.learn(connection.era());
@@ -283,7 +272,7 @@ impl Maker {
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
         let is_stopped = tokio::select! {
-            is_stopped = self.serve(instance, Arc::clone(&connection), signals) => is_stopped,
+            is_stopped = self.serve(instance, Arc::clone(&connection)) => is_stopped,
             () = session_end(wanted) => {
                 // Nobody can wake it. Its calls are being cancelled.
                 instance.stop.cancel();
@@ -346,16 +335,12 @@ impl Maker {
     }
 
     /// Serves until the connection ends; whether that is because the instance is stopped.
-    async fn serve(
-        &self,
-        instance: &Instance,
-        connection: Arc<Connection>,
-        mut signals: mpsc::Receiver<Signal>,
-    ) -> bool {
+    async fn serve(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
         instance.set(Phase::Ready(Arc::clone(&connection)));
         let (id, lineage) = (instance.id, &*instance.lineage);
         let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
         let mut death = pin!(watch);
+        let signals = &connection.link.mux.signals;
         loop {
             tokio::select! {
                 biased;
@@ -371,7 +356,7 @@ impl Maker {
                     connection.end(&reason).await;
                     return false;
                 }
-                Some(signal) = signals.recv() => self.shared.signal(signal, id),
+                noted = signals.take() => self.shared.heed(noted, id),
             }
         }
     }

@@ -66,9 +66,11 @@ impl Entry {
         O: Serialize + JsonSchema + 'static,
     {
         let input = schema_for_input::<I>().expect("every argument type is a struct");
-        let tool = Tool::new(about.name, about.description, without_null(&input))
+        let input = without_sizes(without_null(&input));
+        let output = without_sizes(schema_for_output::<O>().as_ref().clone());
+        let tool = Tool::new(about.name, about.description, input)
             .with_title(about.title)
-            .with_raw_output_schema(schema_for_output::<O>())
+            .with_raw_output_schema(output.into())
             .with_annotations(
                 ToolAnnotations::with_title(about.title)
                     .read_only(true)
@@ -254,6 +256,27 @@ fn without_null(schema: &JsonObject) -> JsonObject {
     schema
 }
 
+/// A schema without the formats that say how wide a number is in this program, such as `uint`: JSON
+/// Schema does not know them, and some clients warn of each.
+fn without_sizes(mut schema: JsonObject) -> JsonObject {
+    let is_number = |kind: &Value| matches!(kind.as_str(), Some("integer" | "number"));
+    if schema.get("type").is_some_and(is_number) {
+        schema.remove("format");
+    }
+    let inner = |value: Value| match value {
+        Value::Object(inner) => Value::Object(without_sizes(inner)),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => other,
+    };
+    schema
+        .into_iter()
+        .map(|(key, value)| (key, inner(value)))
+        .collect()
+}
+
 /// Reads a tool's arguments, naming the one that does not fit.
 fn decode<I: DeserializeOwned>(arguments: JsonObject) -> Result<I, Mistake> {
     let arguments = Value::Object(arguments);
@@ -299,7 +322,15 @@ mod tests {
                 tool.description.is_some_and(|text| text.ends_with('.')),
                 "{name}"
             );
-            assert_eq!(tool.output_schema.unwrap()["type"], "object", "{name}");
+            let output = Value::Object(tool.output_schema.unwrap().as_ref().clone());
+            assert_eq!(output["type"], "object", "{name}");
+            for schema in [
+                output.to_string(),
+                Value::Object(tool.input_schema.as_ref().clone()).to_string(),
+            ] {
+                assert!(!schema.contains(r#""format":"uint"#), "{name}: {schema}");
+                assert!(!schema.contains(r#""format":"int"#), "{name}: {schema}");
+            }
             assert_eq!(tool.input_schema["additionalProperties"], false, "{name}");
             for (argument, schema) in tool.input_schema["properties"].as_object().unwrap() {
                 let description = schema["description"].as_str().unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     args::ConfigArgs,
     books::{self, Books, Failure, Note, Origin, ended},
-    output::{print, print_json, say, time},
+    output::{harmless, print, print_json, say, time},
     table::Table,
 };
 use crate::{
@@ -204,8 +204,10 @@ fn note(agent: &StoredAgent, detail: &str) -> Note {
 
 /// The rules of a config, and no name that reads like an id.
 fn check_name(name: &str) -> Result<(), Failure> {
-    let problem = if name.is_empty() || name.contains(char::is_control) || name.trim() != name {
+    let problem = if name.trim().is_empty() || name.trim() != name {
         "it must be words without space around them"
+    } else if name.contains(char::is_control) {
+        "it has a control character"
     } else if name.chars().count() > NAME_CHARS_MAX {
         "it is longer than 64 characters"
     } else if name == ANONYMOUS {
@@ -216,7 +218,8 @@ fn check_name(name: &str) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::usage(format!(
-        "`{name}` cannot be the name of an agent: {problem}"
+        "`{}` cannot be the name of an agent: {problem}",
+        harmless(name)
     )))
 }
 

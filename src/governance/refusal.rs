@@ -68,6 +68,9 @@ pub enum Refusal {
         /// The name that was called.
         name: String,
     },
+    /// The call may have had its effect, and its record cannot be kept: to make it again is to make it
+    /// twice.
+    Unrecorded,
 }
 
 /// One row of the table.
@@ -104,6 +107,10 @@ impl Refusal {
                 name: "AUDIT_UNAVAILABLE",
                 message: "The call cannot be recorded",
                 rule: None,
+            },
+            Self::Unrecorded => Row {
+                message: "The call may have been carried out, but cannot be recorded",
+                ..Self::AuditUnavailable.row()
             },
             Self::Budget(_) => Row {
                 code: -32001,
@@ -157,7 +164,7 @@ impl Refusal {
         match self {
             Self::AgentDisabled => "agent disabled".to_owned(),
             Self::Argument { rule } => format!("args: {rule}"),
-            Self::AuditUnavailable => "audit".to_owned(),
+            Self::AuditUnavailable | Self::Unrecorded => "audit".to_owned(),
             Self::Budget(exceeded) => spent(exceeded, agent),
             Self::BudgetUnavailable => "budget".to_owned(),
             Self::Concurrency(_) => "calls at once of the agent".to_owned(),
@@ -211,7 +218,8 @@ impl Refusal {
             | Self::PiiInResult { .. }
             | Self::Policy { .. }
             | Self::Profile
-            | Self::Rate(_) => None,
+            | Self::Rate(_)
+            | Self::Unrecorded => None,
         }
     }
 
@@ -236,7 +244,8 @@ impl Refusal {
             | Self::Policy { .. }
             | Self::Profile
             | Self::State(_)
-            | Self::UnknownTool { .. } => None,
+            | Self::UnknownTool { .. }
+            | Self::Unrecorded => None,
         }
     }
 
@@ -301,7 +310,8 @@ impl Refusal {
             | Self::Policy { .. }
             | Self::Profile
             | Self::State(_)
-            | Self::UnknownTool { .. } => {}
+            | Self::UnknownTool { .. }
+            | Self::Unrecorded => {}
         }
         if let Some(wait) = wait {
             data.insert("retryAfterMs".to_owned(), json!(millis(wait)));

@@ -89,12 +89,12 @@ impl Governance {
             } => {
                 charge = delivered;
                 let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
-                (outcome, Ended::failed(reason))
+                (outcome, Ended::failed(reason, delivered))
             }
             Ending::Refused(refusal) => self.refuse(&refusal, &ticket),
             Ending::Unroutable(error) => {
                 let outcome = Err(error.to_raw());
-                (outcome, Ended::failed("not_found"))
+                (outcome, Ended::failed("not_found", false))
             }
         };
         self.close(ticket, outcome, ended, charge).await
@@ -121,6 +121,7 @@ impl Governance {
                 let refusal = screen::refuse(seen.blocked, Leg::Answer);
                 let mut refused = self.refuse(&refusal, ticket);
                 refused.1.server_revision = revision;
+                refused.1.is_delivered = true;
                 return refused;
             }
             if let Some(masked) = seen.redacted {
@@ -161,6 +162,7 @@ impl Governance {
         ended.bytes_out = body.as_bytes().len();
         // One that was refused for want of a record is told and counted already.
         let is_told = ended.is_by(&Refusal::AuditUnavailable);
+        let is_delivered = ended.is_delivered;
         let kept = {
             let arguments = self.arguments_for_record(&ticket);
             let record = ticket.record(ended, arguments.as_deref());
@@ -174,7 +176,12 @@ impl Governance {
             Err(_) if is_told => outcome,
             Err(error) => {
                 tracing::error!(invocation = %ticket.id, %error, "a record is not kept yet");
-                self.refuse(&Refusal::AuditUnavailable, &ticket).0
+                let refusal = if is_delivered {
+                    Refusal::Unrecorded
+                } else {
+                    Refusal::AuditUnavailable
+                };
+                self.refuse(&refusal, &ticket).0
             }
         }
     }

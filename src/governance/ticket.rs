@@ -83,6 +83,8 @@ pub(super) struct Ended<'a> {
     rule: Option<String>,
     pub(super) server_revision: Option<&'static str>,
     pub(super) bytes_out: usize,
+    /// Whether the call may have reached its server.
+    pub(super) is_delivered: bool,
 }
 
 impl Ended<'_> {
@@ -101,14 +103,16 @@ impl Ended<'static> {
             rule: None,
             server_revision,
             bytes_out: 0,
+            is_delivered: true,
         }
     }
 
-    /// There is no answer of the server.
-    pub(super) fn failed(reason: &'static str) -> Self {
+    /// There is no answer of the server, which the call may have reached.
+    pub(super) fn failed(reason: &'static str, is_delivered: bool) -> Self {
         Self {
             decision: Decision::Failed,
             code: Some(reason.into()),
+            is_delivered,
             ..Self::answered(None)
         }
     }
@@ -119,6 +123,7 @@ impl Ended<'static> {
             decision: Decision::Refused,
             code: Some(refusal.row().name.into()),
             rule: Some(refusal.rule(agent)),
+            is_delivered: false,
             ..Self::answered(None)
         }
     }

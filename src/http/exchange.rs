@@ -19,6 +19,7 @@ use crate::{
         Call, Client, Event, EventReader, Session,
         calls::Running,
         replay::{Item, Stream},
+        state::Encoded,
     },
     task::Detached,
 };
@@ -218,17 +219,11 @@ pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
     let encoded = match (session, event) {
         (Some(session), event) => session.encode(event),
         (None, Event::Notification { method, params }) => {
-            let bytes = envelope::notification(&method, params.as_ref());
-            Some(crate::session::state::Encoded {
-                bytes,
-                may_drop: true,
-            })
+            Some(Encoded::notification(&method, params.as_ref()))
         }
         (None, Event::Request(_) | Event::Pause { .. }) => None,
     };
-    match encoded {
-        Some(encoded) if encoded.may_drop => stream.offer(encoded.bytes),
-        Some(encoded) => stream.push(Item::Message(encoded.bytes)),
-        None => {}
+    if let Some(encoded) = encoded {
+        encoded.put(stream);
     }
 }

@@ -1,13 +1,17 @@
 //! The `_meta` of a request: progress token, and the per-request envelope of 2026-07-28.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use super::{
-    json::{self, Patch, Raw, check},
+    json::{self, Member, Patch, Raw, check},
     params::Params,
     revision::Revision,
 };
 
+/// Where a request says what is about it rather than in it.
+const META: &str = "_meta";
+/// What names a request in its progress.
+const PROGRESS_TOKEN: &str = "progressToken";
 /// Prefix of the keys that belong to the protocol and are hop-local.
 pub const PROTOCOL_PREFIX: &str = "io.modelcontextprotocol/";
 /// The revision of a 2026-07-28 request.
@@ -64,8 +68,7 @@ impl Meta {
     /// The same, however unusual the params are.
     pub(super) fn walk(params: &Raw) -> Self {
         let json = params.as_bytes();
-        let Some(span) = json::find(json, 0, "_meta").filter(|span| json[span.start] == b'{')
-        else {
+        let Some(span) = json::find(json, 0, META).filter(|span| json[span.start] == b'{') else {
             return Self::none();
         };
         let mut meta = Self::none();
@@ -93,7 +96,7 @@ impl Meta {
 
     fn note(&mut self, key: &str, value: Range<usize>) {
         let slot = match key {
-            "progressToken" => &mut self.progress_token,
+            PROGRESS_TOKEN => &mut self.progress_token,
             VERSION => &mut self.version,
             CLIENT_INFO => &mut self.client_info,
             CLIENT_CAPABILITIES => &mut self.client_capabilities,
@@ -112,6 +115,28 @@ impl Meta {
     }
 }
 
+/// `params` with `token` for all that a server may read as the progress token, be it doubled or in
+/// letters of another case; without any of that where there is none.
+pub(crate) fn with_progress_token(params: &Raw, token: Option<u64>) -> Cow<'_, Raw> {
+    let json = params.as_bytes();
+    let is_token = |member: &Member| member.is_alike(json, PROGRESS_TOKEN);
+    let mut patch = Patch::new(json);
+    for object in json::members(json, 0).filter(|member| member.is_alike(json, META)) {
+        let at = object.value.start;
+        let Some(token) = token else {
+            patch.remove_members(at, is_token);
+            continue;
+        };
+        for member in json::members(json, at).filter(is_token) {
+            patch.replace(member.value, token.to_string().into_bytes());
+        }
+    }
+    if patch.is_empty() {
+        return Cow::Borrowed(params);
+    }
+    Cow::Owned(patch.finish())
+}
+
 /// The members that make a request one of 2026-07-28.
 pub fn envelope(client_info: Option<&Raw>, capabilities: &Raw, log_level: Option<&str>) -> String {
     use std::fmt::Write;
@@ -128,4 +153,46 @@ pub fn envelope(client_info: Option<&Raw>, capabilities: &Raw, log_level: Option
         write!(out, r#","{LOG_LEVEL}":"{level}""#).expect("a String takes all");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_token_but_ours_is_left() {
+        for (params, ours, none) in [
+            (r#"{"name":"a"}"#, r#"{"name":"a"}"#, r#"{"name":"a"}"#),
+            (
+                r#"{"_meta":{"progressToken":"mine","x":1}}"#,
+                r#"{"_meta":{"progressToken":7,"x":1}}"#,
+                r#"{"_meta":{"x":1}}"#,
+            ),
+            (
+                r#"{"_meta":{"progressToken":5, "x":1, "progressToken":"mine"}}"#,
+                r#"{"_meta":{"progressToken":7, "x":1, "progressToken":7}}"#,
+                r#"{"_meta":{"x":1}}"#,
+            ),
+            (
+                r#"{"_meta":{"progre\u0073sToken":5},"_META":{"progre\u017f\u017fTOKEN":6}}"#,
+                r#"{"_meta":{"progre\u0073sToken":7},"_META":{"progre\u017f\u017fTOKEN":7}}"#,
+                r#"{"_meta":{},"_META":{}}"#,
+            ),
+            (
+                r#"{"arguments":{"_meta":{"progressToken":5}},"_meta":{"a":{"progressToken":5}}}"#,
+                r#"{"arguments":{"_meta":{"progressToken":5}},"_meta":{"a":{"progressToken":5}}}"#,
+                r#"{"arguments":{"_meta":{"progressToken":5}},"_meta":{"a":{"progressToken":5}}}"#,
+            ),
+            (r#"{"_meta":5}"#, r#"{"_meta":5}"#, r#"{"_meta":5}"#),
+            ("[]", "[]", "[]"),
+        ] {
+            let raw = Raw::from_static(params);
+            assert_eq!(
+                with_progress_token(&raw, Some(7)).as_str(),
+                ours,
+                "{params}"
+            );
+            assert_eq!(with_progress_token(&raw, None).as_str(), none, "{params}");
+        }
+    }
 }

@@ -1,278 +1,29 @@
-//! Subscriptions: `resources/subscribe` of the legacy era, `subscriptions/listen` of 2026-07-28.
+//! Subscriptions of 2026-07-28: `subscriptions/listen`.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists, upstream::WayBack};
 use crate::{
-    backend::Backend,
     catalog::Lookup,
     governance::Ending,
-    mcp::{Era, Method, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
+    mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
     router,
     session::{
-        Call, Event, EventReader, Session,
+        Call, Event, EventReader,
         events::{EVENTS_MAX, events},
         modern,
     },
 };
 
-/// Resources a session may be subscribed to.
-const SUBSCRIPTIONS_MAX: usize = 1024;
-/// Sessions whose subscriptions are moved at a time: one that waits for its server holds up few
-/// others, and a server is not asked by all at once.
-const MOVES_MAX: usize = 16;
+/// How soon somebody who had no room to be told of a change is told again.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Proxy {
-    /// Subscribes or unsubscribes a session; the server hears of the last to leave only.
-    pub(super) async fn subscribe(&self, call: Box<Call>) -> Outcome {
-        let uri = call.params.as_ref().and_then(|params| params.get("uri"));
-        let uri = uri.as_ref().and_then(Raw::as_text).map(Cow::into_owned);
-        let Some(uri) = uri else {
-            let message = format!("{} needs a string `uri`", call.method);
-            return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
-        };
-        let Some(session) = call.client.session.clone() else {
-            let message = "a subscription needs a session to deliver updates to";
-            return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
-        };
-        if call.method == Method::ResourcesUnsubscribe {
-            let was_subscribed = session.unsubscribe(&uri);
-            let is_done = match self.resource(&call.scope, &uri) {
-                Some((backend, original)) => {
-                    self.is_wanted(&backend, &original, |other| backend.joins(&session, other))
-                }
-                // Its server is not listed: it hears what sessions want once it is.
-                None => was_subscribed,
-            };
-            if is_done {
-                return Ok(Raw::from_static("{}"));
-            }
-            return self.call(call).await;
-        }
-        if session.subscriptions().len() >= SUBSCRIPTIONS_MAX {
-            let message = format!("a session has at most {SUBSCRIPTIONS_MAX} subscriptions");
-            return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
-        }
-        // Before the server knows: its first update may be right behind its answer.
-        let new = session.subscribe(&uri);
-        let outcome = self.call(call).await;
-        if outcome.is_err() && new {
-            session.unsubscribe(&uri);
-        }
-        outcome
-    }
-
-    /// Ends the subscriptions of sessions that have ended, where nobody else has them.
-    pub(super) async fn end_subscriptions(self: Arc<Self>) {
-        loop {
-            let left = tokio::select! {
-                left = self.sessions.left() => left,
-                () = self.tasks.stop_token().cancelled() => return,
-            };
-            for session in left {
-                let proxy = Arc::clone(&self);
-                self.tasks.spawn("end of subscriptions", async move {
-                    tokio::select! {
-                        () = proxy.leave_all(&session) => {}
-                        () = proxy.tasks.stop_token().cancelled() => {}
-                    }
-                });
-            }
-        }
-    }
-
-    async fn leave_all(&self, session: &Arc<Session>) {
-        for uri in session.subscriptions() {
-            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
-                continue;
-            };
-            self.leave(session, &backend, &original).await;
-        }
-    }
-
-    /// Tells a server that has replaced another what sessions are subscribed to.
-    pub(super) fn renew_subscriptions(self: &Arc<Self>, backend: Arc<Backend>) {
-        let mut wanted = Vec::new();
-        self.sessions.each(|session| {
-            for uri in session.subscriptions() {
-                let found = self.resource(&session.scope, &uri);
-                if let Some((found, original)) = found
-                    && Arc::ptr_eq(&found, &backend)
-                {
-                    wanted.push((Arc::clone(session), original));
-                }
-            }
-        });
-        if wanted.is_empty() {
-            return;
-        }
-        let proxy = Arc::clone(self);
-        let stop = self.tasks.stop_token().clone();
-        self.tasks.spawn("renewed subscriptions", async move {
-            let join = at_once(wanted, |(session, original)| {
-                let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
-                async move {
-                    // Its turn may be long after.
-                    if proxy.may_hear(&session, &backend.name, &original) {
-                        backend.join(&session, &original).await;
-                    }
-                }
-            });
-            tokio::select! {
-                () = join => {}
-                () = backend.retired().cancelled() => {}
-                () = stop.cancelled() => {}
-            }
-        });
-    }
-
-    /// Ends subscriptions at servers to what the rules no longer let their sessions see, and begins
-    /// those again that they let them see again.
-    pub(super) fn review_subscriptions(self: &Arc<Self>) {
-        let mut subscribed = Vec::new();
-        self.sessions.each(|session| {
-            if !session.subscriptions().is_empty() {
-                subscribed.push(Arc::clone(session));
-            }
-        });
-        if subscribed.is_empty() {
-            return;
-        }
-        let proxy = Arc::clone(self);
-        self.tasks.spawn("review of subscriptions", async move {
-            let review = at_once(subscribed, |session| {
-                let proxy = Arc::clone(&proxy);
-                async move { proxy.review(&session).await }
-            });
-            tokio::select! {
-                () = review => {}
-                () = proxy.tasks.stop_token().cancelled() => {}
-            }
-        });
-    }
-
-    async fn review(&self, session: &Arc<Session>) {
-        for uri in session.subscriptions() {
-            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
-                continue;
-            };
-            if self.may_hear(session, &backend.name, &original) {
-                backend.join_again(session, &original).await;
-            } else {
-                self.leave(session, &backend, &original).await;
-            }
-        }
-    }
-
-    /// Ends a subscription of `session` at its server, where nobody else has it.
-    async fn leave(&self, session: &Arc<Session>, backend: &Arc<Backend>, original: &str) {
-        let is_wanted =
-            |instance| self.is_wanted(backend, original, |other| backend.serves(other, instance));
-        backend.leave(session, original, is_wanted).await;
-    }
-
-    /// Lets subscriptions follow their sessions from one replica of a server to another.
-    pub(super) fn follow_replicas(self: &Arc<Self>, backend: &Arc<Backend>) {
-        if backend.written().replicas.is_empty() {
-            return;
-        }
-        let (proxy, backend) = (Arc::clone(self), Arc::clone(backend));
-        self.tasks.spawn("subscriptions of replicas", async move {
-            let follow = async {
-                loop {
-                    let strays = backend.strays().await;
-                    let follow = |(session, left)| {
-                        let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
-                        async move { proxy.follow_session(&session, &backend, left).await }
-                    };
-                    at_once(strays, follow).await;
-                }
-            };
-            tokio::select! {
-                () = follow => {}
-                () = backend.retired().cancelled() => {}
-                () = proxy.tasks.stop_token().cancelled() => {}
-            }
-        });
-    }
-
-    async fn follow_session(&self, session: &Arc<Session>, backend: &Arc<Backend>, left: usize) {
-        for uri in session.subscriptions() {
-            let found = self.resource(&session.scope, &uri);
-            let Some((_, original)) = found.filter(|(found, _)| Arc::ptr_eq(found, backend)) else {
-                continue;
-            };
-            if !self.may_hear(session, &backend.name, &original) {
-                continue;
-            }
-            let is_wanted = |instance| {
-                self.is_wanted(backend, &original, |other| backend.serves(other, instance))
-            };
-            let follow = backend.follow_session(session, &original, left, is_wanted);
-            follow.await;
-        }
-    }
-
-    /// Whether the client of `session` is still there, and may know of the resource that `server`
-    /// calls `original`.
-    fn may_hear(&self, session: &Session, server: &ServerName, original: &str) -> bool {
-        !session.ended.is_cancelled()
-            && self.may_see(&session.agent, &session.scope, server, original)
-    }
-
-    /// Subscribes a session of an earlier process again to what it was subscribed to.
-    pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
-        let wait = self.settings().first_list_wait;
-        self.board.settled(&session.scope, wait).await;
-        for uri in session.subscriptions() {
-            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
-                continue;
-            };
-            if self.may_hear(session, &backend.name, &original) {
-                backend.join(session, &original).await;
-            }
-        }
-    }
-
-    /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
-    fn resource(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
-        match self.board.catalog().resource(scope, uri) {
-            Lookup::Found { server, original } => {
-                let backend = self.backends.get(&server)?;
-                Some((backend, original))
-            }
-            Lookup::Ambiguous { .. } | Lookup::NotFound => None,
-        }
-    }
-
-    /// Whether any session `among` them is subscribed to a resource that it may know of, however its
-    /// route spells it.
-    fn is_wanted(
-        &self,
-        backend: &Arc<Backend>,
-        original: &str,
-        among: impl Fn(&Arc<Session>) -> bool,
-    ) -> bool {
-        let is_it = |scope: &Scope, uri: &str| {
-            let found = self.resource(scope, uri);
-            found.is_some_and(|(found, uri)| Arc::ptr_eq(&found, backend) && uri == original)
-        };
-        let mut wanted = false;
-        self.sessions.each(|session| {
-            let mut subscribed = session.subscriptions().into_iter();
-            wanted |= subscribed.any(|uri| is_it(&session.scope, &uri))
-                && among(session)
-                && self.may_hear(session, &backend.name, original);
-        });
-        wanted
-    }
-
     /// Holds a listen stream open: acknowledges what can be honoured, then tells of changes until
     /// the client has enough or the gateway stops.
     pub(super) async fn listen(&self, call: Box<Call>) -> Outcome {
@@ -287,12 +38,14 @@ impl Proxy {
         let wish: Value = wish.read().unwrap_or_default();
         let honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
-        let mut seen = self.digests(
-            &call.client.agent,
-            &call.scope,
-            lists::audience(&call.client),
-        );
+        let digests = || {
+            let audience = lists::audience(&call.client);
+            self.digests(&call.client.agent, &call.scope, audience)
+        };
+        // First what tells of the next change, lest one between is taken for known.
         let mut changes = self.board.changes();
+        let mut seen = digests();
+        let mut is_behind = false;
         let mut agents = self.governance.directory().changes();
         tell(
             &call,
@@ -320,13 +73,10 @@ impl Proxy {
                     if told.is_err() || !self.has(&call.scope) {
                         break;
                     }
-                    let new = self.digests(&call.client.agent, &call.scope, lists::audience(&call.client));
-                    for notification in lists::changed(seen, new) {
-                        if flags.contains(&flag_of(notification)) {
-                            tell(&call, notification, None);
-                        }
-                    }
-                    seen = new;
+                    is_behind = !tell_changes(&call, &flags, &mut seen, digests());
+                }
+                () = tokio::time::sleep(AGAIN), if is_behind => {
+                    is_behind = !tell_changes(&call, &flags, &mut seen, digests());
                 }
             }
         }
@@ -496,28 +246,40 @@ impl Honoured {
     }
 }
 
-fn tell(call: &Call, method: &'static str, params: Option<&Value>) {
+/// Tells of the lists in which `new` differs from what was `seen`, which is that from then on; whether
+/// all of it found room. What is told twice is true twice.
+fn tell_changes(call: &Call, flags: &[&str], seen: &mut [u64; 4], new: [u64; 4]) -> bool {
+    let wanted = |name: &&'static str| flags.contains(&flag_of(name));
+    let told = lists::changed(*seen, new)
+        .into_iter()
+        .filter(wanted)
+        .all(|notification| tell(call, notification, None));
+    if told {
+        *seen = new;
+    }
+    told
+}
+
+/// Says something on the listen stream of `call`; whether there was room for it.
+fn tell(call: &Call, method: &'static str, params: Option<&Value>) -> bool {
     let params = params.map_or(Raw::from_static("{}"), Raw::from_value);
     let params = tagged(&params, call.id.raw());
     call.events.send(Event::Notification {
         method: method.into(),
         params: Some(params),
-    });
+    })
 }
 
 /// `params` with the id of the listen stream they belong to.
 fn tagged(params: &Raw, id: &Raw) -> Raw {
-    let found = meta::Meta::of(params);
-    let mut patch = Patch::new(params.as_bytes());
-    if let Some(span) = &found.span {
-        let json = params.as_bytes();
+    let json = params.as_bytes();
+    let mut patch = Patch::new(json);
+    if let Some(span) = meta::Meta::of(params).span {
         patch.remove_members(span.start, |member| member.is(json, meta::SUBSCRIPTION_ID));
-        let stripped = patch.finish();
-        let mut patch = Patch::new(stripped.as_bytes());
-        meta::Meta::of(&stripped).insert(&tag(id), &mut patch);
-        return patch.finish();
     }
-    found.insert(&tag(id), &mut patch);
+    let stripped = patch.finish();
+    let mut patch = Patch::new(stripped.as_bytes());
+    meta::Meta::of(&stripped).insert(&tag(id), &mut patch);
     patch.finish()
 }
 
@@ -571,10 +333,4 @@ async fn relay(
             return;
         }
     }
-}
-
-/// Does it with all of `items`, [`MOVES_MAX`] at a time.
-async fn at_once<T, F: Future<Output = ()>>(items: Vec<T>, each: impl FnMut(T) -> F) {
-    let items = futures_util::stream::iter(items);
-    items.for_each_concurrent(MOVES_MAX, each).await;
 }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use tokio::sync::mpsc;
 
-use super::Proxy;
+use super::{Proxy, subscriptions::Review};
 use crate::{
     auth::Agent,
     backend::Update,
@@ -89,12 +89,13 @@ impl Proxy {
                     // Whatever there is for anybody is there for clients that can be asked.
                     let catalog = self.board.catalog_for(Audience::Able);
                     self.governance.forget_unlisted(&catalog);
+                    self.review_subscriptions(Review::Ends);
                 }
                 told = agents.changed() => {
                     if told.is_err() {
                         return;
                     }
-                    self.review_subscriptions();
+                    self.review_subscriptions(Review::Whole);
                 }
                 () = self.tasks.stop_token().cancelled() => return,
             }

@@ -113,7 +113,7 @@ impl Proxy {
         let outcome = tokio::select! {
             biased;
             outcome = self.until_listed(&prospect.server) => outcome,
-            () = cancel.cancelled() => Err(Failure::Cancelled),
+            () = cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
             () = sleep_until(deadline) => Err(Failure::Unlisted { why: None }),
         };
         outcome.map_err(|failure| (backend, failure.unsent()))

@@ -8,6 +8,10 @@ use serde_json::json;
 use super::{Introduction, state::Opening};
 use crate::mcp::{Raw, Revision, RpcError, error};
 
+/// Bytes of `capabilities` and of `clientInfo` in an `initialize`: a session keeps both, in memory and
+/// in the store.
+pub const INTRODUCTION_BYTES_MAX: usize = 64 << 10;
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Params<'a> {
@@ -19,7 +23,7 @@ struct Params<'a> {
 /// else our newest legacy one (Spec 2025-11-25, lifecycle, version negotiation).
 ///
 /// # Errors
-/// `-32602` when there is no `protocolVersion`.
+/// `-32602` when there is no `protocolVersion`, or more than [`INTRODUCTION_BYTES_MAX`].
 pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
     let missing = || {
         let message = "initialize needs params with a string `protocolVersion`";
@@ -38,7 +42,19 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
             .map(|raw| raw.detached())
     };
     let capabilities = object("capabilities").unwrap_or(Raw::from_static("{}"));
-    Ok(Opening::new(revision, object("clientInfo"), capabilities))
+    let info = object("clientInfo");
+    for (name, part) in [
+        ("capabilities", Some(&capabilities)),
+        ("clientInfo", info.as_ref()),
+    ] {
+        let bytes = part.map_or(0, |part| part.as_bytes().len());
+        if bytes > INTRODUCTION_BYTES_MAX {
+            let message =
+                format!("`{name}` has {bytes} bytes; at most {INTRODUCTION_BYTES_MAX} are kept");
+            return Err(RpcError::new(error::INVALID_PARAMS, message));
+        }
+    }
+    Ok(Opening::new(revision, info, capabilities))
 }
 
 impl Opening {

@@ -148,6 +148,15 @@ impl Stream {
         self.pushed.notify_waiters();
     }
 
+    /// Adds a message that must not be lost and says all of itself: where it waits to be read already
+    /// it is not there twice, so that one who is away for long has no more of them than there are.
+    pub fn keep(&self, message: Bytes) {
+        let item = Item::Message(message);
+        if !self.lock().waits(&item) {
+            self.push(item);
+        }
+    }
+
     /// Adds a message that must not be lost, without waiting for room. Far beyond what a reader may
     /// leave unread the stream is given up instead.
     pub fn push(&self, item: Item) {
@@ -192,7 +201,10 @@ impl Stream {
 
     /// Ends the present readers once they have caught up; later ones go on.
     pub fn pause(&self, retry_ms: Option<u64>) {
-        self.push(Item::Pause(retry_ms));
+        let is_paused = self.lock().ends_in_pause();
+        if !is_paused {
+            self.push(Item::Pause(retry_ms));
+        }
         let mut inner = self.lock();
         inner.generation += 1;
         inner.cut = inner.last;
@@ -313,6 +325,19 @@ impl Inner {
         self.unread >= KEPT_MESSAGES_MAX || self.unread_bytes >= KEPT_BYTES_MAX
     }
 
+    /// Whether a pause is what comes last and nobody has read it: another would say no more.
+    fn ends_in_pause(&self) -> bool {
+        let last = self.kept.back();
+        last.is_some_and(|last| matches!(last.item, Item::Pause(_)) && last.seq > self.delivered)
+    }
+
+    /// Whether nobody has read `item` since it was added last.
+    fn waits(&self, item: &Item) -> bool {
+        let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
+        let mut unread = self.kept.range(first..);
+        unread.any(|kept| !kept.may_drop && kept.item == *item)
+    }
+
     /// Notes that everything up to `seq` was read.
     fn deliver(&mut self, seq: u64) {
         self.read_at = Some(Instant::now());
@@ -381,6 +406,48 @@ mod tests {
         assert_eq!(stream.next(&mut second).await, Some(message("b")));
         assert_eq!(stream.next(&mut second).await, Some(message("c")));
         assert_eq!(stream.next(&mut second).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_outlasts_any_backlog_and_is_there_once() {
+        let stream = Stream::new(1);
+        let changed = Bytes::from_static(b"changed");
+        for _ in 0..2 * KEPT_MESSAGES_MAX {
+            stream.offer(Bytes::from_static(b"log"));
+            stream.keep(changed.clone());
+        }
+        stream.finish();
+        let mut place = stream.take_over();
+        let mut found = Vec::new();
+        while let Some(item) = stream.next(&mut place).await {
+            found.push(item);
+        }
+        let kept = found.iter().filter(|item| **item == message("changed"));
+        assert_eq!(kept.count(), 1);
+        assert_eq!(found.len(), KEPT_MESSAGES_MAX);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_is_kept_anew() {
+        let stream = Stream::new(1);
+        let mut place = stream.take_over();
+        for _ in 0..2 {
+            stream.keep(Bytes::from_static(b"changed"));
+            assert_eq!(stream.next(&mut place).await, Some(message("changed")));
+        }
+    }
+
+    /// A server that closes its stream again and again while nobody reads fills nothing.
+    #[tokio::test]
+    async fn pauses_that_nobody_reads_are_one() {
+        let stream = Stream::new(1);
+        for _ in 0..=UNREAD_MESSAGES_MAX {
+            stream.pause(None);
+        }
+        stream.push(message("answer"));
+        let mut place = stream.take_over();
+        assert_eq!(stream.next(&mut place).await, Some(Item::Pause(None)));
+        assert_eq!(stream.next(&mut place).await, Some(message("answer")));
     }
 
     #[tokio::test]

@@ -216,7 +216,7 @@ mod tests {
         session.open(legacy::open(Some(&Raw::from_static(params))).unwrap());
         session.set_initialized();
         session.set_level(Level::Error);
-        session.subscribe("file:///a");
+        session.subscribe("file:///a").unwrap();
         session.swap_seen([1, 2, 3, u64::MAX]);
         session.note_own(&server);
         let saved = Saved::of(&session).unwrap();

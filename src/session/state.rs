@@ -27,12 +27,17 @@ use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope},
+    mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope, method::notice},
     names::{Scope, ServerName},
 };
 
 /// Unanswered server requests a session may hold.
 pub const ASKED_MAX: usize = 64;
+/// Resources a session may be subscribed to.
+pub const SUBSCRIPTIONS_MAX: usize = 1024;
+/// Bytes of their URIs: they are kept with the session, in memory and in the store.
+pub const SUBSCRIPTION_BYTES_MAX: usize = 256 << 10;
+
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
@@ -95,10 +100,12 @@ pub struct Session {
     pub(super) calls: Calls,
     asked: Mutex<HashMap<u64, Asked>>,
     pub(super) streams: Streams,
-    subscriptions: Mutex<Vec<String>>,
+    subscriptions: Mutex<Vec<Subscription>>,
     seen: Mutex<Option<[u64; 4]>>,
     /// Servers with a connection for this session alone.
     own: Mutex<BTreeSet<ServerName>>,
+    /// Servers that know it on a connection of many.
+    shared: Mutex<BTreeSet<ServerName>>,
     /// Those that had one before a restart, while the client has not been told.
     lost: Mutex<BTreeSet<ServerName>>,
     /// Whom it tells that it changed, when it outlives the process.
@@ -129,6 +136,7 @@ impl Session {
             subscriptions: Mutex::default(),
             seen: Mutex::default(),
             own: Mutex::default(),
+            shared: Mutex::default(),
             lost: Mutex::default(),
             changes: OnceLock::new(),
             used_ms: AtomicU64::new(0),
@@ -151,7 +159,7 @@ impl Session {
             id: id.to_owned(),
             opening: Mutex::new(Some(Arc::new(opening))),
             logs: Mutex::new(saved.logs()),
-            subscriptions: Mutex::new(saved.subscriptions.clone()),
+            subscriptions: Mutex::new(saved.subscriptions.iter().map(Subscription::to).collect()),
             seen: Mutex::new(saved.seen),
             lost: Mutex::new(saved.own.iter().cloned().collect()),
             streams: Streams::after(life),
@@ -232,11 +240,7 @@ impl Session {
     pub fn encode(&self, event: Event) -> Option<Encoded> {
         match event {
             Event::Notification { method, params } => {
-                let bytes = envelope::notification(&method, params.as_ref());
-                Some(Encoded {
-                    bytes,
-                    may_drop: true,
-                })
+                Some(Encoded::notification(&method, params.as_ref()))
             }
             Event::Request(request) => self.ask(request),
             Event::Pause { .. } => None,
@@ -258,7 +262,7 @@ impl Session {
         asked.insert(request.key, waiting);
         Some(Encoded {
             bytes,
-            may_drop: false,
+            care: Care::Push,
         })
     }
 
@@ -295,11 +299,7 @@ impl Session {
         let Some(encoded) = self.encode(event) else {
             return false;
         };
-        if encoded.may_drop {
-            stream.offer(encoded.bytes);
-        } else {
-            stream.push(Item::Message(encoded.bytes));
-        }
+        encoded.put(&stream);
         true
     }
 
@@ -379,6 +379,19 @@ impl Session {
         }
     }
 
+    /// Notes that `server` knows this session on a connection of many.
+    pub fn note_shared(&self, server: &ServerName) {
+        let mut shared = lock(&self.shared);
+        if !shared.contains(server) {
+            shared.insert(server.clone());
+        }
+    }
+
+    /// Whether `server` knows this session on a connection of many.
+    pub fn shares(&self, server: &ServerName) -> bool {
+        lock(&self.shared).contains(server)
+    }
+
     /// Servers with a connection for this session alone, or that had one while the client has not been
     /// told of its end.
     pub(super) fn own_servers(&self) -> Vec<ServerName> {
@@ -406,26 +419,50 @@ impl Session {
 
     /// Resource URIs this session subscribed to, as it named them.
     pub fn subscriptions(&self) -> Vec<String> {
-        lock(&self.subscriptions).clone()
+        let all = lock(&self.subscriptions);
+        all.iter().map(|one| one.uri.clone()).collect()
     }
 
     /// Adds a subscription; whether it is new.
-    pub fn subscribe(&self, uri: &str) -> bool {
+    ///
+    /// # Errors
+    /// Where the session would have more than [`SUBSCRIPTIONS_MAX`], or with
+    /// [`SUBSCRIPTION_BYTES_MAX`] of URIs.
+    pub fn subscribe(&self, uri: &str) -> Result<bool, Oversubscribed> {
         let mut all = lock(&self.subscriptions);
-        let new = !all.iter().any(|known| known == uri);
-        if new {
-            all.push(uri.to_owned());
-            drop(all);
-            self.note_change();
+        if all.iter().any(|known| known.uri == uri) {
+            return Ok(false);
         }
-        new
+        let bytes: usize = all.iter().map(|known| known.uri.len()).sum();
+        if all.len() >= SUBSCRIPTIONS_MAX || bytes + uri.len() > SUBSCRIPTION_BYTES_MAX {
+            return Err(Oversubscribed);
+        }
+        all.push(Subscription::to(uri));
+        drop(all);
+        self.note_change();
+        Ok(true)
+    }
+
+    /// Notes what a subscribed URI names: a server, and the URI in its spelling. While the server is
+    /// away, and where it may no longer be seen, nothing else tells.
+    pub fn note_place(&self, uri: &str, server: &ServerName, original: &str) {
+        let mut all = lock(&self.subscriptions);
+        if let Some(one) = all.iter_mut().find(|one| one.uri == uri) {
+            one.place = Some((server.clone(), original.to_owned()));
+        }
+    }
+
+    /// What the subscribed URI named when that was noted last.
+    pub fn place_of(&self, uri: &str) -> Option<(ServerName, String)> {
+        let all = lock(&self.subscriptions);
+        all.iter().find(|one| one.uri == uri)?.place.clone()
     }
 
     /// Removes a subscription; whether there was one.
     pub fn unsubscribe(&self, uri: &str) -> bool {
         let mut all = lock(&self.subscriptions);
         let before = all.len();
-        all.retain(|known| known != uri);
+        all.retain(|known| known.uri != uri);
         let found = all.len() < before;
         drop(all);
         if found {
@@ -445,6 +482,31 @@ impl Session {
     }
 }
 
+/// The session has as many subscriptions as it may.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "a session has at most {SUBSCRIPTIONS_MAX} subscriptions, with {SUBSCRIPTION_BYTES_MAX} bytes of URIs"
+)]
+pub struct Oversubscribed;
+
+/// A resource that the session wants to hear of.
+#[derive(Debug)]
+struct Subscription {
+    /// As its client named it.
+    uri: String,
+    /// The server it was found at, and the URI in its spelling.
+    place: Option<(ServerName, String)>,
+}
+
+impl Subscription {
+    fn to(uri: impl Into<String>) -> Self {
+        Self {
+            uri: uri.into(),
+            place: None,
+        }
+    }
+}
+
 /// A server request that waits for the client.
 #[derive(Debug)]
 struct Asked {
@@ -457,8 +519,42 @@ struct Asked {
 pub struct Encoded {
     /// The JSON-RPC message.
     pub bytes: Bytes,
-    /// Whether a reader that is too slow may miss it.
-    pub may_drop: bool,
+    /// What becomes of it where its reader is too slow.
+    pub care: Care,
+}
+
+/// What becomes of a message whose reader is too slow.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Care {
+    /// It may be missed.
+    Offer,
+    /// It must not be lost, and is not there twice.
+    Keep,
+    /// It must not be lost.
+    Push,
+}
+
+impl Encoded {
+    /// That a list has changed is not said again; of the rest whoever reads too slowly misses some.
+    pub fn notification(method: &str, params: Option<&Raw>) -> Self {
+        let care = match method {
+            notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
+                Care::Keep
+            }
+            _ => Care::Offer,
+        };
+        let bytes = envelope::notification(method, params);
+        Self { bytes, care }
+    }
+
+    /// Adds it to `stream`.
+    pub fn put(self, stream: &Stream) {
+        match self.care {
+            Care::Offer => stream.offer(self.bytes),
+            Care::Keep => stream.keep(self.bytes),
+            Care::Push => stream.push(Item::Message(self.bytes)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -522,6 +618,27 @@ mod tests {
             last = Some(item);
         }
         assert_eq!(last, Some(Item::Message(Bytes::from_static(b"last"))));
+    }
+
+    #[test]
+    fn so_many_subscriptions_of_such_length_are_taken() {
+        let session = Session::new(Kind::Streamable, agent(), Scope::All);
+        for number in 0..SUBSCRIPTIONS_MAX {
+            assert_eq!(session.subscribe(&format!("mem:{number}")), Ok(true));
+        }
+        assert_eq!(session.subscribe("mem:0"), Ok(false));
+        assert_eq!(session.subscribe("mem:x"), Err(Oversubscribed));
+        assert!(session.unsubscribe("mem:0"));
+        assert_eq!(session.subscribe("mem:x"), Ok(true));
+
+        let session = Session::new(Kind::Streamable, agent(), Scope::All);
+        let half = "a".repeat(SUBSCRIPTION_BYTES_MAX / 2);
+        assert_eq!(session.subscribe(&half), Ok(true));
+        assert_eq!(session.subscribe(&format!("{half}b")), Err(Oversubscribed));
+        assert_eq!(session.subscribe(&half.replace('a', "b")), Ok(true));
+        assert_eq!(session.subscribe("c"), Err(Oversubscribed));
+        assert!(session.unsubscribe(&half));
+        assert_eq!(session.subscribe("c"), Ok(true));
     }
 
     #[test]

@@ -327,3 +327,55 @@ async fn an_update_over_two_connections_is_told_once() {
     }
     gateway.stop().await;
 }
+
+/// However much a server says at once: that its list has changed is heard.
+#[tokio::test]
+async fn a_flood_of_updates_hides_no_change() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Stdio, "/mcp/servers/x", "{}").await;
+    client.ask("1", "tools/call", r#""name":"echo""#).await;
+    let call = backend.asked("tools/call").await;
+    backend.set_list("tools/list", THREE);
+    let update = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a.txt"}}"#;
+    let changed = format!(r#"{{"jsonrpc":"2.0","method":"{CHANGED}"}}"#);
+    let said = [vec![update; 3000].join("\n"), changed].join("\n");
+    call.raw(said + "\n").await;
+    client.must(CHANGED).await;
+    assert_eq!(client.list("tools").await.len(), 3);
+    call.answer("{}").await;
+    client.answer("1").await;
+    gateway.stop().await;
+}
+
+/// What a server refuses one client it has not taken from another.
+#[tokio::test]
+async fn a_refused_subscription_ends_no_other() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let subscribe = async |client: &Client| {
+        let uri = r#""uri":"file:///a.txt""#;
+        client.ask("1", "resources/subscribe", uri).await;
+        backend.asked("resources/subscribe").await
+    };
+    let first = gateway
+        .client(Front::Streamable, "/mcp/servers/x", "{}")
+        .await;
+    subscribe(&first).await.answer("{}").await;
+    first.answer("1").await.value();
+    let second = gateway
+        .client(Front::Streamable, "/mcp/servers/x", "{}")
+        .await;
+    let refused = subscribe(&second).await;
+    refused
+        .refuse(r#"{"code":-32602,"message":"it is subscribed"}"#)
+        .await;
+    second.answer("1").await.failure();
+    refused.die().await;
+    backend
+        .asked("resources/subscribe")
+        .await
+        .answer("{}")
+        .await;
+    gateway.stop().await;
+}

@@ -479,6 +479,34 @@ async fn subscriptions_follow_the_rules() {
     gateway.stop().await;
 }
 
+/// A resource that its server's rules hide from now on is left at the server, and so is one whose
+/// session ends while the server is away.
+#[tokio::test]
+async fn subscriptions_are_left_that_lead_nowhere_any_more() {
+    let x = Backend::start(Transport::Stdio, Era::Legacy).await;
+    x.on_request(|envelope| {
+        let is_one = envelope.method().ends_with("subscribe");
+        is_one.then_some(Auto::Hand)
+    });
+    let gateway = TestGateway::new().server("x", &x).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    for (id, file) in [("1", "a"), ("2", "b")] {
+        let uri = format!(r#""uri":"x+file:///{file}.txt""#);
+        client.ask(id, "resources/subscribe", &uri).await;
+        x.asked("resources/subscribe").await.answer("{}").await;
+        client.answer(id).await.value();
+    }
+    reload(&gateway, |config| {
+        let server = &mut config.servers[&name("x")];
+        server.resources.deny = vec![globset::Glob::new("file:///a.txt").unwrap()];
+    });
+    let left = x.asked("resources/unsubscribe").await;
+    let uri = left.envelope.param(&["uri"]);
+    assert_eq!(uri.as_deref(), Some(r#""file:///a.txt""#));
+    left.answer("{}").await;
+    gateway.stop().await;
+}
+
 const CHANGED: [&str; 3] = [
     "notifications/tools/list_changed",
     "notifications/resources/list_changed",

@@ -410,7 +410,8 @@ async fn oversized_answers_fail_their_call() {
             backend.asked("tools/call").await.answer(&text).await;
             let answer = client.answer("1").await;
             if fits {
-                assert_eq!(answer.result, Some(text), "{transport:?} {era:?}");
+                let what = format!("{transport:?} {era:?} {:?}", answer.error);
+                assert_eq!(answer.result, Some(text), "{what}");
                 continue;
             }
             let failed = answer.failure();

@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Mux, Recipient, Roots, Signal};
+use super::{Mux, Recipient, Roots};
 use crate::{
     backend::{activity::Suspended, aftermath::QUESTIONS},
     catalog::{UriMap, rewrite},
@@ -222,7 +222,7 @@ impl Mux {
     ) -> Result<Waiting, RpcError> {
         if asks_for_roots(&method) {
             self.roots.send_replace(Roots::Asked);
-            drop(self.signals.try_send(Signal::AsksRoots));
+            self.signals.asks_roots();
         }
         let recipient = self
             .recipient(origin, QUESTIONS)
@@ -250,7 +250,7 @@ impl Mux {
             self.forget_asked(id);
             return Err(refusal);
         }
-        drop(self.signals.try_send(Signal::Asks));
+        self.signals.asks();
         Ok(waiting)
     }
 
@@ -372,8 +372,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_forgotten_session_leaves_no_questions() {
-        let (signals, _) = mpsc::channel(1);
-        let mux = Mux::new(Settings::example(), None, signals, Tasks::new());
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
         let agent = Arc::new(Agent::anonymous());
         let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
         let asked = Asked {

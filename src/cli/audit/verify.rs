@@ -111,7 +111,8 @@ fn plain(report: &Report, log_dir: &str) -> String {
     }
     if broken.is_empty() {
         let lines: u64 = report.chains.iter().map(|chain| chain.lines).sum();
-        return format!("every line is as it was written: {lines} in {chains} chains\n");
+        let plural = if chains == 1 { "" } else { "s" };
+        return format!("every line is as it was written: {lines} in {chains} chain{plural}\n");
     }
     broken
 }

@@ -1,0 +1,133 @@
+//! What a server says that concerns the gateway rather than one call, until the supervisor takes it.
+//!
+//! What is true or not is noted once, however often it is said: no flood of anything else can hide
+//! that a list has changed. Only updates of resources queue, and those that find no room are counted.
+
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+use crate::{lock::lock, mcp::Raw};
+
+/// Updates of resources that may wait for the supervisor, which takes all of them at a time.
+const UPDATES_MAX: usize = 1024;
+/// Bytes of such updates; one larger update may wait.
+const UPDATES_BYTES_MAX: usize = 4 << 20;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    noted: Mutex<Noted>,
+    /// Something was noted that nobody has taken yet.
+    news: Notify,
+}
+
+/// What was said since the supervisor asked last.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    /// It asked a client something, and waits.
+    pub(crate) asks: bool,
+    /// It asked for the roots of a client.
+    pub(crate) asks_roots: bool,
+    /// A list changed; ask again.
+    pub(crate) lists_changed: bool,
+    /// Resources were updated; the params name them.
+    pub(crate) updates: Vec<Raw>,
+    /// Updates that there was no room for.
+    pub(crate) updates_lost: u64,
+    bytes: usize,
+}
+
+impl Signals {
+    pub(super) fn asks(&self) {
+        self.note(|noted| noted.asks = true);
+    }
+
+    pub(super) fn asks_roots(&self) {
+        self.note(|noted| noted.asks_roots = true);
+    }
+
+    pub(super) fn lists_changed(&self) {
+        self.note(|noted| noted.lists_changed = true);
+    }
+
+    pub(super) fn resource_updated(&self, params: Raw) {
+        self.note(|noted| {
+            let bytes = noted.bytes + params.as_bytes().len();
+            let is_full = noted.updates.len() >= UPDATES_MAX
+                || (!noted.updates.is_empty() && bytes > UPDATES_BYTES_MAX);
+            if is_full {
+                noted.updates_lost += 1;
+                return;
+            }
+            noted.bytes = bytes;
+            noted.updates.push(params);
+        });
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Noted)) {
+        note(&mut lock(&self.noted));
+        self.news.notify_one();
+    }
+
+    /// What was said since, once there is something.
+    pub(crate) async fn take(&self) -> Noted {
+        self.news.notified().await;
+        std::mem::take(&mut lock(&self.noted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(bytes: usize) -> Raw {
+        Raw::string(&"x".repeat(bytes - 2))
+    }
+
+    #[tokio::test]
+    async fn a_flood_hides_no_change() {
+        let signals = Signals::default();
+        for _ in 0..UPDATES_MAX {
+            signals.resource_updated(update(10));
+        }
+        signals.lists_changed();
+        signals.asks_roots();
+        let noted = signals.take().await;
+        assert_eq!((noted.updates.len(), noted.updates_lost), (UPDATES_MAX, 0));
+        assert!(noted.lists_changed && noted.asks_roots && !noted.asks);
+        for _ in 0..=UPDATES_MAX {
+            signals.resource_updated(update(10));
+        }
+        signals.asks();
+        let noted = signals.take().await;
+        assert_eq!((noted.updates.len(), noted.updates_lost), (UPDATES_MAX, 1));
+        assert!(noted.asks && !noted.lists_changed);
+    }
+
+    #[tokio::test]
+    async fn so_many_bytes_of_updates_wait() {
+        let counted = async |sizes: &[usize]| {
+            let signals = Signals::default();
+            for size in sizes {
+                signals.resource_updated(update(*size));
+            }
+            let noted = signals.take().await;
+            (noted.updates.len(), noted.updates_lost)
+        };
+        let half = UPDATES_BYTES_MAX / 2;
+        assert_eq!(counted(&[half, half]).await, (2, 0));
+        assert_eq!(counted(&[half, half + 1]).await, (1, 1));
+        assert_eq!(counted(&[UPDATES_BYTES_MAX + 1]).await, (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_taken_is_not_there_again() {
+        let signals = Signals::default();
+        signals.lists_changed();
+        signals.lists_changed();
+        assert!(signals.take().await.lists_changed);
+        let second = std::time::Duration::from_secs(1);
+        assert!(tokio::time::timeout(second, signals.take()).await.is_err());
+    }
+}

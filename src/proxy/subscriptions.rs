@@ -1,0 +1,317 @@
+//! Subscriptions of the legacy era: `resources/subscribe`, and what becomes of them when servers,
+//! sessions and rules come and go.
+
+use std::{borrow::Cow, sync::Arc};
+
+use futures_util::StreamExt;
+
+use super::Proxy;
+use crate::{
+    backend::Backend,
+    catalog::Lookup,
+    mcp::{Method, Outcome, Raw, RpcError, error},
+    names::{Scope, ServerName},
+    session::{Call, Session},
+};
+
+/// Sessions whose subscriptions are moved at a time: one that waits for its server holds up few
+/// others, and a server is not asked by all at once.
+const MOVES_MAX: usize = 16;
+
+/// How much of the subscriptions is gone through.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Review {
+    /// Those that are over.
+    Ends,
+    /// Those that are possible again too.
+    Whole,
+}
+
+impl Proxy {
+    /// Subscribes or unsubscribes a session; the server hears of the last to leave only.
+    pub(super) async fn subscribe(&self, call: Box<Call>) -> Outcome {
+        let uri = call.params.as_ref().and_then(|params| params.get("uri"));
+        let uri = uri.as_ref().and_then(Raw::as_text).map(Cow::into_owned);
+        let Some(uri) = uri else {
+            let message = format!("{} needs a string `uri`", call.method);
+            return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
+        };
+        let Some(session) = call.client.session.clone() else {
+            let message = "a subscription needs a session to deliver updates to";
+            return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
+        };
+        if call.method == Method::ResourcesUnsubscribe {
+            return self.unsubscribe(call, &session, &uri).await;
+        }
+        // Before the server knows: its first update may be right behind its answer.
+        let new = session
+            .subscribe(&uri)
+            .map_err(|full| RpcError::new(error::INVALID_REQUEST, full.to_string()).to_raw())?;
+        if let Some((backend, original)) = self.resource(&call.scope, &uri) {
+            session.note_place(&uri, &backend.name, &original);
+        }
+        let outcome = self.call(call).await;
+        if outcome.is_err() && new {
+            session.unsubscribe(&uri);
+        }
+        outcome
+    }
+
+    async fn unsubscribe(&self, call: Box<Call>, session: &Arc<Session>, uri: &str) -> Outcome {
+        let place = self.place(session, uri);
+        let is_found = self.resource(&call.scope, uri).is_some();
+        let was_subscribed = session.unsubscribe(uri);
+        let done = Ok(Raw::from_static("{}"));
+        let Some((backend, original)) = place else {
+            return if was_subscribed {
+                done
+            } else {
+                self.call(call).await
+            };
+        };
+        let is_wanted =
+            || self.is_wanted(&backend, &original, |other| backend.joins(session, other));
+        if is_wanted() {
+            return done;
+        }
+        if !is_found {
+            // No call finds the way there: its server is away, or it may no longer be seen.
+            self.leave(session, &backend, &original).await;
+            return done;
+        }
+        let outcome = self.call(call).await;
+        // Whoever subscribed meanwhile may have come first.
+        if is_wanted() {
+            backend.join_again(session, &original).await;
+        }
+        outcome
+    }
+
+    /// Ends the subscriptions of sessions that have ended, where nobody else has them.
+    pub(super) async fn end_subscriptions(self: Arc<Self>) {
+        loop {
+            let left = tokio::select! {
+                left = self.sessions.left() => left,
+                () = self.tasks.stop_token().cancelled() => return,
+            };
+            for session in left {
+                let proxy = Arc::clone(&self);
+                self.tasks.spawn("end of subscriptions", async move {
+                    tokio::select! {
+                        () = proxy.leave_all(&session) => {}
+                        () = proxy.tasks.stop_token().cancelled() => {}
+                    }
+                });
+            }
+        }
+    }
+
+    async fn leave_all(&self, session: &Arc<Session>) {
+        for uri in session.subscriptions() {
+            if let Some((backend, original)) = self.place(session, &uri) {
+                self.leave(session, &backend, &original).await;
+            }
+        }
+    }
+
+    /// Tells a server that has replaced another what sessions are subscribed to.
+    pub(super) fn renew_subscriptions(self: &Arc<Self>, backend: Arc<Backend>) {
+        let mut wanted = Vec::new();
+        self.sessions.each(|session| {
+            for uri in session.subscriptions() {
+                let found = self.resource(&session.scope, &uri);
+                if let Some((found, original)) = found
+                    && Arc::ptr_eq(&found, &backend)
+                {
+                    wanted.push((Arc::clone(session), original));
+                }
+            }
+        });
+        if wanted.is_empty() {
+            return;
+        }
+        let proxy = Arc::clone(self);
+        let stop = self.tasks.stop_token().clone();
+        self.tasks.spawn("renewed subscriptions", async move {
+            let join = at_once(wanted, |(session, original)| {
+                let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
+                async move {
+                    // Its turn may be long after.
+                    if proxy.may_hear(&session, &backend.name, &original) {
+                        backend.join(&session, &original).await;
+                    }
+                }
+            });
+            tokio::select! {
+                () = join => {}
+                () = backend.retired().cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    /// Ends subscriptions at servers to what their sessions can no longer see, and where it is a
+    /// [`Review::Whole`] one begins those again that they can see again.
+    pub(super) fn review_subscriptions(self: &Arc<Self>, review: Review) {
+        let mut subscribed = Vec::new();
+        self.sessions.each(|session| {
+            if !session.subscriptions().is_empty() {
+                subscribed.push(Arc::clone(session));
+            }
+        });
+        if subscribed.is_empty() {
+            return;
+        }
+        let proxy = Arc::clone(self);
+        self.tasks.spawn("review of subscriptions", async move {
+            let reviews = at_once(subscribed, |session| {
+                let proxy = Arc::clone(&proxy);
+                async move { proxy.review(&session, review).await }
+            });
+            tokio::select! {
+                () = reviews => {}
+                () = proxy.tasks.stop_token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn review(&self, session: &Arc<Session>, review: Review) {
+        for uri in session.subscriptions() {
+            let Some((backend, original)) = self.place(session, &uri) else {
+                continue;
+            };
+            match (self.may_hear(session, &backend.name, &original), review) {
+                (true, Review::Whole) => backend.join_again(session, &original).await,
+                (true, Review::Ends) => {}
+                (false, _) => self.leave(session, &backend, &original).await,
+            }
+        }
+    }
+
+    /// Ends a subscription of `session` at its server, where nobody else has it.
+    async fn leave(&self, session: &Arc<Session>, backend: &Arc<Backend>, original: &str) {
+        let is_wanted =
+            |instance| self.is_wanted(backend, original, |other| backend.serves(other, instance));
+        backend.leave(session, original, is_wanted).await;
+    }
+
+    /// Lets subscriptions follow their sessions from one replica of a server to another.
+    pub(super) fn follow_replicas(self: &Arc<Self>, backend: &Arc<Backend>) {
+        if backend.written().replicas.is_empty() {
+            return;
+        }
+        let (proxy, backend) = (Arc::clone(self), Arc::clone(backend));
+        self.tasks.spawn("subscriptions of replicas", async move {
+            let follow = async {
+                loop {
+                    let strays = backend.strays().await;
+                    let follow = |(session, left)| {
+                        let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
+                        async move { proxy.follow_session(&session, &backend, left).await }
+                    };
+                    at_once(strays, follow).await;
+                }
+            };
+            tokio::select! {
+                () = follow => {}
+                () = backend.retired().cancelled() => {}
+                () = proxy.tasks.stop_token().cancelled() => {}
+            }
+        });
+    }
+
+    async fn follow_session(&self, session: &Arc<Session>, backend: &Arc<Backend>, left: usize) {
+        for uri in session.subscriptions() {
+            let found = self.resource(&session.scope, &uri);
+            let Some((_, original)) = found.filter(|(found, _)| Arc::ptr_eq(found, backend)) else {
+                continue;
+            };
+            if !self.may_hear(session, &backend.name, &original) {
+                continue;
+            }
+            let is_wanted = |instance| {
+                self.is_wanted(backend, &original, |other| backend.serves(other, instance))
+            };
+            let follow = backend.follow_session(session, &original, left, is_wanted);
+            follow.await;
+        }
+    }
+
+    /// Whether the client of `session` is still there, and may know of the resource that `server`
+    /// calls `original`.
+    fn may_hear(&self, session: &Session, server: &ServerName, original: &str) -> bool {
+        !session.ended.is_cancelled()
+            && self.may_see(&session.agent, &session.scope, server, original)
+            && !self.hides(&session.scope, server, original)
+    }
+
+    /// Whether the route of `scope` has no way to what a server that is listed calls `original`.
+    fn hides(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
+        let catalog = self.board.catalog();
+        let own = catalog.resource(&Scope::Server(server.clone()), original);
+        let is_found = matches!(own, Lookup::Found { .. });
+        self.board.lists(server) && !(is_found && catalog.shows_resource(scope, server, original))
+    }
+
+    /// Subscribes a session of an earlier process again to what it was subscribed to.
+    pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
+        let wait = self.settings().first_list_wait;
+        self.board.settled(&session.scope, wait).await;
+        for uri in session.subscriptions() {
+            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
+                continue;
+            };
+            session.note_place(&uri, &backend.name, &original);
+            if self.may_hear(session, &backend.name, &original) {
+                backend.join(session, &original).await;
+            }
+        }
+    }
+
+    /// Where a subscription of `session` is: what `uri` names now, else what it did when it began.
+    fn place(&self, session: &Session, uri: &str) -> Option<(Arc<Backend>, String)> {
+        self.resource(&session.scope, uri).or_else(|| {
+            let (server, original) = session.place_of(uri)?;
+            Some((self.backends.get(&server)?, original))
+        })
+    }
+
+    /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
+    fn resource(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
+        match self.board.catalog().resource(scope, uri) {
+            Lookup::Found { server, original } => {
+                let backend = self.backends.get(&server)?;
+                Some((backend, original))
+            }
+            Lookup::Ambiguous { .. } | Lookup::NotFound => None,
+        }
+    }
+
+    /// Whether any session `among` them is subscribed to a resource that it may know of, however its
+    /// route spells it.
+    fn is_wanted(
+        &self,
+        backend: &Arc<Backend>,
+        original: &str,
+        among: impl Fn(&Arc<Session>) -> bool,
+    ) -> bool {
+        let is_it = |session: &Session, uri: &str| {
+            let found = self.place(session, uri);
+            found.is_some_and(|(found, uri)| Arc::ptr_eq(&found, backend) && uri == original)
+        };
+        let mut wanted = false;
+        self.sessions.each(|session| {
+            let mut subscribed = session.subscriptions().into_iter();
+            wanted |= subscribed.any(|uri| is_it(session, &uri))
+                && among(session)
+                && self.may_hear(session, &backend.name, original);
+        });
+        wanted
+    }
+}
+
+/// Does it with all of `items`, [`MOVES_MAX`] at a time.
+async fn at_once<T, F: Future<Output = ()>>(items: Vec<T>, each: impl FnMut(T) -> F) {
+    let items = futures_util::stream::iter(items);
+    items.for_each_concurrent(MOVES_MAX, each).await;
+}

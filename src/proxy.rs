@@ -413,9 +413,12 @@ fn capabilities(known: Option<&(Raw, Revision)>, era: Era) -> Value {
         }
     }
     if revision.era() != era {
-        // Tasks and extensions do not cross eras.
+        // Tasks, extensions and subscriptions do not cross eras.
         own.remove("tasks");
         own.remove("extensions");
+        if let Some(Value::Object(resources)) = own.get_mut("resources") {
+            resources.remove("subscribe");
+        }
     }
     Value::Object(own)
 }

@@ -346,11 +346,12 @@ impl Link {
     fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting, of_roots: bool) {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
+            let key = waiting.key();
             let outcome = link.answer_of(waiting).await;
             if link.mux.closed.is_cancelled() {
                 return;
             }
-            link.mux.forget_asked(&id);
+            link.mux.forget_asked(&id, key);
             if let Some(outcome) = outcome {
                 link.send_response(id, outcome).await;
             }

@@ -238,11 +238,16 @@ impl Sessions {
     /// down go on in the next process.
     pub fn close_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        let mut ended = Vec::new();
         self.by_id.retain(|_, session| {
             session.end();
-            self.say_farewell(session);
+            ended.push(Arc::clone(session));
             false
         });
+        // A farewell is written down, which nobody who looks for a session should wait for.
+        for session in ended {
+            self.say_farewell(&session);
+        }
     }
 
     fn say_farewell(&self, session: &Session) {

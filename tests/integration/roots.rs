@@ -5,7 +5,9 @@ use std::fs;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Client, Front, Gateway, TestGateway, wire::Envelope};
+use crate::support::{
+    Backend, Client, Era, Front, Gateway, TestGateway, Transport, wire::Envelope,
+};
 
 const WHERE: &str = r#""name":"mcp_x_where""#;
 
@@ -118,5 +120,39 @@ async fn a_client_without_a_stream_is_asked_during_its_call() {
         .client(Front::Streamable, "/mcp", r#"{"roots":{}}"#)
         .await;
     told(&client, "1", Some("file:///a")).await;
+    gateway.stop().await;
+}
+
+/// A server that asks for roots only during a call keeps the session where it knows it: another
+/// process would know nothing of what that was told. Who comes later has one of its own.
+#[tokio::test]
+async fn a_session_stays_where_it_is_known() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = client_of(&gateway, Front::Streamable, r#"{"roots":{}}"#).await;
+    let call = async |client: &Client| {
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+            .await;
+        backend.asked("tools/call").await
+    };
+    let first = call(&client).await;
+    first.ask("7", "roots/list", "{}").await;
+    let question = client.must("roots/list").await;
+    client
+        .respond(question.id.as_deref().unwrap(), r#"{"roots":[]}"#)
+        .await;
+    backend.answered().await;
+    first.answer("{}").await;
+    client.answer("1").await;
+    let second = call(&client).await;
+    assert_eq!(second.conn.id, first.conn.id);
+    let other = client_of(&gateway, Front::Streamable, r#"{"roots":{}}"#).await;
+    let theirs = call(&other).await;
+    assert_ne!(theirs.conn.id, first.conn.id);
+    for (call, client) in [(second, client), (theirs, other)] {
+        call.answer("{}").await;
+        client.answer("1").await;
+    }
     gateway.stop().await;
 }

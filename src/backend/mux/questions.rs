@@ -46,6 +46,7 @@ pub(super) struct Asked {
 
 /// A server request that waits for a client.
 pub(in super::super) struct Waiting {
+    key: u64,
     pub(in super::super) answer: oneshot::Receiver<Outcome>,
     /// Cancelled when the server no longer wants the answer.
     pub(in super::super) withdrawn: CancellationToken,
@@ -110,6 +111,11 @@ pub(in super::super) fn asks_for_roots(method: &Method) -> bool {
 }
 
 impl Waiting {
+    /// Which question of the gateway's it is.
+    pub(in super::super) fn key(&self) -> u64 {
+        self.key
+    }
+
     /// Asks what takes a while to look at, unless the server no longer wants to know.
     pub(in super::super) async fn ask(&mut self) -> Result<(), RpcError> {
         let Some(mut question) = self.unasked.take() else {
@@ -247,7 +253,7 @@ impl Mux {
         if question.takes_a_while() {
             waiting.unasked = Some(question);
         } else if let Err(refusal) = question.ask_now() {
-            self.forget_asked(id);
+            self.forget_asked(id, key);
             return Err(refusal);
         }
         self.signals.asks();
@@ -296,8 +302,12 @@ impl Mux {
         asked.recipient.send(Event::Notification { method, params });
     }
 
-    pub(in super::super) fn forget_asked(&self, id: &Id) {
-        lock(&self.asked).remove(id);
+    /// Forgets the question `key` that the server calls `id`, which may be another's by now.
+    pub(in super::super) fn forget_asked(&self, id: &Id, key: u64) {
+        let mut asked = lock(&self.asked);
+        if asked.get(id).is_some_and(|known| known.key == key) {
+            asked.remove(id);
+        }
     }
 }
 
@@ -335,6 +345,7 @@ fn prepared(
         progress: tell_progress,
     };
     let waiting = Waiting {
+        key,
         answer,
         withdrawn,
         _held: held,

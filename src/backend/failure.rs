@@ -360,14 +360,15 @@ impl Failure {
 
     /// The same, of a call that was not sent: whatever was on the way, it was not this.
     #[must_use]
-    pub fn unsent(self) -> Self {
-        match self {
-            Self::Cancelled { .. } => Self::Cancelled { is_sent: false },
-            sent if sent.may_have_arrived() => Self::Absent {
-                cause: Box::new(sent),
-            },
-            unsent => unsent,
+    pub fn unsent(mut self) -> Self {
+        if let Self::Cancelled { is_sent } = &mut self {
+            *is_sent = false;
         }
+        if self.may_have_arrived() {
+            let cause = Box::new(self);
+            return Self::Absent { cause };
+        }
+        self
     }
 
     /// Whether the request may have reached the server although no answer came.

@@ -195,7 +195,9 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             signal_group(pid, Signal::KILL);
         }
     }
-    if timeout(GRACE, child.wait()).await.is_err() {
+    // Who was never greeted has nothing to finish, and may not look at its input yet.
+    let grace = mux.spoken.get().map_or(Duration::ZERO, |_| GRACE);
+    if timeout(grace, child.wait()).await.is_err() {
         signal_group(pid, Signal::TERM);
         if timeout(GRACE, child.wait()).await.is_err() {
             signal_group(pid, Signal::KILL);

@@ -98,6 +98,10 @@ impl Call {
         let names = tools.iter().map(|tool| [&*tool.exposed, &*tool.original]);
         let ending = did_you_mean(&self.tool, names);
         let complete = gateway.complain();
+        if !complete && tools.is_empty() {
+            // What is missing was said; that there is no such tool may not be so.
+            return ExitCode::FAILURE;
+        }
         let code = wrong_usage(&format!("there is no tool `{}`{ending}", self.tool));
         if complete { code } else { ExitCode::FAILURE }
     }

@@ -91,7 +91,13 @@ async fn serve(
     };
     let again = interrupted();
     if input_ended {
-        return drained(core.stop(), again).await;
+        // SDKs close our input, and send a signal when we take longer than two seconds: that is the first
+        // word of it again.
+        let once_more = async {
+            again.await;
+            interrupted().await;
+        };
+        return drained(core.stop(), once_more).await;
     }
     // The answers of running calls are still to be written.
     let stop = async {

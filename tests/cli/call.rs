@@ -116,7 +116,6 @@ async fn a_tool_may_be_that_of_a_server_that_is_down() {
     assert_snapshot!(place.run(&["call", "mcp_missing_read"]).await.all(), @"
     --- stderr
     server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
-    there is no tool `mcp_missing_read`
     --- code 1
     ");
 }

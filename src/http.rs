@@ -3,6 +3,7 @@
 //! Owns sockets and framing. What a request means is decided in `session`, what is done about it
 //! in `proxy`.
 
+mod batch;
 mod body;
 mod correlation;
 mod cors;
@@ -37,10 +38,10 @@ use crate::{
     task::Tasks,
     telemetry::Presence,
 };
+pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, bind};
 use origin::Guard;
-pub(crate) use streamable::BATCH_MAX;
 pub use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.

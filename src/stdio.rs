@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::Agent,
     backend::{Line, Lines, push_line},
-    http::BATCH_MAX,
+    http::split_batch,
     mcp::{
         Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
     },
@@ -152,35 +152,33 @@ impl Edge {
             return self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
         }
         match Message::parse(line) {
-            Ok(Message::Request(request)) => self.ask(request),
-            Ok(Message::Notification(notification)) => {
-                self.proxy.told(&self.session, &notification);
-                self.proxy.tell_session(&self.session);
-            }
-            Ok(Message::Response(response)) => {
-                if let Some(id) = response.id {
-                    self.session.answer(&id, response.outcome);
-                }
-            }
+            Ok(message) => self.take(message),
             Err(envelope::Malformed::Batch) => self.take_batch(line),
             Err(malformed) => self.refuse(malformed.id(), &malformed.to_error()),
         }
     }
 
     fn take_batch(self: &Arc<Self>, line: &bytes::Bytes) {
-        let batches = self
-            .session
-            .opening()
-            .is_some_and(|o| o.revision.has_batches());
-        match envelope::split_batch(line) {
-            Ok(parts) if batches && parts.len() > BATCH_MAX => {
-                let message = format!("a batch has at most {BATCH_MAX} messages");
-                self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+        match split_batch(line, &self.session) {
+            Ok(parts) => parts.into_iter().for_each(|part| match part {
+                Ok(message) => self.take(message),
+                Err(refusal) => self.stream.push(Item::Message(refusal)),
+            }),
+            Err(error) => self.refuse(None, &error),
+        }
+    }
+
+    fn take(self: &Arc<Self>, message: Message) {
+        match message {
+            Message::Request(request) => self.ask(request),
+            Message::Notification(notification) => {
+                self.proxy.told(&self.session, &notification);
+                self.proxy.tell_session(&self.session);
             }
-            Ok(parts) if batches => parts.iter().for_each(|part| self.take_line(part)),
-            Ok(_) | Err(_) => {
-                let message = "batches exist in sessions of 2025-03-26 only";
-                self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+            Message::Response(response) => {
+                if let Some(id) = response.id {
+                    self.session.answer(&id, response.outcome);
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE, HOST},
 };
+use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::{sync::Semaphore, task::unconstrained, time::timeout};
 
@@ -205,12 +206,12 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let body = self.body(response.into_body()).await?;
-        let is_answer = match Message::parse(&body) {
-            Ok(Message::Response(found)) => {
-                found.id.as_ref().and_then(Id::as_number) == Some(pending.id)
+        let mut is_answer = false;
+        Message::parse_each(&body, |_, parsed| {
+            if let Ok(Message::Response(found)) = parsed {
+                is_answer |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
             }
-            Ok(_) | Err(_) => false,
-        };
+        });
         if !is_answer && self.is_denied(StatusCode::BAD_REQUEST, &body) {
             return Err(Failure::SessionGone);
         }
@@ -223,21 +224,21 @@ impl HttpLink {
         status: StatusCode,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
-        if let Some(answer) = only_answer(body, pending) {
-            return Ok(answer);
-        }
-        let parts = envelope::split_batch(body).unwrap_or_else(|_| vec![body.clone()]);
+        self.take_in(body, status, pending)
+            .ok_or_else(|| garbled_or_http(status, body))
+    }
+
+    /// Takes what a body or an event of an exchange holds; the answer, when it is among that.
+    fn take_in(&self, bytes: &Bytes, status: StatusCode, pending: &Pending) -> Option<Outcome> {
         let mut answer = None;
-        for part in &parts {
-            match Message::parse(part) {
-                Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
-                    answer = Some(found.outcome);
-                }
-                Ok(message) => self.hand_in(message, pending.id),
-                Err(_) => {}
+        Message::parse_each(bytes, |_, parsed| match parsed {
+            Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
+                answer = Some(found.outcome);
             }
-        }
-        answer.ok_or_else(|| garbled_or_http(status, body))
+            Ok(message) => self.hand_in(message, pending.id),
+            Err(_) => {}
+        });
+        answer
     }
 
     /// Posts a notification or an answer. It ends soon after the link does.
@@ -365,16 +366,6 @@ fn content_type(response: &Response<Answer>) -> Content {
     }
 }
 
-/// The answer, when the body is that and nothing else, as it nearly always is.
-fn only_answer(body: &Bytes, pending: &Pending) -> Option<Outcome> {
-    match Message::parse(body) {
-        Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, StatusCode::OK) => {
-            Some(found.outcome)
-        }
-        Ok(_) | Err(_) => None,
-    }
-}
-
 /// Whether an answer is the one to our exchange; errors may come without a legible id.
 fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
     match id {
@@ -385,7 +376,7 @@ fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
 
 /// Whether the body of a 400 that answers no request says that the session is not known. There is no
 /// code for that; these are the words of SDKs and of servers that follow them.
-fn denies_session(body: &[u8]) -> bool {
+pub(super) fn denies_session(body: &[u8]) -> bool {
     let start = &body[..body.len().min(ODD_BODY_BYTES)];
     let words = String::from_utf8_lossy(start).to_ascii_lowercase();
     let has = |any: &[&str]| any.iter().any(|phrase| words.contains(phrase));
@@ -393,6 +384,7 @@ fn denies_session(body: &[u8]) -> bool {
     let denials = [
         "invalid session",
         "no valid session",
+        "no transport found",
         "unknown session",
         "session not found",
         "session expired",
@@ -423,7 +415,12 @@ fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
-async fn odd(response: Response<Answer>) -> Failure {
+/// What an answer without a message says.
+pub(super) async fn odd<B>(response: Response<B>) -> Failure
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let status = response.status();
     let allow = response.headers().get(ALLOW).cloned();
     let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
@@ -456,6 +453,7 @@ mod tests {
         let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session has expired"}}"#;
         check(error, true);
         check("unknown Mcp-Session-Id", true);
+        check("No transport found for sessionId", true);
         check("Session header is required", false);
         check("the session of your bank is invalid", false);
         check("Unsupported protocol version: invalid", false);

@@ -10,10 +10,7 @@ use tokio::{
 };
 
 use super::{Failure, link::Link, mux::Mux};
-use crate::mcp::{
-    Id, Message, Raw,
-    envelope::{self, Malformed},
-};
+use crate::mcp::{Id, Message, Raw, envelope::Malformed};
 
 /// Messages that may wait for a server to read them.
 const QUEUE_MAX: usize = 256;
@@ -139,20 +136,10 @@ fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
     if line.iter().all(u8::is_ascii_whitespace) {
         return;
     }
-    let malformed = match Message::parse(line) {
-        Ok(message) => return link.incoming(message, None),
-        Err(malformed) => malformed,
-    };
-    // Servers of 2025-03-26 may answer in arrays. An array within one is no message.
-    let Ok(parts) = envelope::split_batch(line) else {
-        return note_odd(line, &malformed, link, odd);
-    };
-    for part in parts {
-        match Message::parse(&part) {
-            Ok(message) => link.incoming(message, None),
-            Err(malformed) => note_odd(&part, &malformed, link, odd),
-        }
-    }
+    Message::parse_each(line, |part, parsed| match parsed {
+        Ok(message) => link.incoming(message, None),
+        Err(malformed) => note_odd(part, &malformed, link, odd),
+    });
 }
 
 fn note_odd(line: &[u8], malformed: &Malformed, link: &Link, odd: &impl Fn(&str)) {

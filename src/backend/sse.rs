@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, StatusCode, Uri,
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
@@ -15,6 +15,7 @@ use tokio::{sync::mpsc, task::yield_now, time::timeout};
 use super::{
     Failure,
     client::{self, HttpClient},
+    http::{denies_session, odd},
     link::Link,
     mux::Mux,
     pipe,
@@ -65,8 +66,9 @@ pub(crate) async fn open(
         client,
         endpoint,
         headers,
+        mux,
     };
-    tasks.spawn("sse writer", write(outlet, queue, mux));
+    tasks.spawn("sse writer", write(outlet, queue));
     Ok(link)
 }
 
@@ -174,12 +176,12 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
                 "it closed its event stream".to_owned()
             });
         };
-        match Message::parse(&event.data) {
+        Message::parse_each(&event.data, |_, parsed| match parsed {
             Ok(message) => link.incoming(message, None),
             Err(malformed) => {
                 tracing::debug!(server = %link.mux.settings.server, %malformed, "odd event");
             }
-        }
+        });
     }
 }
 
@@ -188,15 +190,16 @@ struct Outlet {
     client: HttpClient,
     endpoint: Uri,
     headers: HeaderMap,
+    mux: Arc<Mux>,
 }
 
-async fn write(outlet: Outlet, queue: mpsc::Receiver<Bytes>, mux: Arc<Mux>) {
+async fn write(outlet: Outlet, queue: mpsc::Receiver<Bytes>) {
     tokio::select! {
         biased;
         ended = outlet.send_all(queue) => if let Err(reason) = ended {
-            mux.close(reason);
+            outlet.mux.close(reason);
         },
-        () = mux.closed.cancelled() => {}
+        () = outlet.mux.closed.cancelled() => {}
     }
 }
 
@@ -226,7 +229,7 @@ impl Outlet {
     }
 
     async fn post(&self, message: Bytes) -> Result<(), String> {
-        let mut request = HttpRequest::new(Full::new(message));
+        let mut request = HttpRequest::new(Full::new(message.clone()));
         *request.method_mut() = Verb::POST;
         request.uri_mut().clone_from(&self.endpoint);
         request.headers_mut().clone_from(&self.headers);
@@ -238,12 +241,49 @@ impl Outlet {
             .map_err(|_| format!("it did not acknowledge a message within {ACK_PATIENCE:?}"))?
             .map_err(|error| client::explain(&error))?;
         if !response.status().is_success() {
-            return Err(format!("it answered {} to a message", response.status()));
+            return self.refused(&message, response).await;
         }
         // The acknowledgement is read so that the connection can be used again; one that is long
         // or slow costs the connection.
         let body = Limited::new(response.into_body(), ACK_BYTES_MAX);
         drop(timeout(ACK_BODY_PATIENCE, body.collect()).await);
+        Ok(())
+    }
+
+    /// A refusal concerns its message alone, as over streamable HTTP. A server that denies our
+    /// credential or the session, or is out of order, ends the link: that is the reason.
+    async fn refused(&self, message: &Bytes, response: Response<Incoming>) -> Result<(), String> {
+        let status = response.status();
+        let over = || Err(format!("it answered {status} to a message"));
+        let denials = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::NOT_FOUND,
+        ];
+        if !status.is_client_error() || denials.contains(&status) {
+            return over();
+        }
+        let failure = timeout(ACK_BODY_PATIENCE, odd(response)).await;
+        let failure = failure.unwrap_or_else(|_| Failure::Http {
+            status,
+            body: String::new(),
+        });
+        if status == StatusCode::BAD_REQUEST
+            && let Failure::Http { body, .. } = &failure
+            && denies_session(body.as_bytes())
+        {
+            return over();
+        }
+        let id = match Message::parse(message) {
+            Ok(Message::Request(request)) => request.id.as_number(),
+            Ok(Message::Notification(_) | Message::Response(_)) | Err(_) => None,
+        };
+        let server = &self.mux.settings.server;
+        if let Some(id) = id {
+            self.mux.failed(id, failure);
+        } else {
+            tracing::debug!(%server, %failure, "a message was not taken");
+        }
         Ok(())
     }
 }
@@ -253,6 +293,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::{backend::mux::Settings, task::Tasks};
 
     /// Its connections open, and nobody ever reads what is posted.
     #[tokio::test(start_paused = true)]
@@ -265,6 +306,7 @@ mod tests {
             client: client::new(&endpoint, ACK_PATIENCE * 10).unwrap(),
             endpoint,
             headers: HeaderMap::new(),
+            mux: Mux::new(Settings::example(), None, Tasks::new()),
         };
         let (send, queue) = mpsc::channel(1);
         send.send(Bytes::from_static(b"{}")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Servers behind a WebSocket: subprotocol `mcp`, one text frame a message.
+//! Servers behind a WebSocket: subprotocol `mcp`, one text frame a message or batch.
 
 use std::{
     sync::{
@@ -154,12 +154,12 @@ fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
         Frame::Close(_) => return Some("it closed the socket".to_owned()),
         Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
     };
-    match Message::parse(&bytes) {
+    Message::parse_each(&bytes, |_, parsed| match parsed {
         Ok(message) => link.incoming(message, None),
         Err(malformed) => {
             tracing::debug!(server = %link.mux.settings.server, %malformed, "odd frame");
         }
-    }
+    });
     None
 }
 

@@ -8,10 +8,10 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, accepted,
+    Edge, accepted, batch,
     body::{self, Body, Writing},
-    correlation, exchange, stopping,
-    streamable::{BATCH_MAX, asked_in},
+    correlation, exchange, rpc_error, stopping,
+    streamable::asked_in,
     text, unopened,
 };
 use crate::{
@@ -98,45 +98,34 @@ pub(super) async fn post(
     };
     match Message::parse(&bytes) {
         Ok(message) => take(edge, &session, message, named),
-        Err(Malformed::Batch) => take_batch(edge, &session, &bytes, &named),
+        Err(Malformed::Batch) => match batch::split(&bytes, &session) {
+            Ok(parts) => take_batch(edge, &session, parts, &named),
+            Err(error) => return rpc_error(StatusCode::BAD_REQUEST, None, &error),
+        },
         Err(malformed) => {
             let error = malformed.to_error();
-            super::rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &error)
+            return rpc_error(StatusCode::BAD_REQUEST, malformed.id(), &error);
         }
     }
+    accepted()
 }
 
 /// A batch of 2025-03-26, which a client on this transport may have settled on.
 fn take_batch(
     edge: &Arc<Edge>,
     session: &Arc<Session>,
-    bytes: &Bytes,
+    parts: Vec<Result<Message, Bytes>>,
     named: &Named,
-) -> Response<Body> {
-    let batches = session
-        .opening()
-        .is_some_and(|opening| opening.revision.has_batches());
-    let Some(parts) = envelope::split_batch(bytes).ok().filter(|_| batches) else {
-        return text(StatusCode::BAD_REQUEST, "batches exist in 2025-03-26 only");
-    };
-    if parts.len() > BATCH_MAX {
-        let message = format!("a batch has at most {BATCH_MAX} messages");
-        return text(StatusCode::BAD_REQUEST, &message);
-    }
-    for part in &parts {
-        if let Ok(message) = Message::parse(part) {
-            take(edge, session, message, named.clone());
+) {
+    for part in parts {
+        match part {
+            Ok(message) => take(edge, session, message, named.clone()),
+            Err(refusal) => session.open_standing().push(Item::Message(refusal)),
         }
     }
-    accepted()
 }
 
-fn take(
-    edge: &Arc<Edge>,
-    session: &Arc<Session>,
-    message: Message,
-    named: Named,
-) -> Response<Body> {
+fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message, named: Named) {
     match message {
         Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
@@ -146,7 +135,6 @@ fn take(
         }
         Message::Request(request) => ask(edge, session, request, named),
     }
-    accepted()
 }
 
 fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named) {

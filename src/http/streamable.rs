@@ -11,7 +11,7 @@ use http::{
 use hyper::body::Incoming;
 
 use super::{
-    Edge, Visitor, accepted,
+    Edge, Visitor, accepted, batch,
     body::{self, Body, Writing},
     correlation,
     exchange::{self, Asked},
@@ -29,9 +29,6 @@ use crate::{
         state::Kind,
     },
 };
-
-/// Messages in one batch of 2025-03-26.
-pub(crate) const BATCH_MAX: usize = 64;
 
 pub(super) async fn handle(
     edge: &Arc<Edge>,
@@ -257,8 +254,12 @@ impl Post<'_> {
         session: &Arc<Session>,
         request: Request,
     ) -> Result<Asked, Response<Body>> {
-        let mut asked = asked_in(session, request)
-            .map_err(|(id, error)| rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error))?;
+        let mut asked = asked_in(session, request).map_err(|(id, error)| {
+            if session.ended.is_cancelled() {
+                return gone(self.edge, Some(&id));
+            }
+            rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error)
+        })?;
         asked.call.correlation = correlation::of(self.headers);
         asked.prefers_events = media::prefers_events(self.headers);
         Ok(asked)
@@ -293,27 +294,23 @@ impl Post<'_> {
 
     /// A batch of 2025-03-26: each message for itself, the answers as one array.
     async fn batch(&self, bytes: &Bytes) -> Response<Body> {
-        let refuse = |message: &str| {
-            let error = RpcError::new(error::INVALID_REQUEST, message);
-            rpc_error(StatusCode::BAD_REQUEST, None, &error)
-        };
+        let refuse = |error: &RpcError| rpc_error(StatusCode::BAD_REQUEST, None, error);
         let session = match self.session().await {
             Ok(Some(session)) => session,
-            Ok(None) => return refuse("a batch needs a session of 2025-03-26"),
+            Ok(None) => {
+                let message = "a batch needs a session of 2025-03-26";
+                return refuse(&RpcError::new(error::INVALID_REQUEST, message));
+            }
             Err(refusal) => return refusal,
         };
-        if !session
-            .opening()
-            .is_some_and(|opening| opening.revision.has_batches())
-        {
-            return refuse("batches exist in 2025-03-26 only");
-        }
-        let parts = match envelope::split_batch(bytes) {
-            Ok(parts) if parts.len() <= BATCH_MAX => parts,
-            Ok(_) => return refuse(&format!("a batch has at most {BATCH_MAX} messages")),
-            Err(malformed) => return refuse(&malformed.to_string()),
+        let parts = match batch::split(bytes, &session) {
+            Ok(parts) => parts,
+            Err(error) => return refuse(&error),
         };
-        let answers = parts.iter().map(|part| self.batched(&session, part));
+        let answers = parts.into_iter().map(async |part| match part {
+            Ok(message) => self.batched(&session, message).await,
+            Err(refusal) => Some(refusal),
+        });
         let answers = futures_util::future::join_all(answers).await;
         let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
         if answers.is_empty() {
@@ -325,13 +322,9 @@ impl Post<'_> {
         json(StatusCode::OK, out)
     }
 
-    async fn batched(&self, session: &Arc<Session>, part: &Bytes) -> Option<Bytes> {
-        match Message::parse(part) {
-            Ok(Message::Request(request)) if request.method == Method::Initialize => {
-                let error = RpcError::new(error::INVALID_REQUEST, "initialize is never batched");
-                Some(envelope::response(Some(&request.id), &Err(error.to_raw())))
-            }
-            Ok(Message::Request(request)) => {
+    async fn batched(&self, session: &Arc<Session>, message: Message) -> Option<Bytes> {
+        match message {
+            Message::Request(request) => {
                 let id = request.id.clone();
                 let outcome = match asked_in(session, request) {
                     Ok(asked) => {
@@ -343,18 +336,14 @@ impl Post<'_> {
                 };
                 Some(envelope::response(Some(&id), &outcome))
             }
-            Ok(Message::Notification(notification)) => {
+            Message::Notification(notification) => {
                 self.edge.proxy.told(session, &notification);
                 None
             }
-            Ok(Message::Response(response)) => {
+            Message::Response(response) => {
                 let id = response.id?;
                 session.answer(&id, response.outcome);
                 None
-            }
-            Err(malformed) => {
-                let error = Err(malformed.to_error().to_raw());
-                Some(envelope::response(malformed.id(), &error))
             }
         }
     }
@@ -419,20 +408,26 @@ async fn find_session(
             let Visitor { agent, scope } = visitor;
             edge.proxy.session(id, agent, scope).await
         }
-        Err(_) => None,
+        Err(_) => Ok(None),
     };
-    if found.is_some() {
-        return Ok(found);
+    match found {
+        Ok(Some(session)) => Ok(Some(session)),
+        Ok(None) => Err(gone(edge, None)),
+        Err(why) => Err(unopened(why, None)),
     }
+}
+
+/// The answer to who names a session that is not known, or no longer.
+fn gone(edge: &Edge, id: Option<&Id>) -> Response<Body> {
     // The next process may know it.
     if edge.proxy.is_draining() {
-        return Err(stopping(None));
+        return stopping(id);
     }
     let error = RpcError::new(
         error::INVALID_REQUEST,
         "Session not found: initialize again",
     );
-    Err(rpc_error(StatusCode::NOT_FOUND, None, &error))
+    rpc_error(StatusCode::NOT_FOUND, id, &error)
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.

@@ -149,6 +149,19 @@ impl Message {
         }
     }
 
+    /// Reads what a peer of 2025-03-26 may send at once: one message, or a batch. `take` gets each,
+    /// or why it is none, with its bytes. A batch within a batch is no message.
+    pub fn parse_each(bytes: &Bytes, mut take: impl FnMut(&Bytes, Result<Self, Malformed>)) {
+        let parsed = Self::parse(bytes);
+        if parsed != Err(Malformed::Batch) {
+            return take(bytes, parsed);
+        }
+        match split_batch(bytes) {
+            Ok(parts) => parts.iter().for_each(|part| take(part, Self::parse(part))),
+            Err(malformed) => take(bytes, Err(malformed)),
+        }
+    }
+
     /// Reads a message, however unusual it is, or says why it is none.
     fn parse_any(text: &str, bytes: &Bytes) -> Result<Self, Malformed> {
         match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
@@ -314,6 +327,44 @@ fn json_id(bytes: &Bytes) -> Option<Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_are_taken_apart_once() {
+        let check = |text: &'static str, expect: &[(&str, Result<(), &str>)]| {
+            let mut found = Vec::new();
+            Message::parse_each(&Bytes::from_static(text.as_bytes()), |part, parsed| {
+                let part = String::from_utf8(part.to_vec()).unwrap();
+                found.push((
+                    part,
+                    parsed.map(drop).map_err(|malformed| malformed.to_string()),
+                ));
+            });
+            let expect = expect.iter().map(|(part, parsed)| {
+                let parsed = parsed.map_err(str::to_owned);
+                ((*part).to_owned(), parsed)
+            });
+            assert_eq!(found, expect.collect::<Vec<_>>(), "{text}");
+        };
+        let (one, two) = (
+            r#"{"jsonrpc":"2.0","method":"one"}"#,
+            r#"{"jsonrpc":"2.0","id":2,"result":{}}"#,
+        );
+        let no_object = "not a JSON-RPC 2.0 message: it is not an object";
+        check(r#"{"jsonrpc":"2.0","method":"one"}"#, &[(one, Ok(()))]);
+        check(
+            r#" [{"jsonrpc":"2.0","method":"one"}, 3, {"jsonrpc":"2.0","id":2,"result":{}}]"#,
+            &[(one, Ok(())), ("3", Err(no_object)), (two, Ok(()))],
+        );
+        let nested = Err("a batch is not accepted here");
+        check(
+            r#"[[{"jsonrpc":"2.0","method":"one"}]]"#,
+            &[(r#"[{"jsonrpc":"2.0","method":"one"}]"#, nested)],
+        );
+        let empty = Err("not a JSON-RPC 2.0 message: an empty batch");
+        check("[]", &[("[]", empty)]);
+        let cut = Err("not JSON: EOF while parsing a list at line 1 column 2");
+        check("[3", &[("[3", cut)]);
+    }
 
     #[test]
     fn messages_are_told_apart() {

@@ -21,6 +21,7 @@ use crate::{
     names::{Scope, ServerName},
     session::{
         Call, Event, Session,
+        registry::Unopened,
         saved::{Changes, Saved},
         state::Kind,
     },
@@ -183,17 +184,20 @@ impl Proxy {
 
     /// The session `id` of `agent` on the route of `scope`: one that lives, or one of an earlier
     /// process. A session of anybody else is as unknown as one that has ended.
+    ///
+    /// # Errors
+    /// When one of an earlier process finds no room: it may be asked for again.
     pub async fn session(
         self: &Arc<Self>,
         id: &str,
         agent: &Arc<Agent>,
         scope: &Scope,
-    ) -> Option<Arc<Session>> {
+    ) -> Result<Option<Arc<Session>>, Unopened> {
         let found = match self.sessions.find(id, agent) {
             Some(found) => Some(found),
-            None => Box::pin(self.restore(id, agent, scope)).await,
+            None => Box::pin(self.restore(id, agent, scope)).await?,
         };
-        found.filter(|found| found.kind == Kind::Streamable && found.scope == *scope)
+        Ok(found.filter(|found| found.kind == Kind::Streamable && found.scope == *scope))
     }
 
     async fn restore(
@@ -201,25 +205,44 @@ impl Proxy {
         id: &str,
         agent: &Arc<Agent>,
         scope: &Scope,
-    ) -> Option<Arc<Session>> {
-        let memory = self.memory.as_ref()?;
+    ) -> Result<Option<Arc<Session>>, Unopened> {
+        let Some(memory) = &self.memory else {
+            return Ok(None);
+        };
         let hash = SessionHash::of(id);
         let _turn = memory.lanes[usize::from(hash.0[0]) % LANES].lock().await;
         if self.sessions.get(id).is_some() {
             // Somebody was faster.
-            return self.sessions.find(id, agent);
+            return Ok(self.sessions.find(id, agent));
         }
         // Before the store is asked, where it may still be.
         if self.sessions.changes().has_ended(id) || self.is_draining() {
-            return None;
+            return Ok(None);
         }
         let stored = match memory.store.sessions.session(hash).await {
-            Ok(stored) => stored?,
+            Ok(stored) => stored,
             Err(error) => {
                 tracing::warn!(%error, "a session of before cannot be looked for");
-                return None;
+                return Ok(None);
             }
         };
+        let revived = stored.and_then(|stored| self.revived(&stored, id, agent, scope));
+        let Some((session, saved)) = revived else {
+            return Ok(None);
+        };
+        let session = self.sessions.take_back(session)?;
+        self.welcome_back(&session, saved.lost());
+        Ok(Some(session))
+    }
+
+    /// The session that was stored, if it is still one of `agent` on the route of `scope`.
+    fn revived(
+        &self,
+        stored: &StoredSession,
+        id: &str,
+        agent: &Arc<Agent>,
+        scope: &Scope,
+    ) -> Option<(Session, Saved)> {
         let idle = clock::now().duration_since(stored.used);
         let saved = Saved::from_json(&stored.body)?;
         let is_alive = stored.agent == agent.id
@@ -229,9 +252,7 @@ impl Proxy {
             return None;
         }
         let session = Session::restored(id, Arc::clone(agent), scope.clone(), &saved)?;
-        let session = self.sessions.take_back(session).ok()?;
-        self.welcome_back(&session, saved.lost());
-        Some(session)
+        Some((session, saved))
     }
 
     /// Sets up what belongs to a session that was taken back.

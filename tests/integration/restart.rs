@@ -134,6 +134,33 @@ async fn a_session_stays_its_agents() {
     gateway.stop().await;
 }
 
+/// A session for which there is no room goes on once there is.
+#[tokio::test]
+async fn a_session_waits_for_room_after_a_restart() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let plan = TestGateway::new().setting("limits = { sessions_per_agent = 1 }");
+    let plan = plan.server("x", &backend);
+    let gateway = plan.start().await;
+    let session = session_of(&gateway, "{}").await;
+    gateway.stop().await;
+    let gateway = plan.start().await;
+    let http = gateway.http();
+    let other = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    other.call("1", "mcp_x_echo", "7").await;
+    let call = backend.asked("tools/call").await;
+    let header = [("mcp-session-id", session.as_str())];
+    let busy = http.post_with("/mcp", &header, request("1", "tools/list", "{}"));
+    let busy = busy.await;
+    assert_eq!(busy.status(), 429);
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    call.answer("{}").await;
+    other.answer("1").await;
+    // The other session is free once its answer is out.
+    let found = async { while list(&http, "/mcp", &session).await != 200 {} };
+    soon("the session is found", found).await;
+    gateway.stop().await;
+}
+
 /// A server that knew things of one session alone knows them no more: its client is told once, with
 /// the first call, if it wants to know.
 #[tokio::test]

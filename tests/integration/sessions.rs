@@ -1,6 +1,6 @@
 //! The HTTP surface itself: sessions, streams, limits, verbs and headers.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::support::{
@@ -521,6 +521,89 @@ async fn batches_have_a_limit() {
             client.is_quiet().await;
         }
     }
+    gateway.stop().await;
+}
+
+/// What is wrong within a batch is answered for itself, on every transport that has batches, and
+/// `initialize` is never in one.
+#[tokio::test]
+async fn each_message_of_a_batch_is_checked() {
+    const OPENING: &str = r#"{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+    let gateway = TestGateway::new().start().await;
+    let other = OPENING.replace("2025-03-26", "2025-11-25");
+    let batch = [
+        PING.to_owned(),
+        request("2", "initialize", &other),
+        r#"{"jsonrpc":"2.0","id":3}"#.to_owned(),
+        r#"{"id":"4","method":"ping"}"#.to_owned(),
+        format!("[{PING}]"),
+        request("5", "no/such", "{}"),
+    ];
+    let batch = format!("[{}]", batch.join(","));
+    let expect = json!([
+        [null, -32600],
+        ["\"4\"", -32600],
+        ["1", null],
+        ["2", -32600],
+        ["3", -32600],
+        ["5", -32601]
+    ]);
+    let told = |id: Option<&str>, error: Option<i64>| json!([id, error]);
+    let sorted = |mut answers: Vec<Value>| {
+        answers.sort_by_key(|answer| answer[0].as_str().map(str::to_owned));
+        Value::Array(answers)
+    };
+    let session = initialize(&gateway, "2025-03-26").await;
+    let header = [("mcp-session-id", session.as_str())];
+    let http = gateway.http();
+    let answer = http.post_with("/mcp", &header, batch.clone()).await;
+    let answers = value(&answer.text().await);
+    let answers = answers.as_array().unwrap().iter().map(|answer| {
+        let id = (!answer["id"].is_null()).then(|| answer["id"].to_string());
+        told(id.as_deref(), answer["error"]["code"].as_i64())
+    });
+    assert_eq!(sorted(answers.collect()), expect);
+    for front in [Front::Sse, Front::Stdio] {
+        let client = gateway.client(front, "/mcp", "{}").await;
+        client
+            .ask_raw(request(r#""again""#, "initialize", OPENING))
+            .await;
+        client.answer(r#""again""#).await;
+        client.ask_raw(batch.clone()).await;
+        let mut answers = Vec::new();
+        for _ in 0..6 {
+            let answer = client.next().await;
+            let code = answer.error.is_some().then(|| answer.code());
+            answers.push(told(answer.id.as_deref(), code));
+        }
+        assert_eq!(sorted(answers), expect, "{front:?}");
+        client.is_quiet().await;
+        client.ask_raw(format!("[{PING}]")).await;
+        client.answer("1").await.value();
+        let broken = client.ask_raw("[{\"jsonrpc\":".to_owned()).await;
+        match broken {
+            Some(answer) => assert_eq!(code(answer).await, -32700),
+            None => assert_eq!(client.next().await.code(), -32700),
+        }
+    }
+    gateway.stop().await;
+}
+
+/// A session that ends while it is asked is as unknown as any that has ended: its client begins anew.
+#[tokio::test]
+async fn a_request_in_a_session_that_just_ended_is_not_found() {
+    let gateway = TestGateway::new().start().await;
+    let session = initialize(&gateway, "2025-11-25").await;
+    let header = [("mcp-session-id", session.as_str())];
+    let sessions = gateway.running.core().proxy.sessions();
+    sessions.get(&session).unwrap().end();
+    let answer = gateway.http().post_with("/mcp", &header, PING).await;
+    assert_eq!(answer.status(), 404);
+    let answer = value(&answer.text().await);
+    assert_eq!(
+        (&answer["id"], &answer["error"]["code"]),
+        (&json!(1), &json!(-32600))
+    );
     gateway.stop().await;
 }
 

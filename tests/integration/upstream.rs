@@ -2,10 +2,10 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport, soon};
+use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport, soon, wire::notification};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -371,6 +371,111 @@ async fn late_acknowledgements_hold_up_nobody() {
     first.answer("{}").await;
     client.answer("1").await;
     gateway.stop().await;
+}
+
+/// A server of the old transport may refuse a message: that concerns who sent it, and nobody else on
+/// the connection.
+#[tokio::test]
+async fn a_refused_message_concerns_its_sender_only() {
+    const ECHO: &str = r#""name":"echo""#;
+    for status in [400, 408, 413, 429] {
+        let backend = Backend::start(Transport::Sse, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let path = "/mcp/servers/x";
+        let client = gateway.client(Front::Streamable, path, "{}").await;
+        client.ask("1", "tools/call", ECHO).await;
+        let first = backend.asked("tools/call").await;
+        let refused = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&refused);
+        backend.on_http(move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Some(status)
+        });
+        client.ask("2", "tools/call", ECHO).await;
+        let failed = client.answer("2").await.failure();
+        assert_eq!(failed["data"]["reason"], "bad_answer", "{failed}");
+        let message = failed["message"].as_str().unwrap();
+        assert!(message.contains(&format!("HTTP {status}")), "{message}");
+        client.notify("notifications/vendor/word", "{}").await;
+        let both = async {
+            while refused.load(Ordering::SeqCst) < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the notification is refused", both).await;
+        backend.on_http(|_, _| None);
+        client.ask("3", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("3").await.value();
+        first.answer("{}").await;
+        client.answer("1").await.value();
+        assert_eq!(backend.greeted(), 1, "{status}");
+        gateway.stop().await;
+    }
+}
+
+/// A server of the old transport that does not know its session any more is greeted anew, although the
+/// stream is still open; many say so with 400 and in words.
+#[tokio::test]
+async fn a_denied_session_of_the_old_transport_is_renewed() {
+    for (status, denial) in [(404, ""), (400, "No transport found for sessionId")] {
+        let backend = Backend::start(Transport::Sse, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        client.ask("1", "tools/call", ECHO).await;
+        // It keeps the stream open.
+        let _first = backend.asked("tools/call").await;
+        let greeted = backend.greeted();
+        backend.deny_sessions_with(status, denial);
+        backend.forget_sessions();
+        client.ask("2", "tools/call", ECHO).await;
+        for _ in 0..2 {
+            let failed = client.next().await.failure();
+            assert_eq!(failed["data"]["reason"], "lost", "{failed}");
+        }
+        client.ask("3", "tools/call", ECHO).await;
+        backend.asked("tools/call").await.answer("{}").await;
+        client.answer("3").await.value();
+        assert_eq!(backend.greeted(), greeted + 1, "{status}");
+        gateway.stop().await;
+    }
+}
+
+/// Servers of 2025-03-26 may put several messages into an array, on every transport and every stream.
+#[tokio::test]
+async fn batches_of_servers_are_taken_apart() {
+    const LOG: &str = "notifications/message";
+    let log = |data: &str| notification(LOG, &format!(r#"{{"level":"error","data":"{data}"}}"#));
+    for (transport, era) in crate::support::ALL {
+        if era == Era::Modern {
+            continue;
+        }
+        let backend = Backend::start(transport, era).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        client.ask("1", "tools/call", ECHO).await;
+        let call = backend.asked("tools/call").await;
+        let expect = async |data: &str| {
+            let told = client.must(LOG).await;
+            assert_eq!(told.params.map(|p| p.contains(data)), Some(true), "{data}");
+        };
+        // Where answers have streams of their own, this is another.
+        let both = [log("one"), log("two")];
+        backend.utter(format!("[{}]", both.join(","))).await;
+        expect("one").await;
+        expect("two").await;
+        let (before, after) = (log("before"), format!("7,[],{}", log("after")));
+        call.answer_between(&before, r#"{"n":1}"#, &after).await;
+        expect("before").await;
+        let mut last = client.next().await;
+        // What shares the array with the answer may come before it; on pipes the call is over.
+        if last.method() == LOG {
+            last = client.next().await;
+        }
+        assert_eq!(last.value()["n"], 1, "{transport:?}");
+        assert_eq!(backend.greeted(), 1, "{transport:?}");
+        gateway.stop().await;
+    }
 }
 
 /// Answers that are none: the caller is told what came instead.

@@ -12,7 +12,7 @@ use tokio::{
     task::{consume_budget, yield_now},
 };
 
-use super::{Content, HttpLink, content_type, denies_session, is_ours, odd, way::Answer};
+use super::{Content, HttpLink, content_type, denies_session, odd, way::Answer};
 use crate::{
     backend::{Failure, link::Exchange, mux::Pending},
     mcp::{Era, Message, Outcome, header, sse},
@@ -90,14 +90,9 @@ impl HttpLink {
             while let Some(event) = reader.next_event() {
                 consume_budget().await;
                 place.note(&event);
-                match Message::parse(&event.data) {
-                    Ok(Message::Response(found))
-                        if is_ours(found.id.as_ref(), pending, StatusCode::OK) =>
-                    {
-                        return Ok(Some(found.outcome));
-                    }
-                    Ok(message) => self.hand_in(message, pending.id),
-                    Err(_) => {}
+                let answer = self.take_in(&event.data, StatusCode::OK, pending);
+                if answer.is_some() {
+                    return Ok(answer);
                 }
             }
             // A server that never stops talking leaves something to others, and to deadlines.
@@ -181,8 +176,12 @@ impl HttpLink {
             while let Some(event) = reader.next_event() {
                 consume_budget().await;
                 place.note(&event);
-                if let (Ok(message), Some(link)) = (Message::parse(&event.data), self.link()) {
-                    link.incoming(message, None);
+                if let Some(link) = self.link() {
+                    Message::parse_each(&event.data, |_, parsed| {
+                        if let Ok(message) = parsed {
+                            link.incoming(message, None);
+                        }
+                    });
                 }
             }
             yield_now().await;

@@ -335,12 +335,17 @@ impl Backend {
 
     /// Sends a notification on the first connection, outside of any request.
     pub(crate) async fn speak(&self, method: &str, params: &str) {
+        self.utter(wire::notification(method, params)).await;
+    }
+
+    /// Sends text on the first connection, outside of any request.
+    pub(crate) async fn utter(&self, text: String) {
         let conn = self.script.wait(|script| {
             let conns = lock(&script.conns);
             conns.iter().find(|conn| conn.is_open()).cloned()
         });
         let conn = soon("a connection can be spoken on", conn).await;
-        conn.send(wire::notification(method, params)).await;
+        conn.send(text).await;
     }
 
     /// The listen stream whose filter names `flag`.
@@ -538,6 +543,12 @@ impl Asked {
     /// Answers with an error.
     pub(crate) async fn refuse(&self, error: &str) {
         self.finish(wire::error(self.id(), error)).await;
+    }
+
+    /// Answers in an array with what goes before and after it, as servers of 2025-03-26 may.
+    pub(crate) async fn answer_between(&self, before: &str, result: &str, after: &str) {
+        let answer = wire::result(self.id(), result);
+        self.finish(format!("[{before},{answer},{after}]")).await;
     }
 
     async fn finish(&self, message: String) {

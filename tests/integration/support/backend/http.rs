@@ -49,7 +49,7 @@ async fn handle(script: Arc<Script>, request: Request<Incoming>) -> io::Result<R
         (Transport::Sse, Method::POST) if parts.uri.path() == "/messages" => {
             let id = parts.uri.query().unwrap_or_default().parse().unwrap_or(0);
             let Some(conn) = find(&script, id) else {
-                return Ok(status(404));
+                return Ok(denial(&script));
             };
             script.take(&text, &conn, parts.headers, Reply::Pipe).await;
             if script.late.load(Ordering::SeqCst) {

@@ -1,0 +1,46 @@
+//! Batches of 2025-03-26 as every edge takes them: whole or not at all, then message by message.
+
+use bytes::Bytes;
+
+use crate::{
+    mcp::{Message, Method, RpcError, envelope, error},
+    session::Session,
+};
+
+/// Messages in one batch.
+const BATCH_MAX: usize = 64;
+
+/// What the batch `bytes` of the client of `session` holds: each message, or in its place what the
+/// client is answered.
+///
+/// # Errors
+/// When there are no batches in the session, and when this is none, or too long.
+pub(crate) fn split(
+    bytes: &Bytes,
+    session: &Session,
+) -> Result<Vec<Result<Message, Bytes>>, RpcError> {
+    let opening = session.opening();
+    if !opening.is_some_and(|opening| opening.revision.has_batches()) {
+        let message = "batches exist in sessions of 2025-03-26 only";
+        return Err(RpcError::new(error::INVALID_REQUEST, message));
+    }
+    let parts = envelope::split_batch(bytes).map_err(|malformed| malformed.to_error())?;
+    if parts.len() > BATCH_MAX {
+        let message = format!("a batch has at most {BATCH_MAX} messages");
+        return Err(RpcError::new(error::INVALID_REQUEST, message));
+    }
+    Ok(parts.iter().map(element).collect())
+}
+
+fn element(part: &Bytes) -> Result<Message, Bytes> {
+    let (id, error) = match Message::parse(part) {
+        // Spec 2025-03-26, lifecycle: nothing is possible beside it.
+        Ok(Message::Request(request)) if request.method == Method::Initialize => {
+            let error = RpcError::new(error::INVALID_REQUEST, "initialize is never batched");
+            (Some(request.id), error)
+        }
+        Ok(message) => return Ok(message),
+        Err(malformed) => (malformed.id().cloned(), malformed.to_error()),
+    };
+    Err(envelope::response(id.as_ref(), &Err(error.to_raw())))
+}

@@ -249,20 +249,8 @@ impl Edge {
     }
 
     async fn carry(&self, id: Id, running: RunningCall) {
-        let RunningCall {
-            mut answer,
-            mut events,
-        } = running;
-        let (outcome, mut running) = loop {
-            tokio::select! {
-                biased;
-                event = events.next() => self.put(event),
-                done = &mut answer => break done,
-            }
-        };
-        while let Some(event) = events.take() {
-            self.put(event);
-        }
+        let RunningCall { answer, mut events } = running;
+        let (outcome, mut running) = events.until(answer, |event| self.put(event)).await;
         running.answered();
         let message = envelope::response(Some(&id), &outcome);
         if self.session.send(message, &self.stream).await.is_err() {

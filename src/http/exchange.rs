@@ -176,41 +176,38 @@ impl Pump {
         body::events(stream, place, writing)
     }
 
-    async fn run(mut self, stream: Arc<Stream>, first: Option<Event>) {
+    async fn run(self, stream: Arc<Stream>, first: Option<Event>) {
+        let Self {
+            id,
+            client,
+            answer,
+            answered,
+            mut events,
+        } = self;
+        let push = |event| push(event, &client, &stream);
         if let Some(event) = first {
-            self.push(event, &stream);
+            push(event);
         }
-        let mut answered = match self.answered.take() {
-            Some(answered) => answered,
-            None => self.carry(&stream).await,
+        let answer = async {
+            match answered {
+                Some(answered) => answered,
+                None => answer.await,
+            }
         };
-        while let Some(event) = self.events.take() {
-            self.push(event, &stream);
-        }
-        stream.push(Item::Message(answered.response(&self.id)));
+        let mut answered = events.until(answer, push).await;
+        stream.push(Item::Message(answered.response(&id)));
         stream.finish();
     }
+}
 
-    /// Carries events until the answer comes.
-    async fn carry(&mut self, stream: &Stream) -> Answered {
-        loop {
-            tokio::select! {
-                biased;
-                event = self.events.next() => self.push(event, stream),
-                answered = &mut self.answer => return answered,
-            }
+fn push(event: Event, client: &Client, stream: &Stream) {
+    if let Event::Pause { retry_ms } = event {
+        if client.revision.has_priming() && client.session.is_some() {
+            stream.pause(retry_ms);
         }
+        return;
     }
-
-    fn push(&self, event: Event, stream: &Stream) {
-        if let Event::Pause { retry_ms } = event {
-            if self.client.revision.has_priming() && self.client.session.is_some() {
-                stream.pause(retry_ms);
-            }
-            return;
-        }
-        put(event, self.client.session.as_deref(), stream);
-    }
+    put(event, client.session.as_deref(), stream);
 }
 
 /// Writes an event to a stream. A server request that finds no session is dropped, which tells the

@@ -191,19 +191,11 @@ async fn carry(
     session: Arc<Session>,
     stream: Arc<Stream>,
     id: crate::mcp::Id,
-    mut answer: exchange::Answer,
+    answer: exchange::Answer,
     mut events: EventReader,
 ) {
-    let mut answered = loop {
-        tokio::select! {
-            biased;
-            event = events.next() => exchange::put(event, Some(&session), &stream),
-            answered = &mut answer => break answered,
-        }
-    };
-    while let Some(event) = events.take() {
-        exchange::put(event, Some(&session), &stream);
-    }
+    let put = |event| exchange::put(event, Some(&session), &stream);
+    let mut answered = events.until(answer, put).await;
     if session.send(answered.response(&id), &stream).await.is_err() {
         tracing::warn!(
             session = session.mark,

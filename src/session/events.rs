@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     future::poll_fn,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker},
 };
@@ -70,6 +71,27 @@ impl EventReader {
     /// The next event, when it is there.
     pub fn take(&mut self) -> Option<Event> {
         self.0.lock().waiting.pop_front()
+    }
+
+    /// Hands every event to `put` until there is an answer, and those that came before it even then:
+    /// nothing of a call follows its answer.
+    pub async fn until<T>(
+        &mut self,
+        answer: impl Future<Output = T>,
+        mut put: impl FnMut(Event),
+    ) -> T {
+        let mut answer = pin!(answer);
+        let answered = loop {
+            tokio::select! {
+                biased;
+                event = self.next() => put(event),
+                answered = &mut answer => break answered,
+            }
+        };
+        while let Some(event) = self.take() {
+            put(event);
+        }
+        answered
     }
 
     /// Takes nothing more; what is there can still be read.
@@ -141,6 +163,23 @@ mod tests {
         assert_eq!(name(first), "a");
         assert_eq!(name(read.next().await), "b");
         assert!(read.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_the_last_of_its_call() {
+        let (send, mut read) = events();
+        let mut heard = Vec::new();
+        let answer = async {
+            assert!(send.send(event("a")));
+            tokio::task::yield_now().await;
+            // These two are there only together with the answer.
+            assert!(send.send(event("b")));
+            assert!(send.send(event("c")));
+            "answer"
+        };
+        let answer = read.until(answer, |event| heard.push(name(event))).await;
+        heard.push(answer.into());
+        assert_eq!(heard, ["a", "b", "c", "answer"]);
     }
 
     #[test]

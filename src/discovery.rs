@@ -45,8 +45,10 @@ pub struct Board {
     changed: watch::Sender<u64>,
     /// Servers of which it is not known yet what they offer.
     awaited: watch::Sender<HashSet<ServerName>>,
-    /// Whether a client came that servers can ask something.
-    able_came: watch::Sender<bool>,
+    /// When the first client came that servers can ask something.
+    able_came: watch::Sender<Option<Instant>>,
+    /// Servers of which it is not known yet what they offer to such clients.
+    able_awaited: watch::Sender<HashSet<ServerName>>,
     /// Tells of every new listing.
     listed: Notify,
     /// Who may ask a server what it lists for such clients.
@@ -78,7 +80,7 @@ impl Plan {
 #[derive(Debug, Default)]
 struct Offers {
     plain: HashMap<ServerName, Offer>,
-    /// What a server lists beyond that for clients that can be asked something.
+    /// What a server lists beyond that for clients that can be asked something, once it is known.
     able: HashMap<ServerName, Listing>,
     /// Servers that an earlier process listed, and when.
     stored: HashMap<ServerName, jiff::Timestamp>,
@@ -104,7 +106,7 @@ impl Board {
     /// An empty catalog that waits for every enabled server.
     pub fn new(config: &Config, backends: &Backends) -> Self {
         let enabled = backends.all().filter(|backend| backend.is_enabled());
-        let awaited = enabled.map(|backend| backend.name.clone()).collect();
+        let awaited: HashSet<_> = enabled.map(|backend| backend.name.clone()).collect();
         let plan = Plan::new(config, backends);
         let empty = Snapshots::build(&plan, &[], &HashMap::new());
         Self {
@@ -112,8 +114,9 @@ impl Board {
             offers: Mutex::default(),
             current: ArcSwap::from_pointee(empty),
             changed: watch::channel(0).0,
+            able_came: watch::channel(None).0,
+            able_awaited: watch::channel(awaited.clone()).0,
             awaited: watch::channel(awaited).0,
-            able_came: watch::channel(false).0,
             listed: Notify::new(),
             turns: Semaphore::new(able::AT_ONCE_MAX),
             start: Instant::now(),
@@ -137,8 +140,11 @@ impl Board {
     /// Notes that a client is here that servers can ask something: from now on it is found out
     /// what they list for such clients.
     pub fn expect_able(&self) {
-        self.able_came
-            .send_if_modified(|came| !std::mem::replace(came, true));
+        self.able_came.send_if_modified(|came| {
+            let is_first = came.is_none();
+            came.get_or_insert_with(Instant::now);
+            is_first
+        });
     }
 
     /// Whether there is a route for the profile `name`.
@@ -172,11 +178,13 @@ impl Board {
         self.rebuild(&offers);
         drop(offers);
         // Nobody waits for servers that come with a change: lists are told of them.
-        self.awaited.send_if_modified(|awaited| {
-            let before = awaited.len();
-            awaited.retain(|name| present.contains_key(name));
-            awaited.len() != before
-        });
+        for awaited in [&self.awaited, &self.able_awaited] {
+            awaited.send_if_modified(|awaited| {
+                let before = awaited.len();
+                awaited.retain(|name| present.contains_key(name));
+                awaited.len() != before
+            });
+        }
     }
 
     /// Tells of every new snapshot.
@@ -187,17 +195,38 @@ impl Board {
     /// Waits until all servers of `scope` have listed or failed, but no longer than `patience`
     /// after the start.
     pub async fn settled(&self, scope: &Scope, patience: Duration) {
+        self.heard_of(&self.awaited, scope, self.start + patience)
+            .await;
+    }
+
+    /// Waits until it is known what the servers of `scope` list for clients that can be asked
+    /// something, but no longer than `patience` after the first of those came.
+    pub async fn settled_for_able(&self, scope: &Scope, patience: Duration) {
+        let came = *self.able_came.borrow();
+        if let Some(came) = came {
+            self.heard_of(&self.able_awaited, scope, came + patience)
+                .await;
+        }
+    }
+
+    /// Waits until no server of `scope` is `awaited` any more, but not beyond `end`.
+    async fn heard_of(
+        &self,
+        awaited: &watch::Sender<HashSet<ServerName>>,
+        scope: &Scope,
+        end: Instant,
+    ) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
             Scope::All => awaited.is_empty(),
             Scope::Profile(profile) => awaited.is_empty() || !self.awaits(awaited, profile),
             Scope::Server(server) => !awaited.contains(server),
         };
-        if settled(&self.awaited.borrow()) {
+        if settled(&awaited.borrow()) {
             return;
         }
-        let mut awaited = self.awaited.subscribe();
+        let mut awaited = awaited.subscribe();
         let wait = awaited.wait_for(|awaited| settled(awaited));
-        drop(timeout_at(self.start + patience, wait).await);
+        drop(timeout_at(end, wait).await);
     }
 
     fn awaits(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
@@ -303,13 +332,14 @@ impl Board {
         if backend.retired().is_cancelled() {
             return;
         }
-        let old = offers.able.remove(server);
-        let differs = old.as_ref().unwrap_or(&Listing::default()) != &more;
-        if !more.is_empty() {
-            offers.able.insert(server.clone(), more);
-        }
+        let old = offers.able.get(server);
+        let differs = old.map_or(!more.is_empty(), |old| *old != more);
+        let is_new = old.is_none();
+        offers.able.insert(server.clone(), more);
         if differs {
             self.rebuild(&offers);
+        }
+        if differs || is_new {
             offers.unkept.insert(server.clone());
             self.listed.notify_one();
         }
@@ -317,6 +347,12 @@ impl Board {
 
     fn settle(&self, server: &ServerName) {
         self.awaited
+            .send_if_modified(|awaited| awaited.remove(server));
+    }
+
+    /// Nobody waits any longer for what `server` lists for clients that can be asked something.
+    fn settle_for_able(&self, server: &ServerName) {
+        self.able_awaited
             .send_if_modified(|awaited| awaited.remove(server));
     }
 
@@ -354,7 +390,8 @@ impl Snapshots {
             Arc::new(catalog)
         };
         let plain = build(offers);
-        if !offers.iter().any(|offer| able.contains_key(&offer.server)) {
+        let has_more = |offer: &Offer| able.get(&offer.server).is_some_and(|more| !more.is_empty());
+        if !offers.iter().any(has_more) {
             let able = Arc::clone(&plain);
             return Self { plain, able };
         }

@@ -19,7 +19,7 @@ pub(super) const AT_ONCE_MAX: usize = 2;
 /// Publishes what `backend` lists for clients that can be asked something, for ever.
 pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
     let mut came = board.able_came.subscribe();
-    if came.wait_for(|came| *came).await.is_err() {
+    if came.wait_for(Option::is_some).await.is_err() {
         return;
     }
     let mut standing = backend.standing();
@@ -29,7 +29,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
     loop {
         changes.mark_unchanged();
         let plain = board.listing(&backend.name);
-        match (standing.now(), plain) {
+        let is_awaited = match (standing.now(), plain) {
             (Standing::Up(control), Some(plain)) if control.is_legacy() => {
                 if !is_asked && compared.as_ref() != Some(&plain) {
                     is_asked = true;
@@ -37,13 +37,23 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
                         compared = Some(plain);
                     }
                 }
+                false
             }
             (Standing::Up(control), _) if !control.is_legacy() => {
                 // Its predecessor may have been of the legacy era.
                 board.publish_able(&backend, Listing::default());
+                false
             }
-            (Standing::Asleep | Standing::Up(_), _) => {}
-            (Standing::Connecting | Standing::Down, _) => is_asked = false,
+            // It is about to be listed.
+            (Standing::Up(_), _) => true,
+            (Standing::Asleep, _) => false,
+            (standing @ (Standing::Connecting | Standing::Down), _) => {
+                is_asked = false;
+                matches!(standing, Standing::Connecting)
+            }
+        };
+        if !is_awaited {
+            board.settle_for_able(&backend.name);
         }
         tokio::select! {
             () = standing.changed() => {}

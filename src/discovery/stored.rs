@@ -30,7 +30,7 @@ const BYTES_MAX: usize = 32 << 20;
 /// A listing that is new, as it is on the board.
 struct New {
     offer: Offer,
-    able: Listing,
+    able: Option<Listing>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -38,8 +38,8 @@ struct New {
 struct Body {
     plain: Listing,
     modern_http: bool,
-    /// What it lists beyond that for clients that can be asked something.
-    able: Listing,
+    /// What it lists beyond that for clients that can be asked something, if that was known.
+    able: Option<Listing>,
 }
 
 impl Board {
@@ -78,17 +78,19 @@ impl Board {
         }
     }
 
-    fn serve_stored(&self, offer: Offer, able: Listing, listed: Timestamp) {
+    fn serve_stored(&self, offer: Offer, able: Option<Listing>, listed: Timestamp) {
         let server = offer.server.clone();
         let mut offers = self.lock();
         offers.plain.insert(server.clone(), offer);
-        if !able.is_empty() {
-            offers.able.insert(server.clone(), able);
-        }
+        let is_known_for_able = able.is_some();
+        offers.able.extend(able.map(|able| (server.clone(), able)));
         offers.stored.insert(server.clone(), listed);
         self.rebuild(&offers);
         drop(offers);
         self.settle(&server);
+        if is_known_for_able {
+            self.settle_for_able(&server);
+        }
     }
 
     /// When what is served of `server` was listed, if that was in an earlier process.
@@ -126,7 +128,7 @@ impl Board {
         let new = new.into_iter().filter_map(|server| {
             Some(New {
                 offer: offers.plain.get(&server)?.clone(),
-                able: offers.able.get(&server).cloned().unwrap_or_default(),
+                able: offers.able.get(&server).cloned(),
             })
         });
         new.collect()

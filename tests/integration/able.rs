@@ -5,13 +5,16 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
 
-/// A server that has a tool `ask` for clients that sample; every start of it is a line in `starts`.
+/// A server that has a tool `ask` for clients that sample, whom it greets after `$2` seconds; every
+/// start of it is a line in `starts`.
 const SERVER: &str = r#"
 echo >> "$1/starts"
 say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
@@ -21,6 +24,7 @@ while read -r line; do
     id=${id%%,*}
     case $line in
     *'"method":"initialize"'*'"sampling"'* | *'"sampling"'*'"method":"initialize"'*)
+        sleep "$2"
         tools="$tools,"'{"name":"ask","inputSchema":{"type":"object"}}' ;;
     esac
     case $line in
@@ -43,11 +47,16 @@ echo >> "$1/ends"
 const SAMPLING: &str = r#"{"sampling":{}}"#;
 
 async fn gateway() -> (Gateway, TempDir) {
+    start(TestGateway::new(), 0).await
+}
+
+/// A gateway in front of a server that takes `seconds` to greet who samples.
+async fn start(gateway: TestGateway, seconds: u32) -> (Gateway, TempDir) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().display();
     fs::write(place.path().join("server.sh"), SERVER).unwrap();
-    let section = format!("command = 'sh'\nargs = ['{path}/server.sh', '{path}']");
-    let gateway = TestGateway::new().section("x", &section).start().await;
+    let section = format!("command = 'sh'\nargs = ['{path}/server.sh', '{path}', '{seconds}']");
+    let gateway = gateway.section("x", &section).start().await;
     (gateway, place)
 }
 
@@ -83,8 +92,7 @@ async fn what_is_listed_for_able_clients() {
     assert_eq!(lines(place.path(), "starts"), 1);
 
     let able = gateway.client(Front::Streamable, "/mcp", SAMPLING).await;
-    able.listen().await;
-    able.must("notifications/tools/list_changed").await;
+    // Not every client asks again when lists change: the first list has everything.
     assert_eq!(names(&able).await, ["mcp_x_ask", "mcp_x_plain"]);
     ended(place.path(), 1).await;
     assert_eq!(lines(place.path(), "starts"), 2);
@@ -112,6 +120,22 @@ async fn what_is_listed_for_able_clients() {
     }
     // Clients without capabilities share the connection of the catalog, as ever.
     assert_eq!(lines(place.path(), "starts"), 4);
+    gateway.stop().await;
+}
+
+/// The first list for such clients waits for what is there beyond the rest, and not for ever.
+#[tokio::test]
+async fn a_server_that_is_slow_for_able_clients() {
+    let wait = Duration::from_millis(300);
+    let gateway = TestGateway::new().setting("first_list_wait = \"300ms\"");
+    let (gateway, _place) = start(gateway, 2).await;
+    let able = gateway.client(Front::Streamable, "/mcp", SAMPLING).await;
+    able.listen().await;
+    let begun = Instant::now();
+    assert_eq!(names(&able).await, ["mcp_x_plain"]);
+    assert!(begun.elapsed() < 3 * wait, "{:?}", begun.elapsed());
+    able.must("notifications/tools/list_changed").await;
+    assert_eq!(names(&able).await, ["mcp_x_ask", "mcp_x_plain"]);
     gateway.stop().await;
 }
 

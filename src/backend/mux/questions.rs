@@ -375,7 +375,7 @@ mod tests {
     use super::*;
     use crate::{
         auth::Agent,
-        backend::mux::Settings,
+        backend::mux::{Settings, View},
         names::Scope,
         session::{Session, state::Kind},
         task::Tasks,
@@ -388,7 +388,7 @@ mod tests {
         let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
         let asked = Asked {
             key: 1,
-            recipient: Recipient::Session(Arc::clone(&session), None),
+            recipient: Recipient::Session(Arc::clone(&session), View::default()),
             withdrawn: CancellationToken::new(),
         };
         mux.note_asked(&Id::number(1), asked).unwrap();

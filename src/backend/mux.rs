@@ -51,6 +51,9 @@ use visits::Visits;
 /// Answers to requests of a server that may wait until it takes them.
 pub(super) const ANSWERS_MAX: usize = 4096;
 
+/// Cancellations that may wait until a server takes them; it works on the rest in vain.
+pub(super) const CANCELLATIONS_MAX: usize = 1024;
+
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -96,6 +99,8 @@ pub(crate) struct Mux {
     asked: Mutex<HashMap<Id, Asked>>,
     /// Places of our own answers to requests of the server.
     pub(super) answers: Arc<Semaphore>,
+    /// Places of cancellations that find the pipe full.
+    pub(super) cancellations: Arc<Semaphore>,
     visits: Visits,
     reason: Mutex<Option<String>>,
     /// How the client of the latest call sees its server.
@@ -224,6 +229,7 @@ impl Mux {
             pending: Mutex::default(),
             asked: Mutex::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+            cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
             visits: Visits::default(),
             reason: Mutex::default(),
             view: Mutex::default(),

@@ -15,6 +15,7 @@ use crate::{
     http::split_batch,
     mcp::{
         Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
+        method::notice,
     },
     names::Scope,
     proxy::Proxy,
@@ -233,9 +234,11 @@ impl Edge {
     fn start(&self, request: Request, client: Client, wants: Wants) -> Result<Started, RpcError> {
         let scope = self.session.scope.clone();
         let (mut call, events) = Call::new(request, Arc::new(client), scope, wants);
-        if call.method == Method::Listen {
+        let listens = call.method == Method::Listen;
+        if listens {
             call.cancel = self.listening.child_token();
         }
+        let listen = listens.then(|| call.cancel.clone());
         let running = self
             .session
             .begin(&call.id, call.cancel.clone())
@@ -245,17 +248,47 @@ impl Edge {
             let outcome = proxy.answer(call).await;
             (outcome, running)
         });
-        Ok(Started::Running(RunningCall { answer, events }))
+        Ok(Started::Running(RunningCall {
+            answer,
+            events,
+            listen,
+        }))
     }
 
     async fn carry(&self, id: Id, running: RunningCall) {
-        let RunningCall { answer, mut events } = running;
+        let RunningCall {
+            answer,
+            mut events,
+            listen,
+        } = running;
         let (outcome, mut running) = events.until(answer, |event| self.put(event)).await;
         running.answered();
+        if listen.as_ref().is_some_and(|end| self.was_left(end)) {
+            return;
+        }
         let message = envelope::response(Some(&id), &outcome);
         if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");
         }
+        if listen.is_some() && outcome.is_ok() {
+            self.end_listening(&id);
+        }
+    }
+
+    /// Whether the client itself cancelled the listen stream that `end` ends: of that it hears nothing
+    /// more (spec 2026-07-28, cancellation).
+    fn was_left(&self, end: &CancellationToken) -> bool {
+        let is_over = self.listening.is_cancelled() || self.session.ended.is_cancelled();
+        end.is_cancelled() && !is_over
+    }
+
+    /// Says that we end a listen stream, since no stream closes here: some clients go by the result,
+    /// others by this (spec 2026-07-28, subscriptions).
+    fn end_listening(&self, id: &Id) {
+        let params = Raw::parse(format!(r#"{{"requestId":{}}}"#, id.raw().as_str()));
+        let params = params.expect("an id is valid JSON");
+        let message = envelope::notification(notice::CANCELLED, Some(&params));
+        self.stream.push(Item::Message(message));
     }
 
     fn put(&self, event: Event) {
@@ -283,6 +316,8 @@ enum Started {
 struct RunningCall {
     answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, Running)> + Send>>,
     events: EventReader,
+    /// What ends it, where it is a listen stream.
+    listen: Option<CancellationToken>,
 }
 
 /// Pause between looks at the calls that are still running.

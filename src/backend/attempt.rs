@@ -309,6 +309,10 @@ impl Backend {
     ) -> Result<Outcome, Failure> {
         let routed = admitted.routed();
         let call = &routed.call;
+        let revision = connection.hello.revision;
+        if let Some(refusal) = bridge::barrier(&call.method, &call.client, revision) {
+            return Ok(Err(refusal.to_raw()));
+        }
         let params = bridge::request(
             routed.params.as_ref(),
             &call.client,

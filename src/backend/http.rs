@@ -174,7 +174,7 @@ impl HttpLink {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(Failure::Unauthorized { status })
             }
-            StatusCode::NOT_FOUND if self.talk().has_session() => {
+            StatusCode::NOT_FOUND | StatusCode::GONE if self.talk().has_session() => {
                 self.mux.forget_session();
                 Err(Failure::SessionGone)
             }

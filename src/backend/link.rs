@@ -25,7 +25,10 @@ use super::{
     breaker::Sign,
     handshake,
     http::HttpLink,
-    mux::{ANSWERS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting, asks_for_roots},
+    mux::{
+        ANSWERS_MAX, CANCELLATIONS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting,
+        asks_for_roots,
+    },
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -39,6 +42,8 @@ use crate::{
 
 /// How long a notification or an answer may wait until the server reads what is before it.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a cancellation may: the request that it is about waits there too, and is work in vain.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A live link to a server.
 #[derive(Debug)]
@@ -239,10 +244,7 @@ impl Link {
         };
         // Spec: `initialize` is never cancelled.
         if *exchange.method != Method::Initialize {
-            self.try_notify(
-                notice::CANCELLED,
-                Some(&cancelled_params(pending.id, &failure)),
-            );
+            self.cancel(writer, &cancelled_params(pending.id, &failure));
         }
         Err(failure)
     }
@@ -263,6 +265,28 @@ impl Link {
             () = exchange.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
             () = tokio::time::sleep(after) => Err(Failure::Unread { after }),
         }
+    }
+
+    /// Tells the server behind a pipe that nobody wants an answer any more: as soon as it reads, where
+    /// it does not read as fast as it is written to.
+    fn cancel(&self, writer: &mpsc::Sender<Bytes>, params: &Raw) {
+        let bytes = envelope::notification(notice::CANCELLED, Some(params));
+        let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) else {
+            return;
+        };
+        let server = &self.mux.settings.server;
+        let Ok(place) = Arc::clone(&self.mux.cancellations).try_acquire_owned() else {
+            tracing::debug!(%server, "a cancellation is lost: {CANCELLATIONS_MAX} others wait");
+            return;
+        };
+        let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
+        self.mux.tasks.spawn("cancellation", async move {
+            if let Err(failure) = enqueue(&mux, &writer, bytes, CANCEL_PATIENCE).await {
+                let server = &mux.settings.server;
+                tracing::debug!(%server, %failure, "a cancellation was not taken");
+            }
+            drop(place);
+        });
     }
 
     /// That the link ended before the exchange was sent: a call may be sent on another.
@@ -286,22 +310,8 @@ impl Link {
     pub(crate) async fn notify(&self, method: &str, params: Option<&Raw>) -> Result<(), Failure> {
         let bytes = envelope::notification(method, params);
         match &self.wire {
-            Wire::Pipe(writer) => self.enqueue(writer, bytes).await,
+            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes, QUEUE_PATIENCE).await,
             Wire::Http(http) => http.post(bytes, method).await,
-        }
-    }
-
-    /// Gives a message that nothing waits for to the writer of a pipe.
-    async fn enqueue(&self, writer: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), Failure> {
-        tokio::select! {
-            biased;
-            sent = writer.send_timeout(bytes, QUEUE_PATIENCE) => {
-                sent.map_err(|error| match error {
-                    SendTimeoutError::Closed(_) => self.mux.lost(),
-                    SendTimeoutError::Timeout(_) => Failure::Timeout { after: QUEUE_PATIENCE },
-                })
-            }
-            () = self.mux.closed.cancelled() => Err(self.mux.lost()),
         }
     }
 
@@ -406,12 +416,29 @@ impl Link {
     async fn send_response(&self, id: Id, outcome: Outcome) {
         let bytes = envelope::response(Some(&id), &outcome);
         let sent = match &self.wire {
-            Wire::Pipe(writer) => self.enqueue(writer, bytes).await,
+            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes, QUEUE_PATIENCE).await,
             Wire::Http(http) => http.post(bytes, "").await,
         };
         if let Err(failure) = sent {
             tracing::debug!(server = %self.mux.settings.server, %failure, "an answer was not taken");
         }
+    }
+}
+
+/// Gives a message that nothing waits for to the writer of a pipe, which has room `after` at most.
+async fn enqueue(
+    mux: &Mux,
+    writer: &mpsc::Sender<Bytes>,
+    bytes: Bytes,
+    after: Duration,
+) -> Result<(), Failure> {
+    tokio::select! {
+        biased;
+        sent = writer.send_timeout(bytes, after) => sent.map_err(|error| match error {
+            SendTimeoutError::Closed(_) => mux.lost(),
+            SendTimeoutError::Timeout(_) => Failure::Timeout { after },
+        }),
+        () = mux.closed.cancelled() => Err(mux.lost()),
     }
 }
 
@@ -465,6 +492,69 @@ mod tests {
         drop(queue);
         let lost = link.request(&exchange).await;
         assert!(matches!(lost, Err(Failure::Lost { .. })), "{lost:?}");
+    }
+
+    /// Requests that fill the pipe of a server which does not read, and are given up; what that holds.
+    async fn given_up(count: usize) -> (Arc<Link>, mpsc::Receiver<Bytes>) {
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        let (writer, queue) = mpsc::channel(count);
+        let link = Arc::new(Link::pipe(mux, writer));
+        let exchange = handshake::control(&Method::Ping, None);
+        let requests = futures_util::future::join_all((0..count).map(|_| link.request(&exchange)));
+        let (answers, ()) = tokio::join!(requests, async {
+            tokio::task::yield_now().await;
+            exchange.cancel.cancel();
+        });
+        let cancelled = Err(Failure::Cancelled { is_sent: true });
+        assert!(answers.iter().all(|answer| *answer == cancelled));
+        (link, queue)
+    }
+
+    /// The ids of the requests in `queue`, and those that are cancelled.
+    async fn read(queue: &mut mpsc::Receiver<Bytes>) -> (Vec<Id>, Vec<Id>) {
+        let (mut asked, mut cancelled) = (Vec::new(), Vec::new());
+        let pause = Duration::from_secs(1);
+        while let Ok(Some(text)) = tokio::time::timeout(pause, queue.recv()).await {
+            match Message::parse(&text).unwrap() {
+                Message::Request(request) => asked.push(request.id),
+                Message::Notification(told) => {
+                    assert_eq!(told.method, notice::CANCELLED);
+                    let id = told.params.and_then(|params| params.get("requestId"));
+                    cancelled.extend(id.and_then(Id::from_raw));
+                }
+                Message::Response(response) => panic!("{response:?}"),
+            }
+        }
+        (asked, cancelled)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_reads_again_hears_what_is_cancelled() {
+        let (_link, mut queue) = given_up(3).await;
+        tokio::time::sleep(CANCEL_PATIENCE / 2).await;
+        let (asked, mut cancelled) = read(&mut queue).await;
+        cancelled.sort_by_key(Id::as_number);
+        assert_eq!(asked, cancelled);
+        assert_eq!(asked.len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancellations_wait_only_so_long_and_so_many() {
+        let (link, mut queue) = given_up(CANCELLATIONS_MAX + 1).await;
+        let (asked, cancelled) = read(&mut queue).await;
+        assert_eq!(asked.len(), CANCELLATIONS_MAX + 1);
+        assert_eq!(cancelled.len(), CANCELLATIONS_MAX);
+        assert_eq!(
+            link.mux.cancellations.available_permits(),
+            CANCELLATIONS_MAX
+        );
+        let (link, mut queue) = given_up(1).await;
+        tokio::time::sleep(CANCEL_PATIENCE + QUEUE_PATIENCE).await;
+        assert_eq!(
+            link.mux.cancellations.available_permits(),
+            CANCELLATIONS_MAX
+        );
+        assert_eq!(read(&mut queue).await.1, []);
     }
 
     #[tokio::test(start_paused = true)]

@@ -51,6 +51,9 @@ use visits::Visits;
 /// Answers to requests of a server that may wait until it takes them.
 pub(super) const ANSWERS_MAX: usize = 4096;
 
+/// Cancellations that may wait until a server takes them; it works on the rest in vain.
+pub(super) const CANCELLATIONS_MAX: usize = 1024;
+
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -96,10 +99,12 @@ pub(crate) struct Mux {
     asked: Mutex<HashMap<Id, Asked>>,
     /// Places of our own answers to requests of the server.
     pub(super) answers: Arc<Semaphore>,
+    /// Places of cancellations that find the pipe full.
+    pub(super) cancellations: Arc<Semaphore>,
     visits: Visits,
     reason: Mutex<Option<String>>,
-    /// What the latest call is looked at with.
-    screens: Mutex<Option<Screens>>,
+    /// How the client of the latest call sees its server.
+    view: Mutex<View>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
     born: Instant,
@@ -142,6 +147,24 @@ impl Entry {
     }
 }
 
+/// How a client sees what a server says outside of calls: as in the latest of its calls.
+#[derive(Clone, Debug, Default)]
+struct View {
+    /// What passes is looked at with.
+    screens: Option<Screens>,
+    /// How URIs of the server become exposed ones.
+    uris: Option<Arc<UriMap>>,
+}
+
+impl View {
+    fn of(caller: &Caller) -> Self {
+        Self {
+            screens: caller.screens.clone(),
+            uris: caller.uris.clone(),
+        }
+    }
+}
+
 /// The one party a message belongs to.
 #[derive(Clone, Debug)]
 enum Recipient {
@@ -149,7 +172,7 @@ enum Recipient {
         caller: Caller,
         activity: Arc<Activity>,
     },
-    Session(Arc<Session>, Option<Screens>),
+    Session(Arc<Session>, View),
 }
 
 impl Recipient {
@@ -163,7 +186,7 @@ impl Recipient {
     fn uris(&self) -> Option<Arc<UriMap>> {
         match self {
             Self::Call { caller, .. } => caller.uris.clone(),
-            Self::Session(..) => None,
+            Self::Session(_, view) => view.uris.clone(),
         }
     }
 
@@ -171,7 +194,7 @@ impl Recipient {
     fn screens(&self) -> Option<Screens> {
         match self {
             Self::Call { caller, .. } => caller.screens.clone(),
-            Self::Session(_, screens) => screens.clone(),
+            Self::Session(_, view) => view.screens.clone(),
         }
     }
 
@@ -185,8 +208,8 @@ impl Recipient {
     fn send(&self, event: Event) -> bool {
         match self {
             Self::Call { caller, .. } => caller.tell(event),
-            Self::Session(session, screens) => {
-                screened(event, screens.as_ref()).is_none_or(|event| session.deliver(event))
+            Self::Session(session, view) => {
+                screened(event, view.screens.as_ref()).is_none_or(|event| session.deliver(event))
             }
         }
     }
@@ -206,9 +229,10 @@ impl Mux {
             pending: Mutex::default(),
             asked: Mutex::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+            cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
             visits: Visits::default(),
             reason: Mutex::default(),
-            screens: Mutex::default(),
+            view: Mutex::default(),
             forgotten: AtomicBool::new(false),
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -226,7 +250,7 @@ impl Mux {
         tell: Option<Tell>,
     ) -> Result<Pending, Failure> {
         if let Some(caller) = caller {
-            lock(&self.screens).clone_from(&caller.screens);
+            *lock(&self.view) = View::of(caller);
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity::new());
@@ -430,7 +454,7 @@ impl Mux {
         match (session, origin) {
             (Some(session), None) => {
                 if let Some(session) = session.upgrade() {
-                    let recipient = Recipient::Session(session, self.latest_screens());
+                    let recipient = Recipient::Session(session, self.latest_view());
                     recipient.send(Event::Notification { method, params });
                 }
             }
@@ -475,7 +499,7 @@ impl Mux {
         }
         let session = self.aftermath.echo()?;
         (!self.aftermath.concerns_others(Some(&session), TELLINGS))
-            .then(|| Recipient::Session(session, self.latest_screens()))
+            .then(|| Recipient::Session(session, self.latest_view()))
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;
@@ -511,11 +535,8 @@ impl Mux {
             }
         }
         let Some((_, entry)) = latest else {
-            let screens = self.latest_screens();
-            return self
-                .home
-                .clone()
-                .map(|home| Recipient::Session(home, screens));
+            let view = self.latest_view();
+            return self.home.clone().map(|home| Recipient::Session(home, view));
         };
         let session = entry
             .caller
@@ -527,10 +548,9 @@ impl Mux {
         of(entry)
     }
 
-    /// What the latest call was looked at with: outside of calls a link speaks to the client of the
-    /// latest only.
-    fn latest_screens(&self) -> Option<Screens> {
-        lock(&self.screens).clone()
+    /// How the latest call was seen: outside of calls a link speaks to the client of the latest only.
+    fn latest_view(&self) -> View {
+        lock(&self.view).clone()
     }
 }
 

@@ -122,7 +122,7 @@ async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Inco
             reason: client::explain(&error),
         })?;
     let status = response.status();
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+    if is_unauthorized(status) {
         return Err(Failure::Unauthorized { status });
     }
     if !status.is_success() {
@@ -250,24 +250,16 @@ impl Outlet {
         Ok(())
     }
 
-    /// A refusal concerns its message alone, as over streamable HTTP. A server that denies our
-    /// credential or the session, or is out of order, ends the link: that is the reason.
+    /// A refusal concerns its message alone, as over streamable HTTP, also one of our credential. A
+    /// server that denies the session, or is out of order, ends the link: that is the reason.
     async fn refused(&self, message: &Bytes, response: Response<Incoming>) -> Result<(), String> {
         let status = response.status();
         let over = || Err(format!("it answered {status} to a message"));
-        let denials = [
-            StatusCode::UNAUTHORIZED,
-            StatusCode::FORBIDDEN,
-            StatusCode::NOT_FOUND,
-        ];
-        if !status.is_client_error() || denials.contains(&status) {
+        let is_gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE);
+        if !status.is_client_error() || is_gone {
             return over();
         }
-        let failure = timeout(ACK_BODY_PATIENCE, odd(response)).await;
-        let failure = failure.unwrap_or_else(|_| Failure::Http {
-            status,
-            body: String::new(),
-        });
+        let failure = refusal(response).await;
         if status == StatusCode::BAD_REQUEST
             && let Failure::Http { body, .. } = &failure
             && denies_session(body.as_bytes())
@@ -286,6 +278,23 @@ impl Outlet {
         }
         Ok(())
     }
+}
+
+/// Why a server took no message.
+async fn refusal(response: Response<Incoming>) -> Failure {
+    let status = response.status();
+    if is_unauthorized(status) {
+        return Failure::Unauthorized { status };
+    }
+    let odd = timeout(ACK_BODY_PATIENCE, odd(response)).await;
+    odd.unwrap_or_else(|_| Failure::Http {
+        status,
+        body: String::new(),
+    })
+}
+
+fn is_unauthorized(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 #[cfg(test)]

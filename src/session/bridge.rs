@@ -1,8 +1,8 @@
 //! Plain requests across eras: what a server of one era must be sent on behalf of a client of the
 //! other, and what that client must be told.
 //!
-//! What needs the client's answer during a call (elicitation, sampling, roots) does not cross: it
-//! fails with an error that names both revisions.
+//! What needs the client's answer during a call (elicitation, sampling, roots) does not cross, nor do
+//! subscriptions to resources: they fail with an error that names both revisions.
 
 use std::borrow::Cow;
 
@@ -77,6 +77,16 @@ fn is_reserved(json: &[u8], member: &text::Member) -> bool {
     ]
     .iter()
     .any(|key| member.is(json, key))
+}
+
+/// Why a request of `client` is not sent to a server of revision `to`, which has nothing like it.
+pub fn barrier(method: &Method, client: &Client, to: Revision) -> Option<RpcError> {
+    let subscribes = matches!(
+        method,
+        Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+    );
+    let is_crossing = (client.era(), to.era()) == (Era::Legacy, Era::Modern);
+    (subscribes && is_crossing).then(|| crossing(&format!("`{method}` is asked for"), client, to))
 }
 
 /// What the client is told of an outcome that a server of revision `from` gave.
@@ -156,13 +166,13 @@ pub fn with_code(refusal: &Raw, code: i64) -> Raw {
     patch.finish()
 }
 
-fn crossing(what: &str, client: &Client, from: Revision) -> RpcError {
+fn crossing(what: &str, client: &Client, server: Revision) -> RpcError {
     let to = client.revision;
     let message = format!(
-        "the server speaks {from} and the client {to}: {what}, which cannot cross these revisions"
+        "the server speaks {server} and the client {to}: {what}, which cannot cross these revisions"
     );
     RpcError::new(error::INTERNAL, message)
-        .with(json!({ "serverRevision": from.as_str(), "clientRevision": to.as_str() }))
+        .with(json!({ "serverRevision": server.as_str(), "clientRevision": to.as_str() }))
 }
 
 #[cfg(test)]

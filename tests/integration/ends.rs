@@ -176,6 +176,34 @@ async fn streams_end_as_their_revision_says() {
     assert!(soon("the stop", stop).await.unwrap());
 }
 
+/// On stdio nothing closes with a stream of 2026-07-28: where the gateway ends it, it says so behind
+/// the result. Of one that the client cancelled nothing more is said.
+#[tokio::test]
+async fn a_listen_stream_on_stdio_ends_as_its_revision_says() {
+    for is_cancelled in [false, true] {
+        let gateway = TestGateway::new().start().await;
+        let client = gateway.client(Front::StdioModern, "/mcp", "{}").await;
+        let wish = r#""notifications":{"toolsListChanged":true}"#;
+        client.ask(r#""l""#, "subscriptions/listen", wish).await;
+        client
+            .must("notifications/subscriptions/acknowledged")
+            .await;
+        if is_cancelled {
+            client.cancel(r#""l""#).await;
+            client.is_quiet().await;
+        }
+        gateway.stop().await;
+        if !is_cancelled {
+            let ended = client.answer(r#""l""#).await;
+            assert_eq!(ended.value()["resultType"], "complete");
+            let over = client.must("notifications/cancelled").await;
+            assert_eq!(over.param(&["requestId"]).as_deref(), Some(r#""l""#));
+        }
+        let more = client.pending().await;
+        assert!(more.is_none(), "{more:?}");
+    }
+}
+
 /// Waits until the gateway says that it is not ready.
 async fn not_ready(http: &Http) {
     let wait = async { while http.get("/readyz", &[]).await.status() == 200 {} };

@@ -320,6 +320,47 @@ async fn questions_do_not_cross() {
     .await;
 }
 
+/// Subscriptions to resources do not cross either: legacy clients are told which revisions are in the
+/// way, and modern ones what is honoured. The server hears nothing.
+#[tokio::test]
+async fn subscriptions_do_not_cross() {
+    each_pair(async |client, backend, era| {
+        let uri = if is_merged(client) {
+            "x+file:///a.txt"
+        } else {
+            "file:///a.txt"
+        };
+        match (client.front.is_modern(), era) {
+            (false, Era::Modern) => {
+                for method in ["resources/subscribe", "resources/unsubscribe"] {
+                    client.ask("1", method, &format!(r#""uri":"{uri}""#)).await;
+                    let failed = client.answer("1").await.failure();
+                    assert_eq!(failed["code"], -32603, "{:?} {failed}", client.front);
+                    let message = failed["message"].as_str().unwrap();
+                    assert!(message.contains(method), "{message}");
+                    assert_eq!(failed["data"]["serverRevision"], "2026-07-28");
+                    assert_eq!(failed["data"]["clientRevision"], "2025-11-25");
+                }
+            }
+            (true, Era::Legacy) => {
+                let wish = format!(
+                    r#""notifications":{{"toolsListChanged":true,"resourceSubscriptions":["{uri}"]}}"#
+                );
+                client.ask("1", "subscriptions/listen", &wish).await;
+                let told = client
+                    .must("notifications/subscriptions/acknowledged")
+                    .await;
+                let honoured = told.param(&["notifications"]);
+                assert_eq!(honoured.as_deref(), Some(r#"{"toolsListChanged":true}"#));
+            }
+            (false, Era::Legacy) | (true, Era::Modern) => {}
+        }
+        let asked = backend.was_asked().await;
+        assert!(asked.is_none(), "{:?} {asked:?}", client.front);
+    })
+    .await;
+}
+
 /// Errors of a server that look like refusals of ours are marked as the server's on merged routes,
 /// and pass unchanged on its own.
 #[tokio::test]

@@ -323,6 +323,53 @@ async fn a_visit_is_done_for_who_was_sent() {
     }
 }
 
+/// A question between calls names resources as one during a call does: to the client as its route
+/// exposes them, and back to the server as its own.
+#[tokio::test]
+async fn questions_between_calls_name_what_the_client_sees() {
+    const SAMPLE: &str = "sampling/createMessage";
+    let sampling = |uri: &str| {
+        format!(
+            r#"{{"messages":[{{"role":"user","content":{{"type":"resource","resource":{{"uri":"{uri}","text":""}}}}}}],"maxTokens":1}}"#
+        )
+    };
+    let sampled = |uri: &str| {
+        format!(
+            r#"{{"role":"assistant","model":"m","content":{{"type":"resource_link","uri":"{uri}"}}}}"#
+        )
+    };
+    let own = r#"isolation = "session""#;
+    for transport in [Transport::Stdio, Transport::Sse, Transport::WebSocket] {
+        for front in Front::LEGACY {
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, own).await;
+            for (path, tool, uri) in [
+                ("/mcp", "mcp_x_echo", "x+file:///a.txt"),
+                ("/mcp/servers/x", "echo", "file:///a.txt"),
+            ] {
+                let client = gateway.client(front, path, r#"{"sampling":{}}"#).await;
+                client.listen().await;
+                let name = format!(r#""name":"{tool}""#);
+                client.ask("1", "tools/call", &name).await;
+                let call = backend.asked("tools/call").await;
+                for id in ["7", "8"] {
+                    call.ask(id, SAMPLE, &sampling("file:///a.txt")).await;
+                    let asked = client.must(SAMPLE).await;
+                    let seen = asked.params.as_deref();
+                    assert_eq!(seen, Some(&*sampling(uri)), "{transport:?} {front:?} {id}");
+                    client.respond(&asked.id.unwrap(), &sampled(uri)).await;
+                    let heard = backend.answered().await.result;
+                    assert_eq!(heard, Some(sampled("file:///a.txt")));
+                    if id == "7" {
+                        call.answer("{}").await;
+                        client.answer("1").await;
+                    }
+                }
+            }
+            gateway.stop().await;
+        }
+    }
+}
+
 /// A server that withdraws its question is heard by the client that was asked.
 #[tokio::test]
 async fn a_withdrawn_question_is_withdrawn_from_its_client() {

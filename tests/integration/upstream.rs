@@ -14,8 +14,9 @@ const ECHO: &str = r#""name":"mcp_x_echo""#;
 #[tokio::test]
 async fn a_forgotten_session_is_renewed() {
     for front in [Front::Streamable, Front::Modern] {
-        for capabilities in ["{}", r#"{"sampling":{}}"#] {
+        for (capabilities, status) in [("{}", 404), ("{}", 410), (r#"{"sampling":{}}"#, 404)] {
             let backend = Backend::start(Transport::Http, Era::Legacy).await;
+            backend.deny_sessions_with(status, "");
             let gateway = TestGateway::new().server("x", &backend).start().await;
             let client = gateway.client(front, "/mcp", capabilities).await;
             for round in 0..2 {
@@ -119,15 +120,18 @@ async fn many_calls_survive_a_forgotten_session() {
 /// A refused credential is shown as such, and nothing else is held up by it.
 #[tokio::test]
 async fn a_refused_credential_needs_a_person() {
-    for (transport, status) in [
-        (Transport::Http, 401),
-        (Transport::Http, 403),
-        (Transport::Sse, 401),
+    for (transport, status, refused) in [
+        (Transport::Http, 401, &["GET", "POST"][..]),
+        (Transport::Http, 403, &["GET", "POST"]),
+        (Transport::Sse, 401, &["GET", "POST"]),
+        (Transport::Sse, 403, &["POST"]),
     ] {
         let backend = Backend::start(transport, Era::Legacy).await;
         let open = Arc::new(AtomicBool::new(false));
         let gate = Arc::clone(&open);
-        backend.on_http(move |_, _| (!gate.load(Ordering::SeqCst)).then_some(status));
+        backend.on_http(move |verb, _| {
+            (refused.contains(&verb) && !gate.load(Ordering::SeqCst)).then_some(status)
+        });
         let gateway = TestGateway::new().server("x", &backend).start().await;
         let found = gateway
             .status_until("x", |s| s["state"] == "needs_reauth")
@@ -148,11 +152,16 @@ async fn a_refused_credential_needs_a_person() {
 /// A call that is refused later says what is wrong.
 #[tokio::test]
 async fn a_credential_may_be_refused_later() {
-    for era in [Era::Legacy, Era::Modern] {
-        let backend = Backend::start(Transport::Http, era).await;
+    for (transport, era, status) in [
+        (Transport::Http, Era::Legacy, 401),
+        (Transport::Http, Era::Modern, 401),
+        (Transport::Sse, Era::Legacy, 401),
+        (Transport::Sse, Era::Legacy, 403),
+    ] {
+        let backend = Backend::start(transport, era).await;
         let gateway = TestGateway::new().server("x", &backend).start().await;
         let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
-        backend.on_http(|_, _| Some(401));
+        backend.on_http(move |_, _| Some(status));
         client.ask("1", "tools/call", ECHO).await;
         let failed = client.answer("1").await.failure();
         assert_eq!(failed["data"]["reason"], "needs_reauth", "{failed}");
@@ -373,6 +382,46 @@ async fn late_acknowledgements_hold_up_nobody() {
     gateway.stop().await;
 }
 
+/// A health check finds out what refusals of a server of the old transport mean: that the credential
+/// is not taken, or that the session is gone.
+#[tokio::test]
+async fn health_checks_of_the_old_transport_tell_refusals_apart() {
+    const HASTY: &str = "health = { interval = \"50ms\", timeout = \"500ms\", failures = 3 }";
+    let start = async || {
+        let backend = Backend::start(Transport::Sse, Era::Legacy).await;
+        let gateway = TestGateway::new().server_with("x", &backend, HASTY);
+        let gateway = gateway.start().await;
+        let up = |s: &serde_json::Value| s["state"] == "connected";
+        gateway.status_until("x", up).await;
+        (backend, gateway)
+    };
+    for status in [401, 403] {
+        let (backend, gateway) = start().await;
+        backend.on_http(move |verb, _| (verb == "POST").then_some(status));
+        gateway
+            .status_until("x", |s| s["state"] == "needs_reauth")
+            .await;
+        backend.on_http(|_, _| None);
+        gateway
+            .status_until("x", |s| s["state"] == "connected")
+            .await;
+        assert_eq!(backend.greeted(), 1, "{status}: its stream stays open");
+        gateway.stop().await;
+    }
+    for status in [404, 410] {
+        let (backend, gateway) = start().await;
+        backend.deny_sessions_with(status, "");
+        backend.forget_sessions();
+        let renewed = async {
+            while backend.greeted() == 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(&format!("{status}: a session"), renewed).await;
+        gateway.stop().await;
+    }
+}
+
 /// A server of the old transport may refuse a message: that concerns who sent it, and nobody else on
 /// the connection.
 #[tokio::test]
@@ -418,7 +467,11 @@ async fn a_refused_message_concerns_its_sender_only() {
 /// stream is still open; many say so with 400 and in words.
 #[tokio::test]
 async fn a_denied_session_of_the_old_transport_is_renewed() {
-    for (status, denial) in [(404, ""), (400, "No transport found for sessionId")] {
+    for (status, denial) in [
+        (404, ""),
+        (410, ""),
+        (400, "No transport found for sessionId"),
+    ] {
         let backend = Backend::start(Transport::Sse, Era::Legacy).await;
         let gateway = TestGateway::new().server("x", &backend).start().await;
         let client = gateway.client(Front::Streamable, "/mcp", "{}").await;

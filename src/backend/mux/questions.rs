@@ -8,7 +8,7 @@
 use std::{
     borrow::Cow,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -41,7 +41,34 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Asked {
     key: u64,
     recipient: Recipient,
+    fate: Arc<Fate>,
+}
+
+/// Whether a question was put to its client, and whether its server withdrew it.
+#[derive(Debug, Default)]
+struct Fate {
     withdrawn: CancellationToken,
+    /// Held while it is put: a withdrawal comes after it, or in its place.
+    is_put: Mutex<bool>,
+}
+
+impl Fate {
+    /// Puts the question, unless it was withdrawn; whether it is refused.
+    fn put(&self, ask: impl FnOnce() -> bool) -> bool {
+        let mut is_put = lock(&self.is_put);
+        if self.withdrawn.is_cancelled() {
+            return false;
+        }
+        *is_put = ask();
+        !*is_put
+    }
+
+    /// Withdraws the question; whether its client knows of it.
+    fn withdraw(&self) -> bool {
+        let is_put = lock(&self.is_put);
+        self.withdrawn.cancel();
+        *is_put
+    }
 }
 
 /// A server request that waits for a client.
@@ -70,6 +97,7 @@ pub(in super::super) struct Waiting {
 pub(in super::super) struct Question {
     recipient: Recipient,
     request: ServerRequest,
+    fate: Arc<Fate>,
 }
 
 impl Question {
@@ -90,12 +118,13 @@ impl Question {
         self.put(looked_at)
     }
 
-    /// Asks the client, where it may be asked that.
+    /// Asks the client, where it may be asked that, and the server still wants to know.
     fn put(mut self, looked_at: Option<Result<Raw, RpcError>>) -> Result<(), RpcError> {
         if let Some(params) = looked_at {
             self.request.params = Some(params?);
         }
-        if self.recipient.send(Event::Request(self.request)) {
+        let ask = || self.recipient.send(Event::Request(self.request));
+        if !self.fate.put(ask) {
             return Ok(());
         }
         Err(RpcError::new(
@@ -239,17 +268,17 @@ impl Mux {
             return Err(cross_era(&method, client, self.spoken.get().copied()));
         }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        let withdrawn = CancellationToken::new();
+        let fate = Arc::new(Fate::default());
         let asked = Asked {
             key,
             recipient: recipient.clone(),
-            withdrawn: withdrawn.clone(),
+            fate: Arc::clone(&fate),
         };
         self.note_asked(id, asked)?;
         if let Some(params) = &params {
             self.visits.note(params, recipient.session());
         }
-        let (mut waiting, question) = prepared(method, params, key, recipient, withdrawn);
+        let (mut waiting, question) = prepared(method, params, key, recipient, fate);
         if question.takes_a_while() {
             waiting.unasked = Some(question);
         } else if let Err(refusal) = question.ask_now() {
@@ -284,7 +313,7 @@ impl Mux {
         RpcError::new(error::INVALID_REQUEST, message)
     }
 
-    /// The server withdraws a request of its own.
+    /// The server withdraws a request of its own; whoever was not asked yet never hears of it.
     pub(super) fn withdrawn(&self, params: Option<&Raw>) {
         let id = params
             .and_then(|params| params.get("requestId"))
@@ -292,7 +321,9 @@ impl Mux {
         let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
             return;
         };
-        asked.withdrawn.cancel();
+        if !asked.fate.withdraw() {
+            return;
+        }
         let mut told = serde_json::json!({ "requestId": asked.key });
         if let Some(reason) = params.and_then(|params| params.get("reason")) {
             told["reason"] = reason.as_text().into();
@@ -317,7 +348,7 @@ fn prepared(
     params: Option<Raw>,
     key: u64,
     recipient: Recipient,
-    withdrawn: CancellationToken,
+    fate: Arc<Fate>,
 ) -> (Waiting, Question) {
     let (tell, answer) = oneshot::channel();
     let held = match &recipient {
@@ -347,7 +378,7 @@ fn prepared(
     let waiting = Waiting {
         key,
         answer,
-        withdrawn,
+        withdrawn: fate.withdrawn.clone(),
         _held: held,
         method,
         uris,
@@ -356,7 +387,12 @@ fn prepared(
         screens,
         schema,
     };
-    (waiting, Question { recipient, request })
+    let question = Question {
+        recipient,
+        request,
+        fate,
+    };
+    (waiting, question)
 }
 
 /// Why a server of one era cannot ask a client of the other.
@@ -375,9 +411,9 @@ mod tests {
     use super::*;
     use crate::{
         auth::Agent,
-        backend::mux::Settings,
+        backend::mux::{Settings, View},
         names::Scope,
-        session::{Session, state::Kind},
+        session::{Session, replay::Item, state::Kind},
         task::Tasks,
     };
 
@@ -388,11 +424,51 @@ mod tests {
         let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
         let asked = Asked {
             key: 1,
-            recipient: Recipient::Session(Arc::clone(&session), None),
-            withdrawn: CancellationToken::new(),
+            recipient: Recipient::Session(Arc::clone(&session), View::default()),
+            fate: Arc::default(),
         };
         mux.note_asked(&Id::number(1), asked).unwrap();
         mux.forget_session();
         assert_eq!(Arc::strong_count(&session), 1, "nothing holds its client");
+    }
+
+    /// What a client is sent of a question that takes a while to look at, and is withdrawn before or
+    /// after that.
+    async fn withdrawn(is_asked_first: bool) -> Vec<String> {
+        let agent = Arc::new(Agent::anonymous());
+        let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
+        let stream = session.open_standing();
+        let home = Some(Arc::clone(&session));
+        let mux = Mux::new(Settings::example(), home, Tasks::new());
+        let recipient = mux.recipient(None, QUESTIONS).unwrap();
+        let (method, fate) = (Method::parse("roots/list"), Arc::<Fate>::default());
+        let (mut waiting, question) =
+            prepared(method, None, 1, recipient.clone(), Arc::clone(&fate));
+        waiting.unasked = Some(question);
+        let asked = Asked {
+            key: 1,
+            recipient,
+            fate,
+        };
+        mux.note_asked(&Id::number(7), asked).unwrap();
+        if is_asked_first {
+            waiting.ask().await.unwrap();
+        }
+        mux.withdrawn(Some(&Raw::from_static(r#"{"requestId":7}"#)));
+        waiting.ask().await.unwrap();
+        stream.finish();
+        let (mut place, mut sent) = (stream.resume(0), Vec::new());
+        while let Some(Item::Message(message)) = stream.next(&mut place).await {
+            sent.push(String::from_utf8(message.to_vec()).unwrap());
+        }
+        sent
+    }
+
+    #[tokio::test]
+    async fn who_was_not_asked_is_not_told_of_a_withdrawal() {
+        let sent = withdrawn(true).await;
+        assert_eq!(sent.len(), 2, "{sent:?}");
+        assert!(sent[0].contains("roots/list") && sent[1].contains(notice::CANCELLED));
+        assert_eq!(withdrawn(false).await, Vec::<String>::new());
     }
 }

@@ -399,13 +399,6 @@ impl Client {
         self.answer(&id).await;
     }
 
-    /// Like [`Client::is_quiet`], where the call `ended` may still be answered.
-    pub(crate) async fn is_quiet_after_end(&self, ended: &str) {
-        let next = self.next().await;
-        assert_eq!(next.id.as_deref(), Some(ended), "{next:?}");
-        self.is_quiet().await;
-    }
-
     /// The list of `kind`, such as `tools`.
     pub(crate) async fn list(&self, kind: &str) -> Vec<serde_json::Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed).to_string();

@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
-    time::timeout,
+    task::yield_now,
+    time::{sleep, timeout},
 };
 
 use super::{Failure, link::Link, mux::Mux};
@@ -26,6 +27,13 @@ const ODD_LINE_BYTES_MAX: usize = 200;
 const ENDLESS_TIMES: usize = 16;
 /// What is skipped of a line at least before that, where it may have little.
 const ENDLESS_BYTES_MIN: usize = 1 << 20;
+/// Lines read in a row before others have their turn.
+const LINES_MAX: usize = 128;
+/// Lines in a row that are no messages before a server that says nothing is held back.
+const ODD_LINES_MAX: usize = 1024;
+/// How long it is: it finds its pipe full meanwhile, and waits like any program whose output is read
+/// slowly.
+const ODD_PAUSE: Duration = Duration::from_millis(50);
 /// How much of an oversized line is searched for its id.
 const ID_SEARCH_BYTES: usize = 4096;
 
@@ -104,6 +112,7 @@ pub(crate) fn push_line(message: &[u8], out: &mut BytesMut) {
 async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl Fn(&str)) {
     let mux = Arc::clone(&link.mux);
     let mut lines = Lines::new(reader, mux.settings.response_bytes_max);
+    let mut pace = Pace::default();
     loop {
         let line = tokio::select! {
             biased;
@@ -111,7 +120,7 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
             () = mux.closed.cancelled() => return,
         };
         match line {
-            Ok(Some(Line::Whole(line))) => take(&line, &link, &odd),
+            Ok(Some(Line::Whole(line))) => pace.note(take(&line, &link, &odd)),
             Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
             Ok(Some(Line::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));
@@ -124,7 +133,50 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
             }
             Err(error) => return mux.close(format!("its output cannot be read: {error}")),
         }
+        if pace.rest().await && mux.closed.is_cancelled() {
+            return;
+        }
     }
+}
+
+/// Leaves turns to others while a server has much to say: lines that are there already cost nothing
+/// of the budget of a task.
+#[derive(Debug, Default)]
+struct Pace {
+    lines: usize,
+    odd: usize,
+}
+
+impl Pace {
+    fn note(&mut self, heard: Heard) {
+        self.lines += 1;
+        match heard {
+            Heard::Message => self.odd = 0,
+            Heard::Nothing => self.odd += 1,
+        }
+    }
+
+    /// Waits where it is time to; whether it did.
+    async fn rest(&mut self) -> bool {
+        if self.odd >= ODD_LINES_MAX {
+            *self = Self::default();
+            sleep(ODD_PAUSE).await;
+            return true;
+        }
+        if self.lines >= LINES_MAX {
+            self.lines = 0;
+            yield_now().await;
+            return true;
+        }
+        false
+    }
+}
+
+/// What a line was.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Heard {
+    Message,
+    Nothing,
 }
 
 /// A child that has ended says why in a moment: its exit status and last words.
@@ -132,14 +184,19 @@ async fn better_reason(mux: &Mux) {
     drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
-fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) {
+fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
+    let mut heard = Heard::Nothing;
     if line.iter().all(u8::is_ascii_whitespace) {
-        return;
+        return heard;
     }
     Message::parse_each(line, |part, parsed| match parsed {
-        Ok(message) => link.incoming(message, None),
+        Ok(message) => {
+            heard = Heard::Message;
+            link.incoming(message, None);
+        }
         Err(malformed) => note_odd(part, &malformed, link, odd),
     });
+    heard
 }
 
 fn note_odd(line: &[u8], malformed: &Malformed, link: &Link, odd: &impl Fn(&str)) {
@@ -291,7 +348,30 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_held_back() {
+        // How long it takes to hear as many lines that are nothing, a message, and as many again.
+        let check = async |first: usize, then: usize, expect: Duration| {
+            let (start, mut pace) = (Instant::now(), Pace::default());
+            for (odd, heard) in [(first, Heard::Message), (then, Heard::Nothing)] {
+                for _ in 0..odd {
+                    pace.note(Heard::Nothing);
+                    pace.rest().await;
+                }
+                pace.note(heard);
+                pace.rest().await;
+            }
+            assert_eq!(start.elapsed(), expect, "{first} and {then}");
+        };
+        check(ODD_LINES_MAX - 1, ODD_LINES_MAX - 2, Duration::ZERO).await;
+        check(ODD_LINES_MAX - 1, ODD_LINES_MAX - 1, ODD_PAUSE).await;
+        check(ODD_LINES_MAX, 0, ODD_PAUSE).await;
+        check(3 * ODD_LINES_MAX, 0, 3 * ODD_PAUSE).await;
+    }
 
     #[tokio::test]
     async fn lines_at_past_and_back_under_the_limit() {

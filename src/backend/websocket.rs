@@ -14,6 +14,7 @@ use http::HeaderValue;
 use tokio::{
     net::TcpStream,
     sync::mpsc,
+    task::consume_budget,
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_tungstenite::{
@@ -114,6 +115,8 @@ async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicB
         if let Some(reason) = take(frame, link) {
             return reason;
         }
+        // Frames that are there already cost nothing of the budget of a task.
+        consume_budget().await;
     }
 }
 

@@ -104,24 +104,33 @@ fn answer(verb: &str, message: &serde_json::Value) -> String {
 
 /// Runs `test` on a gateway in front of the server; fails where nothing moves any more.
 fn check(endless: Endless, test: impl AsyncFnOnce(&Gateway) + Send + 'static) {
+    let url = format!("url = \"http://{}/mcp\"", serve(endless));
+    let keys = format!("{url}\ntransport = \"http\"\nera = \"legacy\"\ntimeout = \"1s\"");
+    check_beside(keys, &["mcp_bad_echo", "mcp_good_uuid"], test);
+}
+
+/// The same with a server of these `keys`, as soon as the tools `listed` are.
+fn check_beside(
+    keys: String,
+    listed: &'static [&'static str],
+    test: impl AsyncFnOnce(&Gateway) + Send + 'static,
+) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let (done, end) = mpsc::channel();
     thread::spawn(move || {
         let mut runtime = Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
         runtime.block_on(async {
-            let url = format!("url = \"http://{}/mcp\"", serve(endless));
-            let keys = format!("{url}\ntransport = \"http\"\nera = \"legacy\"\ntimeout = \"1s\"");
             let plan = TestGateway::new().section("bad", &keys);
             let gateway = plan
                 .section("good", "transport = \"builtin\"")
                 .launch()
                 .await;
-            let both = |tools: &[String]| {
-                let has = |name: &str| tools.iter().any(|tool| tool == name);
-                has("mcp_bad_echo") && has("mcp_good_uuid")
+            let are_listed = |tools: &[String]| {
+                let is_listed = |name: &&str| tools.iter().any(|tool| tool == name);
+                listed.iter().all(is_listed)
             };
-            gateway.tools_until(both).await;
+            gateway.tools_until(are_listed).await;
             test(&gateway).await;
             timeout(PATIENCE, gateway.stop()).await.unwrap();
         });
@@ -206,4 +215,30 @@ fn a_body_of_one_byte_at_a_time() {
         words: "1\r\n \r\n",
     };
     check(endless, only_its_call_fails);
+}
+
+/// Lines that are no messages, from a program that is never greeted.
+#[test]
+fn a_program_that_prints_on_and_on() {
+    let keys = "command = \"yes\"".to_owned();
+    check_beside(keys, &["mcp_good_uuid"], others_are_served);
+}
+
+/// Messages that nobody asked for, from one that was.
+#[test]
+fn a_program_that_tells_on_and_on() {
+    let script = r#"
+        say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+        while read -r line; do
+            id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+            case $line in
+            *'"initialize"'*) say '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}' ;;
+            *'"tools/list"'*)
+                say '{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}'
+                exec yes '{"jsonrpc":"2.0","method":"notifications/message","params":{}}' ;;
+            *) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id" ;;
+            esac
+        done"#;
+    let keys = format!("command = 'sh'\nargs = ['-c', '''{script}''']\nera = 'legacy'");
+    check_beside(keys, &["mcp_bad_echo", "mcp_good_uuid"], others_are_served);
 }

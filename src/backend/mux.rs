@@ -41,7 +41,7 @@ use crate::{
     lock::lock,
     mcp::{Era, Id, Notification, Outcome, Raw, Response, Revision, json, meta, method::notice},
     names::InvocationId,
-    session::{Client, Event, Session},
+    session::{Client, Event, Opening, Session},
     task::Tasks,
 };
 use questions::Asked;
@@ -180,6 +180,14 @@ impl Recipient {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
             Self::Session(..) => None,
+        }
+    }
+
+    /// What its client said about itself; `None` before it did.
+    fn opening(&self) -> Option<Arc<Opening>> {
+        match self {
+            Self::Call { caller, .. } => Some(Arc::clone(&caller.client.opening)),
+            Self::Session(session, _) => session.opening(),
         }
     }
 

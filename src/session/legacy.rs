@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Introduction, state::Opening};
-use crate::mcp::{Raw, Revision, RpcError, error};
+use crate::mcp::{Method, Raw, Revision, RpcError, error};
 
 /// Bytes of `capabilities` and of `clientInfo` in an `initialize`: a session keeps both, in memory and
 /// in the store.
@@ -70,12 +70,24 @@ impl Opening {
     }
 }
 
+/// Questions of servers to clients, and the capability of a client that each needs.
+const QUESTIONS: [(&str, &str); 3] = [
+    ("elicitation/create", "elicitation"),
+    ("roots/list", "roots"),
+    ("sampling/createMessage", "sampling"),
+];
+
 /// Whether a client with these capabilities answers questions of servers.
 pub(super) fn declares_answers(capabilities: &Raw) -> bool {
-    let questions = ["elicitation", "roots", "sampling"];
-    questions
-        .iter()
-        .any(|name| capabilities.member(name).is_some())
+    let mut questions = QUESTIONS.iter();
+    questions.any(|(_, needed)| capabilities.member(needed).is_some())
+}
+
+/// What the question `method` needs and a client with these `capabilities` lacks.
+pub(super) fn undeclared(method: &Method, capabilities: &Raw) -> Option<&'static str> {
+    let mut questions = QUESTIONS.iter();
+    let (_, needed) = questions.find(|(question, _)| method.as_str() == *question)?;
+    capabilities.member(needed).is_none().then_some(*needed)
 }
 
 /// The capabilities in a canonical spelling, or as they are where there is none; empty when there

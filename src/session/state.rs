@@ -27,7 +27,7 @@ use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{Id, Level, Logs, Outcome, Raw, Revision, envelope, method::notice},
+    mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision, envelope, method::notice},
     names::{Scope, ServerName},
 };
 
@@ -78,6 +78,11 @@ impl Opening {
     /// Whether servers can ask the client something.
     pub fn can_be_asked(&self) -> bool {
         legacy::declares_answers(&self.capabilities)
+    }
+
+    /// The capability that the client would need to be asked `method`, and has not declared.
+    pub fn lacks_for(&self, method: &Method) -> Option<&'static str> {
+        legacy::undeclared(method, &self.capabilities)
     }
 }
 

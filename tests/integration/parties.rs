@@ -100,6 +100,39 @@ async fn a_question_on_the_stream_of_a_call_reaches_its_client() {
     }
 }
 
+/// A client that has not declared that it answers such questions is not asked: the server hears so
+/// at once, and goes on.
+#[tokio::test]
+async fn a_client_is_asked_what_it_has_declared() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        for front in Front::LEGACY {
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
+            let client = gateway.client(front, "/mcp", ELICITS).await;
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            for (method, capability) in [
+                ("sampling/createMessage", "sampling"),
+                ("roots/list", "roots"),
+            ] {
+                call.ask("10", method, r#"{"messages":[]}"#).await;
+                let refused = backend.answered().await.failure();
+                assert_eq!(refused["code"], -32601, "{transport:?} {front:?}");
+                let message = refused["message"].as_str().unwrap();
+                assert!(message.ends_with(&format!("`{capability}`")), "{message}");
+            }
+            // What is not of the protocol may be known to both, and needs no word of it.
+            call.ask("11", "acme/ask", "{}").await;
+            let asked = client.must("acme/ask").await;
+            client.respond(asked.id.as_deref().unwrap(), "{}").await;
+            assert_eq!(backend.answered().await.id.as_deref(), Some("11"));
+            call.answer("{}").await;
+            client.answer("1").await;
+            client.is_quiet().await;
+            gateway.stop().await;
+        }
+    }
+}
+
 /// On one pipe for several clients a question has no owner while two calls run: it is refused.
 #[tokio::test]
 async fn a_question_without_an_owner_is_refused() {

@@ -267,6 +267,12 @@ impl Mux {
         {
             return Err(cross_era(&method, client, self.spoken.get().copied()));
         }
+        // It has told the server so, and may leave unanswered what it does not know.
+        let opening = recipient.opening();
+        if let Some(lacking) = opening.and_then(|opening| opening.lacks_for(&method)) {
+            let message = format!("the client has not declared the capability `{lacking}`");
+            return Err(RpcError::new(error::METHOD_NOT_FOUND, message));
+        }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         let fate = Arc::new(Fate::default());
         let asked = Asked {

@@ -20,9 +20,7 @@ impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
         let settings = self.settings();
-        self.board
-            .settled(&call.scope, settings.first_list_wait)
-            .await;
+        self.first_listed(call).await;
         let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));

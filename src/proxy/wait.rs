@@ -38,8 +38,7 @@ impl Proxy {
             Err(lost) => lost,
         };
         if !self.board.is_settled() {
-            let patience = self.settings.load().first_list_wait;
-            Box::pin(self.board.settled(&lost.0.scope, patience)).await;
+            Box::pin(self.first_listed(&lost.0)).await;
             lost = match route(lost.0) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => lost,
@@ -50,6 +49,17 @@ impl Proxy {
             return Err(ending_of(lost.1));
         }
         Box::pin(self.route_once_listed(*lost, &prospects, ticket)).await
+    }
+
+    /// Waits until the servers of the route of `call` are listed, for as long as lists may wait after
+    /// the start and somebody wants the answer.
+    pub(super) async fn first_listed(&self, call: &Call) {
+        let patience = self.settings.load().first_list_wait;
+        tokio::select! {
+            biased;
+            () = self.board.settled(&call.scope, patience) => {}
+            () = call.cancel.cancelled() => {}
+        }
     }
 
     /// Finds the server of a call among `prospects`, as soon as one that is listed has what it names.

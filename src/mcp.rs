@@ -13,6 +13,7 @@ pub mod method;
 pub mod params;
 pub mod revision;
 pub mod sse;
+pub mod tasks;
 pub mod trace;
 
 pub use envelope::{Id, Message, Notification, Outcome, Request, Response};

@@ -244,7 +244,24 @@ impl Proxy {
     async fn call(&self, call: Box<Call>) -> Outcome {
         let mut ticket = self.governance.open(&call);
         let ending = whatever_happens(self.attempt(call, &mut ticket)).await;
-        self.governance.settle(ticket, ending).await
+        self.governance.settle(ticket, self.explained(ending)).await
+    }
+
+    /// The ending in words for whoever still waits: what the stop has cut off was neither cancelled by
+    /// them nor lost by its server.
+    fn explained(&self, mut ending: Ending) -> Ending {
+        let Ending::Failed { error, reason, .. } = &mut ending else {
+            return ending;
+        };
+        let is_cut_off = match *reason {
+            "cancelled" => self.is_draining(),
+            "lost" => self.tasks.stop_token().is_cancelled(),
+            _ => false,
+        };
+        if is_cut_off {
+            error.message = "the gateway stopped before the server answered".into();
+        }
+        ending
     }
 
     async fn attempt(&self, call: Box<Call>, ticket: &mut Ticket) -> Ending {

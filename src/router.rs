@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     catalog::{Catalog, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
-    mcp::{Method, Params, Raw, RpcError, error, json},
+    mcp::{Method, Params, Raw, RpcError, error, json, tasks},
     names::{Scope, ServerName},
     session::Call,
 };
@@ -203,10 +203,15 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
         .ok_or_else(|| Unroutable::UnknownTool {
             name: name.text.to_string(),
         })?;
-    let params = Some(name.replaced(&tool.original));
+    let params = name.replaced(&tool.original);
+    let params = match &call.scope {
+        Scope::Server(_) => params,
+        // Nobody could ask for the task there.
+        Scope::All | Scope::Profile(_) => tasks::without(&params).into_owned(),
+    };
     Ok(Target {
         server: tool.server.clone(),
-        params,
+        params: Some(params),
         subject: Some(Subject::of_tool(tool)),
         tool: Some(Arc::clone(tool)),
     })

@@ -3,9 +3,13 @@
 //!
 //! Order at start: the store, our own chain of the audit, what the log lost that its index knows,
 //! the chains of processes that died, what these had leased of budgets, the agents. Order at stop,
-//! once no call is left: budgets, audit, store.
+//! once no call is left: budgets, audit, its index, store.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::task::{JoinError, spawn_blocking};
@@ -17,6 +21,7 @@ use crate::{
     config::{Authentication, Budget, Config},
     control::Socket,
     governance::{self, Seal, budget::Budgets},
+    lock::lock,
     store::{FILE_NAME, Secret, Store, StoreError},
     task::Tasks,
 };
@@ -39,6 +44,8 @@ pub(super) struct Keeper {
     pub(super) books: governance::Books,
     store: Option<Store>,
     data_dir: PathBuf,
+    /// What followed the audit until the tasks ended: the last lines come after that.
+    indexer: Mutex<Option<Indexer>>,
 }
 
 /// Why the data directory cannot be used; the operator mends it.
@@ -109,6 +116,7 @@ impl Keeper {
             },
             store,
             data_dir: config.data_dir.clone(),
+            indexer: Mutex::default(),
         };
         keeper.reread().await?;
         Ok(keeper)
@@ -195,6 +203,7 @@ impl Keeper {
         }
         self.touch().await;
         follow_log(&mut indexer).await;
+        *lock(&self.indexer) = indexer;
     }
 
     /// Shows out whoever came in with a key, at the moment its time passes.
@@ -270,6 +279,9 @@ impl Keeper {
             Ok(closed) => warn("the audit is not closed; the next start does it", closed),
             Err(error) => tracing::warn!(%error, "the audit is not closed"),
         }
+        // Verification misses what the index knows: it is to know the end of the chain, too.
+        let mut indexer = lock(&self.indexer).take();
+        follow_log(&mut indexer).await;
         if let Some(store) = &self.store {
             store.close().await;
         }

@@ -104,6 +104,8 @@ pub(super) struct Outcome {
     pub(super) refused: Option<Arc<io::Error>>,
     /// How many lines wait, of this batch and earlier ones.
     pub(super) waiting: usize,
+    /// What the system said when it last took no line.
+    pub(super) obstacle: Option<Arc<io::Error>>,
     /// Why the disk is not to be trusted.
     pub(super) broken: Option<Arc<io::Error>>,
 }
@@ -117,8 +119,8 @@ impl Outcome {
             _ if line < self.written => Ok(self.seq),
             (Some(source), _) => Err(AuditError::Write { source }),
             (None, _) => {
-                let lines = self.waiting;
-                Err(AuditError::Pending { lines })
+                let (lines, source) = (self.waiting, self.obstacle.clone());
+                Err(AuditError::Pending { lines, source })
             }
         }
     }

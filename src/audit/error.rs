@@ -39,10 +39,12 @@ pub enum AuditError {
         fault: Fault,
     },
     /// Lines are waiting to be written; no call may leave before they are. The operator makes room.
-    #[error("lines waiting to be written to the audit log: {lines}")]
+    #[error("the audit log cannot be written{}; lines waiting: {lines}", because(source.as_deref()))]
     Pending {
         /// How many.
         lines: usize,
+        /// What the system said of the last attempt.
+        source: Option<Arc<io::Error>>,
     },
     /// A file cannot be read, moved or removed. The operator mends its permissions.
     #[error("{}: {source}", path.display())]
@@ -65,6 +67,10 @@ pub enum AuditError {
         /// What the system said.
         source: Arc<io::Error>,
     },
+}
+
+fn because(source: Option<&io::Error>) -> String {
+    source.map_or_else(String::new, |source| format!(": {source}"))
 }
 
 /// Why the index stays behind.

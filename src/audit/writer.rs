@@ -45,6 +45,8 @@ pub(super) struct Writer {
     broken: Option<Arc<io::Error>>,
     /// What became of the segment, and why there is no other one yet.
     stuck: Option<(Loss, Arc<io::Error>)>,
+    /// What the system said when it last took no line.
+    obstacle: Option<Arc<io::Error>>,
     /// Lines with their seals, for one `write`.
     sealed: Vec<u8>,
     /// Where each of them ends, and its place in the chain.
@@ -101,6 +103,7 @@ impl Writer {
             pending: Pending::default(),
             broken: None,
             stuck: None,
+            obstacle: None,
             sealed: Vec::new(),
             ends: Vec::new(),
             dirty: true,
@@ -141,7 +144,10 @@ impl Writer {
         }
         match self.waiting() {
             0 => Ok(()),
-            lines => Err(AuditError::Pending { lines }),
+            lines => {
+                let source = self.obstacle.clone();
+                Err(AuditError::Pending { lines, source })
+            }
         }
     }
 
@@ -163,7 +169,7 @@ impl Writer {
             let (count, error) = self.put(run.map(|line| (&line.line[..], line.at)));
             lines.drain(..count).for_each(|line| self.tally.take(line));
             written += count;
-            refused = error.map(Arc::new);
+            refused = error;
         }
         for line in lines.drain(..) {
             self.postpone(line);
@@ -173,6 +179,7 @@ impl Writer {
             seq: self.last.seq,
             refused,
             waiting: self.waiting(),
+            obstacle: self.obstacle.clone(),
             broken: self.broken(),
         }
     }
@@ -189,10 +196,8 @@ impl Writer {
         let mut line = Members::begin(&mut made, kind);
         line.time("ts", now);
         members(&mut line, &self.tally);
-        self.put_one(&made, now).map_err(|source| {
-            let source = Arc::new(source);
-            AuditError::Write { source }
-        })
+        self.put_one(&made, now)
+            .map_err(|source| AuditError::Write { source })
     }
 
     /// Closes every call that is still open with the record that `record` makes of it at this time, and
@@ -302,7 +307,8 @@ impl Writer {
         if self.waits() {
             self.look();
         }
-        if self.unstick().is_err() {
+        if let Err(error) = self.unstick() {
+            self.obstacle = Some(Arc::new(error));
             return false;
         }
         while let Some(line) = self.pending.lines.pop_front() {
@@ -343,13 +349,17 @@ impl Writer {
             return;
         }
         if self.pending.lines.is_empty() {
-            tracing::error!("the audit log cannot be written; no call may leave until it can");
+            let error = self.obstacle.as_deref().map(tracing::field::display);
+            tracing::error!(
+                error,
+                "the audit log cannot be written; no call may leave until it can"
+            );
         }
         self.pending.bytes += length;
         self.pending.lines.push_back(line);
     }
 
-    fn put_one(&mut self, line: &[u8], at: Timestamp) -> io::Result<()> {
+    fn put_one(&mut self, line: &[u8], at: Timestamp) -> Result<(), Arc<io::Error>> {
         let (_, error) = self.put([(line, at)].into_iter());
         error.map_or(Ok(()), Err)
     }
@@ -357,6 +367,18 @@ impl Writer {
     /// Seals and appends the first of `lines`, those that are in one segment and one `write` and find
     /// room; says how many, and why no more of these.
     fn put<'a>(
+        &mut self,
+        lines: impl Iterator<Item = (&'a [u8], Timestamp)>,
+    ) -> (usize, Option<Arc<io::Error>>) {
+        let (count, error) = self.put_some(lines);
+        let error = error.map(Arc::new);
+        if error.is_some() {
+            self.obstacle.clone_from(&error);
+        }
+        (count, error)
+    }
+
+    fn put_some<'a>(
         &mut self,
         lines: impl Iterator<Item = (&'a [u8], Timestamp)>,
     ) -> (usize, Option<io::Error>) {

@@ -232,8 +232,10 @@ impl Backend {
         served.note_call();
         self.note_use(&call.client);
         let outcome = self.exchange(admitted, &served.connection, limits).await;
+        // No connection comes back while the gateway stops.
+        let is_over = || self.maker.tasks.stop_token().is_cancelled();
         let outcome = match outcome {
-            Err(failure) if may_repeat(admitted, &failure) => {
+            Err(failure) if may_repeat(admitted, &failure) && !is_over() => {
                 let left = limits.after(start.elapsed());
                 // Who reads the server's own log finds the call there twice.
                 let (server, method) = (&self.name, &call.method);

@@ -19,7 +19,7 @@ use super::{
     maker::SLOW_START,
     output::Output,
 };
-use crate::{mcp::Era, names::ServerName, session::Client, task::Tasks};
+use crate::{lock::lock, mcp::Era, names::ServerName, session::Client, task::Tasks};
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
@@ -39,6 +39,8 @@ pub(crate) struct Lineage {
     pub(super) checks: Mutex<Checks>,
     /// Whether the start that is under way takes long.
     slow: AtomicBool,
+    /// The transport found by probing, on the connection made last.
+    transport: Mutex<Option<&'static str>>,
 }
 
 /// Whom an instance serves, as people know them.
@@ -112,6 +114,7 @@ impl Lineage {
             failed_starts: AtomicU64::new(0),
             checks: Mutex::default(),
             slow: AtomicBool::new(false),
+            transport: Mutex::default(),
         })
     }
 
@@ -137,6 +140,15 @@ impl Lineage {
 
     pub(super) fn set_slow(&self, is_slow: bool) {
         self.slow.store(is_slow, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_transport(&self, found: &'static str) {
+        *lock(&self.transport) = Some(found);
+    }
+
+    /// The transport found by probing, where the config leaves it open and there was a connection.
+    pub(super) fn transport(&self) -> Option<&'static str> {
+        *lock(&self.transport)
     }
 
     /// Whether the session is over that it serves alone.

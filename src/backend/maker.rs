@@ -117,12 +117,7 @@ impl Maker {
     async fn attempt(&self, wanted: &Wanted) -> Result<Arc<Connection>, Failure> {
         let config = self.written.load();
         match &config.transport {
-            Transport::Auto(remote) => match self.over_http(remote, wanted).await {
-                Err(Failure::Http { status, .. }) if status.is_client_error() => {
-                    self.over_sse(remote, wanted).await
-                }
-                other => other,
-            },
+            Transport::Auto(remote) => self.over_either(remote, wanted).await,
             Transport::Http(remote) => self.over_http(remote, wanted).await,
             Transport::Sse(remote) => self.over_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {
@@ -173,6 +168,24 @@ impl Maker {
         let (link, pid) = stdio::open(command, &mux, output, &self.guard)?;
         let greeted = self.greet(link, wanted, Some(pid)).await;
         greeted.map_err(|failure| failure.with_odd(&output.odd().since(odd_before)))
+    }
+
+    /// Streamable HTTP, and HTTP+SSE where the server refuses that.
+    async fn over_either(
+        &self,
+        remote: &Remote,
+        wanted: &Wanted,
+    ) -> Result<Arc<Connection>, Failure> {
+        let (transport, connection) = match self.over_http(remote, wanted).await {
+            Err(Failure::Http { status, .. }) if status.is_client_error() => {
+                ("sse", self.over_sse(remote, wanted).await)
+            }
+            other => ("http", other),
+        };
+        if connection.is_ok() {
+            wanted.lineage.set_transport(transport);
+        }
+        connection
     }
 
     async fn over_http(

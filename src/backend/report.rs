@@ -39,7 +39,7 @@ pub struct Report {
     pub history: Vec<Transition>,
     /// Whether calls are let through to it; of replicas, how often any of theirs has opened.
     pub breaker: BreakerReport,
-    /// How it is reached.
+    /// How it is reached: as the catalog's connection is, or was last; `auto` until that is found.
     pub transport: &'static str,
     /// The revision spoken on the catalog's connection.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,9 +260,11 @@ impl Backend {
         (!wait.is_zero()).then(|| until.to_string())
     }
 
-    /// How it is reached, in a word.
+    /// How it is reached, in a word; `auto` until it was connected where that is found by probing.
     pub fn transport(&self) -> &'static str {
-        transport_name(&self.lead().config().transport)
+        let lead = self.lead();
+        let found = lead.maker.shared.lineage.transport();
+        found.unwrap_or_else(|| transport_name(&lead.config().transport))
     }
 
     /// The sum of a figure over all replicas, or the server's own.

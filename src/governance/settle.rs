@@ -154,14 +154,16 @@ impl Governance {
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }
+        let refused_as = ended.refused_as;
         if self.books.audit.chain().is_none() {
             drop(Due::of(&mut ticket, charge));
+            self.count(refused_as);
             return outcome;
         }
         let (Ok(body) | Err(body)) = &outcome;
         ended.bytes_out = body.as_bytes().len();
-        // One that was refused for want of a record is told and counted already.
-        let is_told = ended.is_by(&Refusal::AuditUnavailable);
+        // One that was refused for want of a record is told so already.
+        let is_told = refused_as == Some(Refusal::AuditUnavailable.row().name);
         let is_delivered = ended.is_delivered;
         let kept = {
             let arguments = self.arguments_for_record(&ticket);
@@ -171,9 +173,9 @@ impl Governance {
         let due = Due::of(&mut ticket, charge);
         let kept = kept.kept().await;
         drop(due);
-        match kept {
-            Ok(()) => outcome,
-            Err(_) if is_told => outcome,
+        let (outcome, refused_as) = match kept {
+            Ok(()) => (outcome, refused_as),
+            Err(_) if is_told => (outcome, refused_as),
             Err(error) => {
                 tracing::error!(invocation = %ticket.id, %error, "a record is not kept yet");
                 let refusal = if is_delivered {
@@ -181,8 +183,18 @@ impl Governance {
                 } else {
                     Refusal::AuditUnavailable
                 };
-                self.refuse(&refusal, &ticket).0
+                let (outcome, ended) = self.refuse(&refusal, &ticket);
+                (outcome, ended.refused_as)
             }
+        };
+        self.count(refused_as);
+        outcome
+    }
+
+    /// Counts a call as what its caller is told, which is one thing.
+    fn count(&self, refused_as: Option<&'static str>) {
+        if let Some(name) = refused_as {
+            self.tally.refused(name);
         }
     }
 

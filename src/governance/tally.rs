@@ -12,7 +12,6 @@ use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
-use super::refusal::Refusal;
 use crate::{config::Rule, lock::lock, money::Micros, names::ServerName};
 
 /// Counters since the start.
@@ -35,11 +34,9 @@ pub struct Counts {
 }
 
 impl Tally {
-    pub(super) fn refused(&self, refusal: &Refusal) {
-        *lock(&self.refusals)
-            .refused
-            .entry(refusal.row().name)
-            .or_default() += 1;
+    /// Notes that a caller was told so.
+    pub(super) fn refused(&self, name: &'static str) {
+        *lock(&self.refusals).refused.entry(name).or_default() += 1;
     }
 
     pub(super) fn observed(&self, rule: Rule) {

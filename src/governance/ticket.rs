@@ -85,13 +85,8 @@ pub(super) struct Ended<'a> {
     pub(super) bytes_out: usize,
     /// Whether the call may have reached its server.
     pub(super) is_delivered: bool,
-}
-
-impl Ended<'_> {
-    /// Whether the call was refused for this.
-    pub(super) fn is_by(&self, refusal: &Refusal) -> bool {
-        self.code.as_deref() == Some(refusal.row().name)
-    }
+    /// What refused it, by the discriminator of the error.
+    pub(super) refused_as: Option<&'static str>,
 }
 
 impl Ended<'static> {
@@ -104,6 +99,7 @@ impl Ended<'static> {
             server_revision,
             bytes_out: 0,
             is_delivered: true,
+            refused_as: None,
         }
     }
 
@@ -124,6 +120,7 @@ impl Ended<'static> {
             code: Some(refusal.row().name.into()),
             rule: Some(refusal.rule(agent)),
             is_delivered: false,
+            refused_as: Some(refusal.row().name),
             ..Self::answered(None)
         }
     }

@@ -169,6 +169,8 @@ impl Post<'_> {
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
+        // That of a session is cancelled with the session.
+        call.cancel = self.edge.tasks.stop_token().child_token();
         Asked {
             call,
             events,

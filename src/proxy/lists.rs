@@ -20,13 +20,8 @@ impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
         let settings = self.settings();
-        let (scope, patience) = (&call.scope, settings.first_list_wait);
-        self.board.settled(scope, patience).await;
-        let audience = audience(&call.client);
-        if audience == Audience::Able {
-            self.board.settled_for_able(scope, patience).await;
-        }
-        let catalog = self.board.catalog_for(audience);
+        self.first_listed(call).await;
+        let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let offset = match cursor.filter(|cursor| cursor.as_str() != "null") {

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::{
     backend::{Answer, Unanswered},
-    catalog::{UriMap, rewrite},
+    catalog::{Tool, UriMap, rewrite},
     governance::Ending,
-    mcp::{Era, Method, Outcome, Raw, error},
+    mcp::{Era, Method, Outcome, Raw, error, tasks},
     names::{Scope, ServerName},
     router::Routed,
     session::bridge,
@@ -22,6 +22,7 @@ const REFUSALS: std::ops::RangeInclusive<i64> = -32004..=-32001;
 pub(super) struct WayBack {
     pub(super) server: ServerName,
     method: Method,
+    tool: Option<Arc<Tool>>,
     merged: bool,
     legacy: bool,
     uris: Option<Arc<UriMap>>,
@@ -32,6 +33,7 @@ impl WayBack {
         Self {
             server: routed.server.clone(),
             method: routed.call.method.clone(),
+            tool: routed.tool.clone(),
             merged: !matches!(routed.call.scope, Scope::Server(_)),
             legacy: routed.call.client.era() == Era::Legacy,
             uris: routed.uris.clone(),
@@ -72,7 +74,7 @@ impl WayBack {
                     Some(uris) => rewrite::error(&refusal, uris),
                     None => refusal,
                 };
-                Err(self.distinguish(refusal))
+                Err(self.distinguish(self.point_to_tasks(refusal)))
             }
         }
     }
@@ -92,6 +94,26 @@ impl WayBack {
             self.method,
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
         )
+    }
+
+    /// A server that carries a call out as a task only cannot be asked for that on a merged route. Its
+    /// refusal says where it can.
+    fn point_to_tasks(&self, refusal: Raw) -> Raw {
+        let tool = self.tool.as_ref();
+        if !tool.is_some_and(|tool| tasks::are_missed(&refusal, &tool.source)) {
+            return refusal;
+        }
+        let message = refusal.get("message");
+        let message = message.as_ref().and_then(Raw::as_text);
+        let (Some(span), Some(message)) = (refusal.member("message"), message) else {
+            return refusal;
+        };
+        let hint = format!(
+            "{message} (tasks are served on /mcp/servers/{server} and \
+             /sse/servers/{server} alone)",
+            server = self.server
+        );
+        refusal.with_text(span, &hint)
     }
 
     fn distinguish(&self, refusal: Raw) -> Raw {

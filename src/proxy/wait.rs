@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Proxy, lists};
 use crate::{
     backend::{Backend, Failure},
-    catalog::Prospect,
+    catalog::{Audience, Prospect},
     governance::{Ending, Refusal, Ticket},
     names::ServerName,
     router::{self, Routed, Unroutable},
@@ -38,8 +38,7 @@ impl Proxy {
             Err(lost) => lost,
         };
         if !self.board.is_settled() {
-            let patience = self.settings.load().first_list_wait;
-            Box::pin(self.board.settled(&lost.0.scope, patience)).await;
+            Box::pin(self.first_listed(&lost.0)).await;
             lost = match route(lost.0) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => lost,
@@ -50,6 +49,23 @@ impl Proxy {
             return Err(ending_of(lost.1));
         }
         Box::pin(self.route_once_listed(*lost, &prospects, ticket)).await
+    }
+
+    /// Waits until the servers of the route of `call` are listed for its client, for as long as lists
+    /// may wait and somebody wants the answer.
+    pub(super) async fn first_listed(&self, call: &Call) {
+        let patience = self.settings.load().first_list_wait;
+        let listed = async {
+            self.board.settled(&call.scope, patience).await;
+            if lists::audience(&call.client) == Audience::Able {
+                self.board.settled_for_able(&call.scope, patience).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = listed => {}
+            () = call.cancel.cancelled() => {}
+        }
     }
 
     /// Finds the server of a call among `prospects`, as soon as one that is listed has what it names.

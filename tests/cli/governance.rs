@@ -1399,6 +1399,31 @@ async fn missing_records_are_named() {
     ok(&place, &["audit", "verify"]).await;
 }
 
+/// The index knows a chain to its end once its gateway has stopped: no later start is needed to
+/// miss the last line, or a part of it.
+#[tokio::test]
+async fn a_missing_end_is_named() {
+    for left in [0, 20] {
+        let place = Place::new(GOVERNED);
+        let call = ["call", "mcp_toolbox_hash", "--arg", "text=1"];
+        ok(&place, &[&call[..], &["--agent", "researcher"]].concat()).await;
+        ok(&place, &["audit", "verify"]).await;
+        let entries = fs::read_dir(place.file("data/audit")).expect("it is there");
+        let files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+        let [file] = &files[..] else {
+            panic!("{files:?}");
+        };
+        let text = fs::read_to_string(file).expect("it can be read");
+        let end = text.trim_end().rfind('\n').expect("several lines") + 1;
+        assert!(text[end..].starts_with(r#"{"kind":"end""#), "{text}");
+        fs::write(file, &text[..end + left]).expect("written");
+        let ran = place.run(&["audit", "verify"]).await;
+        assert_eq!(ran.code, Some(1), "{left}: {ran:?}");
+        let known = format!("{} bytes are known, {end} are there\n", text.len());
+        assert!(ran.stdout.ends_with(&known), "{left}: {ran:?}");
+    }
+}
+
 /// Who cuts the audit gets no money back, be it of a process that ended or of one that was killed.
 #[tokio::test]
 async fn a_cut_audit_gives_no_budget_back() {

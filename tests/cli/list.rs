@@ -177,7 +177,7 @@ async fn a_url_is_asked() {
     assert!(
         servers
             .stdout
-            .contains("\n127.0.0.1\tconnected\tauto\t2026-07-28\t14\t"),
+            .contains("\n127.0.0.1\tconnected\thttp\t2026-07-28\t14\t"),
         "{servers:?}"
     );
 }

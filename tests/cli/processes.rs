@@ -1,9 +1,9 @@
 //! `serve` and its children: none outlives it, however it ends.
 
-use std::time::Duration;
+use std::{process::Stdio, time::Duration};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
-use tokio::time::Instant;
+use tokio::{io::AsyncWriteExt, time::Instant};
 
 use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, pids_in, runs, send, until};
 
@@ -42,18 +42,63 @@ async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
         }
         let ended = serving.end(Signal::INT).await;
         assert_eq!(ended.code, Some(3), "{signals}: {ended:?}");
+        let called = bounded(call.wait_with_output()).await.expect("it ends");
         let words = if signals == 1 {
             "calls are cut off: `drain_timeout` is over calls=1"
         } else {
             "stopping at once"
         };
         assert!(ended.stderr.contains(words), "{signals}: {ended:?}");
+        if signals == 1 {
+            let said = String::from_utf8_lossy(&called.stderr);
+            assert!(said.contains(CUT_OFF), "{called:?}");
+        }
         gone(&pids).await;
-        drop(call);
     };
     check("50ms", 1).await;
     check("1h", 2).await;
 }
+
+/// What a client is told whose call was cut off.
+const CUT_OFF: &str = "the gateway stopped before the server answered";
+
+/// So is a call over stdio that a signal cuts off, and answered one whose client has closed its input,
+/// in both eras.
+#[tokio::test]
+async fn a_call_over_stdio_that_is_cut_off_is_answered() {
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    for (is_modern, by_signal) in [(false, false), (false, true), (true, false), (true, true)] {
+        let place = Place::new(&format!("drain_timeout = \"50ms\"\n{SCRIPT}"));
+        let mut command = place.command(&["stdio"]);
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("it starts");
+        let mut input = child.stdin.take().expect("it is piped");
+        let (hello, meta) = if is_modern {
+            ("", format!(",{meta}"))
+        } else {
+            (INITIALIZE, String::new())
+        };
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"mcp_script_hang"{meta}}}}}"#
+        );
+        let sent = format!("{hello}{call}\n");
+        input.write_all(sent.as_bytes()).await.expect("it is read");
+        let hanging = place.file("hanging");
+        until(|| hanging.exists().then_some(())).await;
+        if by_signal {
+            send(&child, Signal::TERM);
+        } else {
+            drop(input);
+        }
+        let output = bounded(child.wait_with_output()).await.expect("it ends");
+        let answers = String::from_utf8_lossy(&output.stdout);
+        let answer = answers.lines().find(|line| line.contains(r#""id":7"#));
+        let told = if by_signal { CUT_OFF } else { "cancelled" };
+        let is_told = answer.is_some_and(|answer| answer.contains(told));
+        assert!(is_told, "{is_modern} {by_signal}: {output:?}");
+    }
+}
+
+const INITIALIZE: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"test\",\"version\":\"1\"}}}\n";
 
 #[tokio::test]
 async fn a_kill_leaves_no_children() {

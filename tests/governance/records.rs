@@ -427,6 +427,28 @@ async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
     soon("it is killed", child.wait()).await.unwrap();
 }
 
+/// A call that is refused and cannot be recorded either is told one thing, and counted as that; the
+/// status names the cause.
+#[tokio::test]
+async fn a_refusal_without_a_record_is_counted_once() {
+    let server = Server::start().await;
+    let settings = "[governance]\npolicy = { mode = \"none\" }\n";
+    let (_place, mut child, http) = serve(&server, settings).await;
+    let call = || ask_on(&http, "/mcp", "tools/call", ECHO);
+    assert_eq!(code_of(&call().await), "UNAUTHORIZED");
+    limit_files(&child, Some(0));
+    for _ in 0..2 {
+        assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
+    }
+    let said = governed(&http).await;
+    let counted = serde_json::json!({"AUDIT_UNAVAILABLE": 2, "UNAUTHORIZED": 1});
+    assert_eq!(said["refused"], counted);
+    let cause = "the audit log cannot be written: File too large (os error 27); lines waiting: 2";
+    assert_eq!(said["audit_error"], cause);
+    child.start_kill().unwrap();
+    soon("it is killed", child.wait()).await.unwrap();
+}
+
 /// Whoever removes what a gateway writes, or its directory, takes records away that verification
 /// misses; all later calls are recorded where they can be found, or refused.
 #[tokio::test]

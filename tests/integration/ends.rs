@@ -1,11 +1,11 @@
 //! What is under way when a session or the gateway ends is answered all the same.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Backend, Era, Front, TestGateway, Transport,
+    Auto, Backend, Era, Front, TestGateway, Transport,
     http::{Answer, Http},
     soon,
     wire::{request, spawn, value},
@@ -27,13 +27,68 @@ async fn a_call_cut_off_by_a_stop_is_answered() {
             }
             gateway.stop().await;
             let failure = client.answer("1").await.failure();
-            let reason = failure["data"]["reason"].as_str().unwrap();
-            assert!(
-                ["cancelled", "lost"].contains(&reason),
-                "{front:?} {failure}"
-            );
+            check_cut_off(&failure);
         }
     }
+}
+
+/// So is one that would be sent once more if its server alone had gone.
+#[tokio::test]
+async fn a_call_that_may_be_repeated_is_answered_at_a_stop() {
+    let reading = r#"[{"name":"echo","inputSchema":{},"annotations":{"readOnlyHint":true}}]"#;
+    for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+        for front in Front::ALL {
+            let backend = Backend::start(transport, Era::Legacy).await;
+            backend.set_list("tools/list", reading);
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.call("1", "mcp_x_echo", "7").await;
+            let call = backend.asked("tools/call").await;
+            gateway.stop().await;
+            check_cut_off(&client.answer("1").await.failure());
+            drop(call);
+        }
+    }
+}
+
+/// So is one that waits for its server, and a list that waits for the first listing.
+#[tokio::test]
+async fn a_call_that_waits_for_its_server_is_answered_at_a_stop() {
+    for front in Front::ALL {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        backend.on_request(|_| Some(Auto::Nothing));
+        let gateway = TestGateway::new().server("x", &backend).launch().await;
+        let client = gateway.client(front, "/mcp", "{}").await;
+        client.call("1", "mcp_x_echo", "7").await;
+        client.ask("2", "tools/list", "").await;
+        let proxy = Arc::clone(&gateway.running.core().proxy);
+        soon("both wait", async {
+            while proxy.in_flight() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        drop(proxy);
+        gateway.stop().await;
+        let (first, second) = (client.next().await, client.next().await);
+        let (called, listed) = if first.id.as_deref() == Some("1") {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        // It was not sent: the stop, or that the server is away by then, may come to it first.
+        assert_eq!(called.code(), -32603, "{front:?} {called:?}");
+        assert_eq!(listed.value()["tools"], serde_json::json!([]));
+    }
+}
+
+/// Checks that an error says that the gateway stopped.
+fn check_cut_off(failure: &serde_json::Value) {
+    assert_eq!(failure["code"], -32603, "{failure}");
+    let reason = failure["data"]["reason"].as_str().unwrap();
+    assert!(["cancelled", "lost"].contains(&reason), "{failure}");
+    let message = "the gateway stopped before the server answered";
+    assert_eq!(failure["message"], message);
 }
 
 /// A call whose session is deleted is answered on its stream, which ends then; so does the standing

@@ -28,5 +28,6 @@ mod replicas;
 mod restart;
 mod roots;
 mod sessions;
+mod tasks;
 mod unlisted;
 mod upstream;

@@ -129,20 +129,23 @@ pub(crate) async fn transport() {
     let http = http_backend().await;
     let sse = Backend::start(Transport::Sse, Era::Legacy).await;
     let socket = Backend::start(Transport::WebSocket, Era::Legacy).await;
-    for (backend, path, transport, connects) in [
-        (&http, "mcp", "auto", true),
-        (&http, "mcp", "http", true),
-        (&http, "mcp", "sse", false),
-        (&sse, "sse", "auto", true),
-        (&sse, "sse", "http", false),
-        (&sse, "sse", "sse", true),
+    for (backend, path, transport, connects, shown) in [
+        (&http, "mcp", "auto", true, "http"),
+        (&http, "mcp", "http", true, "http"),
+        (&http, "mcp", "sse", false, "sse"),
+        (&sse, "sse", "auto", true, "sse"),
+        (&sse, "sse", "http", false, "http"),
+        (&sse, "sse", "sse", true, "sse"),
     ] {
         let address = backend.address();
         let keys = format!("url = \"http://{address}/{path}\"\ntransport = \"{transport}\"");
         let (state, named) = state(&keys).await;
         assert_eq!(state == "connected", connects, "{keys}: {state}");
-        assert_eq!(named, transport);
+        assert_eq!(named, shown, "{keys}");
     }
+    let nobody = "url = \"http://127.0.0.1:1/mcp\"";
+    let (found, named) = state(nobody).await;
+    assert_eq!(named, "auto", "{found}");
     let url = format!("url = \"ws://{}/mcp\"", socket.address());
     let program = format!("command = \"{PROGRAM}\"");
     for (keys, transport, wrong) in [

@@ -237,14 +237,14 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
     for (line, kept) in kept.iter().enumerate().skip(fit) {
         match kept {
             Err(AuditError::Write { .. }) => assert_eq!(line, 1, "room {room}: {kept:?}"),
-            Err(AuditError::Pending { lines }) => assert_eq!(*lines, waiting, "room {room}"),
+            Err(AuditError::Pending { lines, .. }) => assert_eq!(*lines, waiting, "room {room}"),
             _ => panic!("room {room}, line {line}: {kept:?}"),
         }
     }
     if waiting > 0 {
         let later = bounded(log.opened(&opened(invocation())).kept()).unwrap_err();
         assert!(
-            matches!(later, AuditError::Pending { lines } if lines == waiting),
+            matches!(later, AuditError::Pending { lines, .. } if lines == waiting),
             "{later}"
         );
     }

@@ -457,7 +457,7 @@ fn cancelled_params(id: u64, failure: &Failure) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{backend::mux::Settings, task::Tasks};
+    use crate::{backend::mux::Settings, mcp::Revision, task::Tasks};
 
     #[tokio::test(start_paused = true)]
     async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
@@ -555,6 +555,39 @@ mod tests {
             CANCELLATIONS_MAX
         );
         assert_eq!(read(&mut queue).await.1, []);
+    }
+
+    /// What becomes of a listen stream whose server, of this revision, sends a `cancelled` for it.
+    async fn ended_by_its_server(revision: Revision) -> Result<Outcome, Failure> {
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        mux.spoken.set(revision).unwrap();
+        let (writer, mut queue) = mpsc::channel(1);
+        let link = Arc::new(Link::pipe(mux, writer));
+        let exchange = handshake::control(&Method::Listen, None);
+        let answer = link.request(&exchange);
+        let server = async {
+            let Ok(Message::Request(asked)) = Message::parse(&queue.recv().await.unwrap()) else {
+                panic!("no request");
+            };
+            let id = asked.id.raw();
+            for about in ["77", id.as_str()] {
+                let params = Raw::parse(format!(r#"{{"requestId":{about}}}"#)).unwrap();
+                let told = envelope::notification(notice::CANCELLED, Some(&params));
+                link.incoming(Message::parse(&told).unwrap(), None);
+            }
+            link.mux.close("it is over");
+        };
+        tokio::join!(answer, server).0
+    }
+
+    #[tokio::test]
+    async fn a_listen_stream_ends_where_its_server_says_so() {
+        let ended = ended_by_its_server(Revision::MODERN).await.unwrap();
+        let told = ended.unwrap_err();
+        assert!(told.as_str().contains("the server ended the request"));
+        // Before, servers withdraw their own questions so, whatever ids we use.
+        let went_on = ended_by_its_server(Revision::V2025November).await;
+        assert!(matches!(went_on, Err(Failure::Lost { .. })), "{went_on:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -39,7 +39,10 @@ use crate::{
     config::{Memory, Root},
     governance::Screens,
     lock::lock,
-    mcp::{Era, Id, Notification, Outcome, Raw, Response, Revision, json, meta, method::notice},
+    mcp::{
+        Era, Id, Notification, Outcome, Raw, Response, Revision, RpcError, error, json, meta,
+        method::notice,
+    },
     names::InvocationId,
     session::{Client, Event, Opening, Session},
     task::Tasks,
@@ -401,6 +404,7 @@ impl Mux {
         let origin = origin.or_else(|| subscription(params.as_ref()));
         match method.as_ref() {
             notice::PROGRESS => self.progress(params, origin),
+            notice::CANCELLED if self.speaks_modern() => self.given_up(params.as_ref()),
             notice::CANCELLED => self.withdrawn(params.as_ref()),
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 self.signals.lists_changed();
@@ -417,6 +421,28 @@ impl Mux {
             notice::ELICITATION_COMPLETE => self.visited(method, params, origin),
             notice::MESSAGE => self.pass(method, params, origin, true),
             _ => self.pass(method, params, origin, false),
+        }
+    }
+
+    fn speaks_modern(&self) -> bool {
+        let spoken = self.spoken.get();
+        spoken.is_some_and(|revision| revision.era() == Era::Modern)
+    }
+
+    /// A server of 2026-07-28 ends what it was asked, where no stream of its own closes with it: a
+    /// listen stream, by the specification (cancellation). Servers of that era ask nothing that could
+    /// be meant instead.
+    fn given_up(&self, params: Option<&Raw>) {
+        let id = params.and_then(|params| params.get("requestId"));
+        let id = id.and_then(|id| id.as_str().parse().ok());
+        let Some(id): Option<u64> = id else { return };
+        let mut pending = lock(&self.pending);
+        if pending.get(&id).is_some_and(|entry| entry.tell.is_some())
+            && let Some(entry) = pending.remove(&id)
+        {
+            drop(pending);
+            let error = RpcError::new(error::INTERNAL, "the server ended the request");
+            entry.end(Ok(Err(error.to_raw())));
         }
     }
 

@@ -265,8 +265,15 @@ impl Backend {
     /// Where the server stands.
     pub fn state(&self) -> State {
         let lead = self.lead();
-        lead.work_beside()
-            .map_or_else(|| lead.maker.shared.life().state(), |work| work.state)
+        if let Some(work) = lead.work_beside() {
+            return work.state;
+        }
+        let known = lead.maker.shared.life().state();
+        if lead.catalog.is_lost() {
+            known.after(Event::Lost)
+        } else {
+            known
+        }
     }
 
     /// Counts a call that found no connection to be sent on.

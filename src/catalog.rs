@@ -34,7 +34,7 @@ pub use header::{HeaderFault, HeaderParam, ParamKind};
 use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
-pub use problem::{Cause, Outcome, Problem};
+pub use problem::{Cause, Cost, Outcome, Problem};
 pub use profile::Profiles;
 pub use prospect::Prospect;
 pub use resources::Lookup;

@@ -35,6 +35,8 @@ pub use governing::{
     ScanAction, Terms, Window,
 };
 pub use load::{Format, Loaded, Source, find_default, is_blank, load, parse, schema};
+pub use log_filter::NotALogFilter;
+pub(crate) use log_filter::check_log_filter;
 pub(crate) use node::join as key_path;
 pub use report::{Mistakes, Notice, Severity};
 
@@ -51,6 +53,7 @@ mod hint;
 mod json;
 mod known;
 mod load;
+mod log_filter;
 mod mask;
 mod node;
 mod report;

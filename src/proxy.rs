@@ -146,7 +146,11 @@ impl Proxy {
             old,
             settings,
         } = self.backends.replace(config);
-        let changes = Changes::of(&fresh, &old, settings);
+        let disabled = config.servers.iter().filter(|(_, server)| !server.enabled);
+        let changes = Changes {
+            disabled: disabled.map(|(name, _)| name.clone()).collect(),
+            ..Changes::of(&fresh, &old, settings)
+        };
         self.backends.retire(old, drain_timeout);
         self.board.replace(config, &self.backends);
         for backend in fresh {
@@ -377,8 +381,10 @@ impl Drop for Running<'_> {
 pub struct Changes {
     /// Those that are new.
     pub added: Vec<ServerName>,
-    /// Those that are started anew, since how they run has changed.
+    /// Those that do not go on, since how they run has changed: they are started, stopped, or both.
     pub changed: Vec<ServerName>,
+    /// Those that do not run, whatever became of them.
+    pub disabled: Vec<ServerName>,
     /// Those that are gone.
     pub removed: Vec<ServerName>,
     /// The settings in which servers differ that were there before, by the names of their keys; those
@@ -402,8 +408,60 @@ impl Changes {
         Self {
             added,
             changed,
+            disabled: Vec::new(),
             removed,
             settings,
+        }
+    }
+
+    /// What became of `server`, which was there before and differs.
+    pub fn fate(&self, server: &ServerName) -> Fate {
+        let settings = self.settings.get(server);
+        let is_switched = settings.is_some_and(|settings| settings.contains(&"enabled"));
+        let is_disabled = self.disabled.contains(server);
+        match (is_switched, is_disabled) {
+            (true, true) => Fate::Stopped,
+            (true, false) => Fate::Started,
+            (false, true) => Fate::StaysDisabled,
+            (false, false) if self.changed.contains(server) => Fate::StartedAnew,
+            (false, false) => Fate::GoesOn,
+        }
+    }
+}
+
+/// What a new config did to a server that was there before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// It did not run, and does.
+    Started,
+    /// It runs in place of the one before it.
+    StartedAnew,
+    /// It ran, and does not.
+    Stopped,
+    /// It runs as before, with other settings.
+    GoesOn,
+    /// It runs neither before nor after.
+    StaysDisabled,
+}
+
+impl Fate {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Self; 5] = [
+        Self::Started,
+        Self::StartedAnew,
+        Self::Stopped,
+        Self::GoesOn,
+        Self::StaysDisabled,
+    ];
+
+    /// The same in words for operators.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GoesOn => "changed while they run",
+            Self::Started => "started",
+            Self::StartedAnew => "started anew",
+            Self::StaysDisabled => "changed while disabled",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -79,7 +79,7 @@ impl Tasks {
             around,
             ..
         } = &*self.0;
-        let span = around.in_scope(|| tracing::debug_span!("task", name));
+        let span = around.in_scope(|| tracing::debug_span!("task", task = name));
         // Where debugging is off there is no such span, but still the one around it.
         let span = if span.is_disabled() {
             around.clone()

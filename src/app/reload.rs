@@ -23,7 +23,7 @@ use crate::{
     http::{Certificate, Certificates, Edge, InvalidTls},
     lock::lock,
     names::ServerName,
-    proxy::{Changes, Proxy},
+    proxy::{Changes, Fate, Proxy},
     status::Status,
 };
 
@@ -353,28 +353,26 @@ impl Reloaded {
     fn detail(&self) -> String {
         let Changes {
             added,
-            changed,
             removed,
             settings,
+            ..
         } = &self.servers;
-        let with_settings = |name: &ServerName| match settings.get(name) {
-            Some(settings) => format!("{name} ({})", settings.join(", ")),
-            None => name.to_string(),
-        };
-        let all = |names: &[ServerName]| names.iter().map(with_settings).collect();
-        let goes_on = |name: &&ServerName| !changed.contains(name);
-        let adjusted: Vec<_> = settings.keys().filter(goes_on).map(with_settings).collect();
         let mut parts = Vec::new();
-        for (what, names) in [
-            ("added", all(added)),
-            ("started anew", all(changed)),
-            ("changed while they run", adjusted),
-            ("removed", all(removed)),
-        ] {
+        let mut tell = |what: &str, names: Vec<String>| {
             if !names.is_empty() {
                 parts.push(format!("servers {what}: {}", names.join(", ")));
             }
+        };
+        let all = |names: &[ServerName]| names.iter().map(ToString::to_string).collect();
+        tell("added", all(added));
+        for fate in Fate::ALL {
+            let alike = settings
+                .iter()
+                .filter(|(name, _)| self.servers.fate(name) == fate);
+            let named = alike.map(|(name, keys)| format!("{name} ({})", keys.join(", ")));
+            tell(fate.as_str(), named.collect());
         }
+        tell("removed", all(removed));
         parts.extend(self.others.iter().cloned());
         if parts.is_empty() && self.needs_restart.is_empty() {
             parts.push("nothing differs".to_owned());

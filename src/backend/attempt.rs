@@ -74,8 +74,8 @@ impl Unanswered {
         if !first.may_have_arrived() {
             return Self::during(second);
         }
-        if second == Failure::SessionGone {
-            // Nothing came of the second attempt, which tells the caller less.
+        if second.is_retryable() {
+            // Nothing came of the second attempt: whoever heard of it alone would make the call again.
             return Self::during(first);
         }
         Self {

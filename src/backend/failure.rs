@@ -275,7 +275,7 @@ impl Failure {
 
     /// Whether the same call may succeed later although nobody asks the server in another way, and
     /// cannot be done twice by that.
-    fn is_retryable(&self) -> bool {
+    pub(super) fn is_retryable(&self) -> bool {
         let is_new = matches!(
             self,
             Self::Absent { .. } | Self::SessionGone | Self::Unlisted { .. }

@@ -163,6 +163,12 @@ impl Instance {
         }
     }
 
+    /// Whether its connection has ended a moment ago: its calls hear of that before its keeper.
+    pub(super) fn is_lost(&self) -> bool {
+        let phase = self.phase.borrow();
+        matches!(&*phase, Phase::Ready(connection) if connection.closed().is_cancelled())
+    }
+
     /// Sleeps until somebody wants a connection.
     pub(super) async fn sleep(&self, hello: Arc<Hello>) {
         let mut woken = std::pin::pin!(self.wake.notified());

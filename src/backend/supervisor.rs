@@ -72,6 +72,8 @@ impl Maker {
             if instance.stop.is_cancelled() {
                 return;
             }
+            // First of all: who sees that it is down may ask where the server stands.
+            self.shared.life().take(event, Some(failure.to_string()));
             let held_back = self.shared.held_back();
             let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
@@ -81,7 +83,6 @@ impl Maker {
                 let failure = held_back.unwrap_or_else(|| failure.clone());
                 Phase::Down { failure }
             });
-            self.shared.life().take(event, Some(failure.to_string()));
             let delay = backoff.next_delay(self.config().retry);
             let retry_in = for_people(delay.max(self.shared.start_wait()));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::{HeaderFault, Kind};
-use crate::names::{ProfileName, ServerName};
+use crate::names::{ProfileName, Scope, ServerName};
 
 /// One oddity in what a server offers.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -16,6 +16,59 @@ pub struct Problem {
     pub kind: Option<Kind>,
     /// What is odd, and what was done about it.
     pub cause: Cause,
+}
+
+/// What a problem costs clients.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cost {
+    /// An item that is not served, although nobody said that it should not be.
+    Item,
+    /// Nothing, but perhaps a name: all that can be served is.
+    Nothing,
+    /// An item whose name goes to another one, as `naming.conflict` asks for.
+    Yielded,
+}
+
+impl Problem {
+    /// What it costs clients.
+    pub fn cost(&self) -> Cost {
+        match &self.cause {
+            Cause::Collision { outcome, .. } => match outcome {
+                Outcome::Exposed(_) => Cost::Nothing,
+                Outcome::Hidden(Some(_)) => Cost::Yielded,
+                Outcome::Hidden(None) => Cost::Item,
+            },
+            Cause::Header { dropped, .. } if *dropped => Cost::Item,
+            Cause::NoName { .. }
+            | Cause::NotAnObject { .. }
+            | Cause::ProfileRenamedOver { .. }
+            | Cause::RenamedOver { .. } => Cost::Item,
+            Cause::Duplicate { .. }
+            | Cause::Header { .. }
+            | Cause::InstructionsCut { .. }
+            | Cause::Prefix { .. }
+            | Cause::Shortened { .. } => Cost::Nothing,
+        }
+    }
+
+    /// Whether it is about what the route of `scope` shows.
+    pub fn concerns(&self, scope: &Scope) -> bool {
+        match &self.cause {
+            // Servers keep their names on routes of their own.
+            Cause::Collision { .. }
+            | Cause::InstructionsCut { .. }
+            | Cause::Prefix { .. }
+            | Cause::Shortened { .. } => !matches!(scope, Scope::Server(_)),
+            Cause::ProfileRenamedOver { profile, .. } => {
+                matches!(scope, Scope::Profile(shown) if shown == profile)
+            }
+            Cause::Duplicate { .. }
+            | Cause::Header { .. }
+            | Cause::NoName { .. }
+            | Cause::NotAnObject { .. }
+            | Cause::RenamedOver { .. } => true,
+        }
+    }
 }
 
 impl fmt::Display for Problem {

@@ -10,17 +10,24 @@ use std::{
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{EXIT_CONFIG, nearest::did_you_mean, output::say, wrong_usage};
+use super::{
+    EXIT_CONFIG,
+    nearest::did_you_mean,
+    output::{harmless, say},
+    wrong_usage,
+};
 use crate::{
     app::ConfigSource,
     auth::{Agent, Directory},
-    config::{self, Config, Environment, Loaded, Mistakes, Notice},
+    config::{self, Config, Environment, Loaded, Mistakes, NotALogFilter, Notice},
     names::{AgentId, ProfileName, ServerName},
     telemetry,
 };
 
 /// The variable that names the config file where no argument does.
 const CONFIG_VARIABLE: &str = "TOLLBRIDGE_CONFIG";
+/// The variable that says what is logged.
+const FILTER_VARIABLE: &str = "RUST_LOG";
 /// What commands log that end by themselves: they say on their own what a person must know.
 const QUIET: &str = "error";
 
@@ -33,7 +40,7 @@ pub(super) struct ConfigArgs {
     #[arg(long, short, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// What is logged, such as `info` or `tollbridge=debug`; `RUST_LOG` comes first
-    #[arg(long, value_name = "FILTER", global = true)]
+    #[arg(long, value_name = "FILTER", global = true, value_parser = log_filter)]
     log_level: Option<String>,
     /// Shape of log lines: human or json
     #[arg(long, value_name = "FORMAT", global = true)]
@@ -147,13 +154,18 @@ impl ConfigArgs {
     }
 
     fn start_log(&self, config: &mut Config) -> Result<(), ExitCode> {
+        if let Err(fault) = filter_of_environment(&Environment::of_process()) {
+            say(&format!("warning: {fault}\n"));
+        }
         self.adjust_log(config);
         telemetry::start(&config.log).map_err(|invalid| wrong_usage(&invalid.to_string()))
     }
 
     fn adjust_log(&self, config: &mut Config) {
         let environment = Environment::of_process();
-        if let Some(level) = environment.get("RUST_LOG").or(self.log_level.as_deref()) {
+        // What is wrong with it was said when the log was started.
+        let first = filter_of_environment(&environment).unwrap_or_default();
+        if let Some(level) = first.or(self.log_level.as_deref()) {
             level.clone_into(&mut config.log.level);
         }
         match self.log_format {
@@ -162,6 +174,39 @@ impl ConfigArgs {
             None => {}
         }
     }
+}
+
+/// The filter that comes before that of arguments and config, where it is one.
+fn filter_of_environment(environment: &Environment) -> Result<Option<&str>, IgnoredFilter> {
+    let Some(filter) = environment.get(FILTER_VARIABLE) else {
+        return Ok(None);
+    };
+    // Who empties a variable wants nothing of it.
+    if filter.is_empty() {
+        return Ok(None);
+    }
+    match config::check_log_filter(filter) {
+        Ok(()) => Ok(Some(filter)),
+        Err(fault) => Err(IgnoredFilter {
+            filter: filter.to_owned(),
+            fault,
+        }),
+    }
+}
+
+/// The variable holds no filter; whoever set it mends it.
+#[derive(Debug, thiserror::Error)]
+#[error("{FILTER_VARIABLE} is ignored: `{}` is {fault}", harmless(filter))]
+struct IgnoredFilter {
+    /// What it holds.
+    filter: String,
+    /// What is wrong with it.
+    fault: NotALogFilter,
+}
+
+/// Reads `--log-level`.
+fn log_filter(text: &str) -> Result<String, NotALogFilter> {
+    config::check_log_filter(text).map(|()| text.to_owned())
 }
 
 /// Says on stderr what an operator should know of a config that may run.

@@ -40,7 +40,8 @@ pub(super) struct Call {
     arg: Vec<String>,
     #[command(flatten)]
     target: TargetArgs,
-    /// Print the result as JSON, as the server gave it
+    /// Print the result as JSON, as a client of 2026-07-28 gets it: what the server gave, with
+    /// `resultType` where an older one has none
     #[arg(long)]
     json: bool,
 }

@@ -12,13 +12,14 @@ use super::{
     args::{ConfigArgs, warn},
     block_on,
     gateway::{self, Gateway},
-    output::{print, print_json, say},
+    output::{harmless, print, print_json, say},
     survey::Found,
     table::Table,
     target::Target,
 };
 use crate::{
     backend::State,
+    catalog::Cost,
     config::{Config, Loaded, Notice},
     names::Scope,
 };
@@ -116,14 +117,21 @@ impl Check {
     ) -> ExitCode {
         let mut found = gateway.survey().await;
         found.retain(|server| server.state != State::Disabled);
-        let ok = found.iter().all(Found::is_connected);
-        let unmatched = unmatched(config, gateway);
+        let catalog = gateway.proxy().board().catalog();
+        let problems = catalog.problems();
+        let is_whole = problems.iter().all(|problem| problem.cost() != Cost::Item);
+        let ok = is_whole && found.iter().all(Found::is_connected);
+        let odd = problems.iter().map(|problem| {
+            let message = harmless(&problem.to_string());
+            Notice::warning(message, None)
+        });
+        let odd: Vec<Notice> = odd.chain(unmatched(config, gateway)).collect();
         let printed = if self.json {
-            notices.extend(unmatched);
+            notices.extend(odd);
             print_json(&json!({ "ok": ok, "notices": notices, "servers": found }))
         } else {
             let printed = table(&found).print();
-            warn(&unmatched);
+            warn(&odd);
             printed
         };
         if ok { printed } else { ExitCode::FAILURE }

@@ -25,7 +25,7 @@ use crate::{
     app::Core,
     auth::Agent,
     backend::{Backend, State},
-    catalog::{ByKind, Kind, Tool},
+    catalog::{ByKind, Cost, Kind, Tool},
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::{Scope, ServerName},
     proxy::Proxy,
@@ -246,6 +246,23 @@ impl Gateway {
             let reason = found.explanation();
             let line = format!("server `{}` is not connected: {reason}", found.server);
             say(&format!("{}\n", harmless(&line)));
+        }
+        complete
+    }
+
+    /// Says on stderr which items of `kinds` are not listed although their servers have them, and why;
+    /// whether that is as the config asks for.
+    pub(super) fn complain_of_items(&self, kinds: &[Kind]) -> bool {
+        let mut complete = true;
+        for problem in self.proxy().board().catalog().problems() {
+            let matters = problem.concerns(&self.scope);
+            let cost = problem.cost();
+            let is_asked = problem.kind.is_some_and(|kind| kinds.contains(&kind));
+            if !matters || !is_asked || cost == Cost::Nothing {
+                continue;
+            }
+            complete &= cost == Cost::Yielded;
+            say(&format!("{}\n", harmless(&problem.to_string())));
         }
         complete
     }

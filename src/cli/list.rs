@@ -20,8 +20,9 @@ use crate::{
 
 /// How a script knows what came of it.
 const EXIT_CODES: &str = "\
-Exit code: 0 when everything was listed, 1 when the items of a server are missing (of `list servers`:
-when every enabled server failed), 2 for a wrong command line or config.";
+Exit code: 0 when everything was listed, 1 when items of a server are missing, since it is not
+connected or since their names collide (of `list servers`: when every enabled server failed), 2 for a
+wrong command line or config.";
 
 /// List servers, tools, resources or prompts
 #[derive(Args, Debug)]
@@ -83,7 +84,7 @@ impl List {
 
     /// Prints the items of `kinds`; it counts as failed when a server's are missing.
     async fn items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
-        let complete = gateway.complain();
+        let complete = gateway.complain() & gateway.complain_of_items(kinds);
         let mut items = Vec::new();
         for kind in kinds {
             match fetch(*kind, gateway).await {

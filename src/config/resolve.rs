@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    Config, Limits, Log, Naming, Tls, file, hint,
+    Config, Limits, Log, Naming, NotALogFilter, Tls, check_log_filter, file, log_filter,
     node::{Node, Place},
     report::{Finding, Findings, Sources},
     units::{Size, Time},
@@ -200,14 +200,8 @@ impl Resolver<'_> {
     }
 
     fn log(&mut self, log: file::Log, at: &Place<'_>) -> Log {
-        const LEVELS: [&str; 6] = ["debug", "error", "info", "off", "trace", "warn"];
         let at = at.key("level");
-        let level = log.level.trim().to_lowercase();
-        // A filter takes any word for the name of a module; alone, it is a mistyped level.
-        let is_word = level.chars().all(char::is_alphanumeric);
-        let is_filter = tracing_subscriber::EnvFilter::try_new(&log.level).is_ok();
-        if (is_word && !LEVELS.contains(&level.as_str())) || !is_filter {
-            let close = hint::closest(&level, LEVELS);
+        if let Err(NotALogFilter { close }) = check_log_filter(&log.level) {
             self.findings.add(
                 Finding::mistake(format!(
                     "{} is not a log level or filter",
@@ -219,10 +213,7 @@ impl Resolver<'_> {
                         format!("did you mean \"{close}\"?")
                     }),
                 )
-                .help(
-                    "levels are error, warn, info, debug and trace; a filter looks like \
-                         `info,tollbridge=debug`",
-                ),
+                .help(log_filter::HELP),
             );
         }
         Log {

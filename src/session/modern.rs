@@ -142,7 +142,14 @@ fn parse_level(level: &Raw) -> Result<Level, Refusal> {
 
 /// The refusal of a revision that is not spoken here, or not without a session.
 fn unsupported(requested: &str) -> Refusal {
-    refuse_version(requested, &Revision::ALL)
+    let Some(legacy) = Revision::parse(requested) else {
+        return refuse_version(requested, &Revision::ALL);
+    };
+    // Whoever is refused goes on with one that is listed, in the same way.
+    let mut refusal = refuse_version(requested, &[Revision::MODERN]);
+    refusal.error.message =
+        format!("protocol version {legacy} has no per-request _meta: it begins with `initialize`");
+    refusal
 }
 
 /// The refusal of a revision where only `supported` ones are spoken.

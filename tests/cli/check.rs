@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use insta::assert_snapshot;
 use serde_json::json;
 
-use crate::support::{Place, TWO_SERVERS};
+use crate::support::{ALIKE, Place, TWO_SERVERS};
 
 const MISTAKEN: &str = r#"
 [servers.a]
@@ -234,6 +234,34 @@ async fn one_server_is_tried_alone() {
     there is no server `toolbx`; did you mean `toolbox`?
     --- code 2
     ");
+}
+
+/// What `/status` finds odd about the names of servers is in the report; what is missing by it fails.
+#[tokio::test]
+async fn what_shares_a_name_is_reported() {
+    for (conflict, code, expect) in [
+        ("error", 1, "it is not listed"),
+        ("first", 0, "one has the name"),
+        ("namespace", 0, "it is exposed as `write_regex_"),
+    ] {
+        let place = Place::new(&format!("{ALIKE}conflict = \"{conflict}\"\n"));
+        let ran = place.run(&["check", "--connect"]).await;
+        assert_eq!(ran.code, Some(code), "{conflict}: {ran:?}");
+        let mut warnings = ran.stderr.lines();
+        let line = warnings.find(|line| line.starts_with("warning: two: prompts: `write_regex`"));
+        let line = line.unwrap_or_else(|| panic!("{conflict}: {ran:?}"));
+        assert!(line.contains(expect), "{conflict}: {line}");
+        let found = place.run(&["check", "--connect", "--json"]).await;
+        assert_eq!(found.code, Some(code), "{conflict}: {found:?}");
+        let found = found.json();
+        assert_eq!(found["ok"], code == 0, "{conflict}");
+        let notices = found["notices"].as_array().expect("a list");
+        let is_it = |notice: &serde_json::Value| {
+            let message = notice["message"].as_str().unwrap_or_default();
+            message.starts_with("two: prompts: `write_regex`") && message.contains(expect)
+        };
+        assert!(notices.iter().any(is_it), "{conflict}: {notices:?}");
+    }
 }
 
 /// Patterns that match nothing are warnings with their keys; of servers that cannot be asked it is

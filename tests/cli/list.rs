@@ -6,7 +6,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::support::{Place, SCRIPT, TOOLBOX, TWO_SERVERS};
+use crate::support::{ALIKE, Place, SCRIPT, TOOLBOX, TWO_SERVERS};
 
 #[tokio::test]
 async fn tools_are_listed_under_exposed_names() {
@@ -126,6 +126,38 @@ async fn a_server_that_takes_long_is_missing() {
     ");
     let wrong = place.run(&["list", "--wait", "soon"]).await;
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}
+
+/// What is missing since names collide is named, and fails unless the config asks for it.
+#[tokio::test]
+async fn what_shares_a_name_is_missing() {
+    let listed = async |conflict: &str, args: &[&str]| {
+        let place = Place::new(&format!("{ALIKE}conflict = \"{conflict}\"\n"));
+        place.run(&[&["list"], args].concat()).await
+    };
+    assert_snapshot!(listed("error", &["prompts"]).await.all(), @"
+    --- stderr
+    one: prompts: `write_regex` shares the exposed name `write_regex` with two; it is not listed
+    two: prompts: `write_regex` shares the exposed name `write_regex` with one; it is not listed
+    --- code 1
+    ");
+    assert_snapshot!(listed("priority", &["prompts"]).await.all(), @"
+    NAME→SERVER→DESCRIPTION
+    write_regex→one→Write a regular expression and prove it with regex_test.
+    --- stderr
+    two: prompts: `write_regex` shares the exposed name `write_regex` with one; it is not listed, one has the name
+    --- code 0
+    ");
+    // With a hash behind it each has a name.
+    for (conflict, args) in [
+        ("namespace", &["prompts"][..]),
+        ("error", &["prompts", "--server", "one"]),
+        ("error", &["resources"]),
+    ] {
+        let ran = listed(conflict, args).await;
+        let said = (ran.code, ran.stderr.as_str());
+        assert_eq!(said, (Some(0), ""), "{conflict} {args:?}: {ran:?}");
+    }
 }
 
 /// One server that can be listed is enough; those that are switched off do not count.

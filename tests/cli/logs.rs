@@ -1,8 +1,12 @@
 //! What the log says of a call, from the HTTP request to the stderr of the server.
 
-use std::{fs, time::Duration};
+use std::{collections::HashSet, fmt, fs, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -178,6 +182,89 @@ async fn a_log_that_cannot_be_written_stops_nothing() {
         send(&child, Signal::TERM);
         let status = bounded(child.wait()).await.expect("it ends");
         assert_eq!(status.code(), Some(0), "{is_full}");
+    }
+}
+
+/// JSON whose objects have each key once.
+struct Unique;
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unique {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if keys.contains(&key) {
+                return Err(A::Error::custom(format!("`{key}` is there twice")));
+            }
+            keys.insert(key);
+            map.next_value::<Self>()?;
+        }
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self, A::Error> {
+        while seq.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+}
+
+/// Many readers of JSON refuse an object that has a key twice, or keep one of the two values.
+#[tokio::test]
+async fn keys_of_a_line_are_unique() {
+    assert!(serde_json::from_str::<Unique>(r#"{"a":[{"b":1,"b":1}]}"#).is_err());
+    let log = "drain_timeout = \"1s\"\nlog = { level = \"debug\", format = \"json\" }\n";
+    let replicas = "[servers.more]\nreplicas = [{ command = \"sh\", args = [\"server.sh\"] }]\n";
+    let place = Place::new(&format!("{log}{SCRIPT}isolation = \"session\"\n{replicas}"));
+    let serving = place.serve().await;
+    for tool in ["mcp_script_fail", "mcp_more_fail"] {
+        let body = CALL.replace("mcp_script_hang", tool);
+        read(&mut post(&serving.url, tool, &body).await).await;
+    }
+    let ended = serving.end(Signal::TERM).await;
+    let lines = ended.stderr.lines();
+    let lines: Vec<&str> = lines.filter(|line| line.starts_with('{')).collect();
+    for line in &lines {
+        let read = serde_json::from_str::<Unique>(line);
+        assert!(read.is_ok(), "{:?}: {line}", read.err());
+    }
+    for span in ["task", "replica"] {
+        let named = format!(r#""name":"{span}""#);
+        assert!(lines.iter().any(|line| line.contains(&named)), "{span}");
     }
 }
 

@@ -54,6 +54,32 @@ async fn an_emptied_file_is_refused() {
     serving.end(Signal::TERM).await;
 }
 
+/// Servers that are switched off and on are stopped and started, not started anew.
+#[tokio::test]
+async fn what_became_of_servers_is_said() {
+    let config = |keys: &str| format!("{TOOLBOX}{keys}{MORE}");
+    let place = Place::new(&config(""));
+    let mut serving = place.serve().await;
+    for (keys, fate) in [
+        ("enabled = false\n", "stopped: toolbox (enabled)"),
+        (
+            "enabled = false\nroots = []\ntimeout = \"7s\"\n",
+            "changed while disabled: toolbox (roots, timeout)",
+        ),
+        (
+            "roots = []\ntimeout = \"8s\"\n",
+            "started: toolbox (enabled, timeout)",
+        ),
+        ("timeout = \"8s\"\n", "started anew: toolbox (roots)"),
+        ("", "changed while they run: toolbox (timeout)"),
+    ] {
+        fs::write(place.file("tollbridge.toml"), config(keys)).expect("written");
+        send(&serving.child, Signal::HUP);
+        serving.says(&format!("read again: servers {fate}")).await;
+    }
+    serving.end(Signal::TERM).await;
+}
+
 /// Open descriptors of a process.
 fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));

@@ -48,6 +48,18 @@ pub(crate) const TOOLBOX: &str = r#"
     transport = "builtin"
 "#;
 
+/// Two servers whose prompts, of which each has one, share a name on merged routes; what becomes of
+/// them is to be added.
+pub(crate) const ALIKE: &str = r#"
+    [servers.one]
+    transport = "builtin"
+    priority = 1
+    [servers.two]
+    transport = "builtin"
+    [naming]
+    template = "{tool}"
+"#;
+
 /// A working directory with a config in it.
 pub(crate) struct Place(TempDir);
 

@@ -1,6 +1,7 @@
 //! Wrong usage, completions, and readers that do not read to the end.
 
 use insta::assert_snapshot;
+use rustix::process::Signal;
 
 use crate::support::{Place, SCRIPT, TOOLBOX, bounded};
 
@@ -32,12 +33,14 @@ async fn wrong_usage_is_told_apart_from_failure() {
     check(&["completions", "dos"], 2, "bash").await;
     check(&["serve", "--listen", "here"], 2, "invalid socket address").await;
     check(&["serve", "--listen", "0.0.0.0:0"], 2, "refusing to listen").await;
-    check(
-        &["serve", "--log-level", "loud=very"],
-        2,
-        "log level `loud=very`",
-    )
-    .await;
+    for level in ["loud", "banana=", "loud=very", ""] {
+        for args in [&["serve"][..], &["list"], &["check", "--connect"]] {
+            let args = [args, &["--log-level", level]].concat();
+            check(&args, 2, "not a log level or filter").await;
+        }
+    }
+    let meant = "(did you mean `info`?); levels are error, warn, info";
+    check(&["serve", "--log-level", "inof"], 2, meant).await;
     check(
         &["stdio", "--server", "tolbox"],
         2,
@@ -56,6 +59,28 @@ async fn wrong_usage_is_told_apart_from_failure() {
         "cannot be used with",
     )
     .await;
+}
+
+/// A variable that says nothing is ignored, which is said; what would hold without it does.
+#[tokio::test]
+async fn a_wrong_filter_in_the_environment_is_ignored() {
+    let place = Place::new(TOOLBOX);
+    let ended = async |filter: &str| {
+        let serving = place.serve_with(&[("RUST_LOG", filter)]).await;
+        serving.end(Signal::TERM).await
+    };
+    let said = "clients connect to";
+    for filter in ["loud", "banana="] {
+        let ended = ended(filter).await;
+        let warning = format!("warning: RUST_LOG is ignored: `{filter}` is not a log level");
+        assert!(ended.stderr.starts_with(&warning), "{ended:?}");
+        assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+    let right = ended("warn").await;
+    assert!(!right.stderr.contains(said), "{right:?}");
+    let empty = ended("").await;
+    assert!(empty.stderr.contains(said), "{empty:?}");
+    assert!(!empty.stderr.contains("RUST_LOG"), "{empty:?}");
 }
 
 /// Who sets a budget is told of every window that `budget show` names.

@@ -7,7 +7,9 @@ use std::sync::{
 
 use serde_json::Value;
 
-use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
+use crate::support::{
+    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon,
+};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -318,6 +320,38 @@ async fn after_a_crash_only_safe_calls_are_made_again() {
                 // The next one begins with a connection.
                 let found = async { while !server.dying(0, &client, method, name).await.0 {} };
                 soon(&format!("{what}: it is served again"), found).await;
+            }
+            gateway.stop().await;
+        }
+    }
+}
+
+/// A call that has reached a server which is gone for good was lost: that nothing came of the second
+/// attempt makes it no call that was never made.
+#[tokio::test]
+async fn a_repeated_call_that_finds_no_server_was_lost() {
+    for (transport, era) in ALL {
+        for name in ["reads", "adds"] {
+            let backend = Backend::start(transport, era).await;
+            backend.set_list("tools/list", TOOLS);
+            backend.on_request(|request| (request.method() == "tools/call").then_some(Auto::Leave));
+            let keys = "retry = { base = \"10ms\" }\nbreaker = { failures = 0 }";
+            let gateway = TestGateway::new().server_with("x", &backend, keys);
+            let gateway = gateway.start().await;
+            let client = streamable(&gateway).await;
+            let what = format!("{transport:?} {era:?} {name}");
+            let name = format!(r#""name":"mcp_x_{name}""#);
+            client.ask("1", "tools/call", &name).await;
+            let failure = client.answer("1").await.failure();
+            let data = &failure["data"];
+            assert_eq!(data["code"], "LOST", "{what}: {failure}");
+            assert_eq!(data["retryable"], false, "{what}: {failure}");
+            // Over HTTP a lost exchange is no lost server, until a health check has missed it.
+            if matches!(
+                transport,
+                Transport::Stdio | Transport::WebSocket | Transport::Sse
+            ) {
+                assert_eq!(data["state"], "disconnected", "{what}: {failure}");
             }
             gateway.stop().await;
         }

@@ -840,6 +840,22 @@ async fn modern_requests_are_refused_as_prescribed() {
         assert_eq!(answer.status(), status, "{method}");
         assert_eq!(code(answer).await, expect, "{method}");
     }
+    // One of a client that has no `_meta` is known, and begins in another way.
+    for legacy in ["2025-11-25", "2024-11-05"] {
+        let meta = META.replace("2026-07-28", legacy);
+        let headers = [("mcp-protocol-version", legacy), list];
+        let body = request("1", "tools/list", &format!("{{{meta}}}"));
+        let answer = http.post_with("/mcp", &headers, body).await;
+        assert_eq!(answer.status(), 400);
+        let error = value(&answer.text().await)["error"].clone();
+        assert_eq!(error["code"], -32022);
+        let expect = format!(
+            "protocol version {legacy} has no per-request _meta: it begins with `initialize`"
+        );
+        assert_eq!(error["message"], expect);
+        let data = json!({ "requested": legacy, "supported": ["2026-07-28"] });
+        assert_eq!(error["data"], data);
+    }
     let future = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2031-01-01","io.modelcontextprotocol/clientCapabilities":{}}}"#;
     let headers = [("mcp-protocol-version", "2031-01-01"), list];
     let answer = http

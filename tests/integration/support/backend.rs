@@ -67,6 +67,8 @@ pub(crate) enum Auto {
     Error(String),
     /// Hands it to the test.
     Hand,
+    /// Breaks every connection, and takes no other from then on.
+    Leave,
     /// Never answers.
     Nothing,
     /// Answers with this result.
@@ -106,6 +108,8 @@ pub(crate) struct Script {
     late: AtomicBool,
     /// The status and the body of the answer in a session that is not known.
     denial: Mutex<(u16, &'static str)>,
+    /// Cancelled when the server goes for good.
+    gone: CancellationToken,
     conns: Mutex<Vec<Arc<Conn>>>,
     listens: Mutex<Vec<Arc<Asked>>>,
     ignored: Mutex<Vec<Asked>>,
@@ -195,6 +199,7 @@ impl Backend {
             gate: Mutex::default(),
             late: AtomicBool::default(),
             denial: Mutex::new((404, "")),
+            gone: CancellationToken::new(),
             conns: Mutex::default(),
             listens: Mutex::default(),
             ignored: Mutex::default(),
@@ -207,12 +212,16 @@ impl Backend {
         });
         let serve = Arc::clone(&script);
         spawn(async move {
-            match transport {
-                Transport::Stdio | Transport::WebSocket => pipe::serve(serve, listener).await,
-                Transport::Http | Transport::HttpEvents | Transport::Sse => {
-                    http::serve(serve, listener).await;
+            let gone = serve.gone.clone();
+            let served = async {
+                match transport {
+                    Transport::Stdio | Transport::WebSocket => pipe::serve(serve, listener).await,
+                    Transport::Http | Transport::HttpEvents | Transport::Sse => {
+                        http::serve(serve, listener).await;
+                    }
                 }
-            }
+            };
+            gone.run_until_cancelled(served).await;
         });
         Self {
             script,
@@ -459,6 +468,7 @@ impl Script {
                 self.open.send_modify(|count| *count += 1);
             }
             Auto::Hand => drop(self.requests.send(asked).await),
+            Auto::Leave => self.gone.cancel(),
             Auto::Nothing => lock(&self.ignored).push(asked),
             Auto::Result(result) => asked.answer(&result).await,
             Auto::Status(status) => asked.out(Out::Status(status)).await,

@@ -26,11 +26,12 @@ pub(super) async fn serve(script: Arc<Script>, listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let script = Arc::clone(&script);
         spawn(async move {
+            let gone = script.gone.clone();
             let service = service_fn(move |request| handle(Arc::clone(&script), request));
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service);
             // A broken connection is what some tests are about.
-            drop(connection.await);
+            drop(gone.run_until_cancelled(connection).await);
         });
     }
 }

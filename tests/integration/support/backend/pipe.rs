@@ -83,6 +83,7 @@ async fn lines(script: Arc<Script>, stream: TcpStream) {
         () = read => {}
         () = write => {}
         () = conn.broken.cancelled() => {}
+        () = script.gone.cancelled() => {}
     }
     conn.closed.cancel();
 }
@@ -131,6 +132,7 @@ async fn socket(script: Arc<Script>, stream: TcpStream) {
         () = read => {}
         () = write => {}
         () = conn.broken.cancelled() => {}
+        () = script.gone.cancelled() => {}
     }
     conn.closed.cancel();
 }

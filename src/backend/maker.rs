@@ -140,7 +140,8 @@ impl Maker {
                     }
                 });
                 let (reader, writer) = tokio::io::split(ours);
-                let link = pipe::over_lines(reader, writer, &mux, |_| {});
+                let over = mux.closed.clone();
+                let link = pipe::over_lines(reader, writer, &mux, |_| {}, over);
                 self.greet(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.over_stdio(command, wanted).await {

@@ -64,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) memory_max: Option<Memory>,
     pub(crate) ask_timeout: Duration,
     pub(crate) roots: Option<Vec<Root>>,
+    /// Whether the link is for the lists of the server alone, so that no client is behind it.
+    pub(crate) is_for_lists: bool,
 }
 
 #[cfg(test)]
@@ -77,6 +79,7 @@ impl Settings {
             memory_max: None,
             ask_timeout: Duration::from_secs(1),
             roots: None,
+            is_for_lists: false,
         }
     }
 }

@@ -238,7 +238,6 @@ impl Edge {
         if listens {
             call.cancel = self.listening.child_token();
         }
-        let listen = listens.then(|| call.cancel.clone());
         let running = self
             .session
             .begin(&call.id, call.cancel.clone())
@@ -251,7 +250,7 @@ impl Edge {
         Ok(Started::Running(RunningCall {
             answer,
             events,
-            listen,
+            listens,
         }))
     }
 
@@ -259,27 +258,19 @@ impl Edge {
         let RunningCall {
             answer,
             mut events,
-            listen,
+            listens,
         } = running;
         let (outcome, mut running) = events.until(answer, |event| self.put(event)).await;
-        running.answered();
-        if listen.as_ref().is_some_and(|end| self.was_left(end)) {
+        if !running.answered() {
             return;
         }
         let message = envelope::response(Some(&id), &outcome);
         if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");
         }
-        if listen.is_some() && outcome.is_ok() {
+        if listens && outcome.is_ok() {
             self.end_listening(&id);
         }
-    }
-
-    /// Whether the client itself cancelled the listen stream that `end` ends: of that it hears nothing
-    /// more (spec 2026-07-28, cancellation).
-    fn was_left(&self, end: &CancellationToken) -> bool {
-        let is_over = self.listening.is_cancelled() || self.session.ended.is_cancelled();
-        end.is_cancelled() && !is_over
     }
 
     /// Says that we end a listen stream, since no stream closes here: some clients go by the result,
@@ -316,8 +307,8 @@ enum Started {
 struct RunningCall {
     answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, Running)> + Send>>,
     events: EventReader,
-    /// What ends it, where it is a listen stream.
-    listen: Option<CancellationToken>,
+    /// Whether it is a listen stream.
+    listens: bool,
 }
 
 /// Pause between looks at the calls that are still running.

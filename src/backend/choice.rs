@@ -329,6 +329,7 @@ impl Backend {
                 (Owner::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
                 (Owner::Agent(_) | Owner::Shared, _) => None,
             },
+            is_for_lists: false,
             awaits_roots: self.has_roots_of(client, &key.profile),
             lineage,
         };

@@ -247,7 +247,8 @@ impl Backend {
     }
 
     /// A connection beside all others that declares every capability of clients we relay, for its
-    /// lists. The server's questions on it have no client and are refused.
+    /// lists. The server's questions on it have no client and are refused, but for roots: those of the
+    /// config, or none.
     ///
     /// # Errors
     /// When there is no connection to be had.
@@ -257,6 +258,7 @@ impl Backend {
             era: EraPin::Legacy,
             capabilities: handshake::RELAYED,
             home: None,
+            is_for_lists: true,
             // This is how it is known before the first call of any client.
             awaits_roots: true,
             lineage: Arc::clone(&maker.shared.lineage),

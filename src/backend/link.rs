@@ -337,6 +337,10 @@ impl Link {
             return self.respond(id, outcome);
         }
         let of_roots = asks_for_roots(&method);
+        if let Some(outcome) = self.mux.answer_for_nobody(&method) {
+            self.respond(id, outcome);
+            return self.note_roots(of_roots);
+        }
         match self.mux.relay(&id, method, params, origin) {
             Ok(waiting) => self.await_answer(id, waiting, of_roots),
             Err(refusal) => {

@@ -55,6 +55,8 @@ pub(crate) struct Wanted {
     pub(crate) capabilities: Raw,
     /// The session whose own it will be.
     pub(crate) home: Option<Arc<Session>>,
+    /// Whether it is for the lists of the server alone: there is no client to ask.
+    pub(crate) is_for_lists: bool,
     /// Whether it is to be known before the first call if the server asks for roots, and that has to
     /// wait until the server has them where the connection is one client's own.
     pub(crate) awaits_roots: bool,
@@ -135,7 +137,8 @@ impl Maker {
                     }
                 });
                 let (reader, writer) = tokio::io::split(ours);
-                let link = pipe::over_lines(reader, writer, &mux, |_| {});
+                let over = mux.closed.clone();
+                let link = pipe::over_lines(reader, writer, &mux, |_| {}, over);
                 self.greet(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.over_stdio(command, wanted).await {
@@ -237,6 +240,7 @@ impl Maker {
             memory_max: config.limits.memory,
             ask_timeout: config.max_total_timeout,
             roots: config.roots.clone(),
+            is_for_lists: wanted.is_for_lists,
         };
         Mux::new(settings, wanted.home.clone(), wanted.lineage.tasks.clone())
     }

@@ -67,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) memory_max: Option<Memory>,
     pub(crate) ask_timeout: Duration,
     pub(crate) roots: Option<Vec<Root>>,
+    /// Whether the link is for the lists of the server alone, so that no client is behind it.
+    pub(crate) is_for_lists: bool,
 }
 
 #[cfg(test)]
@@ -80,6 +82,7 @@ impl Settings {
             memory_max: None,
             ask_timeout: Duration::from_secs(1),
             roots: None,
+            is_for_lists: false,
         }
     }
 }

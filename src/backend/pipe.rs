@@ -9,6 +9,7 @@ use tokio::{
     task::yield_now,
     time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Failure, link::Link, mux::Mux};
 use crate::mcp::{Id, Message, Raw, envelope::Malformed};
@@ -17,6 +18,8 @@ use crate::mcp::{Id, Message, Raw, envelope::Malformed};
 const QUEUE_MAX: usize = 256;
 /// Messages written in one go.
 const BATCH_MAX: usize = 64;
+/// What is read of a server once its link is closed: more than any has to say at its end.
+const REST_BYTES_MAX: u64 = 64 << 20;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
 /// How long after the end of input or output a better reason for it may come.
@@ -38,12 +41,13 @@ const ODD_PAUSE: Duration = Duration::from_millis(50);
 const ID_SEARCH_BYTES: usize = 4096;
 
 /// Opens a link over newline-delimited JSON and starts its two tasks. `odd` is told of lines that
-/// are no messages.
+/// are no messages. What comes when the link is closed is read and dropped until `over`.
 pub(crate) fn over_lines<R, W>(
     reader: R,
     writer: W,
     mux: &Arc<Mux>,
     odd: impl Fn(&str) + Send + Sync + 'static,
+    over: CancellationToken,
 ) -> Arc<Link>
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -53,7 +57,14 @@ where
     let tasks = mux.tasks.clone();
     let link = Arc::new(Link::pipe(Arc::clone(mux), send));
     tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(mux)));
-    tasks.spawn("pipe reader", read_lines(reader, Arc::clone(&link), odd));
+    let of_reader = Arc::clone(&link);
+    tasks.spawn("pipe reader", async move {
+        let mut lines = Lines::new(reader, of_reader.mux.settings.response_bytes_max);
+        read_lines(&mut lines, &of_reader, odd).await;
+        // It is no use to a link that is closed, and lives as long as somebody holds it.
+        drop(of_reader);
+        drop_rest(lines.reader, over).await;
+    });
     link
 }
 
@@ -109,9 +120,13 @@ pub(crate) fn push_line(message: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b"\n");
 }
 
-async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl Fn(&str)) {
-    let mux = Arc::clone(&link.mux);
-    let mut lines = Lines::new(reader, mux.settings.response_bytes_max);
+/// Takes messages until the link is closed, and closes it when no more can come.
+async fn read_lines<R: AsyncRead + Unpin>(
+    lines: &mut Lines<R>,
+    link: &Arc<Link>,
+    odd: impl Fn(&str),
+) {
+    let mux = &link.mux;
     let mut pace = Pace::default();
     loop {
         let line = tokio::select! {
@@ -120,15 +135,15 @@ async fn read_lines<R: AsyncRead + Unpin>(reader: R, link: Arc<Link>, odd: impl 
             () = mux.closed.cancelled() => return,
         };
         match line {
-            Ok(Some(Line::Whole(line))) => pace.note(take(&line, &link, &odd)),
-            Ok(Some(Line::TooLong { start })) => refuse(&start, &link),
+            Ok(Some(Line::Whole(line))) => pace.note(take(&line, link, &odd)),
+            Ok(Some(Line::TooLong { start })) => refuse(&start, link),
             Ok(Some(Line::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));
             }
             Ok(None) => {
                 // Who waits for the last line hears that there is none to come.
                 drop(odd);
-                better_reason(&mux).await;
+                better_reason(mux).await;
                 return mux.close("it closed its output");
             }
             Err(error) => return mux.close(format!("its output cannot be read: {error}")),
@@ -177,6 +192,19 @@ impl Pace {
 enum Heard {
     Message,
     Nothing,
+}
+
+/// Reads what a server writes once its link is closed, so that it can end in its own way: its last
+/// messages are none of its mistakes.
+async fn drop_rest<R: AsyncRead + Unpin>(reader: R, over: CancellationToken) {
+    let mut rest = reader.take(REST_BYTES_MAX);
+    let mut nowhere = tokio::io::sink();
+    tokio::select! {
+        biased;
+        () = over.cancelled() => {}
+        // Nobody is left to be told of an error. The runtime ends the turns of one that never stops.
+        _ = tokio::io::copy(&mut rest, &mut nowhere) => {}
+    }
 }
 
 /// A child that has ended says why in a moment: its exit status and last words.

@@ -60,6 +60,7 @@ pub(crate) fn open(
     let hushed = Arc::new(Hushed::of(command));
     let of_errors = Arc::clone(&hushed);
     let over = CancellationToken::new();
+    let over_too = over.clone();
     let kept = Kept {
         child,
         pid,
@@ -77,11 +78,12 @@ pub(crate) fn open(
     });
     tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     let odd = Arc::clone(output);
-    let link = pipe::over_lines(stdout, stdin, mux, move |line| {
+    let note_odd = move |line: &str| {
         // Dropped with this, at the end.
         let _ = &all_heard;
         odd.note_odd(&hushed.shown(line));
-    });
+    };
+    let link = pipe::over_lines(stdout, stdin, mux, note_odd, over_too);
     Ok((link, pid))
 }
 
@@ -167,7 +169,7 @@ struct Kept {
     stderr_read: oneshot::Receiver<()>,
     /// Fails once stdout was: its last answer, or what it wrote in place of one.
     stdout_read: oneshot::Receiver<()>,
-    /// Ends the reading of stderr, which a process that left the group may hold open.
+    /// Ends the reading of stderr and stdout, which a process that left the group may hold open.
     over: DropGuard,
 }
 

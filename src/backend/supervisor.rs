@@ -43,6 +43,7 @@ impl Maker {
                 era: self.config().era,
                 capabilities: Raw::from_static("{}"),
                 home: None,
+                is_for_lists: false,
                 awaits_roots: false,
                 lineage: Arc::clone(&instance.lineage),
             };

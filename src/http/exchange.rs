@@ -51,12 +51,20 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// The answer as it goes out, after which the client may use the id again.
+    /// The answer as it goes out, after which the client may use the id again. Also to a client that
+    /// cancelled the call: the stream is of this answer alone, and one that ends without it may be taken
+    /// for a broken one, which the client comes back for.
     pub(super) fn response(&mut self, id: &Id) -> Bytes {
         if let Some(running) = &mut self.running {
             running.answered();
         }
         envelope::response(Some(id), &self.outcome)
+    }
+
+    /// The same on a stream of many, where a client that cancelled the call expects no answer.
+    pub(super) fn expected_response(&mut self, id: &Id) -> Option<Bytes> {
+        let is_expected = self.running.as_mut().is_none_or(Running::answered);
+        is_expected.then(|| envelope::response(Some(id), &self.outcome))
     }
 }
 

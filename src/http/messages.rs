@@ -196,7 +196,10 @@ async fn carry(
 ) {
     let put = |event| exchange::put(event, Some(&session), &stream);
     let mut answered = events.until(answer, put).await;
-    if session.send(answered.response(&id), &stream).await.is_err() {
+    let Some(response) = answered.expected_response(&id) else {
+        return;
+    };
+    if session.send(response, &stream).await.is_err() {
         tracing::warn!(
             session = session.mark,
             "a client does not read its stream; it is ended"

@@ -1,4 +1,6 @@
 //! The calls that run in one legacy session, by the ids its client gave them.
+//!
+//! Knows which of them the client cancelled itself: to such it expects no answer.
 
 use std::{
     collections::hash_map::Entry,
@@ -48,9 +50,16 @@ pub(super) struct Calls(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    running: HashMap<Id, CancellationToken>,
+    running: HashMap<Id, UnderWay>,
     /// Those whose answers are on their way out.
     answered: usize,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    cancel: CancellationToken,
+    /// Whether its client cancelled it.
+    is_given_up: bool,
 }
 
 impl Inner {
@@ -78,23 +87,33 @@ impl Calls {
         if is_full {
             return Err(NotBegun::Busy);
         }
-        place.insert(cancel);
+        place.insert(UnderWay {
+            cancel,
+            is_given_up: false,
+        });
         Ok(Running {
             session: Arc::clone(session),
             id: Some(id.clone()),
         })
     }
 
-    /// Cancels the running call `id`; whether there was one.
+    /// Cancels the running call `id`, as its client wants; whether there was one.
     pub(super) fn cancel(&self, id: &Id) -> bool {
-        let found = lock(&self.0).running.get(id).cloned();
-        found.inspect(CancellationToken::cancel).is_some()
+        let mut calls = lock(&self.0);
+        let Some(call) = calls.running.get_mut(id) else {
+            return false;
+        };
+        call.is_given_up = true;
+        let cancel = call.cancel.clone();
+        drop(calls);
+        cancel.cancel();
+        true
     }
 
     /// Cancels all; whether none is left whose answer is still to go out.
     pub(super) fn cancel_all(&self) -> bool {
         let calls = lock(&self.0);
-        calls.running.values().for_each(CancellationToken::cancel);
+        calls.running.values().for_each(|call| call.cancel.cancel());
         calls.are_over()
     }
 
@@ -115,13 +134,16 @@ pub struct Running {
 
 impl Running {
     /// Lets the client use the id again, as it may once it has the answer. Called before that is
-    /// written: it may be read, and the id used, before whoever wrote it goes on.
-    pub fn answered(&mut self) {
-        if let Some(id) = self.id.take() {
-            let mut calls = lock(&self.session.calls.0);
-            calls.running.remove(&id);
-            calls.answered += 1;
-        }
+    /// written: it may be read, and the id used, before whoever wrote it goes on. Whether the client
+    /// expects the answer: not to a call that it cancelled (spec 2025-11-25, cancellation).
+    pub fn answered(&mut self) -> bool {
+        let Some(id) = self.id.take() else {
+            return false;
+        };
+        let mut calls = lock(&self.session.calls.0);
+        let call = calls.running.remove(&id);
+        calls.answered += 1;
+        call.is_some_and(|call| !call.is_given_up)
     }
 }
 

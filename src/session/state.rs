@@ -230,7 +230,7 @@ impl Session {
         self.calls.begin(self, id, cancel)
     }
 
-    /// Cancels the running call `id`; whether there was one.
+    /// Cancels the running call `id`, as its client wants; whether there was one.
     pub fn cancel(&self, id: &Id) -> bool {
         self.calls.cancel(id)
     }
@@ -581,6 +581,21 @@ mod tests {
         assert!(session.begin(&id, CancellationToken::new()).is_ok());
     }
 
+    /// Who cancelled a call expects no answer; who had it cut off does.
+    #[test]
+    fn an_answer_is_expected_unless_its_client_cancelled() {
+        let check = |cancel: fn(&Session), expect: bool| {
+            let session = Arc::new(Session::new(Kind::Sse, agent(), Scope::All));
+            let token = CancellationToken::new();
+            let mut running = session.begin(&Id::number(1), token.clone()).unwrap();
+            cancel(&session);
+            assert!(token.is_cancelled());
+            assert_eq!(running.answered(), expect);
+        };
+        check(|session| assert!(session.cancel(&Id::number(1))), false);
+        check(Session::end, true);
+    }
+
     #[test]
     fn an_id_is_free_before_its_answer_is_out() {
         let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
@@ -588,8 +603,8 @@ mod tests {
         let id = Id::number(1);
         let begin = || session.begin(&id, CancellationToken::new());
         let mut running = begin().unwrap();
-        running.answered();
-        running.answered();
+        assert!(running.answered());
+        assert!(!running.answered(), "only once");
         drop(begin().expect("the id is free"));
         session.end();
         assert!(!stream.is_finished(), "the answer is not out");

@@ -198,3 +198,23 @@ async fn an_interrupted_call_leaves_nothing_behind() {
     assert_eq!(status.code(), Some(130));
     gone(&pids).await;
 }
+
+/// Also where the gateway lasts only as long as the command, a server may say something at its end.
+#[tokio::test]
+async fn a_server_may_write_while_it_stops() {
+    for args in [
+        ["call", "mcp_script_repeat"].as_slice(),
+        &["list"],
+        &["check", "--connect"],
+    ] {
+        let place = Place::new(SCRIPT);
+        let script = format!(
+            "{}sleep 0.1\ntell message '{{\"data\":\"bye\"}}'\n: > said\n",
+            include_str!("server.sh")
+        );
+        std::fs::write(place.file("server.sh"), script).expect("written");
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
+        assert!(place.file("said").exists(), "{args:?}: {ran:?}");
+    }
+}

@@ -8,10 +8,13 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon};
+use crate::support::{
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, wire::Envelope,
+};
 
 /// A server that has a tool `ask` for clients that sample, whom it greets after `$2` seconds; every
 /// start of it is a line in `starts`.
@@ -137,6 +140,98 @@ async fn a_server_that_is_slow_for_able_clients() {
     able.must("notifications/tools/list_changed").await;
     assert_eq!(names(&able).await, ["mcp_x_ask", "mcp_x_plain"]);
     gateway.stop().await;
+}
+
+/// A server that asks who samples all after `$1`, and lists its tool once it has the answers, which are
+/// lines in `answers`. Every start of it is a line in `starts`.
+const CURIOUS: &str = r#"
+echo >> "$1/starts"
+say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+list() { say '"result":{"tools":[{"name":"plain","inputSchema":{"type":"object"}}]}'; }
+open=0
+listing=
+while read -r line; do
+    id=${line#*'"id":'}
+    id=${id%%,*}
+    case $line in
+    *'"method":"initialize"'*)
+        case $line in *'"sampling"'*) open=$(($# - 1)) ;; esac
+        say '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}' ;;
+    *'"method":"notifications/initialized"'*)
+        if [ "$open" -gt 0 ]; then
+            place=$1
+            shift
+            for method; do
+                printf '{"jsonrpc":"2.0","id":"%s","method":"%s"}\n' "$method" "$method"
+            done
+            set -- "$place"
+        fi ;;
+    *'"method":"tools/list"'*)
+        if [ "$open" -gt 0 ]; then listing=$id; else list; fi ;;
+    *'"method":"tools/call"'*)
+        say '"result":{"content":[]}' ;;
+    *'"method":"ping"'*)
+        say '"result":{}' ;;
+    *'"method"'*) ;;
+    *)
+        printf '%s\n' "$line" >> "$1/answers"
+        open=$((open - 1))
+        if [ "$open" = 0 ] && [ -n "$listing" ]; then
+            id=$listing
+            list
+        fi ;;
+    esac
+done
+"#;
+
+/// What the server hears where it is listed for such clients, by the id of its question; with the number
+/// of processes once two clients have called it, neither of which it asks.
+async fn heard(keys: &str) -> (Vec<Envelope>, usize) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().display();
+    fs::write(place.path().join("server.sh"), CURIOUS).unwrap();
+    let asks = "'roots/list', 'elicitation/create', 'sampling/createMessage'";
+    let section = format!("command = 'sh'\nargs = ['{path}/server.sh', '{path}', {asks}]\n{keys}");
+    let gateway = TestGateway::new().section("x", &section).start().await;
+    for _ in 0..2 {
+        let client = gateway
+            .client(Front::Streamable, "/mcp", r#"{"roots":{}}"#)
+            .await;
+        assert_eq!(names(&client).await, ["mcp_x_plain"]);
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_plain""#)
+            .await;
+        client.answer("1").await.value();
+    }
+    gateway.stop().await;
+    let answers = fs::read_to_string(place.path().join("answers")).unwrap();
+    let mut answers: Vec<_> = answers.lines().map(Envelope::of).collect();
+    answers.sort_by(|one, other| one.id.cmp(&other.id));
+    (answers, lines(place.path(), "starts"))
+}
+
+/// There nobody can answer, which is no mistake of the config: roots are those of the config or none,
+/// and other questions are refused in true words. A server that asks for roots is known for it, so that
+/// each session has a process of its own.
+#[tokio::test]
+async fn a_server_that_asks_while_it_is_listed_for_able_clients() {
+    let own = "roots = [{ uri = 'file:///srv', name = 'srv' }]";
+    let configured = json!([{ "uri": "file:///srv", "name": "srv" }]);
+    // Of the catalog, for able clients, and of the clients.
+    for (keys, roots, starts) in [("", json!([]), 2 + 2), (own, configured, 2 + 1)] {
+        let (answers, started) = heard(keys).await;
+        let [elicitation, listed, sampling] = answers.as_slice() else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(listed.value()["roots"], roots);
+        for refused in [elicitation, sampling] {
+            let failure = refused.failure();
+            let message = failure["message"].as_str().unwrap();
+            assert!(message.contains("nobody is there to answer"), "{message}");
+            assert!(!message.contains("isolation"), "{message}");
+        }
+        assert_eq!(started, starts, "{keys}");
+    }
 }
 
 /// What a client says of itself reaches a legacy server as it was written, odd as it may be.

@@ -12,6 +12,7 @@ mod command;
 mod endless;
 mod ends;
 mod eras;
+mod farewell;
 mod fidelity;
 mod idle;
 mod instances;

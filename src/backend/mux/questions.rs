@@ -247,6 +247,29 @@ impl Mux {
         Some(Ok(Raw::from_value(&serde_json::json!({ "roots": roots }))))
     }
 
+    /// What a server hears on a link that is for its lists alone: nobody is there who could answer.
+    pub(in super::super) fn answer_for_nobody(&self, method: &Method) -> Option<Outcome> {
+        if !self.settings.is_for_lists {
+            return None;
+        }
+        if asks_for_roots(method) {
+            self.note_asked_for_roots();
+            // We declare that there are roots, so that a refusal would look like a failure.
+            return Some(Ok(Raw::from_static(r#"{"roots":[]}"#)));
+        }
+        let message = format!(
+            "nobody is there to answer `{method}`: this connection is for lists alone and ends \
+             with them"
+        );
+        Some(Err(RpcError::new(error::INVALID_REQUEST, message).to_raw()))
+    }
+
+    /// Notes that the server wants the roots of its client, who may have others than the next.
+    fn note_asked_for_roots(&self) {
+        self.roots.send_replace(Roots::Asked);
+        self.signals.asks_roots();
+    }
+
     /// Hands a server request to the client it belongs to.
     pub(in super::super) fn relay(
         &self,
@@ -256,8 +279,7 @@ impl Mux {
         origin: Option<u64>,
     ) -> Result<Waiting, RpcError> {
         if asks_for_roots(&method) {
-            self.roots.send_replace(Roots::Asked);
-            self.signals.asks_roots();
+            self.note_asked_for_roots();
         }
         let recipient = self
             .recipient(origin, QUESTIONS)

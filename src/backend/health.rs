@@ -286,7 +286,10 @@ mod tests {
     use super::*;
     use crate::{
         backend::{
+            Backend,
+            guard::Guard,
             handshake::Hello,
+            instance::Phase,
             link::Link,
             mux::{Mux, Settings},
         },
@@ -349,6 +352,22 @@ mod tests {
             &updates,
             &Tasks::new(),
         )
+    }
+
+    /// Calls hear of the end of their connection before whoever keeps it.
+    #[tokio::test]
+    async fn a_server_whose_connection_has_ended_is_disconnected() {
+        let tasks = Tasks::new();
+        let (updates, _) = mpsc::channel(1);
+        let guard = Guard::new(None, &tasks);
+        let name = ServerName::parse("x").unwrap();
+        let backend = Backend::new(&name, &server(), &guard, &updates, &tasks);
+        let (connection, _sent) = connection();
+        backend.catalog.set(Phase::Ready(Arc::clone(&connection)));
+        backend.maker.shared.life().take(Event::Listed, None);
+        assert_eq!(backend.state(), State::Connected);
+        connection.link.mux.close("it exited");
+        assert_eq!(backend.state(), State::Disconnected);
     }
 
     #[tokio::test(start_paused = true)]

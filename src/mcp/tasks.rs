@@ -2,7 +2,7 @@
 //!
 //! Only the route of one server declares them. On any other what a server may answer so is taken out
 //! of the call, and the server answers the call itself (Spec 2025-11-25 basic/utilities/tasks; the
-//! extension [`EXTENSION`] from 2026-07-28 on).
+//! extension `io.modelcontextprotocol/tasks` from 2026-07-28 on).
 
 use std::borrow::Cow;
 
@@ -22,17 +22,30 @@ const TASK: &str = "task";
 pub fn without(params: &Raw) -> Cow<'_, Raw> {
     let json = params.as_bytes();
     let mut patch = Patch::new(json);
-    patch.remove_members(0, |member| member.is_alike(json, TASK));
-    let extensions = values(json, 0, "_meta")
-        .flat_map(|at| values(json, at, meta::CLIENT_CAPABILITIES))
-        .flat_map(|at| values(json, at, "extensions"));
-    for at in extensions {
-        patch.remove_members(at, |member| member.is_alike(json, EXTENSION));
+    let mut has_task = false;
+    // Arguments may be long: the members are gone through once where there is nothing to remove.
+    for member in json::members(json, 0) {
+        has_task |= member.is_alike(json, TASK);
+        if member.is_alike(json, "_meta") {
+            remove_extension(json, member.value.start, &mut patch);
+        }
+    }
+    if has_task {
+        patch.remove_members(0, |member| member.is_alike(json, TASK));
     }
     if patch.is_empty() {
         return Cow::Borrowed(params);
     }
     Cow::Owned(patch.finish())
+}
+
+/// Takes the extension out of the capabilities in the `_meta` at `meta`.
+fn remove_extension(json: &[u8], meta: usize, patch: &mut Patch<'_>) {
+    let extensions =
+        values(json, meta, meta::CLIENT_CAPABILITIES).flat_map(|at| values(json, at, "extensions"));
+    for at in extensions {
+        patch.remove_members(at, |member| member.is_alike(json, EXTENSION));
+    }
 }
 
 /// Where the values begin of whatever may be taken for the member `key` of the object at `at`.
@@ -42,7 +55,7 @@ fn values<'a>(json: &'a [u8], at: usize, key: &'a str) -> impl Iterator<Item = u
 }
 
 /// Whether `refusal`, which a server gave to a call of `tool`, is for want of a task: of a tool that
-/// is said to need one, or since the client does not declare [`EXTENSION`].
+/// is said to need one, or since the client does not declare the extension.
 pub fn are_missed(refusal: &Raw, tool: &Raw) -> bool {
     match error::code(refusal) {
         // The tool's rule says the one, the general rule the other.

@@ -32,8 +32,11 @@ const ENDLESS_TIMES: usize = 16;
 const ENDLESS_BYTES_MIN: usize = 1 << 20;
 /// Lines read in a row before others have their turn.
 const LINES_MAX: usize = 128;
-/// Lines in a row that are no messages before a server that says nothing is held back.
-const ODD_LINES_MAX: usize = 1024;
+/// Lines in a row that are no messages before a server that says nothing is held back: more than wait
+/// to be read of one that has ended and whose last line is an answer.
+const ODD_LINES_MAX: usize = 64 * 1024;
+/// Lines of one that is held back between two pauses.
+const ODD_LINES_BETWEEN: usize = 1024;
 /// How long it is: it finds its pipe full meanwhile, and waits like any program whose output is read
 /// slowly.
 const ODD_PAUSE: Duration = Duration::from_millis(50);
@@ -173,8 +176,8 @@ impl Pace {
 
     /// Waits where it is time to; whether it did.
     async fn rest(&mut self) -> bool {
-        if self.odd >= ODD_LINES_MAX {
-            *self = Self::default();
+        if self.odd >= ODD_LINES_MAX + ODD_LINES_BETWEEN {
+            self.odd = ODD_LINES_MAX;
             sleep(ODD_PAUSE).await;
             return true;
         }
@@ -395,10 +398,11 @@ mod tests {
             }
             assert_eq!(start.elapsed(), expect, "{first} and {then}");
         };
-        check(ODD_LINES_MAX - 1, ODD_LINES_MAX - 2, Duration::ZERO).await;
-        check(ODD_LINES_MAX - 1, ODD_LINES_MAX - 1, ODD_PAUSE).await;
-        check(ODD_LINES_MAX, 0, ODD_PAUSE).await;
-        check(3 * ODD_LINES_MAX, 0, 3 * ODD_PAUSE).await;
+        let first = ODD_LINES_MAX + ODD_LINES_BETWEEN;
+        check(first - 1, first - 2, Duration::ZERO).await;
+        check(first - 1, first - 1, ODD_PAUSE).await;
+        check(first, 0, ODD_PAUSE).await;
+        check(first + 2 * ODD_LINES_BETWEEN, 0, 3 * ODD_PAUSE).await;
     }
 
     #[tokio::test]

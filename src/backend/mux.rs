@@ -160,6 +160,8 @@ struct View {
     screens: Option<Screens>,
     /// How URIs of the server become exposed ones.
     uris: Option<Arc<UriMap>>,
+    /// Whose call it was.
+    session: Weak<Session>,
 }
 
 impl View {
@@ -167,7 +169,12 @@ impl View {
         Self {
             screens: caller.screens.clone(),
             uris: caller.uris.clone(),
+            session: caller.session(),
         }
+    }
+
+    fn is_of(&self, session: &Arc<Session>) -> bool {
+        std::ptr::eq(self.session.as_ptr(), Arc::as_ptr(session))
     }
 }
 
@@ -432,9 +439,9 @@ impl Mux {
         spoken.is_some_and(|revision| revision.era() == Era::Modern)
     }
 
-    /// A server of 2026-07-28 ends what it was asked, where no stream of its own closes with it: a
-    /// listen stream, by the specification (cancellation). Servers of that era ask nothing that could
-    /// be meant instead.
+    /// A server of 2026-07-28 ends what it was asked: a listen stream, by the specification
+    /// (cancellation). Servers of that era ask nothing that could be meant instead, and over HTTP an
+    /// exchange has a stream of its own to end.
     fn given_up(&self, params: Option<&Raw>) {
         let id = params.and_then(|params| params.get("requestId"));
         let id = id.and_then(|id| id.as_str().parse().ok());
@@ -535,8 +542,11 @@ impl Mux {
             return found;
         }
         let session = self.aftermath.echo()?;
-        (!self.aftermath.concerns_others(Some(&session), TELLINGS))
-            .then(|| Recipient::Session(session, self.latest_view()))
+        let view = self.latest_view();
+        // With the rules and names of another client it would be told what is not meant for it.
+        let is_sure =
+            view.is_of(&session) && !self.aftermath.concerns_others(Some(&session), TELLINGS);
+        is_sure.then(|| Recipient::Session(session, view))
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;

@@ -241,6 +241,14 @@ impl Board {
         self.awaited.borrow().is_empty()
     }
 
+    /// Whether it is known of every enabled server what it offers to `audience` beyond the rest.
+    pub fn is_settled_for(&self, audience: Audience) -> bool {
+        match audience {
+            Audience::Able => self.able_awaited.borrow().is_empty(),
+            Audience::Plain => true,
+        }
+    }
+
     /// The enabled servers that may have the item called `name` on the route of `scope`, among those
     /// that are not listed: not yet, or not any longer. The likeliest comes first.
     pub fn prospects(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Prospect> {

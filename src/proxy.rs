@@ -147,10 +147,8 @@ impl Proxy {
             settings,
         } = self.backends.replace(config);
         let disabled = config.servers.iter().filter(|(_, server)| !server.enabled);
-        let changes = Changes {
-            disabled: disabled.map(|(name, _)| name.clone()).collect(),
-            ..Changes::of(&fresh, &old, settings)
-        };
+        let disabled = disabled.map(|(name, _)| name.clone()).collect();
+        let changes = Changes::of(&fresh, &old, disabled, settings);
         self.backends.retire(old, drain_timeout);
         self.board.replace(config, &self.backends);
         for backend in fresh {
@@ -258,7 +256,8 @@ impl Proxy {
             return ending;
         };
         let is_cut_off = match *reason {
-            "cancelled" => self.is_draining(),
+            // Sessions that the stop ends cancel their calls; until then clients do.
+            "cancelled" => self.sessions.are_closed() || self.tasks.stop_token().is_cancelled(),
             "lost" => self.tasks.stop_token().is_cancelled(),
             _ => false,
         };
@@ -396,6 +395,7 @@ impl Changes {
     fn of(
         fresh: &[Arc<Backend>],
         old: &[Arc<Backend>],
+        disabled: Vec<ServerName>,
         settings: IndexMap<ServerName, Vec<&'static str>>,
     ) -> Self {
         let names = |all: &[Arc<Backend>]| -> Vec<ServerName> {
@@ -408,7 +408,7 @@ impl Changes {
         Self {
             added,
             changed,
-            disabled: Vec::new(),
+            disabled,
             removed,
             settings,
         }

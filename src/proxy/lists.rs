@@ -21,6 +21,10 @@ impl Proxy {
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
         let settings = self.settings();
         self.first_listed(call).await;
+        if call.cancel.is_cancelled() {
+            // What is there so far would be taken for all there is.
+            return Err(super::draining().to_raw());
+        }
         let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));

@@ -37,7 +37,7 @@ impl Proxy {
             Ok(routed) => return Ok(routed),
             Err(lost) => lost,
         };
-        if !self.board.is_settled() {
+        if !self.board.is_settled() || !self.board.is_settled_for(audience) {
             Box::pin(self.first_listed(&lost.0)).await;
             lost = match route(lost.0) {
                 Ok(routed) => return Ok(routed),

@@ -159,7 +159,7 @@ impl Sessions {
     pub fn adopt(&self, session: &Arc<Session>) {
         self.by_id.insert(session.id.clone(), Arc::clone(session));
         // Whoever closes all says so before looking: one of both sees the other.
-        if self.closed.load(Ordering::SeqCst) {
+        if self.are_closed() {
             self.by_id.remove(&session.id);
             session.end();
         }
@@ -232,6 +232,11 @@ impl Sessions {
             }
             self.leaves.notified().await;
         }
+    }
+
+    /// Whether all have ended, since the process does.
+    pub fn are_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Ends all sessions of this process, and every one that is opened later. Those that were written

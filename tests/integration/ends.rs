@@ -78,7 +78,8 @@ async fn a_call_that_waits_for_its_server_is_answered_at_a_stop() {
         };
         // It was not sent: the stop, or that the server is away by then, may come to it first.
         assert_eq!(called.code(), -32603, "{front:?} {called:?}");
-        assert_eq!(listed.value()["tools"], serde_json::json!([]));
+        // A list that lacks what is not there yet would be taken for the whole.
+        assert_eq!(listed.code(), -32603, "{front:?} {listed:?}");
     }
 }
 

@@ -89,8 +89,9 @@ pub struct Config {
     pub limits: Limits,
     /// Silence on an open stream after which a comment is sent.
     pub keep_alive: Duration,
-    /// How long the first list waits for servers that are still connecting, and the first of a
-    /// client that servers can ask something for what they list for such clients; zero never waits.
+    /// How long the first list waits for servers that are still connecting, and lists of the
+    /// first client that servers can ask something for what they list for such clients; zero never
+    /// waits.
     pub first_list_wait: Duration,
     /// How long running calls may take to finish once a stop was asked for.
     pub drain_timeout: Duration,

@@ -56,8 +56,9 @@ pub(super) struct File {
     pub(super) workers: Option<usize>,
     /// Silence on an open stream after which a comment is sent, so that proxies keep it open.
     pub(super) keep_alive: Time,
-    /// How long the first list waits for servers that are still connecting, and the first of a
-    /// client that servers can ask something for what they list for such clients; `0` never waits.
+    /// How long the first list waits for servers that are still connecting, and lists of the
+    /// first client that servers can ask something for what they list for such clients; `0` never
+    /// waits.
     pub(super) first_list_wait: Time,
     /// How long running calls may take to finish once a stop was asked for.
     pub(super) drain_timeout: Time,

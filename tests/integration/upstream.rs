@@ -386,7 +386,7 @@ async fn late_acknowledgements_hold_up_nobody() {
 /// is not taken, or that the session is gone.
 #[tokio::test]
 async fn health_checks_of_the_old_transport_tell_refusals_apart() {
-    const HASTY: &str = "health = { interval = \"50ms\", timeout = \"500ms\", failures = 3 }";
+    const HASTY: &str = "health = { interval = \"50ms\", timeout = \"500ms\", failures = 100 }";
     let start = async || {
         let backend = Backend::start(Transport::Sse, Era::Legacy).await;
         let gateway = TestGateway::new().server_with("x", &backend, HASTY);

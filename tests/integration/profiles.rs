@@ -13,7 +13,7 @@ const UPDATED: &str = "notifications/resources/updated";
 const THREE: &str = r#"[{"name":"echo","inputSchema":{"type":"object"}},{"name":"other","inputSchema":{"type":"object"}},{"name":"third","inputSchema":{"type":"object"}}]"#;
 
 /// A profile that shows everything.
-fn everything() -> Profile {
+pub(crate) fn everything() -> Profile {
     Profile {
         tools: None,
         prompts: None,

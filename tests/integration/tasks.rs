@@ -1,8 +1,9 @@
 //! Tasks are served on the route of one server. Calls on all others are answered themselves.
 
-use tollbridge::config::{Profile, Terms};
-
-use crate::support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport};
+use crate::{
+    profiles::everything,
+    support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport},
+};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -13,17 +14,9 @@ const MERGED: [&str; 2] = ["/mcp", "/mcp/profiles/all"];
 async fn with_server(era: Era, tools: &str) -> (Gateway, Backend) {
     let backend = Backend::start(Transport::Http, era).await;
     backend.set_list("tools/list", tools);
-    let profile = Profile {
-        tools: None,
-        prompts: None,
-        resources: None,
-        tags: None,
-        rename: [].into(),
-        describe: [].into(),
-        terms: Terms::default(),
-    };
     let gateway = TestGateway::new().server("x", &backend);
-    (gateway.profile("all", profile).start().await, backend)
+    let gateway = gateway.profile("all", everything());
+    (gateway.start().await, backend)
 }
 
 const ECHO: &str = r#"[{"name":"echo","inputSchema":{"type":"object"}}]"#;

@@ -37,8 +37,8 @@ const LINES_MAX: usize = 128;
 const ODD_LINES_MAX: usize = 64 * 1024;
 /// Lines of one that is held back between two pauses.
 const ODD_LINES_BETWEEN: usize = 1024;
-/// How long it is: it finds its pipe full meanwhile, and waits like any program whose output is read
-/// slowly.
+/// How long a pause is. The server finds its pipe full meanwhile, and waits like any program whose
+/// output is read slowly.
 const ODD_PAUSE: Duration = Duration::from_millis(50);
 /// How much of an oversized line is searched for its id.
 const ID_SEARCH_BYTES: usize = 4096;

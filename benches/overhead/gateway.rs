@@ -13,7 +13,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Fault, WORKERS,
+    Fault,
     call::Era,
     cell::Target,
     client::{Client, Tool},
@@ -162,8 +162,7 @@ impl Servers {
         let program = utf8(&program)?;
         let era = self.era.name();
         let sessions = self.sessions;
-        let mut config =
-            format!("workers = {WORKERS}\nlimits = {{ sessions_per_agent = {sessions} }}\n");
+        let mut config = format!("limits = {{ sessions_per_agent = {sessions} }}\n");
         config.push_str(self.rules.config());
         for name in self.names() {
             writeln!(config, "\n[servers.{name}]")?;

@@ -63,8 +63,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// What can go wrong, in words; this program only ever prints it.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;
 
-/// Worker threads of the gateway and of the bare proxy. The echo server and the load generator
-/// have one each, which leaves the process that is measured room to run.
+/// Worker threads of the bare proxy. The echo server and the load generator have one each, which
+/// leaves the process that is measured room to run; the gateway has as many as it sees fit.
 pub(crate) const WORKERS: usize = 2;
 
 /// Measures what Tollbridge adds to a call.

@@ -51,7 +51,7 @@ pub(super) struct File {
     pub(super) allowed_hosts: Vec<String>,
     /// `Origin` values accepted beside those of loopback hosts; `*` accepts all.
     pub(super) allowed_origins: Vec<String>,
-    /// Worker threads; by default one for each core.
+    /// Worker threads; by default one for every two cores. Programs that it starts have the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) workers: Option<usize>,
     /// Silence on an open stream after which a comment is sent, so that proxies keep it open.

@@ -9,6 +9,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -195,7 +196,9 @@ impl Resolver<'_> {
     fn workers(&mut self, workers: Option<usize>, at: &Place<'_>) -> usize {
         match workers {
             Some(workers) => self.within(workers, 1, WORKERS_MAX, at),
-            None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            // Programs that it starts, the store and the audit run beside it; and calls that meet on
+            // one worker cost less than calls that are spread over more.
+            None => available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
         }
     }
 

@@ -20,7 +20,8 @@ fn nothing_written_gives_the_defaults() {
         let config = accepted(&[], &[empty]).config;
         assert_eq!(config, accepted(&[], &[]).config, "{empty:?}");
         assert_eq!(config.listen, ([127, 0, 0, 1], 8080).into());
-        assert!(config.workers >= 1);
+        let cores = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(config.workers, cores.div_ceil(2));
         assert_eq!(config.keep_alive, Duration::from_secs(15));
         assert_eq!(config.first_list_wait, Duration::from_secs(2));
         assert_eq!(config.drain_timeout, Duration::from_secs(10));

@@ -4,10 +4,17 @@
 //! changes tasks neither on its way out nor on its way back. An idle connection is polled by
 //! nobody; what the server did to it meanwhile shows when it is used next. Called by `way`, which
 //! knows the other way, through TLS.
+//!
+//! Requests that come together leave together: while several are under way, each lets the calls
+//! that are there be read before it is sent. What reads and what sends are much code, in the system
+//! too, and go through the processor's caches in turns otherwise.
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -28,7 +35,7 @@ use hyper_util::{
 };
 use tokio::{
     net::TcpStream,
-    task::unconstrained,
+    task::{unconstrained, yield_now},
     time::{Instant, sleep},
 };
 
@@ -45,6 +52,10 @@ use crate::{
 /// Idle connections that are kept; one that falls idle beyond them is closed.
 const IDLE_MAX: usize = 256;
 
+/// Requests that wait for an answer before the next ones give way to what is to be read. Few gain
+/// nothing by it, and with several workers each turn may wake one that sleeps.
+const HASTY_MAX: usize = 3;
+
 /// Connections to one server.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -56,6 +67,8 @@ pub(super) struct Pool {
     /// The URI of requests: a path.
     pub(super) target: Uri,
     idle: Mutex<Idle>,
+    /// Requests that wait for an answer.
+    waiting: AtomicUsize,
     tasks: Tasks,
 }
 
@@ -91,6 +104,7 @@ impl Pool {
             url: url.clone(),
             target: path.map_or_else(|| Uri::from_static("/"), Uri::from),
             idle: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             tasks: tasks.clone(),
         })
     }
@@ -104,6 +118,10 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<Driven>, Failure> {
+        let waiting = Waiting::new(&self.waiting);
+        if waiting.others >= HASTY_MAX {
+            yield_now().await;
+        }
         loop {
             let (mut line, is_used) = if let Some(line) = self.take() {
                 (line, true)
@@ -189,6 +207,26 @@ impl Pool {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         lock(&self.idle)
+    }
+}
+
+/// Counts a request until it has the head of its answer, or gives up.
+struct Waiting<'p> {
+    count: &'p AtomicUsize,
+    /// Those that waited already.
+    others: usize,
+}
+
+impl<'p> Waiting<'p> {
+    fn new(count: &'p AtomicUsize) -> Self {
+        let others = count.fetch_add(1, Ordering::Relaxed);
+        Self { count, others }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -307,6 +345,7 @@ impl Drop for Driven {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::{FutureExt, future::join_all};
     use http_body_util::BodyExt;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -334,29 +373,51 @@ mod tests {
         }
     }
 
-    async fn check(answer: &'static str, read: bool, connections: usize) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url: Uri = format!("http://{}/x", listener.local_addr().unwrap())
-            .parse()
-            .unwrap();
-        let accepted = Arc::new(Mutex::new(0));
-        let mut server = JoinSet::new();
-        server.spawn(serve(listener, answer, Arc::clone(&accepted)));
-        let connector = client::plain(Duration::from_secs(5));
-        let tasks = Tasks::new();
-        let pool = Pool::new(&url, connector, &tasks);
-        for _ in 0..3 {
+    /// A server, and a pool of connections to it.
+    struct Pair {
+        pool: Arc<Pool>,
+        accepted: Arc<Mutex<usize>>,
+        tasks: Tasks,
+        _server: JoinSet<()>,
+    }
+
+    impl Pair {
+        async fn new(answer: &'static str) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url: Uri = format!("http://{}/x", listener.local_addr().unwrap())
+                .parse()
+                .unwrap();
+            let accepted = Arc::new(Mutex::new(0));
+            let mut server = JoinSet::new();
+            server.spawn(serve(listener, answer, Arc::clone(&accepted)));
+            let tasks = Tasks::new();
+            Self {
+                pool: Pool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
+                accepted,
+                tasks,
+                _server: server,
+            }
+        }
+
+        async fn ask(&self) -> Response<Driven> {
             let mut request = Box::new(Request::new(Full::new(Bytes::new())));
-            request.uri_mut().clone_from(&pool.target);
-            request.headers_mut().insert("host", pool.host.clone());
-            let response = pool.request(request).await.unwrap();
+            request.uri_mut().clone_from(&self.pool.target);
+            request.headers_mut().insert("host", self.pool.host.clone());
+            self.pool.request(request).await.unwrap()
+        }
+    }
+
+    async fn check(answer: &'static str, read: bool, connections: usize) {
+        let pair = Pair::new(answer).await;
+        for _ in 0..3 {
+            let response = pair.ask().await;
             if read {
                 let body = response.into_body().collect().await.unwrap();
                 assert_eq!(body.to_bytes(), "ok", "{answer}");
             }
         }
-        assert_eq!(*accepted.lock().unwrap(), connections, "{answer}");
-        tasks.finish().await;
+        assert_eq!(*pair.accepted.lock().unwrap(), connections, "{answer}");
+        pair.tasks.finish().await;
     }
 
     #[tokio::test]
@@ -370,5 +431,24 @@ mod tests {
         check(last, true, 3).await;
         let endless = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok";
         check(endless, false, 3).await;
+    }
+
+    #[tokio::test]
+    async fn requests_that_come_together_leave_together() {
+        const ALL: usize = HASTY_MAX + 4;
+        let pair = Pair::new("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+        let idle = || pair.pool.idle().lines.len();
+        join_all((0..ALL).map(|_| pair.ask())).await;
+        assert_eq!(idle(), ALL);
+        let mut asking: Vec<_> = (0..ALL).map(|_| Box::pin(pair.ask())).collect();
+        for ask in &mut asking {
+            assert!(ask.now_or_never().is_none(), "nothing is answered yet");
+        }
+        assert_eq!(idle(), ALL - HASTY_MAX, "these give way once");
+        join_all(asking).await;
+        assert_eq!(idle(), ALL);
+        drop(Box::pin(pair.ask()).now_or_never());
+        assert_eq!(pair.pool.waiting.load(Ordering::Relaxed), 0);
+        pair.tasks.finish().await;
     }
 }

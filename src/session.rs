@@ -2,11 +2,14 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session with its [`calls`] and [`streams`], [`registry`] the
-//! living ones, [`saved`] what of them outlives the process.
+//! of the two eras, [`state`] one legacy session with its [`calls`], `questions`, [`streams`] and
+//! [`subscriptions`], [`registry`] the living ones, [`saved`] what of them outlives the process.
+
+mod questions;
 
 pub mod bridge;
 pub mod calls;
+pub mod encoded;
 pub mod events;
 pub mod legacy;
 pub mod modern;
@@ -15,6 +18,7 @@ pub mod replay;
 pub mod saved;
 pub mod state;
 pub mod streams;
+pub mod subscriptions;
 
 use std::{borrow::Cow, ops::Deref, sync::Arc};
 

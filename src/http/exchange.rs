@@ -18,8 +18,8 @@ use crate::{
     session::{
         Call, Client, Event, EventReader, Session,
         calls::Running,
+        encoded::Encoded,
         replay::{Item, Stream},
-        state::Encoded,
     },
     task::Detached,
 };

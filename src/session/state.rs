@@ -9,34 +9,28 @@ use std::{
 };
 
 use bytes::Bytes;
-use foldhash::HashMap;
 use sha2::{Digest, Sha256};
-use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
     Event, ServerRequest,
     calls::{Calls, NotBegun, Running},
+    encoded::{Care, Encoded},
     legacy,
+    questions::Questions,
     replay::{Item, Stalled, Stream},
     saved::{Changes, Saved},
     streams::Streams,
+    subscriptions::{Oversubscribed, Subscriptions},
 };
 use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision, envelope, method::notice},
+    mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision},
     names::{Scope, ServerName},
 };
-
-/// Unanswered server requests a session may hold.
-pub const ASKED_MAX: usize = 64;
-/// Resources a session may be subscribed to.
-pub const SUBSCRIPTIONS_MAX: usize = 1024;
-/// Bytes of their URIs: they are kept with the session, in memory and in the store.
-pub const SUBSCRIPTION_BYTES_MAX: usize = 256 << 10;
 
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -103,9 +97,9 @@ pub struct Session {
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
     pub(super) calls: Calls,
-    asked: Mutex<HashMap<u64, Asked>>,
+    questions: Questions,
     pub(super) streams: Streams,
-    subscriptions: Mutex<Vec<Subscription>>,
+    subscriptions: Subscriptions,
     seen: Mutex<Option<[u64; 4]>>,
     /// Servers with a connection for this session alone.
     own: Mutex<BTreeSet<ServerName>>,
@@ -117,8 +111,6 @@ pub struct Session {
     changes: OnceLock<Arc<Changes>>,
     pub(super) used_ms: AtomicU64,
     initialized: AtomicBool,
-    /// Whether the client can answer no more.
-    mute: AtomicBool,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
 }
@@ -136,9 +128,9 @@ impl Session {
             opening: Mutex::new(None),
             logs: Mutex::new(Logs::All),
             calls: Calls::default(),
-            asked: Mutex::default(),
+            questions: Questions::default(),
             streams: Streams::after(0),
-            subscriptions: Mutex::default(),
+            subscriptions: Subscriptions::default(),
             seen: Mutex::default(),
             own: Mutex::default(),
             shared: Mutex::default(),
@@ -146,7 +138,6 @@ impl Session {
             changes: OnceLock::new(),
             used_ms: AtomicU64::new(0),
             initialized: AtomicBool::new(false),
-            mute: AtomicBool::new(false),
             ended: CancellationToken::new(),
         }
     }
@@ -164,7 +155,7 @@ impl Session {
             id: id.to_owned(),
             opening: Mutex::new(Some(Arc::new(opening))),
             logs: Mutex::new(saved.logs()),
-            subscriptions: Mutex::new(saved.subscriptions.iter().map(Subscription::to).collect()),
+            subscriptions: Subscriptions::to(&saved.subscriptions),
             seen: Mutex::new(saved.seen),
             lost: Mutex::new(saved.own.iter().cloned().collect()),
             streams: Streams::after(life),
@@ -253,47 +244,25 @@ impl Session {
     }
 
     fn ask(&self, request: ServerRequest) -> Option<Encoded> {
-        let mut asked = lock(&self.asked);
-        asked.retain(|_, waiting| !waiting.answer.is_closed());
-        if asked.len() >= ASKED_MAX || self.mute.load(Ordering::Relaxed) {
-            return None;
-        }
-        let id = Id::number(request.key);
-        let bytes = envelope::request(&id, request.method.as_str(), request.params.as_ref());
-        let waiting = Asked {
-            answer: request.answer,
-            progress: request.progress,
-        };
-        asked.insert(request.key, waiting);
-        Some(Encoded {
-            bytes,
-            care: Care::Push,
-        })
+        let bytes = self.questions.ask(request)?;
+        let care = Care::Push;
+        Some(Encoded { bytes, care })
     }
 
     /// Notes that the client can answer no more: whoever waits for it, now or later, is told.
     pub fn set_mute(&self) {
-        let mut asked = lock(&self.asked);
-        self.mute.store(true, Ordering::Relaxed);
-        asked.clear();
+        self.questions.set_mute();
     }
 
     /// Hands the client's answer to the server request `id`; whether one was waiting.
     pub fn answer(&self, id: &Id, outcome: Outcome) -> bool {
-        let waiting = id
-            .as_number()
-            .and_then(|key| lock(&self.asked).remove(&key));
-        waiting.is_some_and(|waiting| waiting.answer.send(outcome).is_ok())
+        self.questions.answer(id, outcome)
     }
 
     /// Hands the client's progress on a server request to its server; whether one waits for it.
     /// What is too much for the server is lost.
     pub fn progress(&self, params: &Raw) -> bool {
-        let token = params.get("progressToken").and_then(Id::from_raw);
-        let asked = lock(&self.asked);
-        let waiting = token.and_then(|token| asked.get(&token.as_number()?));
-        let progress = waiting.and_then(|waiting| waiting.progress.as_ref());
-        progress.is_some_and(|progress| progress.try_send(params.clone()).is_ok())
+        self.questions.progress(params)
     }
 
     /// Sends a message that belongs to no call. `false` when the client has no open stream for it.
@@ -424,8 +393,7 @@ impl Session {
 
     /// Resource URIs this session subscribed to, as it named them.
     pub fn subscriptions(&self) -> Vec<String> {
-        let all = lock(&self.subscriptions);
-        all.iter().map(|one| one.uri.clone()).collect()
+        self.subscriptions.uris()
     }
 
     /// Adds a subscription; whether it is new.
@@ -433,131 +401,44 @@ impl Session {
     /// # Errors
     /// Where the session would have more than [`SUBSCRIPTIONS_MAX`], or with
     /// [`SUBSCRIPTION_BYTES_MAX`] of URIs.
+    ///
+    /// [`SUBSCRIPTIONS_MAX`]: super::subscriptions::SUBSCRIPTIONS_MAX
+    /// [`SUBSCRIPTION_BYTES_MAX`]: super::subscriptions::SUBSCRIPTION_BYTES_MAX
     pub fn subscribe(&self, uri: &str) -> Result<bool, Oversubscribed> {
-        let mut all = lock(&self.subscriptions);
-        if all.iter().any(|known| known.uri == uri) {
-            return Ok(false);
+        let is_new = self.subscriptions.add(uri)?;
+        if is_new {
+            self.note_change();
         }
-        let bytes: usize = all.iter().map(|known| known.uri.len()).sum();
-        if all.len() >= SUBSCRIPTIONS_MAX || bytes + uri.len() > SUBSCRIPTION_BYTES_MAX {
-            return Err(Oversubscribed);
-        }
-        all.push(Subscription::to(uri));
-        drop(all);
-        self.note_change();
-        Ok(true)
+        Ok(is_new)
     }
 
     /// Notes what a subscribed URI names: a server, and the URI in its spelling. While the server is
     /// away, and where it may no longer be seen, nothing else tells.
     pub fn note_place(&self, uri: &str, server: &ServerName, original: &str) {
-        let mut all = lock(&self.subscriptions);
-        if let Some(one) = all.iter_mut().find(|one| one.uri == uri) {
-            one.place = Some((server.clone(), original.to_owned()));
-        }
+        self.subscriptions.note_place(uri, server, original);
     }
 
     /// What the subscribed URI named when that was noted last.
     pub fn place_of(&self, uri: &str) -> Option<(ServerName, String)> {
-        let all = lock(&self.subscriptions);
-        all.iter().find(|one| one.uri == uri)?.place.clone()
+        self.subscriptions.place_of(uri)
     }
 
     /// Removes a subscription; whether there was one.
     pub fn unsubscribe(&self, uri: &str) -> bool {
-        let mut all = lock(&self.subscriptions);
-        let before = all.len();
-        all.retain(|known| known.uri != uri);
-        let found = all.len() < before;
-        drop(all);
-        if found {
+        let was_there = self.subscriptions.remove(uri);
+        if was_there {
             self.note_change();
         }
-        found
+        was_there
     }
 
     /// Ends the session: its calls are cancelled, and its streams are finished as soon as their
     /// answers are out.
     pub fn end(&self) {
         self.ended.cancel();
-        lock(&self.asked).clear();
+        self.questions.withdraw();
         if self.calls.cancel_all() {
             self.streams.finish();
-        }
-    }
-}
-
-/// The session has as many subscriptions as it may.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "a session has at most {SUBSCRIPTIONS_MAX} subscriptions, with {SUBSCRIPTION_BYTES_MAX} bytes of URIs"
-)]
-pub struct Oversubscribed;
-
-/// A resource that the session wants to hear of.
-#[derive(Debug)]
-struct Subscription {
-    /// As its client named it.
-    uri: String,
-    /// The server it was found at, and the URI in its spelling.
-    place: Option<(ServerName, String)>,
-}
-
-impl Subscription {
-    fn to(uri: impl Into<String>) -> Self {
-        Self {
-            uri: uri.into(),
-            place: None,
-        }
-    }
-}
-
-/// A server request that waits for the client.
-#[derive(Debug)]
-struct Asked {
-    answer: oneshot::Sender<Outcome>,
-    progress: Option<mpsc::Sender<Raw>>,
-}
-
-/// A message ready to be written.
-#[derive(Clone, Debug)]
-pub struct Encoded {
-    /// The JSON-RPC message.
-    pub bytes: Bytes,
-    /// What becomes of it where its reader is too slow.
-    pub care: Care,
-}
-
-/// What becomes of a message whose reader is too slow.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Care {
-    /// It may be missed.
-    Offer,
-    /// It must not be lost, and is not there twice.
-    Keep,
-    /// It must not be lost.
-    Push,
-}
-
-impl Encoded {
-    /// That a list has changed is not said again; of the rest whoever reads too slowly misses some.
-    pub fn notification(method: &str, params: Option<&Raw>) -> Self {
-        let care = match method {
-            notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
-                Care::Keep
-            }
-            _ => Care::Offer,
-        };
-        let bytes = envelope::notification(method, params);
-        Self { bytes, care }
-    }
-
-    /// Adds it to `stream`.
-    pub fn put(self, stream: &Stream) {
-        match self.care {
-            Care::Offer => stream.offer(self.bytes),
-            Care::Keep => stream.keep(self.bytes),
-            Care::Push => stream.push(Item::Message(self.bytes)),
         }
     }
 }
@@ -638,47 +519,5 @@ mod tests {
             last = Some(item);
         }
         assert_eq!(last, Some(Item::Message(Bytes::from_static(b"last"))));
-    }
-
-    #[test]
-    fn so_many_subscriptions_of_such_length_are_taken() {
-        let session = Session::new(Kind::Streamable, agent(), Scope::All);
-        for number in 0..SUBSCRIPTIONS_MAX {
-            assert_eq!(session.subscribe(&format!("mem:{number}")), Ok(true));
-        }
-        assert_eq!(session.subscribe("mem:0"), Ok(false));
-        assert_eq!(session.subscribe("mem:x"), Err(Oversubscribed));
-        assert!(session.unsubscribe("mem:0"));
-        assert_eq!(session.subscribe("mem:x"), Ok(true));
-
-        let session = Session::new(Kind::Streamable, agent(), Scope::All);
-        let half = "a".repeat(SUBSCRIPTION_BYTES_MAX / 2);
-        assert_eq!(session.subscribe(&half), Ok(true));
-        assert_eq!(session.subscribe(&format!("{half}b")), Err(Oversubscribed));
-        assert_eq!(session.subscribe(&half.replace('a', "b")), Ok(true));
-        assert_eq!(session.subscribe("c"), Err(Oversubscribed));
-        assert!(session.unsubscribe(&half));
-        assert_eq!(session.subscribe("c"), Ok(true));
-    }
-
-    #[test]
-    fn only_an_answer_that_is_awaited_is_taken() {
-        let session = Session::new(Kind::Streamable, agent(), Scope::All);
-        let (answer, mut taken) = oneshot::channel();
-        let method = crate::mcp::Method::parse("roots/list");
-        session.encode(Event::Request(ServerRequest {
-            key: 9,
-            method,
-            params: None,
-            answer,
-            progress: None,
-        }));
-        assert!(!session.answer(&Id::number(8), Ok(Raw::from_static("{}"))));
-        assert!(session.answer(&Id::number(9), Ok(Raw::from_static("{}"))));
-        assert!(
-            !session.answer(&Id::number(9), Ok(Raw::from_static("{}"))),
-            "only once"
-        );
-        assert_eq!(taken.try_recv().unwrap(), Ok(Raw::from_static("{}")));
     }
 }

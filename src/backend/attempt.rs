@@ -226,6 +226,7 @@ impl Backend {
             let connection = Box::pin(in_time(call, patience, connection)).await;
             connection.map_err(Unanswered::before)?
         };
+        may_cross(call, &served.connection).map_err(Unanswered::before)?;
         if let Some(level) = news_of_level(&served.connection, &call.client) {
             Box::pin(self.raise_level(&served.connection, level)).await;
         }
@@ -287,6 +288,7 @@ impl Backend {
         } else {
             old
         };
+        may_cross(call, &served.connection)?;
         served.note_call();
         let left = left.after(start.elapsed());
         let outcome = self.exchange(admitted, &served.connection, left).await;
@@ -311,10 +313,6 @@ impl Backend {
     ) -> Result<Outcome, Failure> {
         let routed = admitted.routed();
         let call = &routed.call;
-        let revision = connection.hello.revision;
-        if let Some(refusal) = bridge::barrier(&call.method, &call.client, revision) {
-            return Ok(Err(refusal.to_raw()));
-        }
         let params = bridge::request(
             routed.params.as_ref(),
             &call.client,
@@ -436,6 +434,13 @@ async fn in_time(
         () = call.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
         () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
     }
+}
+
+/// Whether a server like the one of the connection has what is asked for.
+fn may_cross(call: &Call, connection: &Connection) -> Result<(), Failure> {
+    let revision = connection.hello.revision;
+    let barrier = bridge::barrier(&call.method, &call.client, revision);
+    barrier.map_or(Ok(()), |crossing| Err(Failure::Crossing(crossing)))
 }
 
 /// The level of log messages that the client wants of a legacy server which does not send them yet.

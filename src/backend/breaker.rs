@@ -50,6 +50,7 @@ impl Sign {
             Failure::BackingOff { .. }
             | Failure::BreakerOpen { .. }
             | Failure::Cancelled { .. }
+            | Failure::Crossing(_)
             | Failure::Disabled
             | Failure::Echo
             | Failure::Era { .. }

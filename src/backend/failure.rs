@@ -12,6 +12,7 @@ use super::{
 use crate::{
     mcp::{Era, Raw, RpcError, error},
     names::ServerName,
+    session::bridge::Crossing,
 };
 
 /// What separates, in the reason of [`Failure::Lost`], our words from what the server wrote last.
@@ -41,6 +42,9 @@ pub enum Failure {
         /// What the network said.
         reason: String,
     },
+    /// The caller asked for what servers of this revision do not have; nothing was sent.
+    #[error(transparent)]
+    Crossing(Crossing),
     /// The working directory of the program cannot be used. The operator mends `cwd`.
     #[error("its working directory `{}` {problem}", path.display())]
     Directory {
@@ -263,6 +267,9 @@ impl Failure {
         if let Some(state) = state {
             data["state"] = state.as_str().into();
         }
+        if let Self::Crossing(crossing) = self {
+            crossing.describe(&mut data);
+        }
         if let Some(wait) = self.retry_after() {
             data["retryAfterMs"] = millis(wait).into();
         }
@@ -297,6 +304,7 @@ impl Failure {
             Self::Absent { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
+            | Self::Crossing(_)
             | Self::Directory { .. }
             | Self::Disabled
             | Self::Echo
@@ -346,9 +354,11 @@ impl Failure {
             Self::StartsLimited { .. } => "starts_limited",
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
-            Self::Echo | Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => {
-                "incompatible"
-            }
+            Self::Crossing(_)
+            | Self::Echo
+            | Self::Era { .. }
+            | Self::Refused { .. }
+            | Self::Revision { .. } => "incompatible",
             Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
             Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
             Self::Lost { .. } | Self::SessionGone => "lost",
@@ -384,6 +394,7 @@ impl Failure {
             | Self::BackingOff { .. }
             | Self::BreakerOpen { .. }
             | Self::Connect { .. }
+            | Self::Crossing(_)
             | Self::Directory { .. }
             | Self::Disabled
             | Self::Echo
@@ -436,6 +447,7 @@ impl Failure {
             Self::BreakerOpen { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
+            | Self::Crossing(_)
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
@@ -472,6 +484,7 @@ impl Failure {
             | Self::BreakerOpen { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
+            | Self::Crossing(_)
             | Self::Directory { .. }
             | Self::Disabled
             | Self::Echo

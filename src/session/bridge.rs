@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Client, modern};
 use crate::mcp::{
@@ -79,14 +79,49 @@ fn is_reserved(json: &[u8], member: &text::Member) -> bool {
     .any(|key| member.is(json, key))
 }
 
+/// That something cannot cross from one revision to another.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "the server speaks {server} and the client {client}: {what}, which cannot cross these revisions"
+)]
+pub struct Crossing {
+    what: String,
+    client: Revision,
+    server: Revision,
+}
+
+impl Crossing {
+    fn new(what: impl Into<String>, client: &Client, server: Revision) -> Self {
+        Self {
+            what: what.into(),
+            client: client.revision,
+            server,
+        }
+    }
+
+    /// Adds both revisions to the data of an error.
+    pub fn describe(&self, data: &mut Value) {
+        data["serverRevision"] = self.server.as_str().into();
+        data["clientRevision"] = self.client.as_str().into();
+    }
+
+    fn to_raw(&self) -> Raw {
+        let mut data = json!({});
+        self.describe(&mut data);
+        let error = RpcError::new(error::INTERNAL, self.to_string());
+        error.with(data).to_raw()
+    }
+}
+
 /// Why a request of `client` is not sent to a server of revision `to`, which has nothing like it.
-pub fn barrier(method: &Method, client: &Client, to: Revision) -> Option<RpcError> {
+pub fn barrier(method: &Method, client: &Client, to: Revision) -> Option<Crossing> {
     let subscribes = matches!(
         method,
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
     );
     let is_crossing = (client.era(), to.era()) == (Era::Legacy, Era::Modern);
-    (subscribes && is_crossing).then(|| crossing(&format!("`{method}` is asked for"), client, to))
+    (subscribes && is_crossing)
+        .then(|| Crossing::new(format!("`{method}` is asked for"), client, to))
 }
 
 /// What the client is told of an outcome that a server of revision `from` gave.
@@ -108,10 +143,10 @@ fn to_legacy(result: &Raw, client: &Client, from: Revision) -> Outcome {
     let kind = result.get("resultType");
     match kind.as_ref().and_then(Raw::as_text).as_deref() {
         None | Some("complete") => Ok(modern::downgrade(result)),
-        Some("input_required") => Err(crossing("it asks for input", client, from).to_raw()),
+        Some("input_required") => Err(Crossing::new("it asks for input", client, from).to_raw()),
         Some(other) => {
             let what = format!("its result is of the type `{other}`");
-            Err(crossing(&what, client, from).to_raw())
+            Err(Crossing::new(what, client, from).to_raw())
         }
     }
 }
@@ -123,7 +158,7 @@ fn to_modern(method: &Method, refusal: Raw, client: &Client, from: Revision) -> 
             with_code(&refusal, error::INVALID_PARAMS)
         }
         Some(error::URL_ELICITATION_REQUIRED) => {
-            crossing("it asks for input", client, from).to_raw()
+            Crossing::new("it asks for input", client, from).to_raw()
         }
         Some(_) | None => refusal,
     }
@@ -145,12 +180,8 @@ fn error_to_legacy(method: &Method, refusal: Raw, client: &Client, from: Revisio
                 .and_then(|data| data.get("requiredCapabilities"));
             let needed =
                 needed.map_or_else(String::new, |needed| format!(" ({})", needed.as_str()));
-            crossing(
-                &format!("it needs a capability of the client{needed}"),
-                client,
-                from,
-            )
-            .to_raw()
+            let what = format!("it needs a capability of the client{needed}");
+            Crossing::new(what, client, from).to_raw()
         }
         Some(_) | None => refusal,
     }
@@ -164,15 +195,6 @@ pub fn with_code(refusal: &Raw, code: i64) -> Raw {
     let mut patch = Patch::new(refusal.as_bytes());
     patch.replace(span, code.to_string().into_bytes());
     patch.finish()
-}
-
-fn crossing(what: &str, client: &Client, server: Revision) -> RpcError {
-    let to = client.revision;
-    let message = format!(
-        "the server speaks {server} and the client {to}: {what}, which cannot cross these revisions"
-    );
-    RpcError::new(error::INTERNAL, message)
-        .with(json!({ "serverRevision": server.as_str(), "clientRevision": to.as_str() }))
 }
 
 #[cfg(test)]

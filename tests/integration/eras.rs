@@ -361,6 +361,29 @@ async fn subscriptions_do_not_cross() {
     .await;
 }
 
+/// A subscription that does not cross says nothing of its server, which has not heard of it.
+#[tokio::test]
+async fn what_does_not_cross_counts_for_nothing() {
+    let (transport, keys) = (Transport::Http, "breaker = { failures = 2 }");
+    let (backend, gateway) = Gateway::governed(transport, Era::Modern, keys).await;
+    backend.on_request(|request| (request.method() == "tools/call").then_some(Auto::Status(502)));
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    for _ in 0..2 {
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+            .await;
+        let failed = client.answer("1").await.failure();
+        assert_eq!(failed["data"]["reason"], "bad_answer", "{failed}");
+        let uri = r#""uri":"x+file:///a.txt""#;
+        client.ask("2", "resources/subscribe", uri).await;
+        let failed = client.answer("2").await.failure();
+        assert_eq!(failed["data"]["server"], "x", "{failed}");
+    }
+    let status = gateway.status("x").await;
+    assert_eq!(status["breaker"]["state"], "open", "{status}");
+    gateway.stop().await;
+}
+
 /// Errors of a server that look like refusals of ours are marked as the server's on merged routes,
 /// and pass unchanged on its own.
 #[tokio::test]

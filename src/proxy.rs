@@ -28,6 +28,7 @@ use futures_util::FutureExt;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
@@ -245,26 +246,37 @@ impl Proxy {
     /// One request that a server answers: opened, attempted, settled.
     async fn call(&self, call: Box<Call>) -> Outcome {
         let mut ticket = self.governance.open(&call);
+        let session_ended = call.ended.clone();
         let ending = whatever_happens(self.attempt(call, &mut ticket)).await;
-        self.governance.settle(ticket, self.explained(ending)).await
+        let ending = self.explained(ending, session_ended.as_ref());
+        self.governance.settle(ticket, ending).await
     }
 
-    /// The ending in words for whoever still waits: what the stop has cut off was neither cancelled by
-    /// them nor lost by its server.
-    fn explained(&self, mut ending: Ending) -> Ending {
+    /// The ending in words for whoever still waits: what the stop or the end of its session has cut off
+    /// was neither cancelled by them nor lost by its server.
+    fn explained(&self, mut ending: Ending, session_ended: Option<&CancellationToken>) -> Ending {
         let Ending::Failed { error, reason, .. } = &mut ending else {
             return ending;
         };
-        let is_cut_off = match *reason {
-            // Sessions that the stop ends cancel their calls; until then clients do.
-            "cancelled" => self.sessions.are_closed() || self.tasks.stop_token().is_cancelled(),
-            "lost" => self.tasks.stop_token().is_cancelled(),
-            _ => false,
+        let cause = match *reason {
+            "cancelled" => self.cut_off_by(session_ended),
+            "lost" | "unavailable" if self.tasks.stop_token().is_cancelled() => Some(STOPPED),
+            _ => None,
         };
-        if is_cut_off {
-            error.message = "the gateway stopped before the server answered".into();
+        if let Some(cause) = cause {
+            error.message = cause.into();
         }
         ending
+    }
+
+    /// What has cancelled a request, where that was not its client.
+    fn cut_off_by(&self, session_ended: Option<&CancellationToken>) -> Option<&'static str> {
+        // Sessions that the stop ends cancel their calls; until then clients do.
+        if self.sessions.are_closed() || self.tasks.stop_token().is_cancelled() {
+            return Some(STOPPED);
+        }
+        let has_ended = session_ended.is_some_and(CancellationToken::is_cancelled);
+        has_ended.then_some("the session ended before the server answered")
     }
 
     async fn attempt(&self, call: Box<Call>, ticket: &mut Ticket) -> Ending {
@@ -350,6 +362,9 @@ async fn whatever_happens(attempt: impl Future<Output = Ending>) -> Ending {
     let attempt = AssertUnwindSafe(attempt).catch_unwind();
     attempt.await.unwrap_or_else(|_| Ending::broken())
 }
+
+/// What is said of a call that the stop has cut off.
+const STOPPED: &str = "the gateway stopped before the server answered";
 
 /// The refusal of a request that comes while the gateway stops.
 pub fn draining() -> RpcError {

@@ -144,6 +144,8 @@ pub struct Call {
     pub events: Events,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
+    /// Cancelled when the session that it came in ends, where it came in one.
+    pub ended: Option<CancellationToken>,
     /// How others name it, where its transport says so.
     pub correlation: Option<Box<Correlation>>,
 }
@@ -200,6 +202,7 @@ impl Call {
             progress_token: wants.progress_token,
             events,
             cancel: CancellationToken::new(),
+            ended: None,
             correlation: None,
         });
         (call, reader)
@@ -218,6 +221,7 @@ impl Call {
             progress_token: None,
             events,
             cancel: self.cancel.clone(),
+            ended: self.ended.clone(),
             correlation: self.correlation.clone(),
         })
     }

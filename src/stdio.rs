@@ -234,6 +234,7 @@ impl Edge {
     fn start(&self, request: Request, client: Client, wants: Wants) -> Result<Started, RpcError> {
         let scope = self.session.scope.clone();
         let (mut call, events) = Call::new(request, Arc::new(client), scope, wants);
+        call.ended = Some(self.session.ended.clone());
         let listens = call.method == Method::Listen;
         if listens {
             call.cancel = self.listening.child_token();

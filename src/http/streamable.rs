@@ -439,7 +439,8 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
         return Err((request.id, error));
     };
     let wants = Wants::of(&request, session.logs());
-    let (call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
+    let (mut call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
+    call.ended = Some(session.ended.clone());
     let running = session
         .begin(&call.id, call.cancel.clone())
         .map_err(|reason| (call.id.clone(), reason.to_error()))?;

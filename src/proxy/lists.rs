@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use tokio::sync::mpsc;
 
-use super::{Proxy, subscriptions::Review};
+use super::{Proxy, subscriptions::Review, wait};
 use crate::{
     auth::Agent,
     backend::Update,
@@ -23,7 +23,7 @@ impl Proxy {
         self.first_listed(call).await;
         if call.cancel.is_cancelled() {
             // What is there so far would be taken for all there is.
-            return Err(super::draining().to_raw());
+            return Err(self.not_listed(call).to_raw());
         }
         let catalog = self.board.catalog_for(audience(&call.client));
         let view = catalog.list(&call.scope, kind);
@@ -51,6 +51,17 @@ impl Proxy {
         }
         let public = view.freshness().public && sees_all;
         Ok(finish(&members, view, public, call.client.era()))
+    }
+
+    /// What is said of a list that was cut off while it waited.
+    fn not_listed(&self, call: &Call) -> RpcError {
+        if self.is_draining() {
+            return super::draining();
+        }
+        let cause = self.cut_off_by(call.ended.as_ref());
+        cause.map_or_else(wait::given_up, |cause| {
+            RpcError::new(error::INTERNAL, cause)
+        })
     }
 
     fn offset(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {

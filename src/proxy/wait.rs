@@ -8,6 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +17,7 @@ use crate::{
     backend::{Backend, Failure},
     catalog::{Audience, Prospect},
     governance::{Ending, Refusal, Ticket},
+    mcp::{RpcError, error},
     names::ServerName,
     router::{self, Routed, Unroutable},
     session::Call,
@@ -43,6 +45,14 @@ impl Proxy {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => lost,
             };
+            if lost.0.cancel.is_cancelled() {
+                // What is not listed by now might have been.
+                return Err(Ending::Failed {
+                    error: given_up(),
+                    delivered: false,
+                    reason: GIVEN_UP.kind(),
+                });
+            }
         }
         let prospects = self.prospects(&lost.0);
         if prospects.is_empty() {
@@ -164,6 +174,19 @@ fn absent(backend: &Backend, failure: &Failure) -> Ending {
         delivered: false,
         reason: failure.kind(),
     }
+}
+
+/// That a request was given up before a server was found for it.
+const GIVEN_UP: Failure = Failure::Cancelled { is_sent: false };
+
+/// What is said of such a request.
+pub(super) fn given_up() -> RpcError {
+    let reason = GIVEN_UP.kind();
+    RpcError::new(error::INTERNAL, GIVEN_UP.to_string()).with(json!({
+        "code": reason.to_ascii_uppercase(),
+        "reason": reason,
+        "retryable": false,
+    }))
 }
 
 /// How a call ends that no server is found for.

@@ -545,6 +545,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         progress_token: None,
         events: crate::session::events::events().0,
         cancel: CancellationToken::new(),
+        ended: None,
         correlation: None,
     })
 }

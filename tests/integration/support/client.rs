@@ -355,6 +355,12 @@ impl Client {
         assert_eq!(ended.status(), 200);
     }
 
+    /// Ends its side of stdio.
+    pub(crate) async fn close_input(&self) {
+        let input = self.input.as_ref().expect("stdio only");
+        input.lock().await.shutdown().await.unwrap();
+    }
+
     /// The next message.
     pub(crate) async fn next(&self) -> Envelope {
         let next = async { self.inbox.lock().await.recv().await.unwrap() };

@@ -367,7 +367,7 @@ impl Backend {
         owned.extend(pooled.into_iter().flatten());
         for instance in owned {
             if let Phase::Ready(connection) = instance.phase() {
-                connection.link.try_notify(notice::ROOTS_CHANGED, None);
+                connection.link.tell(notice::ROOTS_CHANGED, None);
             }
         }
     }

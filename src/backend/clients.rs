@@ -223,7 +223,7 @@ impl Backend {
         // Nothing that the client asks next may overtake it where the connection stands.
         if let Some(Ok(served)) = self.connection(self.beside(&client)).now_or_never() {
             let link = &served.connection.link;
-            link.try_notify(&notification.method, notification.params.as_ref());
+            link.tell(&notification.method, notification.params.as_ref());
             return true;
         }
         let (backend, notification) = (Arc::clone(self), notification.clone());

@@ -11,7 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tokio::sync::{
+    OwnedSemaphorePermit,
     mpsc::{
         self,
         error::{SendTimeoutError, TrySendError},
@@ -26,8 +28,8 @@ use super::{
     handshake,
     http::HttpLink,
     mux::{
-        ANSWERS_MAX, CANCELLATIONS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting,
-        asks_for_roots,
+        ANSWERS_MAX, Mux, NOTIFICATION_BYTES_MIN, NOTIFICATIONS_BYTES_MAX, Pending, Progress,
+        Roots, Tell, Waiting, asks_for_roots,
     },
 };
 use crate::{
@@ -42,8 +44,9 @@ use crate::{
 
 /// How long a notification or an answer may wait until the server reads what is before it.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a cancellation may: the request that it is about waits there too, and is work in vain.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(600);
+/// How long what a client says unasked may: that it cancels a request, which waits there too and is work
+/// in vain, or what nobody would say again.
+const ASIDE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A live link to a server.
 #[derive(Debug)]
@@ -271,22 +274,53 @@ impl Link {
     /// it does not read as fast as it is written to.
     fn cancel(&self, writer: &mpsc::Sender<Bytes>, params: &Raw) {
         let bytes = envelope::notification(notice::CANCELLED, Some(params));
-        let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) else {
-            return;
+        if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) {
+            let place = Arc::clone(&self.mux.cancellations).try_acquire_owned();
+            self.put_aside(writer, bytes, place.ok());
+        }
+    }
+
+    /// Passes on what a client says unasked: as soon as the server reads, where it does not read as fast
+    /// as it is written to, and before what follows.
+    pub(crate) fn tell(&self, method: &str, params: Option<&Raw>) {
+        let bytes = envelope::notification(method, params);
+        let writer = match &self.wire {
+            Wire::Pipe(writer) => writer,
+            Wire::Http(http) => return http.post_aside(bytes, method, &self.mux.tasks),
         };
-        let server = &self.mux.settings.server;
-        let Ok(place) = Arc::clone(&self.mux.cancellations).try_acquire_owned() else {
-            tracing::debug!(%server, "a cancellation is lost: {CANCELLATIONS_MAX} others wait");
+        if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) {
+            let room = bytes.len();
+            let room = room.clamp(NOTIFICATION_BYTES_MIN, NOTIFICATIONS_BYTES_MAX);
+            let room = u32::try_from(room).unwrap_or(u32::MAX);
+            let place = Arc::clone(&self.mux.notifications).try_acquire_many_owned(room);
+            self.put_aside(writer, bytes, place.ok());
+        }
+    }
+
+    /// Lets a message wait, in the place it got, until the writer of a pipe has room. One that got none
+    /// is lost.
+    fn put_aside(
+        &self,
+        writer: &mpsc::Sender<Bytes>,
+        bytes: Bytes,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let server = self.mux.settings.server.clone();
+        let Some(place) = place else {
+            tracing::debug!(%server, "a message is lost: too many others wait");
             return;
         };
         let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
-        self.mux.tasks.spawn("cancellation", async move {
-            if let Err(failure) = enqueue(&mux, &writer, bytes, CANCEL_PATIENCE).await {
-                let server = &mux.settings.server;
-                tracing::debug!(%server, %failure, "a cancellation was not taken");
+        let mut taken = Box::pin(async move {
+            if let Err(failure) = enqueue(&mux, &writer, bytes, ASIDE_PATIENCE).await {
+                tracing::debug!(%server, %failure, "a message was not taken");
             }
             drop(place);
         });
+        // It gets in line now, not when its task has its turn: nothing that follows overtakes it.
+        if (&mut taken).now_or_never().is_none() {
+            self.mux.tasks.spawn("message aside", taken);
+        }
     }
 
     /// That the link ended before the exchange was sent: a call may be sent on another.
@@ -294,15 +328,6 @@ impl Link {
         match exchange.caller {
             Some(_) => Failure::SessionGone,
             None => self.mux.lost(),
-        }
-    }
-
-    /// Sends a notification when the writer has room; they may be lost.
-    pub(crate) fn try_notify(&self, method: &str, params: Option<&Raw>) {
-        let bytes = envelope::notification(method, params);
-        match &self.wire {
-            Wire::Pipe(writer) => drop(writer.try_send(bytes)),
-            Wire::Http(http) => http.post_aside(bytes, method, &self.mux.tasks),
         }
     }
 
@@ -460,8 +485,14 @@ fn cancelled_params(id: u64, failure: &Failure) -> Raw {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{StreamExt, stream::FuturesUnordered};
+
     use super::*;
-    use crate::{backend::mux::Settings, mcp::Revision, task::Tasks};
+    use crate::{
+        backend::mux::{CANCELLATIONS_MAX, Settings},
+        mcp::Revision,
+        task::Tasks,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
@@ -535,7 +566,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_reads_again_hears_what_is_cancelled() {
         let (_link, mut queue) = given_up(3).await;
-        tokio::time::sleep(CANCEL_PATIENCE / 2).await;
+        tokio::time::sleep(ASIDE_PATIENCE / 2).await;
         let (asked, mut cancelled) = read(&mut queue).await;
         cancelled.sort_by_key(Id::as_number);
         assert_eq!(asked, cancelled);
@@ -553,12 +584,72 @@ mod tests {
             CANCELLATIONS_MAX
         );
         let (link, mut queue) = given_up(1).await;
-        tokio::time::sleep(CANCEL_PATIENCE + QUEUE_PATIENCE).await;
+        tokio::time::sleep(ASIDE_PATIENCE + QUEUE_PATIENCE).await;
         assert_eq!(
             link.mux.cancellations.available_permits(),
             CANCELLATIONS_MAX
         );
         assert_eq!(read(&mut queue).await.1, []);
+    }
+
+    /// What of `count` notifications of about so many `bytes`, and of a request behind each, reaches a
+    /// server that begins to read `after` a while.
+    async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        let (writer, mut queue) = mpsc::channel(1);
+        let link = Link::pipe(mux, writer);
+        let text = Raw::from_value(&serde_json::json!({ "text": "x".repeat(bytes) }));
+        let exchange = handshake::control(&Method::Ping, None);
+        let mut requests = FuturesUnordered::new();
+        for at in 0..=count {
+            link.tell(&format!("notifications/{at}"), Some(&text));
+            requests.push(link.request(&exchange));
+            assert_eq!(requests.next().now_or_never(), None, "nobody reads");
+        }
+        tokio::time::sleep(after).await;
+        let mut read = Vec::new();
+        let pause = Duration::from_secs(1);
+        loop {
+            let text = tokio::select! {
+                text = tokio::time::timeout(pause, queue.recv()) => text,
+                answer = requests.next() => panic!("{answer:?}"),
+            };
+            let Ok(Some(text)) = text else { break };
+            read.push(match Message::parse(&text).unwrap() {
+                Message::Request(request) => request.id.raw().as_str().to_owned(),
+                Message::Notification(told) => told.method.into_owned(),
+                Message::Response(response) => panic!("{response:?}"),
+            });
+        }
+        let free = link.mux.notifications.available_permits();
+        assert_eq!(free, NOTIFICATIONS_BYTES_MAX);
+        read
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_reads_again_is_told_in_order() {
+        let read = told_late(2, 10, ASIDE_PATIENCE / 2).await;
+        let numbered = |at| [format!("notifications/{at}"), format!("{}", at + 1)];
+        assert_eq!(read, (0..=2).flat_map(numbered).collect::<Vec<_>>());
+    }
+
+    /// The first notification is in the pipe, and waits for nothing.
+    #[tokio::test(start_paused = true)]
+    async fn notifications_wait_only_so_long_and_so_many() {
+        let told = async |count, bytes, after| {
+            let read = told_late(count, bytes, after).await;
+            let is_told = |text: &&String| text.starts_with("notifications/");
+            read.iter().filter(is_told).count() - 1
+        };
+        let moment = Duration::from_secs(1);
+        let most = NOTIFICATIONS_BYTES_MAX / NOTIFICATION_BYTES_MIN;
+        assert_eq!(told(most, 10, moment).await, most);
+        assert_eq!(told(most + 1, 10, moment).await, most);
+        let half = NOTIFICATIONS_BYTES_MAX / 2;
+        assert_eq!(told(2, half - 100, moment).await, 2);
+        assert_eq!(told(2, half + 1, moment).await, 1);
+        assert_eq!(told(1, 2 * NOTIFICATIONS_BYTES_MAX, moment).await, 1);
+        assert_eq!(told(1, 10, ASIDE_PATIENCE + QUEUE_PATIENCE).await, 0);
     }
 
     /// What becomes of a listen stream whose server, of this revision, sends a `cancelled` for it.

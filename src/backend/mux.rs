@@ -57,6 +57,11 @@ pub(super) const ANSWERS_MAX: usize = 4096;
 /// Cancellations that may wait until a server takes them; it works on the rest in vain.
 pub(super) const CANCELLATIONS_MAX: usize = 1024;
 
+/// Bytes of notifications of clients that may wait until a server takes them; one that is larger may.
+pub(super) const NOTIFICATIONS_BYTES_MAX: usize = 4 << 20;
+/// What each counts at least, so that no more than 1,024 wait.
+pub(super) const NOTIFICATION_BYTES_MIN: usize = NOTIFICATIONS_BYTES_MAX / 1024;
+
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -107,6 +112,8 @@ pub(crate) struct Mux {
     pub(super) answers: Arc<Semaphore>,
     /// Places of cancellations that find the pipe full.
     pub(super) cancellations: Arc<Semaphore>,
+    /// Bytes of notifications of clients that may find the pipe full.
+    pub(super) notifications: Arc<Semaphore>,
     visits: Visits,
     reason: Mutex<Option<String>>,
     /// How the client of the latest call sees its server.
@@ -251,6 +258,7 @@ impl Mux {
             asked: Mutex::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
+            notifications: Arc::new(Semaphore::new(NOTIFICATIONS_BYTES_MAX)),
             visits: Visits::default(),
             reason: Mutex::default(),
             view: Mutex::default(),

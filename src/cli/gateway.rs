@@ -37,6 +37,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 const REMINDER: Duration = Duration::from_secs(10);
 /// When a line says it where no person reads, such as in the log of a job; once.
 const SILENCE_OF_JOBS: Duration = Duration::from_secs(2);
+/// Items that are missing and named; of more their number says enough.
+const MISSING_MAX: usize = 100;
 /// The least severe log message that is shown.
 const LOG_LEVEL: Level = Level::Info;
 
@@ -254,6 +256,7 @@ impl Gateway {
     /// whether that is as the config asks for.
     pub(super) fn complain_of_items(&self, kinds: &[Kind]) -> bool {
         let mut complete = true;
+        let mut missing = 0;
         for problem in self.proxy().board().catalog().problems() {
             let matters = problem.concerns(&self.scope);
             let cost = problem.cost();
@@ -262,7 +265,13 @@ impl Gateway {
                 continue;
             }
             complete &= cost == Cost::Yielded;
-            say(&format!("{}\n", harmless(&problem.to_string())));
+            missing += 1;
+            if missing <= MISSING_MAX {
+                say(&format!("{}\n", harmless(&problem.to_string())));
+            }
+        }
+        if missing > MISSING_MAX {
+            say(&format!("... and {} more\n", missing - MISSING_MAX));
         }
         complete
     }

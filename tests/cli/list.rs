@@ -160,6 +160,28 @@ async fn what_shares_a_name_is_missing() {
     }
 }
 
+/// Of items that are missing so many are named; the rest is counted.
+#[tokio::test]
+async fn more_that_is_missing_is_counted() {
+    for (servers, named, more) in [
+        (100, 100, None),
+        (101, 100, Some("... and 1 more")),
+        (99, 99, None),
+    ] {
+        let section = |at| format!("[servers.s{at}]\ntransport = \"builtin\"\n");
+        let sections: String = (0..servers).map(section).collect();
+        let alike = "[naming]\ntemplate = \"{tool}\"\nconflict = \"error\"\n";
+        let place = Place::new(&format!("{sections}{alike}"));
+        let ran = place.run(&["list", "prompts"]).await;
+        let (lines, others): (Vec<_>, Vec<_>) = ran
+            .stderr
+            .lines()
+            .partition(|line| line.contains("`write_regex` shares"));
+        assert_eq!((lines.len(), others.first().copied()), (named, more));
+        assert_eq!(ran.code, Some(1), "{servers}");
+    }
+}
+
 /// One server that can be listed is enough; those that are switched off do not count.
 #[tokio::test]
 async fn servers_that_all_failed_are_a_failure() {

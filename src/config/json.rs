@@ -4,6 +4,7 @@ use jsonc_parser::{
     CollectOptions, CommentCollectionStrategy, ParseOptions,
     ast::{Object, ObjectProp, Value as JsonValue},
     common::{Range, Ranged},
+    errors::{ParseError, ParseErrorKind},
     parse_to_ast,
 };
 
@@ -27,14 +28,30 @@ pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option
             Finding::mistake("this is not JSON: there is no value in it")
                 .at(Some(Span::new(source, 0..0)), "expected `{`")
         }
-        Err(error) => {
-            let kind = lower_first(&error.kind().to_string());
-            Finding::mistake(format!("this is not JSON: {kind}"))
-                .at(Some(span(source, error.range())), "here")
-        }
+        Err(error) => syntax(source, text, &error),
     };
     findings.add(problem);
     None
+}
+
+/// What keeps `text` from being read. What is open at its end is found there: the bracket may stand
+/// anywhere before.
+fn syntax(source: usize, text: &str, error: &ParseError) -> Finding {
+    let kind = lower_first(&error.kind().to_string());
+    let finding = Finding::mistake(format!("this is not JSON: {kind}"));
+    let range = error.range();
+    let is_open = matches!(
+        error.kind(),
+        ParseErrorKind::UnterminatedArray | ParseErrorKind::UnterminatedObject
+    );
+    if !is_open {
+        return finding.at(Some(span(source, range)), "here");
+    }
+    let end = text.trim_end().len();
+    let bracket = range.start..range.start + 1;
+    finding
+        .at(Some(Span::new(source, end..end)), "the file ends here")
+        .at(Some(Span::new(source, bracket)), "this is not closed")
 }
 
 /// JSON, comments and trailing commas; nothing else of what the parser can take.

@@ -115,7 +115,11 @@ impl<'t> Reader<'t, '_> {
     }
 
     fn syntax(&self, error: &ScanError) -> Finding {
-        let span = self.place.span(YamlSpan::empty(*error.marker()));
+        let mut span = self.place.span(YamlSpan::empty(*error.marker()));
+        let end = self.place.text.trim_end().len();
+        if span.start > end {
+            span = Span::new(self.place.source, end..end);
+        }
         Finding::mistake(format!("this is not YAML: {}", error.info())).at(Some(span), "here")
     }
 

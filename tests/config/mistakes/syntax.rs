@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::support::{json, toml, yaml};
+use crate::support::{json, mcp_json, toml, yaml};
 
 #[test]
 fn toml_syntax() {
@@ -202,6 +202,174 @@ fn json_with_nothing_in_it() {
       |
     1 | *** ***
       | ^ expected `{`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn json_that_is_cut_off() {
+    let report = json(
+        r#"
+        {
+          "listen": "127.0.0.1:8080",
+          "servers": {
+            "a": { "command": "a" }
+          }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not JSON: unterminated object
+     --> tollbridge.json:5:4
+      |
+    1 | {
+      | - this is not closed
+    ...
+    5 |   }
+      |    ^ the file ends here
+
+    1 mistake
+    "#);
+    let report = json(
+        r#"
+        {
+          "servers": {
+            "a": { "args": ["x", "y"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not JSON: unterminated array
+     --> tollbridge.json:3:29
+      |
+    3 |     "a": { "args": ["***", "***"
+      |                    -            ^ the file ends here
+      |                    |
+      |                    this is not closed
+
+    1 mistake
+    "#);
+    assert_snapshot!(json("{"), @r#"
+    error: this is not JSON: unterminated object
+     --> tollbridge.json:1:2
+      |
+    1 | {
+      | -^ the file ends here
+      | |
+      | this is not closed
+
+    1 mistake
+    "#);
+    let report = mcp_json(r#"{ "mcpServers": { "a": { "command": "a" } }"#);
+    assert_snapshot!(report, @r#"
+    error: this is not JSON: unterminated object
+     --> mcp.json:1:44
+      |
+    1 | { "mcpServers": { "a": { "command": "***" } }
+      | - this is not closed                         ^ the file ends here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn toml_that_is_cut_off() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        args = ["x",
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not TOML: unclosed array, expected `]`
+     --> tollbridge.toml:3:13
+      |
+    3 | args = ["***",
+      |               ^ here
+
+    1 mistake
+    "#);
+    let report = toml(
+        r#"
+        [servers.a]
+        env = { A = "a"
+        command = "a"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not TOML: missing comma between key-value pairs, expected `,`
+     --> tollbridge.toml:3:1
+      |
+    3 | command = "***"
+      | ^ here
+
+    1 mistake
+    "#);
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a
+        args = []
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not TOML: invalid basic string, expected `"`
+     --> tollbridge.toml:2:13
+      |
+    2 | command = "***
+      |               ^ here
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn yaml_that_is_cut_off() {
+    let report = yaml(
+        r"
+        workers: 1
+        servers: {a: {command: a}
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not YAML: while parsing a flow mapping, did not find expected ',' or '}'
+     --> tollbridge.yaml:2:26
+      |
+    2 | servers: {a: {command: ***}
+      |                            ^ here
+
+    1 mistake
+    "#);
+    let report = yaml(
+        r"
+        servers:
+          a: {command: a, args: [b]
+          b: {command: b}
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not YAML: invalid indentation in flow construct
+     --> tollbridge.yaml:3:3
+      |
+    3 |   b: {command: ***}
+      |   ^ here
+
+    1 mistake
+    "#);
+    let report = yaml(
+        r#"
+        servers:
+          a:
+            command: "a
+            args: []
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not YAML: invalid indentation in quoted scalar
+     --> tollbridge.yaml:3:14
+      |
+    3 |     command: "***
+      |              ^ here
 
     1 mistake
     "#);

@@ -145,7 +145,7 @@ impl Backend {
             Err(failure) if failure.refuses_era() => {
                 // What the catalog's connection found out may no longer hold.
                 if let Some(catalog) = self.catalog.ready() {
-                    catalog.link.mux.suspect();
+                    catalog.link.mux.doubt();
                 }
                 Err(failure)
             }

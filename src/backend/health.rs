@@ -4,6 +4,9 @@
 //! that nothing is sent while calls are answered. A check that is missed makes the server
 //! `degraded`; after enough of them in a row the connection is ended and made anew. Many servers do
 //! one thing at a time: while a call is under way that may still be answered, none is ended.
+//!
+//! An answer that only a server of another era would give is looked into whatever is asked otherwise,
+//! and be it nothing.
 
 use std::time::Duration;
 
@@ -27,6 +30,9 @@ use crate::{
 /// Least time from one check to another that a call which failed leads to.
 const HURRIED_PAUSE: Duration = Duration::from_secs(1);
 
+/// Why a connection ends whose server is another one.
+const REPLACED: &str = "another server has taken its place";
+
 /// Checks a connection as the config says at present, for as long as the server gives signs of
 /// life; then says why it is to be ended. `lineage` is told what is found.
 pub(super) async fn until_dead(
@@ -48,6 +54,7 @@ pub(super) async fn until_dead(
         };
         tokio::select! {
             reason = watch.until_dead(&mut misses) => return reason,
+            reason = watch.until_another() => return reason,
             () = watch.is_outdated(&mut rewrites) => {}
         }
     }
@@ -99,7 +106,7 @@ impl Watch<'_> {
             if !in_a_hurry && mux.silence() < health.interval {
                 continue;
             }
-            let finding = check(self.connection, health).await;
+            let finding = check(self.connection, health.probe, health.timeout).await;
             checked = Some(Instant::now());
             let is_over = self.connection.closed().is_cancelled();
             if !is_over {
@@ -116,7 +123,7 @@ impl Watch<'_> {
                 Finding::Another | Finding::Missed(_) | Finding::Refused(_) if is_over => {
                     return std::future::pending().await;
                 }
-                Finding::Another => return "another server has taken its place".to_owned(),
+                Finding::Another => return REPLACED.to_owned(),
                 Finding::Refused(refusal) => self.tell(Event::Refused, refusal.to_string()),
                 Finding::Missed(failure) => {
                     misses.note();
@@ -129,6 +136,27 @@ impl Watch<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Completes when a call was answered as if another server had taken the place of the one that was
+    /// greeted, and that is so.
+    async fn until_another(&self) -> String {
+        if self.health.probe == Probe::Ping {
+            // Its checks find out.
+            return std::future::pending().await;
+        }
+        loop {
+            self.connection.link.mux.doubted().await;
+            let finding = check(self.connection, Probe::Ping, self.health.timeout).await;
+            if self.connection.closed().is_cancelled() {
+                return std::future::pending().await;
+            }
+            lock(&self.lineage.checks).note(&finding);
+            if matches!(finding, Finding::Another) {
+                return REPLACED.to_owned();
+            }
+            sleep(HURRIED_PAUSE).await;
         }
     }
 
@@ -221,14 +249,13 @@ enum Finding {
     Well,
 }
 
-async fn check(connection: &Connection, health: &Health) -> Finding {
-    let method = question(health.probe, connection);
+async fn check(connection: &Connection, probe: Probe, after: Duration) -> Finding {
+    let method = question(probe, connection);
     let is_list = !matches!(method, Method::Discover | Method::Ping);
     let params = (connection.era() == Era::Modern).then(|| {
         let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
         Raw::parse(params).expect("our own JSON")
     });
-    let after = health.timeout;
     let request = control(&method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;

@@ -184,17 +184,20 @@ impl Link {
             self.mux.note_refusal(caller, refusal);
         }
         // Our own requests are the checks that a suspicion leads to.
-        if exchange.caller.is_some() && self.is_suspicious(&answer) {
-            self.mux.suspect();
+        if exchange.caller.is_some() {
+            self.suspect(&answer);
         }
         answer
     }
 
-    /// Whether it looks as if the server were gone, or, behind a URL, as if another were there.
-    fn is_suspicious(&self, answer: &Result<Outcome, Failure>) -> bool {
+    /// Notes where it looks as if the server were gone, or, behind a URL, as if another were there.
+    fn suspect(&self, answer: &Result<Outcome, Failure>) {
         let is_bad = |failure| Sign::of(failure, false) != Sign::None;
-        answer.as_ref().is_err_and(is_bad)
-            || self.as_http().is_some() && handshake::casts_doubt(answer)
+        if self.as_http().is_some() && handshake::casts_doubt(answer) {
+            self.mux.doubt();
+        } else if answer.as_ref().is_err_and(is_bad) {
+            self.mux.suspect();
+        }
     }
 
     /// Registers an exchange, whose answer goes to `tell` where another reads it; with what is to be

@@ -125,6 +125,8 @@ pub(crate) struct Mux {
     heard_ms: AtomicU64,
     /// A call failed in a way that the server may be gone.
     suspicion: Notify,
+    /// A call was answered in a way that another server may be there.
+    doubt: Notify,
     /// How far it is with the roots of its client.
     pub(super) roots: watch::Sender<Roots>,
     unattributed: AtomicU64,
@@ -266,6 +268,7 @@ impl Mux {
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
             suspicion: Notify::new(),
+            doubt: Notify::new(),
             roots: watch::Sender::new(Roots::Unasked),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -371,7 +374,18 @@ impl Mux {
         self.suspicion.notify_one();
     }
 
-    /// Completes when a call failed as if the server were gone.
+    /// Notes that a call was answered as if another server had taken its place.
+    pub(super) fn doubt(&self) {
+        self.suspicion.notify_one();
+        self.doubt.notify_one();
+    }
+
+    /// Completes when a call was answered as if another server had taken its place.
+    pub(super) async fn doubted(&self) {
+        self.doubt.notified().await;
+    }
+
+    /// Completes when a call failed as if the server were gone, or another were there.
     pub(super) async fn suspected(&self) {
         self.suspicion.notified().await;
     }

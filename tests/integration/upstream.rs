@@ -317,9 +317,15 @@ async fn an_old_server_is_found_behind_its_url() {
 }
 
 /// A server of another era may take the place of the one that was greeted. Whoever finds out fails;
-/// then the server is greeted anew.
+/// then the server is greeted anew, whatever it is asked otherwise.
 #[tokio::test]
 async fn a_server_of_another_era_is_noticed() {
+    for probe in ["list", "off", "ping"] {
+        notices_another_era(&format!("health = {{ probe = \"{probe}\" }}")).await;
+    }
+}
+
+async fn notices_another_era(keys: &str) {
     for (before, after, revision) in [
         (Era::Modern, Era::Legacy, "2025-11-25"),
         (Era::Legacy, Era::Modern, "2026-07-28"),
@@ -331,7 +337,8 @@ async fn a_server_of_another_era_is_noticed() {
                     let result = r#"{"content":[],"resultType":"complete"}"#;
                     (request.method() == "tools/call").then(|| Auto::Result(result.to_owned()))
                 });
-                let gateway = TestGateway::new().server("x", &backend).start().await;
+                let gateway = TestGateway::new().server_with("x", &backend, keys);
+                let gateway = gateway.start().await;
                 let client = gateway.client(front, "/mcp", capabilities).await;
                 client.ask("1", "tools/call", ECHO).await;
                 client.answer("1").await.value();
@@ -342,7 +349,7 @@ async fn a_server_of_another_era_is_noticed() {
                     (is_call && speaks)
                         .then(|| Auto::Result(r#"{"resultType":"complete"}"#.to_owned()))
                 });
-                let what = format!("{before:?} {front:?} {capabilities}: a call is served");
+                let what = format!("{keys} {before:?} {front:?} {capabilities}: a call is served");
                 soon(&what, async {
                     loop {
                         client.ask("2", "tools/call", ECHO).await;

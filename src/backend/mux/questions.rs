@@ -41,18 +41,18 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Asked {
     key: u64,
     recipient: Recipient,
-    fate: Arc<Fate>,
+    stage: Arc<Stage>,
 }
 
 /// Whether a question was put to its client, and whether its server withdrew it.
 #[derive(Debug, Default)]
-struct Fate {
+struct Stage {
     withdrawn: CancellationToken,
     /// Held while it is put: a withdrawal comes after it, or in its place.
     is_put: Mutex<bool>,
 }
 
-impl Fate {
+impl Stage {
     /// Puts the question, unless it was withdrawn; whether it is refused.
     fn put(&self, ask: impl FnOnce() -> bool) -> bool {
         let mut is_put = lock(&self.is_put);
@@ -97,7 +97,7 @@ pub(in super::super) struct Waiting {
 pub(in super::super) struct Question {
     recipient: Recipient,
     request: ServerRequest,
-    fate: Arc<Fate>,
+    stage: Arc<Stage>,
 }
 
 impl Question {
@@ -124,7 +124,7 @@ impl Question {
             self.request.params = Some(params?);
         }
         let ask = || self.recipient.send(Event::Request(self.request));
-        if !self.fate.put(ask) {
+        if !self.stage.put(ask) {
             return Ok(());
         }
         Err(RpcError::new(
@@ -296,17 +296,17 @@ impl Mux {
             return Err(RpcError::new(error::METHOD_NOT_FOUND, message));
         }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        let fate = Arc::new(Fate::default());
+        let stage = Arc::new(Stage::default());
         let asked = Asked {
             key,
             recipient: recipient.clone(),
-            fate: Arc::clone(&fate),
+            stage: Arc::clone(&stage),
         };
         self.note_asked(id, asked)?;
         if let Some(params) = &params {
             self.visits.note(params, recipient.session());
         }
-        let (mut waiting, question) = prepared(method, params, key, recipient, fate);
+        let (mut waiting, question) = prepared(method, params, key, recipient, stage);
         if question.takes_a_while() {
             waiting.unasked = Some(question);
         } else if let Err(refusal) = question.ask_now() {
@@ -349,7 +349,7 @@ impl Mux {
         let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
             return;
         };
-        if !asked.fate.withdraw() {
+        if !asked.stage.withdraw() {
             return;
         }
         let mut told = serde_json::json!({ "requestId": asked.key });
@@ -376,7 +376,7 @@ fn prepared(
     params: Option<Raw>,
     key: u64,
     recipient: Recipient,
-    fate: Arc<Fate>,
+    stage: Arc<Stage>,
 ) -> (Waiting, Question) {
     let (tell, answer) = oneshot::channel();
     let held = match &recipient {
@@ -406,7 +406,7 @@ fn prepared(
     let waiting = Waiting {
         key,
         answer,
-        withdrawn: fate.withdrawn.clone(),
+        withdrawn: stage.withdrawn.clone(),
         _held: held,
         method,
         uris,
@@ -418,7 +418,7 @@ fn prepared(
     let question = Question {
         recipient,
         request,
-        fate,
+        stage,
     };
     (waiting, question)
 }
@@ -453,7 +453,7 @@ mod tests {
         let asked = Asked {
             key: 1,
             recipient: Recipient::Session(Arc::clone(&session), View::default()),
-            fate: Arc::default(),
+            stage: Arc::default(),
         };
         mux.note_asked(&Id::number(1), asked).unwrap();
         mux.forget_session();
@@ -469,14 +469,14 @@ mod tests {
         let home = Some(Arc::clone(&session));
         let mux = Mux::new(Settings::example(), home, Tasks::new());
         let recipient = mux.recipient(None, QUESTIONS).unwrap();
-        let (method, fate) = (Method::parse("roots/list"), Arc::<Fate>::default());
+        let (method, stage) = (Method::parse("roots/list"), Arc::<Stage>::default());
         let (mut waiting, question) =
-            prepared(method, None, 1, recipient.clone(), Arc::clone(&fate));
+            prepared(method, None, 1, recipient.clone(), Arc::clone(&stage));
         waiting.unasked = Some(question);
         let asked = Asked {
             key: 1,
             recipient,
-            fate,
+            stage,
         };
         mux.note_asked(&Id::number(7), asked).unwrap();
         if is_asked_first {

@@ -180,7 +180,8 @@ impl Link {
         if answer.is_ok() {
             self.mux.hear();
         }
-        if let (Ok(Err(refusal)), Some(caller)) = (&answer, &exchange.caller) {
+        let is_http = self.as_http().is_some();
+        if let (true, Ok(Err(refusal)), Some(caller)) = (is_http, &answer, &exchange.caller) {
             self.mux.note_refusal(caller, refusal);
         }
         // Our own requests are the checks that a suspicion leads to.

@@ -420,6 +420,10 @@ impl Mux {
             }
             return;
         };
+        // Before the server says more: it may have a visit done at once.
+        if let (Some(caller), Err(refusal)) = (&entry.caller, &response.outcome) {
+            self.note_refusal(caller, refusal);
+        }
         entry.end(Ok(response.outcome));
     }
 
@@ -514,18 +518,24 @@ impl Mux {
         caller.tell(event);
     }
 
-    /// A visit of a client is done, whose names itself: the call that led to it may be over.
+    /// A visit of a client is done, which names itself: the call that led to it may be over. Nobody is
+    /// told of one that was not asked for on this link: other servers may have asked for theirs under
+    /// the same name.
     fn visited(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>) {
         let session = self.visits.done(params.as_ref());
-        match (session, origin) {
-            (Some(session), None) => {
-                if let Some(session) = session.upgrade() {
-                    let recipient = Recipient::Session(session, self.latest_view());
-                    recipient.send(Event::Notification { method, params });
-                }
-            }
-            (_, origin) => self.pass(method, params, origin, false),
-        }
+        let Some(session) = session.and_then(|session| session.upgrade()) else {
+            self.unattributed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let of_session = |recipient: &Recipient| {
+            let theirs = recipient.session();
+            std::ptr::eq(theirs.as_ptr(), Arc::as_ptr(&session))
+        };
+        let call = origin.and_then(|id| self.recipient(Some(id), TELLINGS));
+        let recipient = call.filter(of_session);
+        let recipient =
+            recipient.unwrap_or_else(|| Recipient::Session(session, self.latest_view()));
+        recipient.send(Event::Notification { method, params });
     }
 
     /// Notes the visits without which `caller` is refused.

@@ -356,6 +356,64 @@ async fn a_visit_is_done_for_who_was_sent() {
     }
 }
 
+/// Two servers may call the visits that they ask for alike: each is done for who was sent there by the
+/// server that says so, once.
+#[tokio::test]
+async fn visits_of_two_servers_may_have_one_name() {
+    const DONE: &str = "notifications/elicitation/complete";
+    const VISIT: &str = r#"{"mode":"url","elicitationId":"a","url":"https://a","message":"?"}"#;
+    for transport in [Transport::Http, Transport::Stdio] {
+        let (x, y) = (
+            Backend::start(transport, Era::Legacy).await,
+            Backend::start(transport, Era::Legacy).await,
+        );
+        let gateway = TestGateway::new().server("x", &x).server("y", &y);
+        let gateway = gateway.start().await;
+        let mut open = Vec::new();
+        for (backend, tool) in [(&x, "mcp_x_echo"), (&y, "mcp_y_echo")] {
+            let visits = r#"{"elicitation":{"url":{}}}"#;
+            let client = gateway.client(Front::Streamable, "/mcp", visits).await;
+            client.listen().await;
+            client.call("1", tool, "7").await;
+            let call = backend.asked("tools/call").await;
+            call.ask("5", "elicitation/create", VISIT).await;
+            let asked = client.must("elicitation/create").await;
+            let accepted = r#"{"action":"accept"}"#;
+            client.respond(&asked.id.unwrap(), accepted).await;
+            backend.answered().await;
+            open.push((client, call));
+        }
+        let [(one, of_x), (two, of_y)] = &open[..] else {
+            panic!("two calls are open");
+        };
+        // The first client calls both, so that what no call or visit owns would go to it.
+        one.call("2", "mcp_y_echo", "8").await;
+        y.asked("tools/call").await.answer("{}").await;
+        one.answer("2").await;
+        of_y.answer("{}").await;
+        two.answer("1").await;
+        one.call("3", "mcp_y_echo", "8").await;
+        let also = y.asked("tools/call").await;
+        let done = notification(DONE, r#"{"elicitationId":"a"}"#);
+        for _ in 0..2 {
+            also.conn.send(done.clone()).await;
+            also.tell(DONE, r#"{"elicitationId":"a"}"#).await;
+        }
+        two.must(DONE).await;
+        two.is_quiet().await;
+        also.answer("{}").await;
+        one.answer("3").await;
+        one.is_quiet().await;
+        of_x.conn.send(done).await;
+        one.must(DONE).await;
+        of_x.answer("{}").await;
+        one.answer("1").await;
+        one.is_quiet().await;
+        two.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
 /// A question between calls names resources as one during a call does: to the client as its route
 /// exposes them, and back to the server as its own.
 #[tokio::test]

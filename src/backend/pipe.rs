@@ -441,6 +441,23 @@ mod tests {
         assert!(matches!(third, Some(Line::Whole(line)) if line == "next"));
     }
 
+    #[tokio::test]
+    async fn so_much_is_read_of_what_nobody_wants() {
+        // What is left of so many bytes.
+        let left = async |bytes: u64, over: CancellationToken| {
+            let mut rest = tokio::io::repeat(b'x').take(bytes);
+            drop_rest(&mut rest, over).await;
+            rest.limit()
+        };
+        let never = CancellationToken::new;
+        assert_eq!(left(REST_BYTES_MAX, never()).await, 0);
+        assert_eq!(left(REST_BYTES_MAX + 1, never()).await, 1);
+        assert_eq!(left(REST_BYTES_MAX - 1, never()).await, 0);
+        let over = never();
+        over.cancel();
+        assert_eq!(left(10, over).await, 10);
+    }
+
     #[test]
     fn a_message_is_written_on_one_line() {
         let mut out = BytesMut::new();

@@ -2,10 +2,11 @@
 //!
 //! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
 //! came; else to the session that owns the link; else to the only call under way; else nowhere.
-//! `questions` is what it asks, `signals` what it says to the gateway itself, `visits` whose the URLs
-//! are that it sent clients to.
+//! `recipient` finds out whose it is, `questions` is what it asks, `signals` what it says to the
+//! gateway itself, `visits` whose the URLs are that it sent clients to.
 
 mod questions;
+mod recipient;
 mod signals;
 mod visits;
 
@@ -13,7 +14,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock, Weak,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -32,22 +33,22 @@ use super::{
     Failure,
     activity::Activity,
     aftermath::{Aftermath, TELLINGS},
-    link::{Caller, screened},
+    link::Caller,
 };
 use crate::{
-    catalog::{UriMap, rewrite},
+    catalog::rewrite,
     config::{Memory, Root},
-    governance::Screens,
     lock::lock,
     mcp::{
         Era, Id, Notification, Outcome, Raw, Response, Revision, RpcError, error, json, meta,
         method::notice,
     },
     names::InvocationId,
-    session::{Client, Event, Opening, Session},
+    session::{Event, Session},
     task::Tasks,
 };
 use questions::Asked;
+use recipient::{Recipient, View};
 use signals::Signals;
 use visits::Visits;
 
@@ -158,89 +159,6 @@ impl Entry {
     fn end(self, answer: Result<Outcome, Failure>) {
         if let Some(tell) = self.tell {
             drop(tell.send(answer));
-        }
-    }
-}
-
-/// How a client sees what a server says outside of calls: as in the latest of its calls.
-#[derive(Clone, Debug, Default)]
-struct View {
-    /// What passes is looked at with.
-    screens: Option<Screens>,
-    /// How URIs of the server become exposed ones.
-    uris: Option<Arc<UriMap>>,
-    /// Whose call it was.
-    session: Weak<Session>,
-}
-
-impl View {
-    fn of(caller: &Caller) -> Self {
-        Self {
-            screens: caller.screens.clone(),
-            uris: caller.uris.clone(),
-            session: caller.session(),
-        }
-    }
-
-    fn is_of(&self, session: &Arc<Session>) -> bool {
-        std::ptr::eq(self.session.as_ptr(), Arc::as_ptr(session))
-    }
-}
-
-/// The one party a message belongs to.
-#[derive(Clone, Debug)]
-enum Recipient {
-    Call {
-        caller: Caller,
-        activity: Arc<Activity>,
-    },
-    Session(Arc<Session>, View),
-}
-
-impl Recipient {
-    fn client(&self) -> Option<&Client> {
-        match self {
-            Self::Call { caller, .. } => Some(&caller.client),
-            Self::Session(..) => None,
-        }
-    }
-
-    /// What its client said about itself; `None` before it did.
-    fn opening(&self) -> Option<Arc<Opening>> {
-        match self {
-            Self::Call { caller, .. } => Some(Arc::clone(&caller.client.opening)),
-            Self::Session(session, _) => session.opening(),
-        }
-    }
-
-    fn uris(&self) -> Option<Arc<UriMap>> {
-        match self {
-            Self::Call { caller, .. } => caller.uris.clone(),
-            Self::Session(_, view) => view.uris.clone(),
-        }
-    }
-
-    /// What passes between it and the server is looked at with.
-    fn screens(&self) -> Option<Screens> {
-        match self {
-            Self::Call { caller, .. } => caller.screens.clone(),
-            Self::Session(_, view) => view.screens.clone(),
-        }
-    }
-
-    fn session(&self) -> Weak<Session> {
-        match self {
-            Self::Call { caller, .. } => caller.session(),
-            Self::Session(session, _) => Arc::downgrade(session),
-        }
-    }
-
-    fn send(&self, event: Event) -> bool {
-        match self {
-            Self::Call { caller, .. } => caller.tell(event),
-            Self::Session(session, view) => {
-                screened(event, view.screens.as_ref()).is_none_or(|event| session.deliver(event))
-            }
         }
     }
 }
@@ -482,14 +400,6 @@ impl Mux {
         }
     }
 
-    /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
-    fn listens(&self, origin: Option<u64>) -> bool {
-        let Some(id) = origin else { return false };
-        let recipient = self.recipient(Some(id), TELLINGS);
-        let client = recipient.as_ref().and_then(Recipient::client);
-        client.is_some_and(|client| client.era() == Era::Modern)
-    }
-
     /// Progress goes to the call whose token it carries, under the token its client gave.
     fn progress(&self, params: Option<Raw>, origin: Option<u64>) {
         let Some(params) = params else { return };
@@ -527,12 +437,8 @@ impl Mux {
             self.unattributed.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let of_session = |recipient: &Recipient| {
-            let theirs = recipient.session();
-            std::ptr::eq(theirs.as_ptr(), Arc::as_ptr(&session))
-        };
         let call = origin.and_then(|id| self.recipient(Some(id), TELLINGS));
-        let recipient = call.filter(of_session);
+        let recipient = call.filter(|call| call.is_of(&session));
         let recipient =
             recipient.unwrap_or_else(|| Recipient::Session(session, self.latest_view()));
         recipient.send(Event::Notification { method, params });
@@ -549,87 +455,16 @@ impl Mux {
             self.unattributed.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let wanted = match &recipient {
-            Recipient::Call { caller, .. } => caller.logs,
-            Recipient::Session(session, _) => session.logs(),
-        };
         if let (Recipient::Call { activity, .. }, None) = (&recipient, origin) {
             activity.spoken_beside();
         }
-        if !log || wanted.want(params.as_ref()) {
+        if !log || recipient.logs().want(params.as_ref()) {
             let params = match (params, recipient.uris()) {
                 (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
                 (params, _) => params,
             };
             recipient.send(Event::Notification { method, params });
         }
-    }
-
-    /// Where a notification without an origin goes: as [`Mux::recipient`] says; else, right after
-    /// the only call under way has ended, to the session that made it. Servers that send log
-    /// messages on a stream of their own lose the race against the answer.
-    fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
-        let found = self.recipient(origin, TELLINGS);
-        if found.is_some() || origin.is_some() || self.in_flight() > 0 {
-            return found;
-        }
-        let session = self.aftermath.echo()?;
-        let view = self.latest_view();
-        // With the rules and names of another client it would be told what is not meant for it.
-        let is_sure =
-            view.is_of(&session) && !self.aftermath.concerns_others(Some(&session), TELLINGS);
-        is_sure.then(|| Recipient::Session(session, view))
-    }
-
-    /// The call `origin`; else, when all calls under way are of one client, the latest of them;
-    /// else, when there are none, the session that owns the link.
-    fn recipient(&self, origin: Option<u64>, haunting: Duration) -> Option<Recipient> {
-        let pending = lock(&self.pending);
-        let of = |entry: &Entry| {
-            let activity = Arc::clone(&entry.activity);
-            entry
-                .caller
-                .clone()
-                .map(|caller| Recipient::Call { caller, activity })
-        };
-        if let Some(id) = origin {
-            return pending.get(&id).and_then(of);
-        }
-        let mut latest: Option<(u64, &Entry)> = None;
-        for (id, entry) in pending.iter() {
-            let Some(caller) = &entry.caller else {
-                continue;
-            };
-            let same = latest.is_none_or(|(_, other)| {
-                other
-                    .caller
-                    .as_ref()
-                    .is_some_and(|other| is_same_client(other, caller))
-            });
-            if !same {
-                return None;
-            }
-            if latest.is_none_or(|(best, _)| best < *id) {
-                latest = Some((*id, entry));
-            }
-        }
-        let Some((_, entry)) = latest else {
-            let view = self.latest_view();
-            return self.home.clone().map(|home| Recipient::Session(home, view));
-        };
-        let session = entry
-            .caller
-            .as_ref()
-            .and_then(|caller| caller.client.session.as_ref());
-        if self.aftermath.concerns_others(session, haunting) {
-            return None;
-        }
-        of(entry)
-    }
-
-    /// How the latest call was seen: outside of calls a link speaks to the client of the latest only.
-    fn latest_view(&self) -> View {
-        lock(&self.view).clone()
     }
 }
 
@@ -685,12 +520,4 @@ impl Drop for Pending {
 fn subscription(params: Option<&Raw>) -> Option<u64> {
     let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
     id.as_str().parse().ok()
-}
-
-/// Whether two calls are of one session; without sessions nobody can tell.
-fn is_same_client(one: &Caller, other: &Caller) -> bool {
-    match (&one.client.session, &other.client.session) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (None, _) | (_, None) => false,
-    }
 }

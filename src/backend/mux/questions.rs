@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Mux, Recipient, Roots};
+use super::{Mux, Roots, recipient::Recipient};
 use crate::{
     backend::{activity::Suspended, aftermath::QUESTIONS},
     catalog::{UriMap, rewrite},
@@ -439,7 +439,7 @@ mod tests {
     use super::*;
     use crate::{
         auth::Agent,
-        backend::mux::{Settings, View},
+        backend::mux::{Settings, recipient::View},
         names::Scope,
         session::{Session, replay::Item, state::Kind},
         task::Tasks,

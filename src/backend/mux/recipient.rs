@@ -1,0 +1,204 @@
+//! Whose a message of a server is, and how that party is reached.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use super::{Entry, Mux};
+use crate::{
+    backend::{
+        activity::Activity,
+        aftermath::TELLINGS,
+        link::{Caller, screened},
+    },
+    catalog::UriMap,
+    governance::Screens,
+    lock::lock,
+    mcp::{Era, Logs},
+    session::{Client, Event, Opening, Session},
+};
+
+/// How a client sees what a server says outside of calls: as in the latest of its calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    /// What passes is looked at with.
+    screens: Option<Screens>,
+    /// How URIs of the server become exposed ones.
+    uris: Option<Arc<UriMap>>,
+    /// Whose call it was.
+    session: Weak<Session>,
+}
+
+impl View {
+    pub(super) fn of(caller: &Caller) -> Self {
+        Self {
+            screens: caller.screens.clone(),
+            uris: caller.uris.clone(),
+            session: caller.session(),
+        }
+    }
+
+    fn is_of(&self, session: &Arc<Session>) -> bool {
+        is_same(&self.session, session)
+    }
+}
+
+/// The one party a message belongs to.
+#[derive(Clone, Debug)]
+pub(super) enum Recipient {
+    Call {
+        caller: Caller,
+        activity: Arc<Activity>,
+    },
+    Session(Arc<Session>, View),
+}
+
+impl Recipient {
+    pub(super) fn client(&self) -> Option<&Client> {
+        match self {
+            Self::Call { caller, .. } => Some(&caller.client),
+            Self::Session(..) => None,
+        }
+    }
+
+    /// What its client said about itself; `None` before it did.
+    pub(super) fn opening(&self) -> Option<Arc<Opening>> {
+        match self {
+            Self::Call { caller, .. } => Some(Arc::clone(&caller.client.opening)),
+            Self::Session(session, _) => session.opening(),
+        }
+    }
+
+    pub(super) fn uris(&self) -> Option<Arc<UriMap>> {
+        match self {
+            Self::Call { caller, .. } => caller.uris.clone(),
+            Self::Session(_, view) => view.uris.clone(),
+        }
+    }
+
+    /// What passes between it and the server is looked at with.
+    pub(super) fn screens(&self) -> Option<Screens> {
+        match self {
+            Self::Call { caller, .. } => caller.screens.clone(),
+            Self::Session(_, view) => view.screens.clone(),
+        }
+    }
+
+    pub(super) fn session(&self) -> Weak<Session> {
+        match self {
+            Self::Call { caller, .. } => caller.session(),
+            Self::Session(session, _) => Arc::downgrade(session),
+        }
+    }
+
+    pub(super) fn is_of(&self, session: &Arc<Session>) -> bool {
+        is_same(&self.session(), session)
+    }
+
+    /// Which log messages it wants.
+    pub(super) fn logs(&self) -> Logs {
+        match self {
+            Self::Call { caller, .. } => caller.logs,
+            Self::Session(session, _) => session.logs(),
+        }
+    }
+
+    pub(super) fn send(&self, event: Event) -> bool {
+        match self {
+            Self::Call { caller, .. } => caller.tell(event),
+            Self::Session(session, view) => {
+                screened(event, view.screens.as_ref()).is_none_or(|event| session.deliver(event))
+            }
+        }
+    }
+}
+
+impl Mux {
+    /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
+    pub(super) fn listens(&self, origin: Option<u64>) -> bool {
+        let Some(id) = origin else { return false };
+        let recipient = self.recipient(Some(id), TELLINGS);
+        let client = recipient.as_ref().and_then(Recipient::client);
+        client.is_some_and(|client| client.era() == Era::Modern)
+    }
+
+    /// Where a notification without an origin goes: as [`Mux::recipient`] says; else, right after
+    /// the only call under way has ended, to the session that made it. Servers that send log
+    /// messages on a stream of their own lose the race against the answer.
+    pub(super) fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
+        let found = self.recipient(origin, TELLINGS);
+        if found.is_some() || origin.is_some() || self.in_flight() > 0 {
+            return found;
+        }
+        let session = self.aftermath.echo()?;
+        let view = self.latest_view();
+        // With the rules and names of another client it would be told what is not meant for it.
+        let is_sure =
+            view.is_of(&session) && !self.aftermath.concerns_others(Some(&session), TELLINGS);
+        is_sure.then(|| Recipient::Session(session, view))
+    }
+
+    /// The call `origin`; else, when all calls under way are of one client, the latest of them;
+    /// else, when there are none, the session that owns the link.
+    pub(super) fn recipient(&self, origin: Option<u64>, haunting: Duration) -> Option<Recipient> {
+        let pending = lock(&self.pending);
+        let of = |entry: &Entry| {
+            let activity = Arc::clone(&entry.activity);
+            entry
+                .caller
+                .clone()
+                .map(|caller| Recipient::Call { caller, activity })
+        };
+        if let Some(id) = origin {
+            return pending.get(&id).and_then(of);
+        }
+        let mut latest: Option<(u64, &Entry)> = None;
+        for (id, entry) in pending.iter() {
+            let Some(caller) = &entry.caller else {
+                continue;
+            };
+            let same = latest.is_none_or(|(_, other)| {
+                other
+                    .caller
+                    .as_ref()
+                    .is_some_and(|other| is_same_client(other, caller))
+            });
+            if !same {
+                return None;
+            }
+            if latest.is_none_or(|(best, _)| best < *id) {
+                latest = Some((*id, entry));
+            }
+        }
+        let Some((_, entry)) = latest else {
+            let view = self.latest_view();
+            return self.home.clone().map(|home| Recipient::Session(home, view));
+        };
+        let session = entry
+            .caller
+            .as_ref()
+            .and_then(|caller| caller.client.session.as_ref());
+        if self.aftermath.concerns_others(session, haunting) {
+            return None;
+        }
+        of(entry)
+    }
+
+    /// How the latest call was seen: outside of calls a link speaks to the client of the latest only.
+    pub(super) fn latest_view(&self) -> View {
+        lock(&self.view).clone()
+    }
+}
+
+/// Whether two calls are of one session; without sessions nobody can tell.
+fn is_same_client(one: &Caller, other: &Caller) -> bool {
+    match (&one.client.session, &other.client.session) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, _) | (_, None) => false,
+    }
+}
+
+fn is_same(one: &Weak<Session>, other: &Arc<Session>) -> bool {
+    std::ptr::eq(one.as_ptr(), Arc::as_ptr(other))
+}

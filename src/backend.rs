@@ -8,6 +8,7 @@
 mod activity;
 mod aftermath;
 mod attempt;
+mod backlog;
 mod breaker;
 mod choice;
 mod client;
@@ -60,6 +61,7 @@ use crate::{
     task::Tasks,
 };
 pub use attempt::{Answer, Unanswered};
+use backlog::Backlog;
 use breaker::Breaker;
 pub use breaker::BreakerReport;
 use choice::{Key, Owner};
@@ -122,6 +124,8 @@ pub struct Backend {
     /// Where the server runs more than once; then it has no connections of its own.
     replicas: Option<Replicas>,
     gate: Arc<Gate>,
+    /// Notifications of clients that wait for a connection.
+    backlog: Backlog,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -162,6 +166,7 @@ impl Backend {
             name: name.clone(),
             breaker: Arc::clone(&maker.shared.breaker),
             gate: Gate::new(config.limits.in_flight, config.limits.queue),
+            backlog: Backlog::default(),
             service: Service::new(),
             written,
             maker,

@@ -226,12 +226,17 @@ impl Backend {
             link.tell(&notification.method, notification.params.as_ref());
             return true;
         }
+        let Some(place) = self.backlog.place(bytes) else {
+            tracing::debug!(server = %self.name, "a notification is lost: too many others wait");
+            return false;
+        };
         let (backend, notification) = (Arc::clone(self), notification.clone());
         self.maker.tasks.spawn("notification of a client", async move {
             let told = backend.tell_later(&client, &notification.method, notification.params.as_ref());
             if let Err(failure) = told.await {
                 tracing::debug!(server = %backend.name, %failure, "a notification was not taken");
             }
+            drop(place);
         });
         true
     }

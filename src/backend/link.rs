@@ -27,10 +27,7 @@ use super::{
     breaker::Sign,
     handshake,
     http::HttpLink,
-    mux::{
-        ANSWERS_MAX, Mux, NOTIFICATION_BYTES_MIN, NOTIFICATIONS_BYTES_MAX, Pending, Progress,
-        Roots, Tell, Waiting, asks_for_roots,
-    },
+    mux::{ANSWERS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting, asks_for_roots},
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -293,11 +290,8 @@ impl Link {
             Wire::Http(http) => return http.post_aside(bytes, method, &self.mux.tasks),
         };
         if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) {
-            let room = bytes.len();
-            let room = room.clamp(NOTIFICATION_BYTES_MIN, NOTIFICATIONS_BYTES_MAX);
-            let room = u32::try_from(room).unwrap_or(u32::MAX);
-            let place = Arc::clone(&self.mux.notifications).try_acquire_many_owned(room);
-            self.put_aside(writer, bytes, place.ok());
+            let place = self.mux.backlog.place(bytes.len());
+            self.put_aside(writer, bytes, place);
         }
     }
 
@@ -493,7 +487,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        backend::mux::{CANCELLATIONS_MAX, Settings},
+        backend::{
+            backlog,
+            mux::{CANCELLATIONS_MAX, Settings},
+        },
         mcp::Revision,
         task::Tasks,
     };
@@ -625,8 +622,7 @@ mod tests {
                 Message::Response(response) => panic!("{response:?}"),
             });
         }
-        let free = link.mux.notifications.available_permits();
-        assert_eq!(free, NOTIFICATIONS_BYTES_MAX);
+        assert!(link.mux.backlog.is_empty());
         read
     }
 
@@ -646,13 +642,13 @@ mod tests {
             read.iter().filter(is_told).count() - 1
         };
         let moment = Duration::from_secs(1);
-        let most = NOTIFICATIONS_BYTES_MAX / NOTIFICATION_BYTES_MIN;
+        let most = backlog::MESSAGES_MAX;
         assert_eq!(told(most, 10, moment).await, most);
         assert_eq!(told(most + 1, 10, moment).await, most);
-        let half = NOTIFICATIONS_BYTES_MAX / 2;
+        let half = backlog::BYTES_MAX / 2;
         assert_eq!(told(2, half - 100, moment).await, 2);
         assert_eq!(told(2, half + 1, moment).await, 1);
-        assert_eq!(told(1, 2 * NOTIFICATIONS_BYTES_MAX, moment).await, 1);
+        assert_eq!(told(1, 2 * backlog::BYTES_MAX, moment).await, 1);
         assert_eq!(told(1, 10, ASIDE_PATIENCE + QUEUE_PATIENCE).await, 0);
     }
 

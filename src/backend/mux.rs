@@ -33,6 +33,7 @@ use super::{
     Failure,
     activity::Activity,
     aftermath::{Aftermath, TELLINGS},
+    backlog::Backlog,
     link::Caller,
 };
 use crate::{
@@ -57,11 +58,6 @@ pub(super) const ANSWERS_MAX: usize = 4096;
 
 /// Cancellations that may wait until a server takes them; it works on the rest in vain.
 pub(super) const CANCELLATIONS_MAX: usize = 1024;
-
-/// Bytes of notifications of clients that may wait until a server takes them; one that is larger may.
-pub(super) const NOTIFICATIONS_BYTES_MAX: usize = 4 << 20;
-/// What each counts at least, so that no more than 1,024 wait.
-pub(super) const NOTIFICATION_BYTES_MIN: usize = NOTIFICATIONS_BYTES_MAX / 1024;
 
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
@@ -113,8 +109,8 @@ pub(crate) struct Mux {
     pub(super) answers: Arc<Semaphore>,
     /// Places of cancellations that find the pipe full.
     pub(super) cancellations: Arc<Semaphore>,
-    /// Bytes of notifications of clients that may find the pipe full.
-    pub(super) notifications: Arc<Semaphore>,
+    /// Notifications of clients that find the pipe full.
+    pub(super) backlog: Backlog,
     visits: Visits,
     reason: Mutex<Option<String>>,
     /// How the client of the latest call sees its server.
@@ -178,7 +174,7 @@ impl Mux {
             asked: Mutex::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
-            notifications: Arc::new(Semaphore::new(NOTIFICATIONS_BYTES_MAX)),
+            backlog: Backlog::default(),
             visits: Visits::default(),
             reason: Mutex::default(),
             view: Mutex::default(),

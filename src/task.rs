@@ -1,5 +1,6 @@
 //! The only place that spawns: every task has a name, is counted, and ends on the root token.
 
+mod aside;
 mod steady;
 
 use std::{
@@ -13,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 
+pub(crate) use aside::{LARGE_BYTES, aside, aside_if_large};
 pub(crate) use steady::Steady;
 
 /// Nearer than any timeout that is set for each call or connection.

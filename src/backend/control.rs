@@ -21,9 +21,9 @@ use crate::{
     config::{EraPin, Transport},
     mcp::{
         Era, Method, Raw,
-        json::{self, Patch},
+        json::{self, Member, Patch},
     },
-    task::Tasks,
+    task::{Tasks, aside_if_large},
 };
 
 /// The catalog's connection to a server, or one for its lists alone; for control traffic only.
@@ -302,22 +302,19 @@ impl Backend {
                     return Err(Failure::Garbled { what });
                 }
             };
-            if page == 0 {
-                list.first = first_page(kind, &result);
-            }
-            let items = result.member(kind.member()).map(|span| span.start);
-            let found = items.map(|at| json::elements(result.as_bytes(), at));
-            let found = found.into_iter().flatten().map(|span| result.slice(span));
+            let bytes = result.as_bytes().len();
             // One more than may be is enough to know.
-            list.items
-                .extend(found.take(ITEMS_MAX + 1 - list.items.len()));
+            let items_max = ITEMS_MAX + 1 - list.items.len();
+            let read = aside_if_large(bytes, move || Page::read(&result, kind, items_max)).await;
+            if page == 0 {
+                list.first = read.first;
+            }
+            list.items.extend(read.items);
             if list.items.len() > ITEMS_MAX {
                 let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
                 return Err(Failure::Garbled { what });
             }
-            let next = result
-                .get("nextCursor")
-                .filter(|next| next.as_str() != "null");
+            let next = read.next;
             if next.is_none() {
                 return Ok(Some(list));
             }
@@ -405,31 +402,57 @@ const QUIET_ROUNDS_MAX: usize = 10;
 /// Pause before a stream of list changes that ended is opened again.
 const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-fn first_page(kind: Kind, result: &Raw) -> FirstPage {
-    let json = result.as_bytes();
-    let ttl = result
-        .get("ttlMs")
-        .and_then(|ttl| ttl.as_str().parse().ok());
-    let scope = result.get("cacheScope");
-    let mut patch = Patch::new(json);
-    patch.remove_members(0, |member| {
-        [
-            kind.member(),
-            "nextCursor",
-            "resultType",
-            "ttlMs",
-            "cacheScope",
-        ]
-        .iter()
-        .any(|key| member.is(json, key))
-    });
-    let rest = result.is_object().then(|| patch.finish());
-    FirstPage {
-        ttl_ms: ttl,
-        public: scope.as_ref().and_then(Raw::as_text).as_deref() == Some("public"),
-        rest: rest.filter(|rest| json::members(rest.as_bytes(), 0).next().is_some()),
+/// One page of a list.
+struct Page {
+    items: Vec<Raw>,
+    next: Option<Raw>,
+    /// What it says of the list, where it is the first.
+    first: FirstPage,
+}
+
+impl Page {
+    /// Reads a result, and at most `items_max` of its items.
+    fn read(result: &Raw, kind: Kind, items_max: usize) -> Self {
+        let json = result.as_bytes();
+        // Walked once: it may be large.
+        let members: Vec<Member> = json::members(json, 0).collect();
+        let last = |key: &str| {
+            let member = members.iter().rfind(|member| member.is(json, key))?;
+            Some(result.slice(member.value.clone()))
+        };
+        let items = members
+            .iter()
+            .rfind(|member| member.is(json, kind.member()));
+        let items = items.map(|member| json::elements(json, member.value.start));
+        let items = items.into_iter().flatten().take(items_max);
+        let is_known = |member: &Member| {
+            let mut known = [kind.member()].into_iter().chain(PAGE_MEMBERS);
+            known.any(|key| member.is(json, key))
+        };
+        let has_more = members.iter().any(|member| !is_known(member));
+        let rest = has_more.then(|| {
+            let mut patch = Patch::new(json);
+            patch.remove_members(0, is_known);
+            patch.finish()
+        });
+        Self {
+            items: items.map(|span| result.slice(span)).collect(),
+            next: last("nextCursor").filter(|next| next.as_str() != "null"),
+            first: FirstPage {
+                ttl_ms: last("ttlMs").and_then(|ttl| ttl.as_str().parse().ok()),
+                public: last("cacheScope")
+                    .as_ref()
+                    .and_then(Raw::as_text)
+                    .as_deref()
+                    == Some("public"),
+                rest,
+            },
+        }
     }
 }
+
+/// The members of a page, beside its items, that we understand.
+const PAGE_MEMBERS: [&str; 4] = ["nextCursor", "resultType", "ttlMs", "cacheScope"];
 
 impl Transport {
     /// How it is reached, without secrets: the program, or the URL without its query.

@@ -22,7 +22,7 @@ use tokio::{sync::Semaphore, task::unconstrained, time::timeout};
 
 use super::{
     Failure, client,
-    link::{Exchange, Link},
+    link::{Exchange, Link, each_message},
     mux::{Mux, Pending},
 };
 use crate::{
@@ -161,7 +161,7 @@ impl HttpLink {
             Content::Json => {
                 let status = response.status();
                 let body = self.body(response.into_body()).await?;
-                self.find_answer(&body, status, pending)
+                self.find_answer(&body, status, pending).await
             }
             Content::Other => Err(Box::pin(odd(response)).await),
         }
@@ -207,37 +207,45 @@ impl HttpLink {
     ) -> Result<Outcome, Failure> {
         let body = self.body(response.into_body()).await?;
         let mut is_answer = false;
-        Message::parse_each(&body, |_, parsed| {
+        each_message(&body, |_, parsed| {
             if let Ok(Message::Response(found)) = parsed {
                 is_answer |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
             }
-        });
+        })
+        .await;
         if !is_answer && self.is_denied(StatusCode::BAD_REQUEST, &body) {
             return Err(Failure::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
+            .await
     }
 
-    fn find_answer(
+    async fn find_answer(
         &self,
         body: &Bytes,
         status: StatusCode,
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
-        self.take_in(body, status, pending)
-            .ok_or_else(|| garbled_or_http(status, body))
+        let answer = self.take_in(body, status, pending).await;
+        answer.ok_or_else(|| garbled_or_http(status, body))
     }
 
     /// Takes what a body or an event of an exchange holds; the answer, when it is among that.
-    fn take_in(&self, bytes: &Bytes, status: StatusCode, pending: &Pending) -> Option<Outcome> {
+    async fn take_in(
+        &self,
+        bytes: &Bytes,
+        status: StatusCode,
+        pending: &Pending,
+    ) -> Option<Outcome> {
         let mut answer = None;
-        Message::parse_each(bytes, |_, parsed| match parsed {
+        each_message(bytes, |_, parsed| match parsed {
             Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
                 answer = Some(found.outcome);
             }
             Ok(message) => self.hand_in(message, pending.id),
             Err(_) => {}
-        });
+        })
+        .await;
         answer
     }
 

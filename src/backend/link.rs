@@ -33,10 +33,14 @@ use crate::{
     catalog::{Tool, UriMap},
     governance::Screens,
     mcp::{
-        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, method::notice,
+        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError,
+        envelope::{self, Malformed},
+        error,
+        method::notice,
     },
     names::InvocationId,
     session::{Client, Event, Events, Session},
+    task::{LARGE_BYTES, aside_if_large},
 };
 
 /// How long a notification or an answer may wait until the server reads what is before it.
@@ -57,6 +61,26 @@ enum Wire {
     Http(Arc<HttpLink>),
     /// Messages for the writer of a pipe or socket.
     Pipe(mpsc::Sender<Bytes>),
+}
+
+/// Reads what a server said at once, in its order, as [`Message::parse_each`] does; aside where it is
+/// large.
+pub(super) async fn each_message(
+    bytes: &Bytes,
+    mut take: impl FnMut(&Bytes, Result<Message, Malformed>),
+) {
+    if bytes.len() <= LARGE_BYTES {
+        return Message::parse_each(bytes, take);
+    }
+    let whole = bytes.clone();
+    let read = move || {
+        let mut all = Vec::new();
+        Message::parse_each(&whole, |part, parsed| all.push((part.clone(), parsed)));
+        all
+    };
+    for (part, parsed) in aside_if_large(bytes.len(), read).await {
+        take(&part, parsed);
+    }
 }
 
 /// A request on its way to the server.

@@ -11,8 +11,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, link::Link, mux::Mux};
-use crate::mcp::{Id, Message, Raw, envelope::Malformed};
+use super::{
+    Failure,
+    link::{Link, each_message},
+    mux::Mux,
+};
+use crate::mcp::{Id, Raw, envelope::Malformed};
 
 /// Messages that may wait for a server to read them.
 const QUEUE_MAX: usize = 256;
@@ -138,7 +142,7 @@ async fn read_lines<R: AsyncRead + Unpin>(
             () = mux.closed.cancelled() => return,
         };
         match line {
-            Ok(Some(Line::Whole(line))) => pace.note(take(&line, link, &odd)),
+            Ok(Some(Line::Whole(line))) => pace.note(take(&line, link, &odd).await),
             Ok(Some(Line::TooLong { start })) => refuse(&start, link),
             Ok(Some(Line::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));
@@ -215,18 +219,19 @@ async fn better_reason(mux: &Mux) {
     drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
-fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
+async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
     let mut heard = Heard::Nothing;
     if line.iter().all(u8::is_ascii_whitespace) {
         return heard;
     }
-    Message::parse_each(line, |part, parsed| match parsed {
+    each_message(line, |part, parsed| match parsed {
         Ok(message) => {
             heard = Heard::Message;
             link.incoming(message, None);
         }
         Err(malformed) => note_odd(part, &malformed, link, odd),
-    });
+    })
+    .await;
     heard
 }
 

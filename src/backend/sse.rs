@@ -16,7 +16,7 @@ use super::{
     Failure,
     client::{self, HttpClient},
     http::{denies_session, odd},
-    link::Link,
+    link::{Link, each_message},
     mux::Mux,
     pipe,
 };
@@ -176,12 +176,13 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
                 "it closed its event stream".to_owned()
             });
         };
-        Message::parse_each(&event.data, |_, parsed| match parsed {
+        each_message(&event.data, |_, parsed| match parsed {
             Ok(message) => link.incoming(message, None),
             Err(malformed) => {
                 tracing::debug!(server = %link.mux.settings.server, %malformed, "odd event");
             }
-        });
+        })
+        .await;
     }
 }
 

@@ -24,8 +24,13 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Failure, client, link::Link, mux::Mux, pipe};
-use crate::{config::Remote, mcp::Message};
+use super::{
+    Failure, client,
+    link::{Link, each_message},
+    mux::Mux,
+    pipe,
+};
+use crate::config::Remote;
 
 /// Messages that may wait for the server to take them.
 const QUEUE_MAX: usize = 256;
@@ -112,7 +117,7 @@ async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicB
             None => return "it closed the socket".to_owned(),
         };
         heard.store(true, Ordering::Relaxed);
-        if let Some(reason) = take(frame, link) {
+        if let Some(reason) = take(frame, link).await {
             return reason;
         }
         // Frames that are there already cost nothing of the budget of a task.
@@ -150,19 +155,20 @@ where
 }
 
 /// Takes one frame; a reason when it ends the link.
-fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
+async fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
     let bytes = match frame {
         Frame::Text(text) => Bytes::from(text),
         Frame::Binary(bytes) => bytes,
         Frame::Close(_) => return Some("it closed the socket".to_owned()),
         Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
     };
-    Message::parse_each(&bytes, |_, parsed| match parsed {
+    each_message(&bytes, |_, parsed| match parsed {
         Ok(message) => link.incoming(message, None),
         Err(malformed) => {
             tracing::debug!(server = %link.mux.settings.server, %malformed, "odd frame");
         }
-    });
+    })
+    .await;
     None
 }
 

@@ -14,8 +14,12 @@ use tokio::{
 
 use super::{Content, HttpLink, content_type, denies_session, odd, way::Answer};
 use crate::{
-    backend::{Failure, link::Exchange, mux::Pending},
-    mcp::{Era, Message, Outcome, header, sse},
+    backend::{
+        Failure,
+        link::{Exchange, each_message},
+        mux::Pending,
+    },
+    mcp::{Era, Outcome, header, sse},
     session::Event,
 };
 
@@ -90,7 +94,7 @@ impl HttpLink {
             while let Some(event) = reader.next_event() {
                 consume_budget().await;
                 place.note(&event);
-                let answer = self.take_in(&event.data, StatusCode::OK, pending);
+                let answer = self.take_in(&event.data, StatusCode::OK, pending).await;
                 if answer.is_some() {
                     return Ok(answer);
                 }
@@ -177,11 +181,12 @@ impl HttpLink {
                 consume_budget().await;
                 place.note(&event);
                 if let Some(link) = self.link() {
-                    Message::parse_each(&event.data, |_, parsed| {
+                    each_message(&event.data, |_, parsed| {
                         if let Ok(message) = parsed {
                             link.incoming(message, None);
                         }
-                    });
+                    })
+                    .await;
                 }
             }
             yield_now().await;

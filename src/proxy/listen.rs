@@ -40,11 +40,11 @@ impl Proxy {
         let flags = honoured.flags.clone();
         let digests = || {
             let audience = lists::audience(&call.client);
-            self.digests(&call.client.agent, &call.scope, audience)
+            self.digests_aside(&call.client.agent, &call.scope, audience)
         };
         // First what tells of the next change, lest one between is taken for known.
         let mut changes = self.board.changes();
-        let mut seen = digests();
+        let mut seen = digests().await;
         let mut is_behind = false;
         let mut agents = self.governance.directory().changes();
         tell(
@@ -73,10 +73,10 @@ impl Proxy {
                     if told.is_err() || !self.has(&call.scope) {
                         break;
                     }
-                    is_behind = !tell_changes(&call, &flags, &mut seen, digests());
+                    is_behind = !tell_changes(&call, &flags, &mut seen, digests().await);
                 }
                 () = tokio::time::sleep(AGAIN), if is_behind => {
-                    is_behind = !tell_changes(&call, &flags, &mut seen, digests());
+                    is_behind = !tell_changes(&call, &flags, &mut seen, digests().await);
                 }
             }
         }

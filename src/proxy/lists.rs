@@ -9,11 +9,12 @@ use super::{Proxy, subscriptions::Review, wait};
 use crate::{
     auth::Agent,
     backend::Update,
-    catalog::{Audience, Catalog, Kind, View},
+    catalog::{Audience, Catalog, Kind, Page, View},
     governance::Sight,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::{Scope, ServerName},
     session::{Call, Client, Event, Session, modern, state::Kind as SessionKind},
+    task::{aside, aside_if_large},
 };
 
 impl Proxy {
@@ -26,31 +27,17 @@ impl Proxy {
             return Err(self.not_listed(call).to_raw());
         }
         let catalog = self.board.catalog_for(audience(&call.client));
-        let view = catalog.list(&call.scope, kind);
-        let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
-        let offset = match cursor.filter(|cursor| cursor.as_str() != "null") {
-            None => 0,
-            Some(cursor) => Self::offset(&cursor, kind, &catalog)
-                .filter(|_| settings.page_size.is_some())
-                .ok_or_else(stale_cursor)?,
-        };
         let sight = self.governance.sight(&call.client.agent, &call.scope);
-        let sees_all = matches!(sight, Sight::Everything);
-        let page = if sees_all {
-            view.page(offset, settings.page_size)
-        } else {
-            view.page_where(offset, settings.page_size, |entry| sight.shows(kind, entry))
+        let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
+        let wanted = Wanted {
+            kind,
+            scope: call.scope.clone(),
+            cursor: cursor.filter(|cursor| cursor.as_str() != "null"),
+            size: settings.page_size,
+            era: call.client.era(),
         };
-        let page = page.ok_or_else(stale_cursor)?;
-        let mut members = format!(r#""{}":[{}]"#, kind.member(), page.items);
-        if let Some(next) = page.next {
-            let cursor = seal(kind, next, &catalog);
-            members.push_str(r#","nextCursor":""#);
-            members.push_str(&cursor);
-            members.push('"');
-        }
-        let public = view.freshness().public && sees_all;
-        Ok(finish(&members, view, public, call.client.era()))
+        let bytes = catalog.list(&wanted.scope, kind).array().as_bytes().len();
+        aside_if_large(bytes, move || wanted.of(&catalog, &sight)).await
     }
 
     /// What is said of a list that was cut off while it waited.
@@ -64,29 +51,30 @@ impl Proxy {
         })
     }
 
-    fn offset(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
-        let cursor = cursor.as_text()?;
-        let text = URL_SAFE_NO_PAD.decode(cursor.as_bytes()).ok()?;
-        let text = String::from_utf8(text).ok()?;
-        let mut parts = text.split(' ');
-        let (method, version, offset) = (parts.next()?, parts.next()?, parts.next()?);
-        let fits = method == kind.method() && version == format!("{:016x}", catalog.version());
-        offset
-            .parse()
-            .ok()
-            .filter(|_| fits && parts.next().is_none())
-    }
-
     /// The state of what `agent` may see of each list on the route of `scope`.
     pub(super) fn digests(&self, agent: &Agent, scope: &Scope, audience: Audience) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
+        digests(&catalog, scope, &self.governance.sight(agent, scope))
+    }
+
+    /// The same, aside where the lists are long and each of their items is looked at.
+    pub(super) async fn digests_aside(
+        &self,
+        agent: &Agent,
+        scope: &Scope,
+        audience: Audience,
+    ) -> [u64; 4] {
+        let catalog = self.board.catalog_for(audience);
         let sight = self.governance.sight(agent, scope);
-        Kind::ALL.map(|kind| match &sight {
-            Sight::Everything => catalog.list(scope, kind).digest(),
-            Sight::Nothing | Sight::Some(_) => catalog
-                .list(scope, kind)
-                .digest_where(|entry| sight.shows(kind, entry)),
-        })
+        let scope = scope.clone();
+        let bytes = match &sight {
+            Sight::Everything | Sight::Nothing => 0,
+            Sight::Some(_) => {
+                let lists = Kind::ALL.iter().map(|kind| catalog.list(&scope, *kind));
+                lists.map(|list| list.array().as_bytes().len()).sum()
+            }
+        };
+        aside_if_large(bytes, move || digests(&catalog, &scope, &sight)).await
     }
 
     /// Tells every session with an open stream which of its lists changed.
@@ -94,26 +82,33 @@ impl Proxy {
         let mut changes = self.board.changes();
         let mut agents = self.governance.directory().changes();
         loop {
-            tokio::select! {
-                told = changes.changed() => {
-                    if told.is_err() {
-                        return;
-                    }
-                    // Whatever there is for anybody is there for clients that can be asked.
-                    let catalog = self.board.catalog_for(Audience::Able);
-                    self.governance.forget_unlisted(&catalog);
-                    self.review_subscriptions(Review::Ends);
-                }
-                told = agents.changed() => {
-                    if told.is_err() {
-                        return;
-                    }
-                    self.review_subscriptions(Review::Whole);
-                }
+            let (told, review) = tokio::select! {
+                told = changes.changed() => (told, Review::Ends),
+                told = agents.changed() => (told, Review::Whole),
                 () = self.tasks.stop_token().cancelled() => return,
+            };
+            if told.is_err() {
+                return;
             }
-            self.dismiss_strangers();
-            self.sessions.each(|session| self.tell_session(session));
+            // It takes long where there are many sessions, or much is listed.
+            let proxy = Arc::clone(&self);
+            aside(move || proxy.tell_all(review)).await;
+        }
+    }
+
+    fn tell_all(self: &Arc<Self>, review: Review) {
+        // Whatever there is for anybody is there for clients that can be asked.
+        let catalog = self.board.catalog_for(Audience::Able);
+        self.governance.forget_unlisted(&catalog);
+        drop(catalog);
+        self.review_subscriptions(review);
+        self.dismiss_strangers();
+        // Those that come and go meanwhile wait for nothing.
+        let mut sessions = Vec::new();
+        self.sessions
+            .each(|session| sessions.push(Arc::clone(session)));
+        for session in sessions {
+            self.tell_session(&session);
         }
     }
 
@@ -261,38 +256,105 @@ fn seal(kind: Kind, offset: usize, catalog: &Catalog) -> String {
     ))
 }
 
+fn offset(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
+    let cursor = cursor.as_text()?;
+    let text = URL_SAFE_NO_PAD.decode(cursor.as_bytes()).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let mut parts = text.split(' ');
+    let (method, version, offset) = (parts.next()?, parts.next()?, parts.next()?);
+    let fits = method == kind.method() && version == format!("{:016x}", catalog.version());
+    offset
+        .parse()
+        .ok()
+        .filter(|_| fits && parts.next().is_none())
+}
+
 fn stale_cursor() -> Raw {
     let message = "the cursor is not one of ours, or the list has changed since; list again";
     RpcError::new(error::INVALID_PARAMS, message).to_raw()
 }
 
-/// The result around a page, with what the server's own list result carried beside its items.
-fn finish(members: &str, view: View<'_>, public: bool, era: Era) -> Raw {
-    let rest = view.rest().map(|rest| {
-        let text = rest.as_str().trim();
-        text[1..text.len() - 1].to_owned()
-    });
-    let has_meta = view
-        .rest()
-        .is_some_and(|rest| rest.member("_meta").is_some());
-    let members = match rest.filter(|rest| !rest.trim().is_empty()) {
-        Some(rest) => format!("{members},{rest}"),
-        None => members.to_owned(),
-    };
-    let text = match era {
-        Era::Legacy => format!("{{{members}}}"),
-        Era::Modern => {
+/// The state of each list on the route of `scope`, as far as it is in `sight`.
+fn digests(catalog: &Catalog, scope: &Scope, sight: &Sight) -> [u64; 4] {
+    Kind::ALL.map(|kind| match sight {
+        Sight::Everything => catalog.list(scope, kind).digest(),
+        Sight::Nothing | Sight::Some(_) => catalog
+            .list(scope, kind)
+            .digest_where(|entry| sight.shows(kind, entry)),
+    })
+}
+
+/// What a request for a list asks for.
+struct Wanted {
+    kind: Kind,
+    scope: Scope,
+    cursor: Option<Raw>,
+    /// Items of a page; all of the list for `None`.
+    size: Option<usize>,
+    era: Era,
+}
+
+impl Wanted {
+    /// The page of `catalog`, as far as it is in `sight`.
+    fn of(&self, catalog: &Catalog, sight: &Sight) -> Outcome {
+        let view = catalog.list(&self.scope, self.kind);
+        let offset = match &self.cursor {
+            None => 0,
+            Some(cursor) => offset(cursor, self.kind, catalog)
+                .filter(|_| self.size.is_some())
+                .ok_or_else(stale_cursor)?,
+        };
+        let sees_all = matches!(sight, Sight::Everything);
+        let page = if sees_all {
+            view.page(offset, self.size)
+        } else {
+            view.page_where(offset, self.size, |entry| sight.shows(self.kind, entry))
+        };
+        let page = page.ok_or_else(stale_cursor)?;
+        let cursor = page.next.map(|next| seal(self.kind, next, catalog));
+        let public = view.freshness().public && sees_all;
+        Ok(self.around(page, cursor.as_deref(), view, public))
+    }
+
+    /// The result around a page, with what the server's own list result carried beside its items.
+    fn around(&self, page: Page<'_>, cursor: Option<&str>, view: View<'_>, public: bool) -> Raw {
+        let mut beside = String::new();
+        if let Some(cursor) = cursor {
+            push(&mut beside, &[r#""nextCursor":""#, cursor, "\""]);
+        }
+        if let Some(rest) = view.rest() {
+            let text = rest.as_str().trim();
+            push(&mut beside, &[&text[1..text.len() - 1]]);
+        }
+        if self.era == Era::Modern {
             let ttl_ms = view.freshness().ttl_ms;
             let scope = if public { "public" } else { "private" };
-            let meta = if has_meta {
-                String::new()
-            } else {
-                format!(r#","_meta":{{{}}}"#, modern::server_info_member())
-            };
-            format!(
-                r#"{{{members},"resultType":"complete","ttlMs":{ttl_ms},"cacheScope":"{scope}"{meta}}}"#
-            )
+            let members =
+                format!(r#""resultType":"complete","ttlMs":{ttl_ms},"cacheScope":"{scope}""#);
+            push(&mut beside, &[&members]);
+            let has_meta = |rest: &Raw| rest.member("_meta").is_some();
+            if !view.rest().is_some_and(has_meta) {
+                let info = modern::server_info_member();
+                push(&mut beside, &[&format!(r#""_meta":{{{info}}}"#)]);
+            }
         }
-    };
-    Raw::parse(text).expect("joined from valid JSON")
+        let empty = format!(r#"{{"{}":[]}}"#, self.kind.member());
+        let (within, behind) = (empty.len() - 2, empty.len() - 1);
+        // Spliced, so that a long list is copied once and read by nobody.
+        let mut patch = Patch::new(empty.as_bytes());
+        match page.items {
+            Cow::Borrowed(items) => patch.replace(within..within, items.as_bytes()),
+            Cow::Owned(items) => patch.replace(within..within, items.into_bytes()),
+        }
+        patch.replace(behind..behind, beside.into_bytes());
+        patch.finish()
+    }
+}
+
+/// Appends members, given in parts, to `beside` behind a comma; nothing where there are none.
+fn push(beside: &mut String, members: &[&str]) {
+    if members.iter().any(|part| !part.trim().is_empty()) {
+        beside.push(',');
+        beside.extend(members.iter().copied());
+    }
 }

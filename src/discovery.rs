@@ -2,7 +2,8 @@
 //!
 //! One task a backend follows its connection until the backend is retired: lists when it comes up,
 //! again when it says that a list changed, and withdraws the server's items when it stays down. The
-//! [`Board`] holds the current snapshot; a dead or slow server never delays the others.
+//! [`Board`] holds the current snapshot; a dead or slow server never delays the others, and one that
+//! lists much is merged on a thread of its own.
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
 //! served by them. What legacy servers list for others is asked for by `able`.
@@ -21,6 +22,7 @@ use tokio::{
     sync::{Notify, Semaphore, watch},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Backend, Backends, Control, Failure, Standing},
@@ -28,8 +30,9 @@ use crate::{
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
-    task::Tasks,
+    task::{Tasks, aside},
 };
+use stored::Kept;
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -37,11 +40,17 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 const RELIST_AFTER: Duration = Duration::from_secs(5);
 
 /// The current catalog, and who is told when it changes.
+///
+/// Readers take the current [`State`] and wait for nobody. Whoever changes it makes the [`Next`] one of
+/// the current one, one at a time, so that nothing older is ever shown after something newer.
 #[derive(Debug)]
 pub struct Board {
-    plan: ArcSwap<Plan>,
-    offers: Mutex<Offers>,
-    current: ArcSwap<Snapshots>,
+    current: ArcSwap<State>,
+    /// Held while the next state is made, which may take long: never on a worker of the runtime but
+    /// at the start.
+    making: Mutex<()>,
+    /// Who may have a thread that makes it: the others wait without one.
+    makers: Arc<Semaphore>,
     changed: watch::Sender<u64>,
     /// Servers of which it is not known yet what they offer.
     awaited: watch::Sender<HashSet<ServerName>>,
@@ -49,11 +58,25 @@ pub struct Board {
     able_came: watch::Sender<Option<Instant>>,
     /// Servers of which it is not known yet what they offer to such clients.
     able_awaited: watch::Sender<HashSet<ServerName>>,
+    /// Servers whose listing is not kept yet.
+    unkept: Mutex<HashSet<ServerName>>,
+    /// What the store has of each server, as far as this process read or wrote it.
+    kept: Mutex<HashMap<ServerName, Kept>>,
     /// Tells of every new listing.
     listed: Notify,
     /// Who may ask a server what it lists for such clients.
     turns: Semaphore,
     start: Instant,
+    /// Nothing is shown any more once this is cancelled.
+    stop: CancellationToken,
+}
+
+/// All that is known at a moment, and what is shown of it.
+#[derive(Clone, Debug)]
+struct State {
+    plan: Arc<Plan>,
+    offers: Offers,
+    shown: Snapshots,
 }
 
 /// What the config says of the catalog.
@@ -77,15 +100,13 @@ impl Plan {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Offers {
     plain: HashMap<ServerName, Offer>,
     /// What a server lists beyond that for clients that can be asked something, once it is known.
-    able: HashMap<ServerName, Listing>,
+    able: HashMap<ServerName, Arc<Listing>>,
     /// Servers that an earlier process listed, and when.
     stored: HashMap<ServerName, jiff::Timestamp>,
-    /// Servers whose listing is not kept yet.
-    unkept: HashSet<ServerName>,
 }
 
 impl Offers {
@@ -96,30 +117,61 @@ impl Offers {
 }
 
 /// The current snapshot for each audience; one and the same where nothing differs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Snapshots {
     plain: Arc<Catalog>,
     able: Arc<Catalog>,
 }
 
+/// The next state on its way; there is one at a time. What was not shown is as if it had not been.
+struct Next<'b> {
+    state: State,
+    differs: bool,
+    board: &'b Board,
+    _alone: MutexGuard<'b, ()>,
+}
+
+impl Next<'_> {
+    /// Merges anew what the servers offer, which may take long.
+    fn merge(&mut self) {
+        self.state.shown = Snapshots::build(&self.state.plan, &self.state.offers);
+        self.differs = true;
+    }
+
+    fn show(self) {
+        self.board.current.store(Arc::new(self.state));
+        if self.differs {
+            self.board.changed.send_modify(|count| *count += 1);
+        }
+    }
+}
+
 impl Board {
     /// An empty catalog that waits for every enabled server.
-    pub fn new(config: &Config, backends: &Backends) -> Self {
+    pub fn new(config: &Config, backends: &Backends, stop: CancellationToken) -> Self {
         let enabled = backends.all().filter(|backend| backend.is_enabled());
         let awaited: HashSet<_> = enabled.map(|backend| backend.name.clone()).collect();
         let plan = Plan::new(config, backends);
-        let empty = Snapshots::build(&plan, &[], &HashMap::new());
+        let offers = Offers::default();
+        let state = State {
+            shown: Snapshots::build(&plan, &offers),
+            plan: Arc::new(plan),
+            offers,
+        };
         Self {
-            plan: ArcSwap::from_pointee(plan),
-            offers: Mutex::default(),
-            current: ArcSwap::from_pointee(empty),
+            current: ArcSwap::from_pointee(state),
+            making: Mutex::default(),
+            makers: Arc::new(Semaphore::new(1)),
             changed: watch::channel(0).0,
             able_came: watch::channel(None).0,
             able_awaited: watch::channel(awaited.clone()).0,
             awaited: watch::channel(awaited).0,
+            unkept: Mutex::default(),
+            kept: Mutex::default(),
             listed: Notify::new(),
             turns: Semaphore::new(able::AT_ONCE_MAX),
             start: Instant::now(),
+            stop,
         }
     }
 
@@ -130,10 +182,10 @@ impl Board {
 
     /// The current snapshot for `audience`.
     pub fn catalog_for(&self, audience: Audience) -> Arc<Catalog> {
-        let current = self.current.load();
+        let shown = &self.current.load().shown;
         Arc::clone(match audience {
-            Audience::Able => &current.able,
-            Audience::Plain => &current.plain,
+            Audience::Able => &shown.able,
+            Audience::Plain => &shown.plain,
         })
     }
 
@@ -149,12 +201,12 @@ impl Board {
 
     /// Whether there is a route for the profile `name`.
     pub fn has_profile(&self, name: &ProfileName) -> bool {
-        self.plan.load().profiles.has(name)
+        self.current.load().plan.profiles.has(name)
     }
 
     /// The profiles that have a route, in the config's order.
     pub fn profiles(&self) -> Vec<ProfileName> {
-        self.plan.load().profiles.names().cloned().collect()
+        self.current.load().plan.profiles.names().cloned().collect()
     }
 
     /// Takes another config, whose servers `backends` has already. What is known of servers that
@@ -164,7 +216,8 @@ impl Board {
         let enabled = |(_, server): &&(ServerName, Arc<config::Server>)| server.enabled;
         let present = plan.servers.iter().filter(enabled);
         let present: HashMap<_, _> = present.cloned().collect();
-        let mut offers = self.lock();
+        let Some(mut next) = self.next() else { return };
+        let offers = &mut next.state.offers;
         offers.able.retain(|name, _| present.contains_key(name));
         offers.stored.retain(|name, _| present.contains_key(name));
         offers.plain.retain(|name, offer| {
@@ -174,9 +227,9 @@ impl Board {
             }
             server.is_some()
         });
-        self.plan.store(Arc::new(plan));
-        self.rebuild(&offers);
-        drop(offers);
+        next.state.plan = Arc::new(plan);
+        next.merge();
+        next.show();
         // Nobody waits for servers that come with a change: lists are told of them.
         for awaited in [&self.awaited, &self.able_awaited] {
             awaited.send_if_modified(|awaited| {
@@ -230,7 +283,7 @@ impl Board {
     }
 
     fn awaits(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
-        let plan = self.plan.load();
+        let plan = &self.current.load().plan;
         plan.servers.iter().any(|(name, config)| {
             awaited.contains(name) && plan.profiles.takes(profile, &config.tags)
         })
@@ -252,8 +305,7 @@ impl Board {
     /// The enabled servers that may have the item called `name` on the route of `scope`, among those
     /// that are not listed: not yet, or not any longer. The likeliest comes first.
     pub fn prospects(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Prospect> {
-        let plan = self.plan.load();
-        let offers = self.lock();
+        let State { plan, offers, .. } = &**self.current.load();
         let unlisted = plan
             .servers
             .iter()
@@ -261,14 +313,13 @@ impl Board {
         let unlisted: Vec<Offer> = unlisted
             .map(|(server, config)| self::unlisted(server, config))
             .collect();
-        drop(offers);
         Catalog::prospects(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
     }
 
     /// The enabled servers that may have the item called `name` on the merged route, whatever they
     /// have listed.
     pub fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
-        let plan = self.plan.load();
+        let plan = &self.current.load().plan;
         let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
         let may_have = enabled.filter(|(server, config)| {
             let offer = unlisted(server, config);
@@ -280,13 +331,12 @@ impl Board {
 
     /// Whether it is known what `server` lists, not only what it listed to an earlier process.
     pub fn lists(&self, server: &ServerName) -> bool {
-        self.lock().are_of(server)
+        self.current.load().offers.are_of(server)
     }
 
     /// What servers listed to this process for every client, in the config's order.
     pub fn offers(&self) -> Vec<Offer> {
-        let plan = self.plan.load();
-        let offers = self.lock();
+        let State { plan, offers, .. } = &**self.current.load();
         let listed = plan
             .servers
             .iter()
@@ -296,61 +346,102 @@ impl Board {
             .collect()
     }
 
-    fn publish(&self, backend: &Backend, mut offer: Offer) {
-        let server = offer.server.clone();
-        let mut offers = self.lock();
-        // Under the lock: a new plan comes after the retirement of those that it replaces.
-        if backend.retired().is_cancelled() {
+    /// Publishes what a server listed over the connection of `control`.
+    async fn publish(self: &Arc<Self>, offer: Offer, backend: &Arc<Backend>, control: &Control) {
+        let (backend, control) = (Arc::clone(backend), control.clone());
+        self.make(move |board| board.publish_now(offer, &backend, &control))
+            .await;
+    }
+
+    fn publish_now(&self, mut offer: Offer, backend: &Backend, control: &Control) {
+        let server = &backend.name;
+        // One at a time: a new plan comes after the retirement of those that it replaces.
+        let Some(mut next) = self.next_for(backend) else {
             return;
-        }
+        };
         offer.config = backend.written();
-        let same = offers.plain.get(&server).is_some_and(|known| {
+        let offers = &mut next.state.offers;
+        offers.stored.remove(server);
+        let same = offers.plain.get(server).is_some_and(|known| {
             known.listing == offer.listing && known.modern_http == offer.modern_http
         });
         if !same {
             offers.plain.insert(server.clone(), offer);
-            self.rebuild(&offers);
+            next.merge();
         }
-        offers.stored.remove(&server);
-        offers.unkept.insert(server.clone());
-        drop(offers);
-        self.listed.notify_one();
-        self.settle(&server);
+        // Whoever sees that it is listed sees that it is connected.
+        backend.note_listed(control);
+        next.show();
+        self.note_new(server);
+        self.settle(server);
     }
 
-    fn withdraw(&self, backend: &Backend) {
-        let mut offers = self.lock();
-        if !backend.retired().is_cancelled() && offers.plain.remove(&backend.name).is_some() {
-            offers.stored.remove(&backend.name);
-            self.rebuild(&offers);
+    async fn withdraw(self: &Arc<Self>, backend: &Arc<Backend>) {
+        let backend = Arc::clone(backend);
+        self.make(move |board| board.withdraw_now(&backend)).await;
+    }
+
+    fn withdraw_now(&self, backend: &Backend) {
+        let Some(mut next) = self.next_for(backend) else {
+            return;
+        };
+        if next.state.offers.plain.remove(&backend.name).is_some() {
+            next.state.offers.stored.remove(&backend.name);
+            next.merge();
+            next.show();
         }
     }
 
     /// What `server` lists for every client.
     fn listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
-        let offers = self.lock();
-        let offer = offers.plain.get(server);
+        let current = self.current.load();
+        let offer = current.offers.plain.get(server);
         offer.map(|offer| Arc::clone(&offer.listing))
     }
 
-    /// Publishes what a server lists beyond that for clients that can be asked something.
-    fn publish_able(&self, backend: &Backend, more: Listing) {
+    /// Publishes what a server lists for clients that can be asked something, of which what it has
+    /// beyond `plain` is new.
+    async fn publish_able(
+        self: &Arc<Self>,
+        listing: Arc<Listing>,
+        plain: Arc<Listing>,
+        backend: &Arc<Backend>,
+    ) {
+        let backend = Arc::clone(backend);
+        self.make(move |board| board.publish_able_now(listing.beyond(&plain), &backend))
+            .await;
+    }
+
+    fn publish_able_now(&self, more: Listing, backend: &Backend) {
         let server = &backend.name;
-        let mut offers = self.lock();
-        if backend.retired().is_cancelled() {
+        let Some(mut next) = self.next_for(backend) else {
+            return;
+        };
+        let able = &mut next.state.offers.able;
+        let old = able.get(server);
+        let differs = old.map_or(!more.is_empty(), |old| **old != more);
+        if !differs && old.is_some() {
             return;
         }
-        let old = offers.able.get(server);
-        let differs = old.map_or(!more.is_empty(), |old| *old != more);
-        let is_new = old.is_none();
-        offers.able.insert(server.clone(), more);
+        able.insert(server.clone(), Arc::new(more));
         if differs {
-            self.rebuild(&offers);
+            next.merge();
         }
-        if differs || is_new {
-            offers.unkept.insert(server.clone());
-            self.listed.notify_one();
-        }
+        next.show();
+        self.note_new(server);
+    }
+
+    /// Whether it is known that `server` lists nothing more for clients that can be asked something.
+    fn has_nothing_more(&self, server: &ServerName) -> bool {
+        let current = self.current.load();
+        let more = current.offers.able.get(server);
+        more.is_some_and(|more| more.is_empty())
+    }
+
+    /// The listing of `server` is to be kept.
+    fn note_new(&self, server: &ServerName) {
+        lock(&self.unkept).insert(server.clone());
+        self.listed.notify_one();
     }
 
     fn settle(&self, server: &ServerName) {
@@ -364,20 +455,33 @@ impl Board {
             .send_if_modified(|awaited| awaited.remove(server));
     }
 
-    fn rebuild(&self, offers: &Offers) {
-        let plan = self.plan.load();
-        let ordered: Vec<Offer> = plan
-            .servers
-            .iter()
-            .filter_map(|(server, _)| offers.plain.get(server).cloned())
-            .collect();
-        let snapshots = Snapshots::build(&plan, &ordered, &offers.able);
-        self.current.store(Arc::new(snapshots));
-        self.changed.send_modify(|count| *count += 1);
+    /// Lets `work` make the next state, on a thread of its own.
+    async fn make(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
+        // It is never closed.
+        let turn = Arc::clone(&self.makers).acquire_owned().await;
+        let board = Arc::clone(self);
+        aside(move || {
+            let _turn = turn;
+            work(&board);
+        })
+        .await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Offers> {
-        lock(&self.offers)
+    /// The next state, which is the current one so far; none after a stop.
+    fn next(&self) -> Option<Next<'_>> {
+        let alone = lock(&self.making);
+        (!self.stop.is_cancelled()).then(|| Next {
+            state: State::clone(&self.current.load()),
+            differs: false,
+            board: self,
+            _alone: alone,
+        })
+    }
+
+    /// The same for what is said of `backend`; none once that is retired.
+    fn next_for(&self, backend: &Backend) -> Option<Next<'_>> {
+        let next = self.next();
+        next.filter(|_| !backend.retired().is_cancelled())
     }
 }
 
@@ -392,24 +496,28 @@ fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
 }
 
 impl Snapshots {
-    fn build(plan: &Plan, offers: &[Offer], able: &HashMap<ServerName, Listing>) -> Self {
+    fn build(plan: &Plan, offers: &Offers) -> Self {
         let build = |offers: &[Offer]| {
             let catalog = Catalog::build_with(&plan.naming, &plan.profiles, offers);
             Arc::new(catalog)
         };
-        let plain = build(offers);
-        let has_more = |offer: &Offer| able.get(&offer.server).is_some_and(|more| !more.is_empty());
-        if !offers.iter().any(has_more) {
-            let able = Arc::clone(&plain);
-            return Self { plain, able };
-        }
-        let extended = offers.iter().cloned().map(|mut offer| {
-            if let Some(more) = able.get(&offer.server) {
+        let servers = plan.servers.iter();
+        let ordered = servers.filter_map(|(server, _)| offers.plain.get(server).cloned());
+        let mut ordered: Vec<Offer> = ordered.collect();
+        let plain = build(&ordered);
+        let mut has_more = false;
+        for offer in &mut ordered {
+            let more = offers.able.get(&offer.server);
+            if let Some(more) = more.filter(|more| !more.is_empty()) {
+                has_more = true;
                 Arc::make_mut(&mut offer.listing).extend(more);
             }
-            offer
-        });
-        let able = build(&extended.collect::<Vec<_>>());
+        }
+        let able = if has_more {
+            build(&ordered)
+        } else {
+            Arc::clone(&plain)
+        };
         Self { plain, able }
     }
 }
@@ -473,7 +581,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = rewrites.changed(), if withdraw.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
-                board.withdraw(&backend);
+                board.withdraw(&backend).await;
                 backend.note_withdrawn();
                 listed = false;
             }
@@ -484,12 +592,15 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
 }
 
 /// Lists a server and publishes what it offers; when that fails, says how soon to try again.
-async fn refresh(backend: &Arc<Backend>, control: &Control, board: &Board) -> Option<Duration> {
+async fn refresh(
+    backend: &Arc<Backend>,
+    control: &Control,
+    board: &Arc<Board>,
+) -> Option<Duration> {
     let _reading = backend.reading();
     match list(backend, control).await {
         Ok(offer) => {
-            backend.note_listed(control);
-            board.publish(backend, offer);
+            board.publish(offer, backend, control).await;
             backend.follow_lists(control);
             None
         }
@@ -525,4 +636,109 @@ async fn list(backend: &Backend, control: &Control) -> Result<Offer, Failure> {
         listing: Arc::new(listing),
         modern_http: control.is_modern_http(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+    use crate::{
+        config::{Environment, Format, Source},
+        mcp::Raw,
+    };
+
+    /// A board of two servers that have listed nothing.
+    pub(super) fn board(tasks: &Tasks) -> (Arc<Board>, Config, Backends) {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: "[servers.one]\ncommand = 'a'\n[servers.two]\ncommand = 'b'\n[profiles.p]\n"
+                .to_owned(),
+            directory: ".".into(),
+        };
+        let config = config::parse([source], &Environment::default()).unwrap();
+        let config = config.config;
+        let (backends, _) = Backends::new(&config, None, tasks);
+        let board = Board::new(&config, &backends, tasks.stop_token().clone());
+        (Arc::new(board), config, backends)
+    }
+
+    /// Lets `server` list a tool of the same name.
+    pub(super) fn list(board: &Board, server: &str) {
+        let server = ServerName::parse(server).unwrap();
+        let Some(mut next) = board.next() else { return };
+        let config = next.state.plan.servers.iter().find(|(it, _)| *it == server);
+        let config = Arc::clone(&config.unwrap().1);
+        let mut offer = unlisted(&server, &config);
+        let tool = format!(r#"{{"name":"{server}"}}"#);
+        Arc::make_mut(&mut offer.listing).tools = vec![Raw::parse(tool).unwrap()];
+        next.state.offers.plain.insert(server, offer);
+        next.merge();
+        next.show();
+    }
+
+    fn tools(board: &Board) -> Vec<String> {
+        let catalog = board.catalog();
+        let tools = catalog.list(&Scope::All, Kind::Tools).entries().iter();
+        tools.map(|entry| entry.original.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn readers_wait_for_nobody_who_merges() {
+        let (board, ..) = board(&Tasks::new());
+        list(&board, "one");
+        let merging = board.next().unwrap();
+        let (done, read) = mpsc::channel();
+        let reader = Arc::clone(&board);
+        thread::spawn(move || {
+            let (one, profile) = (
+                ServerName::parse("one").unwrap(),
+                ProfileName::parse("p").unwrap(),
+            );
+            assert!(reader.lists(&one) && reader.stored(&one).is_none());
+            assert!(reader.has_profile(&profile) && reader.listing(&one).is_some());
+            let prospects = reader.prospects(&Scope::All, Kind::Tools, "mcp_two_x");
+            let candidates = reader.candidates(Kind::Tools, "mcp_one_x");
+            let offers = reader.offers();
+            let counts = [prospects.len(), candidates.len(), offers.len()];
+            done.send((counts, tools(&reader))).unwrap();
+        });
+        let read = read.recv_timeout(Duration::from_secs(60));
+        assert_eq!(read.unwrap(), ([1, 1, 1], vec!["one".to_owned()]));
+        drop(merging);
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_later_has_what_was_shown_before() {
+        let (board, config, backends) = board(&Tasks::new());
+        let mut changes = board.changes();
+        let merging = board.next().unwrap();
+        let others = ["one", "two"].map(|server| {
+            let board = Arc::clone(&board);
+            thread::spawn(move || list(&board, server))
+        });
+        merging.show();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(tools(&board), ["one", "two"]);
+        assert_eq!(*changes.borrow_and_update(), 2);
+        board.replace(&config, &backends);
+        assert_eq!(
+            tools(&board),
+            ["one", "two"],
+            "a new plan keeps what is known"
+        );
+    }
+
+    #[tokio::test]
+    async fn nothing_is_shown_after_a_stop() {
+        let tasks = Tasks::new();
+        let (board, ..) = board(&tasks);
+        list(&board, "one");
+        tasks.stop_token().cancel();
+        list(&board, "two");
+        assert_eq!(tools(&board), ["one"]);
+    }
 }

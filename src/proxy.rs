@@ -97,7 +97,7 @@ impl Proxy {
     ) -> Self {
         Self {
             governance: Arc::new(governance),
-            board: Arc::new(Board::new(config, &backends)),
+            board: Arc::new(Board::new(config, &backends, tasks.stop_token().clone())),
             backends,
             sessions: Sessions::new(
                 config.limits.sessions_per_agent,

@@ -33,7 +33,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
             (Standing::Up(control), Some(plain)) if control.is_legacy() => {
                 if !is_asked && compared.as_ref() != Some(&plain) {
                     is_asked = true;
-                    if compare(&backend, &plain, &board).await {
+                    if compare(&backend, Arc::clone(&plain), &board).await {
                         compared = Some(plain);
                     }
                 }
@@ -41,7 +41,11 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
             }
             (Standing::Up(control), _) if !control.is_legacy() => {
                 // Its predecessor may have been of the legacy era.
-                board.publish_able(&backend, Listing::default());
+                if !board.has_nothing_more(&backend.name) {
+                    let nothing = Arc::<Listing>::default();
+                    let beyond = Arc::clone(&nothing);
+                    board.publish_able(nothing, beyond, &backend).await;
+                }
                 false
             }
             // It is about to be listed.
@@ -63,12 +67,12 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
 }
 
 /// Whether it could be found out what the server lists beyond `plain`.
-async fn compare(backend: &Backend, plain: &Listing, board: &Board) -> bool {
+async fn compare(backend: &Arc<Backend>, plain: Arc<Listing>, board: &Arc<Board>) -> bool {
     // It is never closed.
     let _turn = board.turns.acquire().await;
     match listing(backend).await {
         Ok(listing) => {
-            board.publish_able(backend, listing.beyond(plain));
+            board.publish_able(listing, plain, backend).await;
             true
         }
         Err(failure) => {
@@ -78,9 +82,9 @@ async fn compare(backend: &Backend, plain: &Listing, board: &Board) -> bool {
     }
 }
 
-async fn listing(backend: &Backend) -> Result<Listing, Failure> {
+async fn listing(backend: &Backend) -> Result<Arc<Listing>, Failure> {
     let visit = backend.connect_as_able().await?;
     let offer = list(backend, visit.control()).await;
     visit.end().await;
-    Ok(Arc::unwrap_or_clone(offer?.listing))
+    Ok(offer?.listing)
 }

@@ -18,8 +18,10 @@ use crate::{
     catalog::{Listing, Offer},
     clock,
     config::{Auth, EraPin, Remote, Server, Transport},
+    lock::lock,
     names::ServerName,
     store::{Listings, StoreError, StoredListing},
+    task::aside,
 };
 
 /// Listings that were not confirmed for so long are removed.
@@ -27,19 +29,71 @@ const KEPT: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Bytes of a listing that is kept; a larger one is asked for again after a start.
 const BYTES_MAX: usize = 32 << 20;
 
-/// A listing that is new, as it is on the board.
-struct New {
-    offer: Offer,
-    able: Option<Listing>,
+/// What is kept of a server. The board shares a listing for as long as it is the same.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// See [`StoredListing::connection`].
+    connection: [u8; 32],
+    plain: Arc<Listing>,
+    modern_http: bool,
+    /// What it lists beyond that for clients that can be asked something, if that is known.
+    able: Option<Arc<Listing>>,
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
+impl Kept {
+    fn new(offer: Offer, able: Option<Arc<Listing>>) -> Self {
+        Self {
+            connection: identity(&offer.config),
+            plain: offer.listing,
+            modern_http: offer.modern_http,
+            able,
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        let is_able_same = match (&self.able, &other.able) {
+            (Some(able), Some(other)) => Arc::ptr_eq(able, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        is_able_same
+            && self.connection == other.connection
+            && self.modern_http == other.modern_http
+            && Arc::ptr_eq(&self.plain, &other.plain)
+    }
+
+    /// As the store has it; `None` where it is too large.
+    fn body(&self, server: &ServerName) -> Option<String> {
+        let body = BodyOf {
+            plain: &self.plain,
+            modern_http: self.modern_http,
+            able: self.able.as_deref(),
+        };
+        let body = serde_json::to_string(&body).ok()?;
+        if body.len() > BYTES_MAX {
+            tracing::warn!(%server, bytes = body.len(), "its listing is too large to be kept");
+            return None;
+        }
+        Some(body)
+    }
+}
+
+/// What the store keeps of a listing.
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
     plain: Listing,
     modern_http: bool,
     /// What it lists beyond that for clients that can be asked something, if that was known.
     able: Option<Listing>,
+}
+
+/// The same on its way to the store.
+#[derive(Serialize)]
+struct BodyOf<'l> {
+    plain: &'l Listing,
+    modern_http: bool,
+    able: Option<&'l Listing>,
 }
 
 impl Board {
@@ -49,6 +103,7 @@ impl Board {
         if let Err(error) = store.forget(clock::now() - KEPT).await {
             tracing::warn!(%error, "old listings are not removed");
         }
+        let mut restored = Vec::new();
         for backend in backends.all() {
             if !backend.is_enabled() {
                 continue;
@@ -74,28 +129,43 @@ impl Board {
                 listing: Arc::new(body.plain),
                 modern_http: body.modern_http,
             };
-            self.serve_stored(offer, body.able, stored.listed);
+            restored.push((offer, body.able.map(Arc::new), stored.listed));
         }
+        self.serve_stored(restored);
     }
 
-    fn serve_stored(&self, offer: Offer, able: Option<Listing>, listed: Timestamp) {
-        let server = offer.server.clone();
-        let mut offers = self.lock();
-        offers.plain.insert(server.clone(), offer);
-        let is_known_for_able = able.is_some();
-        offers.able.extend(able.map(|able| (server.clone(), able)));
-        offers.stored.insert(server.clone(), listed);
-        self.rebuild(&offers);
-        drop(offers);
-        self.settle(&server);
-        if is_known_for_able {
-            self.settle_for_able(&server);
+    fn serve_stored(&self, restored: Vec<(Offer, Option<Arc<Listing>>, Timestamp)>) {
+        let Some(mut next) = self.next().filter(|_| !restored.is_empty()) else {
+            return;
+        };
+        let offers = &mut next.state.offers;
+        let mut kept = lock(&self.kept);
+        let (mut listed, mut known_for_able) = (Vec::new(), Vec::new());
+        for (offer, able, when) in restored {
+            let server = offer.server.clone();
+            offers.plain.insert(server.clone(), offer.clone());
+            offers.stored.insert(server.clone(), when);
+            if let Some(able) = &able {
+                offers.able.insert(server.clone(), Arc::clone(able));
+                known_for_able.push(server.clone());
+            }
+            kept.insert(server.clone(), Kept::new(offer, able));
+            listed.push(server);
+        }
+        drop(kept);
+        next.merge();
+        next.show();
+        for server in &listed {
+            self.settle(server);
+        }
+        for server in &known_for_able {
+            self.settle_for_able(server);
         }
     }
 
     /// When what is served of `server` was listed, if that was in an earlier process.
     pub fn stored(&self, server: &ServerName) -> Option<Timestamp> {
-        self.lock().stored.get(server).copied()
+        self.current.load().offers.stored.get(server).copied()
     }
 
     /// Keeps every new listing in `store`, for ever.
@@ -108,52 +178,64 @@ impl Board {
         }
     }
 
-    /// Keeps the listings that are new since the last time.
+    /// Keeps the listings that are not kept yet; one that is given up on the way remains for the next
+    /// time.
     ///
     /// # Errors
-    /// Those of the store; what was not written is not tried again before it changes.
+    /// Those of the store; what was not written is tried again with the next listing of any server.
     pub async fn keep_new(&self, store: &dyn Listings) -> Result<(), StoreError> {
-        for new in self.take_new() {
-            if let Some(listing) = stored(new) {
-                store.put(&listing).await?;
+        let servers: Vec<ServerName> = lock(&self.unkept).iter().cloned().collect();
+        for server in servers {
+            let new = self.to_keep(&server);
+            if let Some(new) = &new {
+                self.keep_one(&server, new, store).await?;
+            }
+            let mut unkept = lock(&self.unkept);
+            let is_same = match (&new, self.to_keep(&server)) {
+                (Some(new), Some(current)) => new.is(&current),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if is_same {
+                unkept.remove(&server);
             }
         }
         Ok(())
     }
 
-    /// Takes what is new, and leaves writing it out to whoever holds no lock.
-    fn take_new(&self) -> Vec<New> {
-        let mut offers = self.lock();
-        let new = std::mem::take(&mut offers.unkept);
-        let new = new.into_iter().filter_map(|server| {
-            Some(New {
-                offer: offers.plain.get(&server)?.clone(),
-                able: offers.able.get(&server).cloned(),
-            })
-        });
-        new.collect()
+    async fn keep_one(
+        &self,
+        server: &ServerName,
+        new: &Kept,
+        store: &dyn Listings,
+    ) -> Result<(), StoreError> {
+        // A server says often that its lists changed when they did not.
+        let known = lock(&self.kept).get(server).cloned();
+        let is_known = known.is_some_and(|known| known.is(new));
+        if is_known && store.confirm(server, new.connection, clock::now()).await? {
+            return Ok(());
+        }
+        let (whose, what) = (server.clone(), new.clone());
+        let Some(body) = aside(move || what.body(&whose)).await else {
+            return Ok(());
+        };
+        let listing = StoredListing {
+            server: server.clone(),
+            connection: new.connection,
+            listed: clock::now(),
+            body,
+        };
+        store.put(&listing).await?;
+        lock(&self.kept).insert(server.clone(), new.clone());
+        Ok(())
     }
-}
 
-/// What the store keeps of a listing; nothing of one that is too large.
-fn stored(New { offer, able }: New) -> Option<StoredListing> {
-    let body = Body {
-        plain: Arc::unwrap_or_clone(offer.listing),
-        modern_http: offer.modern_http,
-        able,
-    };
-    let body = serde_json::to_string(&body).ok()?;
-    let server = offer.server;
-    if body.len() > BYTES_MAX {
-        tracing::warn!(%server, bytes = body.len(), "its listing is too large to be kept");
-        return None;
+    /// What is to be kept of `server`.
+    fn to_keep(&self, server: &ServerName) -> Option<Kept> {
+        let offers = &self.current.load().offers;
+        let offer = offers.plain.get(server)?.clone();
+        Some(Kept::new(offer, offers.able.get(server).cloned()))
     }
-    Some(StoredListing {
-        connection: identity(&offer.config),
-        server,
-        listed: clock::now(),
-        body,
-    })
 }
 
 /// The SHA-256 of what makes a server this one and no other.
@@ -185,4 +267,93 @@ fn away(transport: &str, remote: &Remote) -> Value {
     };
     let headers: Vec<_> = remote.headers.keys().collect();
     json!([transport, remote.url.to_string(), headers, auth])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use futures_util::future::{BoxFuture, FutureExt, ready};
+
+    use super::*;
+    use crate::{discovery::tests, mcp::Raw, task::Tasks};
+
+    /// Notes what it is asked to do.
+    #[derive(Debug, Default)]
+    struct Noting {
+        asked: Mutex<Vec<&'static str>>,
+        /// Whether somebody else has removed what it had.
+        is_empty: AtomicBool,
+    }
+
+    impl Noting {
+        fn asked(&self) -> Vec<&'static str> {
+            std::mem::take(&mut *lock(&self.asked))
+        }
+    }
+
+    impl Listings for Noting {
+        fn put<'a>(&'a self, _: &'a StoredListing) -> BoxFuture<'a, Result<(), StoreError>> {
+            lock(&self.asked).push("put");
+            ready(Ok(())).boxed()
+        }
+
+        fn confirm<'a>(
+            &'a self,
+            _: &'a ServerName,
+            _: [u8; 32],
+            _: Timestamp,
+        ) -> BoxFuture<'a, Result<bool, StoreError>> {
+            lock(&self.asked).push("confirm");
+            ready(Ok(!self.is_empty.load(Ordering::SeqCst))).boxed()
+        }
+
+        fn listing<'a>(
+            &'a self,
+            _: &'a ServerName,
+            _: [u8; 32],
+        ) -> BoxFuture<'a, Result<Option<StoredListing>, StoreError>> {
+            ready(Ok(None)).boxed()
+        }
+
+        fn forget(&self, _: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+            ready(Ok(())).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listing_is_written_once() {
+        let (board, ..) = tests::board(&Tasks::new());
+        let server = ServerName::parse("one").unwrap();
+        let store = Noting::default();
+        let keep = async || {
+            board.note_new(&server);
+            board.keep_new(&store).await.unwrap();
+            store.asked()
+        };
+        assert!(keep().await.is_empty(), "it has listed nothing");
+        tests::list(&board, "one");
+        board.note_new(&server);
+        assert!(board.keep_new(&store).now_or_never().is_none());
+        board.keep_new(&store).await.unwrap();
+        assert_eq!(store.asked(), ["put"], "who kept it before was cut off");
+        assert_eq!(keep().await, ["confirm"], "it is the same");
+        tests::list(&board, "two");
+        assert_eq!(keep().await, ["confirm"], "another server has listed");
+        tests::list(&board, "one");
+        assert_eq!(keep().await, ["put"], "it has listed something else");
+        let mut next = board.next().unwrap();
+        let more = Listing {
+            prompts: vec![Raw::from_static("{}")],
+            ..Listing::default()
+        };
+        next.state.offers.able.insert(server.clone(), more.into());
+        next.show();
+        assert_eq!(keep().await, ["put"], "it lists more for some");
+        store.is_empty.store(true, Ordering::SeqCst);
+        assert_eq!(keep().await, ["confirm", "put"], "it is there no more");
+    }
 }

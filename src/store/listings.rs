@@ -25,6 +25,15 @@ pub trait Listings: std::fmt::Debug + Send + Sync {
     /// Keeps a listing in place of the one before.
     fn put<'a>(&'a self, listing: &'a StoredListing) -> BoxFuture<'a, Result<(), StoreError>>;
 
+    /// Notes that what is kept of `server` as it is reached over `connection` was listed again at
+    /// `time`; whether anything is.
+    fn confirm<'a>(
+        &'a self,
+        server: &'a ServerName,
+        connection: [u8; 32],
+        time: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
     /// The last listing of `server` as it is reached over `connection`.
     fn listing<'a>(
         &'a self,

@@ -188,6 +188,11 @@ async fn the_last_listing_of_a_connection_is_kept(open: impl AsyncFn() -> (Store
     assert_eq!(listings.listing(&server, [1; 32]).await.unwrap(), None);
     listings.put(&listing(1, 5, "{}")).await.unwrap();
     listings.put(&listing(2, 8, "{}")).await.unwrap();
+    let confirm = |connection: u8| listings.confirm(&server, [connection; 32], at(9));
+    assert!(confirm(1).await.unwrap());
+    assert!(!confirm(3).await.unwrap(), "of another nothing is kept");
+    let found = listings.listing(&server, [1; 32]).await.unwrap();
+    assert_eq!(found, Some(listing(1, 9, "{}")));
     let last = listing(1, 9, r#"{"tools":[]}"#);
     listings.put(&last).await.unwrap();
     let found = listings.listing(&server, [1; 32]).await.unwrap();

@@ -1,14 +1,21 @@
-//! A server that starts slowly, never, or again and again costs the callers of others nothing.
+//! A server that starts slowly, never, or again and again, or that lists more than others costs the
+//! callers of others nothing.
 //!
 //! Two gateways are measured in turn: one with good servers alone, one where they have bad
 //! neighbours. Each has a runtime of its own with a single worker, so that whatever holds up the
 //! one gateway shows in its calls and cannot hide by holding up the other as well.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Builder, Runtime},
-    time::{Instant, interval, timeout},
+    time::{Instant, interval, sleep, timeout},
 };
 
 use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport};
@@ -44,26 +51,56 @@ const GOOD: [(&str, Transport); 2] = [("far", Transport::Http), ("near", Transpo
 const EACH_SECOND: &str =
     "retry = { base = \"1s\", max = \"1s\", jitter = 0.0, starts_per_minute = 600 }";
 
+/// What a processor that is busy all the time with what a server lists may add, one that the threads
+/// of the gateway share: a small part of what a worker that did that itself would be held up.
+const BUSY_SLACK: Duration = Duration::from_millis(25);
+
+/// Tools of the server that lists most: as many as a server may have.
+const TOOLS: usize = 10_000;
+
 #[test]
 fn bad_neighbours_slow_nobody() {
-    let alone = Side::start(None);
     let bad = Neighbours::start();
-    let beside = Side::start(Some(&bad));
+    let beside = Side::start(|plan| bad.beside(plan));
+    let compared = compare(&beside, SLACK);
+    beside.runtime.block_on(bad.were_bad(&beside.gateway));
+    compared.unwrap();
+    beside.stop();
+}
+
+/// All that a long list costs is paid off the workers: reading it, merging and keeping it, and finding
+/// out whose view has changed. Each list differs from the one before.
+#[test]
+fn a_server_that_lists_much_again_and_again_slows_nobody() {
+    let vast = Vast::start();
+    let beside = Side::start(|plan| plan.server("vast", &vast.backend));
+    let all = |tools: &[String]| tools.len() >= TOOLS + GOOD.len();
+    beside.runtime.block_on(beside.gateway.tools_until(all));
+    let before = vast.listed.load(Ordering::SeqCst);
+    let compared = compare(&beside, BUSY_SLACK);
+    assert!(vast.listed.load(Ordering::SeqCst) >= before + 2);
+    compared.unwrap();
+    beside.stop();
+}
+
+/// Compares the calls of `beside` with those of a gateway without bad neighbours.
+fn compare(beside: &Side, slack: Duration) -> Result<(), String> {
+    let alone = Side::start(|plan| plan);
     let (mut control, mut disturbed) = (Vec::new(), Vec::new());
     let is_fine = |control: &[Duration], disturbed: &[Duration]| {
-        median(disturbed) <= FACTOR * median(control) + SLACK
+        median(disturbed) <= FACTOR * median(control) + slack
     };
     while control.len() < ROUNDS || control.len() < ROUNDS_MAX && !is_fine(&control, &disturbed) {
         control.push(alone.window());
         disturbed.push(beside.window());
     }
-    beside.runtime.block_on(bad.were_bad(&beside.gateway));
-    assert!(
-        is_fine(&control, &disturbed),
-        "p99 of each window alone {control:?}, beside bad neighbours {disturbed:?}"
-    );
     alone.stop();
-    beside.stop();
+    if is_fine(&control, &disturbed) {
+        return Ok(());
+    }
+    Err(format!(
+        "p99 of each window alone {control:?}, beside bad neighbours {disturbed:?}"
+    ))
 }
 
 /// A gateway, its good servers, a client of them, and the thread of all.
@@ -75,7 +112,7 @@ struct Side {
 }
 
 impl Side {
-    fn start(bad: Option<&Neighbours>) -> Self {
+    fn start(beside: impl FnOnce(TestGateway) -> TestGateway) -> Self {
         let runtime = runtime();
         let (good, gateway, client) = runtime.block_on(async {
             let mut plan = TestGateway::new();
@@ -89,10 +126,7 @@ impl Side {
                 plan = plan.server(name, &backend);
                 good.push(backend);
             }
-            if let Some(bad) = bad {
-                plan = bad.beside(plan);
-            }
-            let gateway = plan.launch().await;
+            let gateway = beside(plan).launch().await;
             let is_listed = |tools: &[String]| {
                 let names = GOOD.map(|(name, _)| tool(name));
                 names.iter().all(|name| tools.contains(name))
@@ -198,6 +232,56 @@ impl Neighbours {
         let never = gateway.status("never").await;
         assert!(never["failed_starts"].as_u64() >= Some(3), "{never}");
         assert!(self.flapping.greeted() >= ROUNDS, "it flaps");
+    }
+}
+
+/// A server that lists many tools, and others each time it is asked, which it wants to be all the time.
+struct Vast {
+    backend: Arc<Backend>,
+    listed: Arc<AtomicUsize>,
+    _runtime: Runtime,
+}
+
+impl Vast {
+    fn start() -> Self {
+        let runtime = runtime();
+        let listed = Arc::new(AtomicUsize::new(0));
+        let backend = runtime.block_on(async {
+            let backend = Arc::new(Backend::start(Transport::Stdio, Era::Legacy).await);
+            backend.set_list("tools/list", Self::tools("one"));
+            let count = Arc::clone(&listed);
+            backend.on_request(move |request| {
+                if request.method() == "tools/list" {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+                None
+            });
+            backend
+        });
+        let restless = Arc::clone(&backend);
+        runtime.spawn(async move {
+            let lists = ["another", "one"].map(Self::tools);
+            for list in lists.iter().cycle() {
+                sleep(Duration::from_millis(300)).await;
+                restless.set_list("tools/list", list.as_str());
+                restless.list_changed("tools").await;
+            }
+        });
+        Self {
+            backend,
+            listed,
+            _runtime: runtime,
+        }
+    }
+
+    fn tools(word: &str) -> String {
+        let tool = |n| {
+            format!(
+                r#"{{"name":"tool_{n}","description":"{word} of many","inputSchema":{{"type":"object","properties":{{"a":{{"type":"string"}}}}}}}}"#
+            )
+        };
+        let tools: Vec<String> = (0..TOOLS).map(tool).collect();
+        format!("[{}]", tools.join(","))
     }
 }
 

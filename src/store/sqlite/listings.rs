@@ -27,6 +27,26 @@ impl Listings for Sqlite {
         })
     }
 
+    fn confirm<'a>(
+        &'a self,
+        server: &'a ServerName,
+        connection: [u8; 32],
+        time: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        Box::pin(async move {
+            let confirmed = sqlx::query(
+                "UPDATE listings SET listed_ms = ? WHERE server = ? AND connection = ?",
+            )
+            .bind(from_time(time))
+            .bind(server.as_str())
+            .bind(connection.as_slice())
+            .execute(&self.relaxed)
+            .await
+            .map_err(|error| self.failed("confirming a listing", error))?;
+            Ok(confirmed.rows_affected() > 0)
+        })
+    }
+
     fn listing<'a>(
         &'a self,
         server: &'a ServerName,

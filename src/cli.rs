@@ -24,10 +24,13 @@ mod survey;
 mod table;
 mod target;
 
-use std::{io, process::ExitCode};
+use std::{io, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
 
 use crate::{app::Surroundings, backend::guard, config};
 use output::{print, say};
@@ -38,6 +41,9 @@ const EXIT_CONFIG: u8 = 2;
 const EXIT_CUT_SHORT: u8 = 3;
 /// Ended by Ctrl-C or SIGTERM, in the shell's own way of counting.
 const EXIT_INTERRUPTED: u8 = 130;
+
+/// Signals nearer to each other than this are one.
+const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 /// One URL in front of every MCP server.
 #[derive(Debug, Parser)]
@@ -170,6 +176,14 @@ fn interrupted() -> impl Future<Output = ()> {
             () = terminate => {}
         }
     }
+}
+
+/// Completes when another signal comes than the one that has just come: `timeout` and service managers
+/// send it to a process and to its group, which makes two.
+async fn interrupted_again() {
+    // Meanwhile they are caught, and mean nothing.
+    sleep(SAME_SIGNAL).await;
+    interrupted().await;
 }
 
 /// Completes on a signal of `kind`; never when the system does not let us catch it.

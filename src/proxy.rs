@@ -255,7 +255,12 @@ impl Proxy {
     /// The ending in words for whoever still waits: what the stop or the end of its session has cut off
     /// was neither cancelled by them nor lost by its server.
     fn explained(&self, mut ending: Ending, session_ended: Option<&CancellationToken>) -> Ending {
-        let Ending::Failed { error, reason, .. } = &mut ending else {
+        let Ending::Failed {
+            error,
+            reason,
+            delivered,
+        } = &mut ending
+        else {
             return ending;
         };
         let cause = match *reason {
@@ -263,8 +268,15 @@ impl Proxy {
             "lost" | "unavailable" if self.tasks.stop_token().is_cancelled() => Some(STOPPED),
             _ => None,
         };
-        if let Some(cause) = cause {
-            error.message = cause.into();
+        let Some(cause) = cause else { return ending };
+        error.message = cause.into();
+        if cause == STOPPED && *reason == "cancelled" {
+            // Whether the stop reached the call or its server first is all the same.
+            *reason = if *delivered { "lost" } else { "unavailable" };
+            let data = error.data.get_or_insert_default();
+            data["code"] = reason.to_ascii_uppercase().into();
+            data["reason"] = (*reason).into();
+            data["retryable"] = (!*delivered).into();
         }
         ending
     }

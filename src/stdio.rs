@@ -58,8 +58,8 @@ impl Edge {
     }
 
     /// Reads requests and writes answers. Ends when the input does, once every answer is written or
-    /// the drain timeout is over, and when the output is closed.
-    pub async fn serve<R, W>(self: Arc<Self>, input: R, output: W, stop: CancellationToken)
+    /// the drain timeout is over, and when the output is closed. Whether nothing was cut off by that.
+    pub async fn serve<R, W>(self: Arc<Self>, input: R, output: W, stop: CancellationToken) -> bool
     where
         R: AsyncRead + Send + Unpin,
         W: AsyncWrite + Send + Unpin,
@@ -73,19 +73,27 @@ impl Edge {
                 () = self.session.ended.cancelled() => {}
             }
             // What still runs is cancelled, and answered.
-            self.proxy.sessions().close(&self.session.id);
+            self.end()
         };
         tokio::select! {
             // The writer takes its place in the stream before anything is pushed.
             biased;
-            () = &mut write => {}
-            () = read => {
-                if timeout(FLUSH_PATIENCE, write).await.is_err() {
+            () = &mut write => self.end(),
+            is_whole = read => {
+                let is_written = timeout(FLUSH_PATIENCE, write).await.is_ok();
+                if !is_written {
                     tracing::warn!("the client does not read its input; answers are lost");
                 }
+                is_whole && is_written
             }
         }
+    }
+
+    /// Ends the session; whether nothing was under way.
+    fn end(&self) -> bool {
+        let is_idle = self.session.in_flight() == 0;
         self.proxy.sessions().close(&self.session.id);
+        is_idle
     }
 
     /// Lets running calls finish, but for those that wait for the client.

@@ -6,8 +6,8 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    args::ConfigArgs, block_on, drained, failed, interrupted, output::print, service, surroundings,
-    wrong_usage,
+    args::ConfigArgs, block_on, drained, failed, interrupted, interrupted_again, output::print,
+    service, surroundings, wrong_usage,
 };
 use crate::{
     app::{self, ConfigSource},
@@ -87,7 +87,7 @@ async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
         "clients connect to {url}/mcp, people to {url}/status"
     );
     interruption.await;
-    let again = interrupted();
+    let again = interrupted_again();
     service::stopping();
     tracing::info!(
         "stopping; running calls may finish within {:?}",

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     args::{self, ConfigArgs},
-    block_on, drained, failed, interrupted, surroundings,
+    block_on, drained, failed, interrupted, interrupted_again, surroundings,
 };
 use crate::{
     app::{ConfigSource, Core},
@@ -85,23 +85,24 @@ async fn serve(
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let mut serving = pin!(edge.serve(input, output, stop));
-    let input_ended = tokio::select! {
-        () = &mut serving => true,
-        () = interrupted() => false,
+    let served = tokio::select! {
+        is_whole = &mut serving => Some(is_whole),
+        () = interrupted() => None,
     };
-    let again = interrupted();
-    if input_ended {
+    let again = interrupted_again();
+    if let Some(is_whole) = served {
         // SDKs close our input, and send a signal when we take longer than two seconds: that is the first
         // word of it again.
         let once_more = async {
             again.await;
             interrupted().await;
         };
-        return drained(core.stop(), once_more).await;
+        let stop = async { core.stop().await && is_whole };
+        return drained(stop, once_more).await;
     }
     // The answers of running calls are still to be written.
     let stop = async {
-        let (drained, ()) = tokio::join!(core.stop(), serving);
+        let (drained, _) = tokio::join!(core.stop(), serving);
         drained
     };
     drained(stop, again).await

@@ -89,8 +89,10 @@ const ENDED: &str = "the session ended before the server answered";
 /// Checks that an error says that the gateway stopped.
 fn check_cut_off(failure: &serde_json::Value) {
     assert_eq!(failure["code"], -32603, "{failure}");
-    let reason = failure["data"]["reason"].as_str().unwrap();
-    assert!(["cancelled", "lost"].contains(&reason), "{failure}");
+    let data = &failure["data"];
+    assert_eq!(data["reason"], "lost", "{failure}");
+    assert_eq!(data["code"], "LOST", "{failure}");
+    assert_eq!(data["retryable"], false, "{failure}");
     assert_eq!(failure["message"], STOPPED);
 }
 

@@ -182,7 +182,9 @@ impl Client {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (input, output) = tokio::io::split(theirs);
         let stop = core.tasks().stop_token().child_token();
-        self.keep(spawn(edge.serve(input, output, stop)));
+        self.keep(spawn(async move {
+            edge.serve(input, output, stop).await;
+        }));
         let (reader, writer) = tokio::io::split(ours);
         self.input = Some(writer.into());
         let put = self.put.clone();

@@ -121,8 +121,11 @@ impl Explain {
         };
         if !agent.enabled {
             because = format!("{} is disabled: it may call nothing.", agent.name);
-        } else if let (Sight::Nothing, Some(profile)) = (&sight, profile) {
-            because = format!("{} may not use the profile `{profile}`.", agent.name);
+        } else if let Sight::Nothing = sight {
+            because = match profile {
+                Some(profile) => format!("{} may not use the profile `{profile}`.", agent.name),
+                None => format!("{} {}; see --profile.", agent.name, only_profiles(agent)),
+            };
         } else if observed {
             because
                 .push_str(" The policy is only observed: what it refuses is counted, and goes on.");
@@ -264,6 +267,20 @@ impl Found {
                 original,
             } => sight.shows_resource(server, exposed, original),
         }
+    }
+}
+
+/// What is open to an agent that may not use the merged route.
+fn only_profiles(agent: &Agent) -> String {
+    let names = agent.profiles.as_deref().unwrap_or_default();
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match names.as_slice() {
+        [] => "may use no profile and nothing beside them".to_owned(),
+        [name] => format!("may use the profile {name} and nothing beside it"),
+        names => format!(
+            "may use the profiles {} and nothing beside them",
+            names.join(", ")
+        ),
     }
 }
 

@@ -903,6 +903,42 @@ async fn policies_are_explained() {
     );
 }
 
+/// Beside its profiles an agent may use nothing, whatever its policy says; what is said of it agrees.
+#[tokio::test]
+async fn the_profiles_of_an_agent_are_all_it_may_use() {
+    let place = Place::new(&format!("{GOVERNED}\n[profiles.writing]\n"));
+    let with =
+        |name: &'static str, more: &'static [&str]| [&["agents", "add", name], more].concat();
+    ok(
+        &place,
+        &with("open", &["--policy", "all", "--profiles", "reading"]),
+    )
+    .await;
+    ok(&place, &with("bare", &["--profiles", "reading", "writing"])).await;
+    let resources = ok(&place, &["list", "resources", "--json"]).await.json();
+    let uri = resources[0]["uri"].as_str().expect("a resource");
+    let one = "open may use the profile `reading` and nothing beside it; see --profile.";
+    let two =
+        "bare may use the profiles `reading`, `writing` and nothing beside them; see --profile.";
+    for item in [
+        ["toolbox/hash"].as_slice(),
+        &["toolbox/write_regex", "--prompt"],
+        &[uri, "--resource"],
+    ] {
+        for (agent, expect) in [("open", one), ("bare", two)] {
+            let args = [&["policy", "explain", agent], item].concat();
+            let ran = place.run(&args).await;
+            assert_eq!(ran.stdout, format!("{expect}\n"), "{ran:?}");
+            assert_eq!(ran.code, Some(1), "{ran:?}");
+            let object = place.run(&[&args[..], &["--json"]].concat()).await.json();
+            assert_eq!(
+                (&object["allowed"], &object["because"]),
+                (&json!(false), &json!(expect))
+            );
+        }
+    }
+}
+
 /// What matters to the answer is waited for, and nothing else: the other server takes for ever.
 #[tokio::test]
 async fn an_explanation_waits_for_the_servers_of_the_name_only() {

@@ -320,13 +320,13 @@ fn every_slip_in_the_name_of_a_team_is_a_warning() {
         team = "sience"
     "#;
     assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
-    warning: nobody is in the team `science`
-     --> a.toml:5:19
+    warning: no budget is written for the team `scince`
+     --> a.toml:8:8
       |
-    5 | [governance.teams.science]
-      |                   ^^^^^^^ no agent of the config has it as `team`
+    8 | team = "scince"
+      |        ^^^^^^^^ no such name in `[governance.teams]`
       |
-      = help: did you mean `scince`?
+      = help: did you mean `science`?
 
     warning: no budget is written for the team `sience`
       --> a.toml:10:8
@@ -335,6 +335,65 @@ fn every_slip_in_the_name_of_a_team_is_a_warning() {
        |        ^^^^^^^^ no such name in `[governance.teams]`
        |
        = help: did you mean `science`?
+    "#);
+}
+
+/// A slip is told of once: where one agent has it there, whichever of the names is longer; where
+/// several agents agree, at the budget. So is a team that nobody means.
+#[test]
+fn a_team_that_nobody_is_in_is_a_warning() {
+    let text = r#"
+        [servers.a]
+        command = "a"
+        [governance]
+        auth = "keys"
+        [governance.teams.science]
+        budget = { limit = "1.00" }
+        [governance.teams.support]
+        budget = { limit = "1.00" }
+        [governance.teams.slaes]
+        budget = { limit = "1.00" }
+        [governance.teams.travel]
+        budget = { limit = "1.00" }
+        [agents.bob]
+        team = "scienc"
+        [agents.eve]
+        team = "suppo"
+        [agents.one]
+        team = "sales"
+        [agents.two]
+        team = "sales"
+    "#;
+    assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
+    warning: nobody is in the team `slaes`
+     --> a.toml:9:19
+      |
+    9 | [governance.teams.slaes]
+      |                   ^^^^^ no agent of the config has it as `team`
+      |
+      = help: did you mean `sales`?
+
+    warning: nobody is in the team `travel`
+      --> a.toml:11:19
+       |
+    11 | [governance.teams.travel]
+       |                   ^^^^^^ no agent of the config has it as `team`
+
+    warning: no budget is written for the team `scienc`
+      --> a.toml:14:8
+       |
+    14 | team = "scienc"
+       |        ^^^^^^^^ no such name in `[governance.teams]`
+       |
+       = help: did you mean `science`?
+
+    warning: no budget is written for the team `suppo`
+      --> a.toml:16:8
+       |
+    16 | team = "suppo"
+       |        ^^^^^^^ no such name in `[governance.teams]`
+       |
+       = help: did you mean `support`?
     "#);
 }
 
@@ -433,14 +492,6 @@ fn what_has_no_effect_is_a_warning() {
         tags = ["locale", "beta"]
     "#;
     assert_snapshot!(warnings(&[], &[("a.toml", text)]), @r#"
-    warning: nobody is in the team `scince`
-     --> a.toml:4:19
-      |
-    4 | [governance.teams.scince]
-      |                   ^^^^^^ no agent of the config has it as `team`
-      |
-      = help: did you mean `science`?
-
     warning: no caller can be told to be one of the agents
      --> a.toml:6:9
       |
@@ -448,6 +499,14 @@ fn what_has_no_effect_is_a_warning() {
       |         ^^^ everybody is the anonymous agent
       |
       = help: write `auth = "keys"` in `[governance]`
+
+    warning: no budget is written for the team `science`
+     --> a.toml:7:8
+      |
+    7 | team = "science"
+      |        ^^^^^^^^^ no such name in `[governance.teams]`
+      |
+      = help: did you mean `scince`?
 
     warning: `agents.one.policy.tools` has no effect
      --> a.toml:8:26

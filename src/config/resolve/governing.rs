@@ -93,7 +93,8 @@ impl Resolver<'_> {
             .collect()
     }
 
-    /// Warns of teams that no agent is in, and gives the names that agents have in their place.
+    /// Warns of teams that no agent is in, and gives the names that several agents have in their
+    /// place. What only one has is most likely a slip of its own, and told of where it is written.
     fn empty_teams(
         &mut self,
         teams: &IndexMap<String, file::Team>,
@@ -102,12 +103,18 @@ impl Resolver<'_> {
     ) -> Vec<String> {
         let at = root.key("governance").key("teams");
         let named = || agents.values().filter_map(|agent| agent.team.as_deref());
+        let is_shared = |team: &&str| {
+            !teams.contains_key(*team) && named().filter(|other| other == team).count() > 1
+        };
         let mut slips = Vec::new();
         for name in teams.keys() {
             if named().any(|team| team == name) {
                 continue;
             }
-            let close = hint::closest(name, named().filter(|team| !teams.contains_key(*team)));
+            let close = hint::closest(name, named().filter(is_shared));
+            if close.is_none() && named().any(|team| meant_team(team, teams) == Some(name)) {
+                continue;
+            }
             slips.extend(close.map(str::to_owned));
             self.findings.add(
                 Finding::warning(format!("nobody is in the team `{name}`"))
@@ -143,7 +150,7 @@ impl Resolver<'_> {
                 let finding = Finding::warning(format!("nobody else is in the team `{team}`"));
                 (Some(close), finding.at(at.span(), "the only one"))
             } else {
-                let close = hint::closest(team, teams.keys().map(String::as_str));
+                let close = meant_team(team, teams);
                 let finding =
                     Finding::warning(format!("no budget is written for the team `{team}`"));
                 let finding = finding.at(at.span(), "no such name in `[governance.teams]`");
@@ -306,6 +313,17 @@ impl Resolver<'_> {
             retention: Some(retention).filter(|retention| !retention.is_zero()),
         }
     }
+}
+
+/// The team of `teams`, which do not have `team`, that is most likely meant by it.
+fn meant_team<'t>(team: &str, teams: &'t IndexMap<String, file::Team>) -> Option<&'t str> {
+    if teams.contains_key(team) {
+        return None;
+    }
+    let mut known = teams.keys().map(String::as_str);
+    // How many letters may be wrong depends on the word: the longer of the two decides.
+    hint::closest(team, known.clone())
+        .or_else(|| known.find(|name| hint::closest(name, [team]).is_some()))
 }
 
 /// The team of several agents that the only one in `team` most likely means. Names such as `a1` and

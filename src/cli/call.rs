@@ -5,6 +5,7 @@ mod arguments;
 use std::{
     io::{self, Read},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Args;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use super::{
     block_on,
     gateway::{self, Gateway, patiently},
+    list::say_too_late,
     nearest::did_you_mean,
     output::{harmless, is_shown, print, refused, say},
     target::TargetArgs,
@@ -21,6 +23,7 @@ use super::{
 use crate::{
     catalog::{Kind, Tool},
     mcp::{Method, Outcome, Raw, method::notice},
+    names::ServerName,
 };
 use arguments::Given;
 
@@ -40,6 +43,9 @@ pub(super) struct Call {
     arg: Vec<String>,
     #[command(flatten)]
     target: TargetArgs,
+    /// How long the servers that may have the tool may take to start and to be listed, such as 30s
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    wait: Duration,
     /// Print the result as JSON, as a client of 2026-07-28 gets it: what the server gave, with
     /// `resultType` where an older one has none
     #[arg(long)]
@@ -53,7 +59,7 @@ impl Call {
             Err(invalid) => return wrong_usage(&invalid.to_string()),
         };
         let target = match self.target.resolve() {
-            Ok(target) => target,
+            Ok(target) => target.within(self.wait),
             Err(code) => return code,
         };
         let work = async |gateway: &Gateway| self.call(&given, gateway).await;
@@ -75,8 +81,9 @@ impl Call {
     }
 
     async fn call(&self, given: &Given, gateway: &Gateway) -> ExitCode {
-        let Some(tool) = gateway.tool(&self.tool).await else {
-            return self.unknown(gateway);
+        let (tool, candidates) = gateway.tool(&self.tool).await;
+        let Some(tool) = tool else {
+            return self.unknown(&candidates, gateway);
         };
         let members = format!(
             r#""name":{},"arguments":{}"#,
@@ -92,19 +99,28 @@ impl Call {
         }
     }
 
-    /// Without all servers it is not known whether the name is wrong.
-    fn unknown(&self, gateway: &Gateway) -> ExitCode {
-        let catalog = gateway.proxy().board().catalog();
+    /// Without all servers that may have it, it is not known whether the name is wrong.
+    fn unknown(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
+        let board = gateway.proxy().board();
+        let catalog = board.catalog();
         let tools = catalog.list(&gateway.scope, Kind::Tools).entries();
         let names = tools.iter().map(|tool| [&*tool.exposed, &*tool.original]);
         let ending = did_you_mean(&self.tool, names);
-        let complete = gateway.complain();
-        if !complete && tools.is_empty() {
-            // What is missing was said; that there is no such tool may not be so.
-            return ExitCode::FAILURE;
+        if !gateway.connecting(candidates).is_empty() {
+            say_too_late(self.wait);
         }
-        let code = wrong_usage(&format!("there is no tool `{}`{ending}", self.tool));
-        if complete { code } else { ExitCode::FAILURE }
+        if gateway.complain_of(|server| candidates.contains(server)) {
+            return wrong_usage(&format!("there is no tool `{}`{ending}", self.tool));
+        }
+        // What is missing was said; where the name is of that server, nothing else is known of it.
+        let is_theirs = !board.candidates(Kind::Tools, &self.tool).is_empty();
+        if !is_theirs && !tools.is_empty() {
+            say(&format!(
+                "no server that is connected has a tool `{}`{ending}\n",
+                self.tool
+            ));
+        }
+        ExitCode::FAILURE
     }
 }
 

@@ -111,14 +111,38 @@ impl Gateway {
     }
 
     /// What `find` finds in the catalog, as soon as it does; `None` once the servers that may have the
-    /// item of `kind` called `name` have been listed or have failed. Also says which those are.
+    /// item of `kind` called `name` have been listed or have failed. Also says which those are. The
+    /// name may be `server/item`.
     pub(super) async fn seek<T>(
         &self,
         kind: Kind,
         name: &str,
         find: impl Fn() -> Option<T>,
     ) -> (Option<T>, Vec<ServerName>) {
-        let candidates = self.candidates(kind, name);
+        let qualified = name.split_once('/').map(|(server, _)| server);
+        let backends = self.proxy().backends().all();
+        let mut enabled = backends.filter(|backend| backend.is_enabled());
+        let named = enabled.find(|backend| qualified == Some(backend.name.as_str()));
+        let candidates = match named {
+            Some(backend) => vec![backend.name.clone()],
+            None => self.candidates(kind, name),
+        };
+        (self.find_among(&candidates, find).await, candidates)
+    }
+
+    /// The same of the tool that clients see as `name`.
+    pub(super) async fn tool(&self, name: &str) -> (Option<Arc<Tool>>, Vec<ServerName>) {
+        let candidates = self.candidates(Kind::Tools, name);
+        let board = self.proxy().board();
+        let find = || board.catalog().tool(&self.scope, name).map(Arc::clone);
+        (self.find_among(&candidates, find).await, candidates)
+    }
+
+    async fn find_among<T>(
+        &self,
+        candidates: &[ServerName],
+        find: impl Fn() -> Option<T>,
+    ) -> Option<T> {
         let board = self.proxy().board();
         let look = async {
             let mut changes = board.changes();
@@ -138,49 +162,18 @@ impl Gateway {
                 }
             }
         };
-        let found = patiently(look, || waiting_for(&candidates)).await;
-        (found, candidates)
+        patiently(look, || waiting_for(&self.connecting(candidates))).await
     }
 
-    /// The enabled servers that may have the item called `name`, of which any name is taken: all,
-    /// where the name does not say.
+    /// The enabled servers that may have the item called `name`: all, where the name does not say.
     fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
+        let candidates = self.proxy().board().candidates(kind, name);
+        if !candidates.is_empty() {
+            return candidates;
+        }
         let backends = self.proxy().backends().all();
         let enabled = backends.filter(|backend| backend.is_enabled());
-        let enabled: Vec<ServerName> = enabled.map(|backend| backend.name.clone()).collect();
-        let qualified = name.split_once('/').map(|(server, _)| server);
-        let named = enabled
-            .iter()
-            .find(|server| qualified == Some(server.as_str()));
-        if let Some(server) = named {
-            return vec![server.clone()];
-        }
-        let candidates = self.proxy().board().candidates(kind, name);
-        if candidates.is_empty() {
-            enabled
-        } else {
-            candidates
-        }
-    }
-
-    /// The tool `name`, as soon as it is known; `None` when all servers are known and none has it.
-    pub(super) async fn tool(&self, name: &str) -> Option<Arc<Tool>> {
-        let look = async {
-            let board = self.proxy().board();
-            let mut changes = board.changes();
-            loop {
-                let is_settled = board.is_settled() || self.start.elapsed() > self.patience;
-                let found = board.catalog().tool(&self.scope, name).map(Arc::clone);
-                if found.is_some() || is_settled {
-                    return found;
-                }
-                tokio::select! {
-                    _ = changes.changed() => {}
-                    () = board.settled(&Scope::All, self.patience) => {}
-                }
-            }
-        };
-        patiently(look, || self.waiting()).await
+        enabled.map(|backend| backend.name.clone()).collect()
     }
 
     /// Asks with a request whose params have `members` (`"key":value,...`); `hear` takes what comes
@@ -278,9 +271,17 @@ impl Gateway {
 
     fn waiting(&self) -> String {
         let backends = self.proxy().backends().all();
-        let waited = backends.filter(|backend| backend.state() == State::Connecting);
-        let names: Vec<_> = waited.map(|backend| backend.name.clone()).collect();
-        waiting_for(&names)
+        let all: Vec<_> = backends.map(|backend| backend.name.clone()).collect();
+        waiting_for(&self.connecting(&all))
+    }
+
+    /// Those of `servers` of which it is not known yet what becomes of them.
+    pub(super) fn connecting(&self, servers: &[ServerName]) -> Vec<ServerName> {
+        let backends = self.proxy().backends();
+        let state = |server| backends.get(server).map(|backend| backend.state());
+        let servers = servers.iter();
+        let connecting = servers.filter(|server| state(server) == Some(State::Connecting));
+        connecting.cloned().collect()
     }
 }
 

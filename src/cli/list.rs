@@ -66,10 +66,7 @@ impl List {
     async fn list(&self, gateway: &Gateway) -> ExitCode {
         let found = gateway.survey().await;
         if found.iter().any(|server| server.state == State::Connecting) {
-            let wait = humantime::format_duration(self.wait);
-            say(&format!(
-                "not all servers were listed within {wait} (--wait)\n"
-            ));
+            say_too_late(self.wait);
         }
         match self.what {
             What::Servers => servers(&found, self.json),
@@ -105,6 +102,14 @@ impl List {
         };
         if complete { printed } else { ExitCode::FAILURE }
     }
+}
+
+/// Says that servers took longer than `wait`.
+pub(super) fn say_too_late(wait: Duration) {
+    let wait = humantime::format_duration(wait);
+    say(&format!(
+        "not all servers were listed within {wait} (--wait)\n"
+    ));
 }
 
 async fn fetch(kind: Kind, gateway: &Gateway) -> Result<Vec<Raw>, Raw> {

@@ -123,6 +123,42 @@ async fn a_tool_may_be_that_of_a_server_that_is_down() {
     ");
 }
 
+/// What matters to the answer is waited for, and nothing else, and no longer than `--wait` says.
+#[tokio::test]
+async fn a_call_waits_for_the_servers_of_its_tool_only() {
+    let others = "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 600\"]\n\
+                  startup_timeout = \"10m\"\n[servers.missing]\ncommand = \"/nonexistent/server\"\n";
+    let place = Place::new(&format!("{TOOLBOX}{others}"));
+    assert_snapshot!(place.run(&["call", "mcp_missing_read"]).await.all(), @"
+    --- stderr
+    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    --- code 1
+    ");
+    assert_snapshot!(place.run(&["call", "mcp_toolbox_teleport"]).await.all(), @"
+    --- stderr
+    there is no tool `mcp_toolbox_teleport`; did you mean `mcp_toolbox_decode` or `mcp_toolbox_encode`?
+    --- code 2
+    ");
+    let ran = place
+        .run(&["call", "mcp_slow_read", "--wait", "2500ms"])
+        .await;
+    assert_eq!(ran.waits, "waiting for slow ...\n");
+    assert_snapshot!(ran.all(), @"
+    --- stderr
+    not all servers were listed within 2s 500ms (--wait)
+    server `slow` is not connected: it takes too long
+    --- code 1
+    ");
+    assert_snapshot!(place.run(&["call", "hsah", "--wait", "500ms"]).await.all(), @"
+    --- stderr
+    not all servers were listed within 500ms (--wait)
+    server `slow` is not connected: it takes too long
+    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    no server that is connected has a tool `hsah`; did you mean `mcp_toolbox_hash`?
+    --- code 1
+    ");
+}
+
 #[tokio::test]
 async fn content_is_printed_plainly() {
     let place = Place::new(TWO_SERVERS);

@@ -311,3 +311,15 @@ async fn patterns_without_a_match_are_said() {
      = help: not connected: `missing`
     ");
 }
+
+/// What takes long is named while it does, also where nobody reads it.
+#[tokio::test]
+async fn a_server_that_hangs_is_named_meanwhile() {
+    let place = Place::new(
+        "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 600\"]\n\
+         startup_timeout = \"3s\"\n",
+    );
+    let ran = place.run(&["check", "--connect"]).await;
+    assert_eq!(ran.waits, "waiting for slow ...\n");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+}

@@ -362,6 +362,17 @@ impl Directory {
         sources.written.iter().any(|agent| agent.id == id)
     }
 
+    /// The names of the agents of the store that nobody can be, since the config has their ids, by
+    /// name. What keys they have are those of the agents of the config.
+    pub fn hidden(&self) -> Vec<String> {
+        let sources = lock(&self.sources);
+        let is_written = |agent: &&Agent| sources.written.iter().any(|it| it.id == agent.id);
+        let hidden = sources.stored.0.iter().filter(is_written);
+        let mut names: Vec<String> = hidden.map(|agent| agent.name.clone()).collect();
+        names.sort();
+        names
+    }
+
     /// Tells when somebody came, went or changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

@@ -119,7 +119,19 @@ impl Keeper {
             indexer: Mutex::default(),
         };
         keeper.reread().await?;
+        keeper.warn_of_hidden();
         Ok(keeper)
+    }
+
+    /// Says which agents of the store count for nothing, which nobody may have meant.
+    pub(super) fn warn_of_hidden(&self) {
+        for agent in self.books.directory.hidden() {
+            tracing::warn!(
+                agent,
+                "the config has an agent that is in the store too: only what the config says of it \
+                 counts, and its keys of the store open that"
+            );
+        }
     }
 
     /// What outlives the process.

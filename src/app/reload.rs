@@ -200,6 +200,7 @@ impl Reloader {
         governance
             .directory()
             .rewrite(config.governance.auth, agents);
+        self.keeper.warn_of_hidden();
         governance.audit().rewrite(config.audit);
         if let Some((certificates, certificate)) = shown {
             certificates.show(certificate);

@@ -224,6 +224,12 @@ fn check_name(name: &str) -> Result<(), Failure> {
 }
 
 fn list(books: &Books, json: bool) -> ExitCode {
+    for hidden in books.hidden() {
+        say(&harmless(&format!(
+            "the agent `{hidden}` of the store is hidden by the one of the config, which its \
+             keys open (see `keys list {hidden}`)\n"
+        )));
+    }
     let agents = books.agents();
     if json {
         let shown = agents.iter().map(|agent| complete(agent, books));

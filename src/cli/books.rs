@@ -172,6 +172,11 @@ impl Books {
         agents
     }
 
+    /// The agents of the store that those of the config hide, by name.
+    pub(super) fn hidden(&self) -> Vec<String> {
+        self.directory.hidden()
+    }
+
     pub(super) fn origin(&self, id: AgentId) -> Origin {
         if id == AgentId::ANONYMOUS {
             Origin::Builtin
@@ -230,9 +235,10 @@ impl Books {
                  `[governance]`; change it there"
             ))),
             Origin::Config => Err(Failure::usage(format!(
-                "the agent `{}` is written in {}; change it there",
+                "the agent `{}` is written in {}; change it there{}",
                 agent.name,
-                self.written_in()
+                self.written_in(),
+                self.beside(&agent)
             ))),
             Origin::Store => {
                 let stored = self.stored.iter().find(|stored| stored.id == agent.id);
@@ -241,6 +247,23 @@ impl Books {
                 })
             }
         }
+    }
+
+    /// How to get at the agent of the store that is called like `written` or has its id.
+    fn beside(&self, written: &Agent) -> String {
+        let mut stored = self.stored.iter();
+        if let Some(hidden) = stored.find(|stored| stored.id == written.id) {
+            return format!(
+                ". It hides the agent `{}` of the store, which can be changed or removed, with its \
+                 keys, once the one of the config has another name or `id`",
+                hidden.name
+            );
+        }
+        let mut stored = self.stored.iter();
+        let namesake = stored.find(|stored| stored.name == written.name);
+        namesake.map_or_else(String::new, |namesake| {
+            format!("; the one of the store is {}", namesake.id)
+        })
     }
 
     /// Refuses a name or id that an agent of the config has.

@@ -903,6 +903,51 @@ async fn policies_are_explained() {
     );
 }
 
+/// An agent of the config hides the one of the store with its id, whose keys are its own then: that is
+/// said wherever it matters, with the way out.
+#[tokio::test]
+async fn an_agent_that_is_hidden_is_told_about() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "zed", "--policy", "none"]).await;
+    let key = ok(&place, &["keys", "create", "zed"]).await.stdout;
+    let mut serving = place.serve().await;
+    assert_eq!(call(&serving, key.trim()).await.1["error"]["code"], -32003);
+    let config = place.file("tollbridge.toml");
+    let hiding = format!("{GOVERNED}\n[agents.zed]\npolicy = {{ mode = \"all\" }}\n");
+    fs::write(&config, &hiding).expect("written");
+    serving
+        .says("the config has an agent that is in the store too")
+        .await;
+    let (_, answer) = call(&serving, key.trim()).await;
+    assert!(
+        answer["result"].is_object(),
+        "its key is one of the config's agent: {answer}"
+    );
+    serving.end(rustix::process::Signal::TERM).await;
+    let mut serving = place.serve().await;
+    serving
+        .says("the config has an agent that is in the store too")
+        .await;
+    serving.end(rustix::process::Signal::TERM).await;
+    let listed = ok(&place, &["agents", "list"]).await;
+    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, which its keys open (see `keys list zed`)");
+    assert_snapshot!(place.run(&["agents", "remove", "zed"]).await.stderr, @"the agent `zed` is written in tollbridge.toml; change it there. It hides the agent `zed` of the store, which can be changed or removed, with its keys, once the one of the config has another name or `id`");
+    fs::write(&config, hiding.replace("agents.zed", "agents.zoe")).expect("written");
+    ok(&place, &["agents", "remove", "zed"]).await;
+    fs::write(&config, &hiding).expect("written");
+    let listed = ok(&place, &["agents", "list"]).await;
+    assert_eq!(listed.stderr, "");
+    // With an id of its own it hides the name alone.
+    fs::write(&config, GOVERNED).expect("written");
+    ok(&place, &["agents", "add", "zed"]).await;
+    let id = "agent_7d444840-9dc0-11d1-b245-5ffdce74fad2";
+    fs::write(&config, format!("{hiding}id = \"{id}\"\n")).expect("written");
+    let ran = place.run(&["agents", "remove", "zed"]).await;
+    let (_, other) = ran.stderr.trim().rsplit_once(' ').expect("words");
+    assert!(other.starts_with("agent_"), "{ran:?}");
+    ok(&place, &["agents", "remove", other]).await;
+}
+
 /// Beside its profiles an agent may use nothing, whatever its policy says; what is said of it agrees.
 #[tokio::test]
 async fn the_profiles_of_an_agent_are_all_it_may_use() {

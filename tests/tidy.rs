@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// What each module may import of ours. A module stands below those that may import it; `proxy`
@@ -226,6 +226,87 @@ fn the_map_names_every_module() {
 fn the_changelog_has_a_head_for_what_is_coming() {
     let changelog = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
     assert!(changelog.contains("\n## Unreleased\n"));
+}
+
+/// The recipe of the container copies all that the program is built from.
+#[test]
+fn the_container_is_built_from_all_that_is_needed() {
+    let recipe = fs::read_to_string(root().join("examples/deploy/Containerfile")).unwrap();
+    let copied: Vec<PathBuf> = recipe
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|copy| !copy.starts_with("--from"))
+        .flat_map(|copy| copy.split_whitespace().rev().skip(1))
+        .map(|path| root().join(path))
+        .collect();
+    let needed = needed_to_build();
+    assert!(needed.len() > 5, "{needed:?}");
+    for path in &needed {
+        assert!(path.exists(), "there is no {}", path.display());
+    }
+    let is_copied = |path: &&PathBuf| copied.iter().any(|copy| path.starts_with(copy));
+    let missing: Vec<_> = needed.iter().filter(|path| !is_copied(path)).collect();
+    assert!(missing.is_empty(), "it does not copy {missing:?}");
+}
+
+/// What `cargo build` of the program reads: the package, its targets, and what these include.
+fn needed_to_build() -> Vec<PathBuf> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest: toml_edit::DocumentMut = manifest.parse().unwrap();
+    let mut needed = ["Cargo.toml", "Cargo.lock", "build.rs", "src/lib.rs"]
+        .map(|file| root().join(file))
+        .to_vec();
+    let kinds = [
+        ("bin", "src/bin"),
+        ("bench", "benches"),
+        ("test", "tests"),
+        ("example", "examples"),
+    ];
+    for (kind, directory) in kinds {
+        let targets = manifest.get(kind).and_then(|it| it.as_array_of_tables());
+        for target in targets.into_iter().flatten() {
+            let path = target.get("path").and_then(toml_edit::Item::as_str);
+            needed.push(root().join(path.unwrap_or(directory)));
+        }
+    }
+    for file in files(&root().join("src")) {
+        needed.extend(included(&file));
+    }
+    needed
+}
+
+/// The paths that `file` names in macros which read them when it is compiled.
+fn included(file: &Path) -> Vec<PathBuf> {
+    let code = code(file);
+    let directory = file.parent().unwrap();
+    let by = |name, start: PathBuf| {
+        let paths = code.split(name).skip(1).filter_map(|rest| {
+            let quoted = rest.trim_start().strip_prefix('"')?;
+            quoted.split('"').next()
+        });
+        paths.map(|path| resolved(&start.join(path))).collect()
+    };
+    let paths: [Vec<PathBuf>; 4] = [
+        by("include_str!(", directory.to_path_buf()),
+        by("include_bytes!(", directory.to_path_buf()),
+        by("include!(", directory.to_path_buf()),
+        // This one starts at the root of the package.
+        by("migrate!(", root()),
+    ];
+    paths.concat()
+}
+
+/// `path` without the steps back in it.
+fn resolved(path: &Path) -> PathBuf {
+    let mut resolved = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            resolved.pop();
+        } else {
+            resolved.push(part);
+        }
+    }
+    resolved
 }
 
 /// Every module at the root of the crate with its files.

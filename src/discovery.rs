@@ -294,6 +294,13 @@ impl Board {
         self.awaited.borrow().is_empty()
     }
 
+    /// Whether there are lists for clients: every enabled server has listed or failed, or `patience`
+    /// after the start, when no first list waits any longer, some server has something to list.
+    pub fn has_lists(&self, patience: Duration) -> bool {
+        let is_over = Instant::now() >= self.start + patience;
+        self.is_settled() || is_over && !self.current.load().offers.plain.is_empty()
+    }
+
     /// Whether it is known of every enabled server what it offers to `audience` beyond the rest.
     pub fn is_settled_for(&self, audience: Audience) -> bool {
         match audience {

@@ -70,7 +70,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// How long running calls may take to finish when their client, their server or we leave.
     pub drain_timeout: Duration,
-    first_list_wait: Duration,
+    /// How long after the start the first list waits for servers that are not listed yet.
+    pub first_list_wait: Duration,
     page_size: Option<usize>,
 }
 

@@ -99,6 +99,23 @@ pub enum Insight {
     Whole,
 }
 
+/// Why no clients should be sent here, for anybody who asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NotReady {
+    /// The disk is full or the audit is gone; the operator can mend that.
+    #[error("calls cannot be recorded")]
+    CannotRecord,
+    /// It was told to stop.
+    #[error("it is stopping")]
+    Draining,
+    /// The status says why; the operator can mend that.
+    #[error("every server has failed")]
+    Failed,
+    /// The start is not over.
+    #[error("its servers have not listed anything yet")]
+    Unlisted,
+}
+
 /// What governance did since the start.
 #[derive(Clone, Debug, Serialize)]
 pub struct Governed {
@@ -254,11 +271,23 @@ impl Status {
         !self.draining.is_cancelled() && !self.all_failed()
     }
 
-    /// Whether the gateway takes new work, can record it, and knows what its servers offer.
-    pub fn is_ready(&self) -> bool {
-        self.is_serving()
-            && self.proxy.governance().audit().ready().is_ok()
-            && self.proxy.board().is_settled()
+    /// Whether the gateway takes new work, can record it, and has lists for clients.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        let patience = self.proxy.settings().first_list_wait;
+        if self.draining.is_cancelled() {
+            Err(NotReady::Draining)
+        } else if self.all_failed() {
+            Err(NotReady::Failed)
+        } else if self.proxy.governance().audit().ready().is_err() {
+            Err(NotReady::CannotRecord)
+        } else if !self.proxy.board().has_lists(patience) {
+            Err(NotReady::Unlisted)
+        } else {
+            Ok(())
+        }
     }
 
     fn all_failed(&self) -> bool {

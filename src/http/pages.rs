@@ -65,8 +65,11 @@ fn insight(edge: &Edge, agent: &Agent) -> Insight {
 
 /// Whether to send clients here.
 pub(super) fn ready(edge: &Edge) -> Response<Body> {
-    if edge.status.is_ready() {
-        return text(StatusCode::OK, "ready");
+    match edge.status.ready() {
+        Ok(()) => text(StatusCode::OK, "ready"),
+        Err(why) => not_now(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("not ready: {why}"),
+        ),
     }
-    not_now(StatusCode::SERVICE_UNAVAILABLE, "not ready")
 }

@@ -466,7 +466,10 @@ async fn a_log_that_is_removed_goes_on() {
     let seen = server.seen().len();
     assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
     assert_eq!(server.seen().len(), seen, "it was called without a record");
-    assert_eq!(http.get("/readyz", &[]).await.status(), 503);
+    let ready = http.get("/readyz", &[]).await;
+    assert_eq!(ready.status(), 503);
+    let why = ready.text().await;
+    assert_eq!(why.trim_end(), "not ready: calls cannot be recorded");
     let said = governed(&http).await["audit_error"].clone();
     assert!(
         said.as_str().unwrap().contains("segment 1 was removed"),

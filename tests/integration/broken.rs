@@ -218,7 +218,43 @@ async fn a_server_that_never_answers() {
     );
     is_served(&gateway, &good).await;
     assert_eq!(gateway.status("bad").await["state"], "connecting");
+    let ready = gateway.http().get("/readyz", &[]).await;
+    assert_eq!(ready.status(), 200, "it costs its own tools, nothing else");
     gateway.stop().await;
+}
+
+/// Until then the gateway is not ready, since lists are not whole, nor while there is nothing to
+/// list at all.
+#[tokio::test]
+async fn a_gateway_is_ready_once_no_first_list_waits() {
+    let unlisted = (503, "not ready: its servers have not listed anything yet\n");
+    let rows = [
+        ("1m", &["bad", "good"][..], unlisted),
+        ("0s", &["bad", "good"], (200, "ready\n")),
+        ("0s", &["bad"], unlisted),
+    ];
+    for (wait, servers, (status, body)) in rows {
+        let mut gateway = TestGateway::new().setting(&format!("first_list_wait = \"{wait}\""));
+        let mut backends = Vec::new();
+        for name in servers {
+            let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+            if *name == "bad" {
+                backend.on_request(|_| Some(Auto::Nothing));
+            }
+            gateway = gateway.server(name, &backend);
+            backends.push(backend);
+        }
+        let gateway = gateway.launch().await;
+        for name in servers.iter().filter(|name| **name == "good") {
+            gateway
+                .status_until(name, |s| s["state"] == "connected")
+                .await;
+        }
+        let answer = gateway.http().get("/readyz", &[]).await;
+        assert_eq!(answer.status(), status, "{wait} {servers:?}");
+        assert_eq!(answer.text().await, body, "{wait} {servers:?}");
+        gateway.stop().await;
+    }
 }
 
 /// A start that takes too long is given up and named.
@@ -511,6 +547,14 @@ async fn when_every_server_failed_the_status_says_so() {
         .status_until("bad", |s| s["state"] == "failed")
         .await;
     assert_eq!(gateway.http().get("/status", &[]).await.status(), 503);
+    let ready = gateway.http().get("/readyz", &[]).await;
+    assert_eq!(ready.status(), 503);
+    assert!(
+        ready
+            .text()
+            .await
+            .contains("not ready: every server has failed")
+    );
     assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     assert_eq!(client.list("tools").await.len(), 0);

@@ -38,7 +38,8 @@ pub struct Status {
 pub struct Overview {
     /// Of this program.
     pub version: &'static str,
-    /// `serving`, `failed` or `draining`.
+    /// `serving`, `draining`, `failed` when every enabled server has failed, or `cannot_record` while
+    /// calls are refused since they cannot be recorded.
     pub status: &'static str,
     /// RFC 3339.
     pub started_at: String,
@@ -266,7 +267,8 @@ impl Status {
         }
     }
 
-    /// Whether requests can be served: not while draining, nor when every enabled server failed.
+    /// Whether requests can be served: not while draining, nor when every enabled server failed. Lists
+    /// are also while calls cannot be recorded.
     pub fn is_serving(&self) -> bool {
         !self.draining.is_cancelled() && !self.all_failed()
     }
@@ -276,15 +278,23 @@ impl Status {
     /// # Errors
     /// What is in the way.
     pub fn ready(&self) -> Result<(), NotReady> {
+        self.blocked()?;
         let patience = self.proxy.settings().first_list_wait;
+        if self.proxy.board().has_lists(patience) {
+            Ok(())
+        } else {
+            Err(NotReady::Unlisted)
+        }
+    }
+
+    /// What keeps calls from being served, if anything does.
+    fn blocked(&self) -> Result<(), NotReady> {
         if self.draining.is_cancelled() {
             Err(NotReady::Draining)
         } else if self.all_failed() {
             Err(NotReady::Failed)
         } else if self.proxy.governance().audit().ready().is_err() {
             Err(NotReady::CannotRecord)
-        } else if !self.proxy.board().has_lists(patience) {
-            Err(NotReady::Unlisted)
         } else {
             Ok(())
         }
@@ -347,13 +357,7 @@ impl Status {
         });
         Overview {
             version: env!("CARGO_PKG_VERSION"),
-            status: if self.draining.is_cancelled() {
-                "draining"
-            } else if self.all_failed() {
-                "failed"
-            } else {
-                "serving"
-            },
+            status: self.word(),
             started_at: self.started_at.to_string(),
             uptime_seconds: self.start.elapsed().as_secs(),
             config: match insight {
@@ -371,6 +375,16 @@ impl Status {
             listed: counts(&catalog, &Scope::All),
             profiles: profiles.collect(),
             servers: servers.collect(),
+        }
+    }
+
+    /// What it does, in a word.
+    fn word(&self) -> &'static str {
+        match self.blocked() {
+            Err(NotReady::CannotRecord) => "cannot_record",
+            Err(NotReady::Draining) => "draining",
+            Err(NotReady::Failed) => "failed",
+            Err(NotReady::Unlisted) | Ok(()) => "serving",
         }
     }
 
@@ -421,12 +435,18 @@ impl Status {
              <meta name=viewport content='width=device-width'><meta http-equiv=refresh content=5>\
              <title>Tollbridge: {status}</title><style>{STYLE}</style>\
              <h1>Tollbridge {version}</h1>\
-             <p><b class={status}>{status}</b> for {uptime} s, {sessions}{tools} tools, \
+             <p><b class={status}>{status}</b>, started {uptime} s ago; {sessions}{tools} tools, \
              {resources} resources, {prompts} prompts listed. \
-             The same as <a href='?format=json'>JSON</a>.</p>{trouble}\
+             The same as <a href='?format=json'>JSON</a>.</p>{trouble}{lost}\
              <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
-             <th>Prompts<th>Calls<th>p50 ms<th>p99 ms<th>Restarts<th>Last listed{rows}</table>",
+             <th>Prompts<th>Calls<th>p50 ms<th>p99 ms<th>Restarts<th>Last listed{rows}</table>{governance}",
             trouble = overview.config.as_ref().map(trouble).unwrap_or_default(),
+            lost = overview.governance.as_ref().map(unkept).unwrap_or_default(),
+            governance = overview
+                .governance
+                .as_ref()
+                .map(counted)
+                .unwrap_or_default(),
             status = overview.status,
             version = overview.version,
             uptime = overview.uptime_seconds,
@@ -463,6 +483,51 @@ fn trouble(config: &ConfigReport) -> String {
     text
 }
 
+/// Why calls cannot be recorded, or what they cost cannot be kept.
+fn unkept(governed: &Governed) -> String {
+    let errors = [
+        ("audit_error", &governed.audit_error),
+        ("budget_error", &governed.budget_error),
+    ];
+    let told = errors.into_iter().filter_map(|(name, error)| {
+        let error = escape(error.as_deref()?);
+        Some(format!("<p class=failed>{name}: {error}</p>"))
+    });
+    told.collect()
+}
+
+/// What governance did.
+fn counted(governed: &Governed) -> String {
+    let governance::Counts {
+        refused,
+        observed,
+        unauthenticated,
+    } = &governed.counts;
+    let counts = [
+        ("refused", refused),
+        ("observed", observed),
+        ("unauthenticated", unauthenticated),
+    ];
+    let mut text = "<h2>Governance</h2><table>".to_owned();
+    for (name, counts) in counts {
+        let counts: Vec<String> = counts.iter().map(|(of, n)| format!("{of} {n}")).collect();
+        let counts = match &counts[..] {
+            [] => "none".to_owned(),
+            some => escape(&some.join(", ")),
+        };
+        write!(text, "<tr><th>{name}<td>{counts}").expect("a String takes all");
+    }
+    let chain = governed.audit_chain.as_deref().unwrap_or("none");
+    write!(
+        text,
+        "<tr><th>audit_chain<td>{}<tr><th>audit_lost<td>{}</table>",
+        escape(chain),
+        governed.audit_lost
+    )
+    .expect("a String takes all");
+    text
+}
+
 fn counts(catalog: &Catalog, scope: &Scope) -> Counts {
     let listed = |kind| catalog.list(scope, kind).len();
     Counts {
@@ -477,7 +542,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
 padding:0 1em;color:#222;background:#fff}table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;padding:.35em .7em;border-bottom:1px solid #ddd;vertical-align:top}\
 pre{margin:.3em 0;white-space:pre-wrap;font-size:13px;color:#555}\
-.connected,.serving{color:#0a7d33}.failed,.needs_reauth,.degraded{color:#b3261e}\
+.connected,.serving{color:#0a7d33}.failed,.needs_reauth,.degraded,.cannot_record{color:#b3261e}\
 .connecting,.disconnected,.draining{color:#9a6700}.disabled{color:#777}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}th,td{border-color:#333}\
 pre{color:#aaa}a{color:#8ab4f8}}";
@@ -504,7 +569,7 @@ fn row(server: &ServerReport) -> String {
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(breaker_note(&report.breaker));
     notes.extend(history_notes(&report.history));
-    notes.extend(report.instances.iter().filter_map(instance_note));
+    notes.extend(instance_notes(&report.instances));
     if let Some(stored) = &server.stored {
         let age = stored.age_seconds;
         notes.push(format!(
@@ -564,26 +629,45 @@ fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
     })
 }
 
-/// What there is to say of an instance that does not do well.
-fn instance_note(instance: &InstanceReport) -> Option<String> {
-    let is_well = instance.asleep || !instance.state.is_trouble();
-    if is_well {
-        return None;
+/// A line for each instance beside the catalog's, as far as there is room; those that do not do well come first.
+fn instance_notes(instances: &[InstanceReport]) -> Vec<String> {
+    let is_well = |it: &InstanceReport| it.asleep || !it.state.is_trouble();
+    let mut ordered: Vec<&InstanceReport> = instances.iter().collect();
+    ordered.sort_by_key(|instance| is_well(instance));
+    let shown = ordered.iter().take(INSTANCES_SHOWN);
+    let mut notes: Vec<String> = shown.map(|it| instance_note(it)).collect();
+    let more = ordered.len().saturating_sub(INSTANCES_SHOWN);
+    if more > 0 {
+        notes.push(format!("instances that only the JSON has: {more}"));
     }
+    notes
+}
+
+fn instance_note(instance: &InstanceReport) -> String {
     let whose = match (&instance.agent, &instance.session) {
         (Some(agent), Some(session)) => format!(" of {agent}, session {session}"),
         (Some(agent), None) => format!(" of {agent}"),
         (None, _) => String::new(),
     };
+    let replica = instance.replica.as_ref();
+    let replica = replica.map(|name| format!(" at replica {name}"));
+    let state = if instance.asleep {
+        "asleep"
+    } else {
+        instance.state.as_str()
+    };
     let reason = instance.reason.as_deref().map(|it| format!(": {it}"));
-    Some(format!(
-        "{} instance {}{whose} is {}{}",
+    format!(
+        "{} instance {}{}{whose} is {state}{}",
         instance.since,
         instance.number,
-        instance.state.as_str(),
+        replica.unwrap_or_default(),
         reason.unwrap_or_default()
-    ))
+    )
 }
+
+/// Instances of a server on the page; the JSON has more.
+const INSTANCES_SHOWN: usize = 20;
 
 /// Changes of state on the page; the JSON has more.
 const HISTORY_SHOWN: usize = 6;
@@ -610,11 +694,48 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Checks;
 
     #[test]
     fn what_servers_say_is_neither_markup_nor_steering() {
         let said = "<b>\u{1b}[2J & 'x'\n\u{202e}\"";
         let expect = "&lt;b&gt;\\u001b[2J &amp; &#39;x&#39;\n\\u202e&quot;";
         assert_eq!(escape(said), expect);
+    }
+
+    #[test]
+    fn of_many_instances_those_in_trouble_are_shown() {
+        let instance = |number, state| InstanceReport {
+            number,
+            replica: Some("b".to_owned()),
+            agent: None,
+            session: None,
+            era: "legacy",
+            state,
+            since: "then".to_owned(),
+            asleep: false,
+            reason: None,
+            history: Vec::new(),
+            pid: None,
+            restarts: 0,
+            failed_starts: 0,
+            health_checks: Checks::default(),
+            in_flight: 0,
+            odd_lines: 0,
+            stderr: Vec::new(),
+        };
+        let shown = u64::try_from(INSTANCES_SHOWN).unwrap();
+        let mut all: Vec<_> = (1..shown)
+            .map(|number| instance(number, State::Connected))
+            .collect();
+        all.push(instance(shown, State::Failed));
+        let notes = instance_notes(&all);
+        assert_eq!(notes.len(), INSTANCES_SHOWN);
+        let failed = format!("then instance {shown} at replica b is failed");
+        assert_eq!(notes[0], failed);
+        assert_eq!(notes[1], "then instance 1 at replica b is connected");
+        all.push(instance(shown + 1, State::Connected));
+        let last = instance_notes(&all).pop();
+        assert_eq!(last.unwrap(), "instances that only the JSON has: 1");
     }
 }

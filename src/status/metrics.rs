@@ -136,7 +136,7 @@ impl Figures {
         let server = |report: Report, tools| Server { report, tools };
         let started = SystemTime::from(status.started_at).duration_since(UNIX_EPOCH);
         Self {
-            serving: status.is_serving(),
+            serving: status.blocked().is_ok(),
             started: started.unwrap_or_default(),
             servers: backends
                 .all()

@@ -296,6 +296,15 @@ pub(crate) async fn only_admins_see_everything() {
     let session = &whole["sessions"][0];
     assert_eq!(session["agent"], "ann", "{session}");
     assert_eq!(session["session"].as_str().unwrap().len(), 16, "{session}");
+    let browser = [("accept", "text/html")];
+    let page = ann.get("/status", &browser).await.text().await;
+    for told in [
+        "<th>refused<td>none",
+        " of ann is connected",
+        "told in private",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
     for http in [gateway.http(), bob, gateway.http().with_key("wrong")] {
         let part = status(&http).await;
         let servers = part["servers"].as_array().unwrap();
@@ -315,8 +324,9 @@ pub(crate) async fn only_admins_see_everything() {
         for hidden in ["config", "governance", "sessions"] {
             assert!(part.get(hidden).is_none(), "{hidden}: {part}");
         }
-        let browser = [("accept", "text/html")];
         let page = http.get("/status", &browser).await.text().await;
+        assert!(page.contains(" is connected"), "{page}");
+        assert!(!page.contains("refused"), "{page}");
         for text in [page, part.to_string()] {
             assert!(!text.contains("told in private"), "{text}");
             assert!(!text.contains("1 sessions"), "{text}");

@@ -345,6 +345,18 @@ async fn governed(http: &Http) -> serde_json::Value {
     status["governance"].clone()
 }
 
+/// Checks what the page of the status has, and has not.
+async fn check_page(http: &Http, told: &[&str], untold: &[&str]) {
+    let page = http.get("/status", &[("accept", "text/html")]).await;
+    let page = page.text().await;
+    for text in told {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    for text in untold {
+        assert!(!page.contains(text), "{text}: {page}");
+    }
+}
+
 /// Waits until the status says so of governance.
 async fn until(http: &Http, what: &str, is_so: fn(&serde_json::Value) -> bool) {
     let look = async {
@@ -416,6 +428,7 @@ async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
         assert_eq!(code_of(&call().await), "AUDIT_UNAVAILABLE");
         let said = governed(&http).await;
         assert!(said["audit_error"].is_string(), "{said}");
+        check_page(&http, &["audit_error: ", "budget_error: "], &[">serving<"]).await;
         limit_files(&child, None);
         until(&http, "there is room", |it| {
             it["audit_error"].is_null() && it["budget_error"].is_null()
@@ -423,6 +436,7 @@ async fn a_full_disk_is_over_for_budgets_once_there_is_room() {
         .await;
     }
     call().await.value();
+    check_page(&http, &[">serving<"], &["_error"]).await;
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();
 }
@@ -445,6 +459,18 @@ async fn a_refusal_without_a_record_is_counted_once() {
     assert_eq!(said["refused"], counted);
     let cause = "the audit log cannot be written: File too large (os error 27); lines waiting: 2";
     assert_eq!(said["audit_error"], cause);
+    let told = [
+        ">cannot_record<",
+        &format!("audit_error: {cause}"),
+        "refused<td>AUDIT_UNAVAILABLE 2, UNAUTHORIZED 1",
+        "observed<td>none",
+    ];
+    check_page(&http, &told, &["budget_error"]).await;
+    let status = http.get("/status", &[]).await;
+    assert_eq!(status.status(), 200, "lists are served");
+    assert!(status.text().await.contains(r#""status": "cannot_record""#));
+    let figures = http.get("/metrics", &[]).await.text().await;
+    assert!(figures.contains("\ntollbridge_serving 0\n"), "{figures}");
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();
 }

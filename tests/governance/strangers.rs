@@ -106,8 +106,16 @@ async fn each_reason_leaves_a_trace() {
     let counted = governed(&http.clone().with_key(ANN.key)).await;
     let expect = json!({ "expired": 1, "missing": 2, "revoked": 1, "several": 1, "unknown": 1 });
     assert_eq!(counted["unauthenticated"], expect);
-    let stranger = http.get("/status", &[]).await.text().await;
-    assert!(!stranger.contains("unauthenticated"), "{stranger}");
+    for accept in ["application/json", "text/html"] {
+        let stranger = http.get("/status", &[("accept", accept)]).await;
+        let stranger = stranger.text().await;
+        assert!(!stranger.contains("unauthenticated"), "{stranger}");
+    }
+    let ann = http.clone().with_key(ANN.key);
+    let page = ann.get("/status", &[("accept", "text/html")]).await;
+    let page = page.text().await;
+    let row = "unauthenticated<td>expired 1, missing 2, revoked 1, several 1, unknown 1";
+    assert!(page.contains(row), "{page}");
     let figures = http.get("/metrics", &[]).await.text().await;
     assert!(!figures.contains("unauthenticated"), "{figures}");
     let ann = http.clone().with_key(ANN.key);

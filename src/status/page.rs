@@ -1,0 +1,317 @@
+//! The page of the status: what the JSON has, as far as it fits, for whoever may see that.
+
+use std::fmt::Write as _;
+
+use super::{ConfigReport, Governed, Insight, ServerReport, Status};
+use crate::{
+    backend::{BreakerReport, InstanceReport, Transition},
+    governance, text,
+};
+
+impl Status {
+    /// The page for a browser.
+    pub fn page(&self, insight: Insight) -> String {
+        let overview = self.overview(insight);
+        let mut rows = String::new();
+        for server in &overview.servers {
+            rows.push_str(&row(server));
+        }
+        format!(
+            "<!doctype html><html lang=en><meta charset=utf-8>\
+             <meta name=viewport content='width=device-width'><meta http-equiv=refresh content=5>\
+             <title>Tollbridge: {status}</title><style>{STYLE}</style>\
+             <h1>Tollbridge {version}</h1>\
+             <p><b class={status}>{status}</b>, started {uptime} s ago; {sessions}{tools} tools, \
+             {resources} resources, {prompts} prompts listed. \
+             The same as <a href='?format=json'>JSON</a>.</p>{trouble}{lost}\
+             <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
+             <th>Prompts<th>Calls<th>p50 ms<th>p99 ms<th>Restarts<th>Last listed{rows}</table>{governance}",
+            trouble = overview.config.as_ref().map(trouble).unwrap_or_default(),
+            lost = overview.governance.as_ref().map(unkept).unwrap_or_default(),
+            governance = overview
+                .governance
+                .as_ref()
+                .map(counted)
+                .unwrap_or_default(),
+            status = overview.status,
+            version = overview.version,
+            uptime = overview.uptime_seconds,
+            sessions = match insight {
+                Insight::States => String::new(),
+                Insight::Whole => format!("{} sessions, ", self.proxy.sessions().len()),
+            },
+            tools = overview.listed.tools,
+            resources = overview.listed.resources,
+            prompts = overview.listed.prompts,
+        )
+    }
+}
+
+/// What an operator has to mend or to know of the config.
+fn trouble(config: &ConfigReport) -> String {
+    let mut text = String::new();
+    if let Some(error) = &config.error {
+        let (since, message) = (escape(&error.since), escape(&error.message));
+        write!(
+            text,
+            "<p class=failed>The changed config is refused since {since}:</p><pre>{message}</pre>"
+        )
+        .expect("a String takes all");
+    }
+    if !config.needs_restart.is_empty() {
+        let keys = config.needs_restart.join(", ");
+        write!(
+            text,
+            "<p class=draining>Changed, but needs a restart: {keys}</p>"
+        )
+        .expect("a String takes all");
+    }
+    text
+}
+
+/// Why calls cannot be recorded, or what they cost cannot be kept.
+fn unkept(governed: &Governed) -> String {
+    let errors = [
+        ("audit_error", &governed.audit_error),
+        ("budget_error", &governed.budget_error),
+    ];
+    let told = errors.into_iter().filter_map(|(name, error)| {
+        let error = escape(error.as_deref()?);
+        Some(format!("<p class=failed>{name}: {error}</p>"))
+    });
+    told.collect()
+}
+
+/// What governance did.
+fn counted(governed: &Governed) -> String {
+    let governance::Counts {
+        refused,
+        observed,
+        unauthenticated,
+    } = &governed.counts;
+    let counts = [
+        ("refused", refused),
+        ("observed", observed),
+        ("unauthenticated", unauthenticated),
+    ];
+    let mut text = "<h2>Governance</h2><table>".to_owned();
+    for (name, counts) in counts {
+        let counts: Vec<String> = counts.iter().map(|(of, n)| format!("{of} {n}")).collect();
+        let counts = match &counts[..] {
+            [] => "none".to_owned(),
+            some => escape(&some.join(", ")),
+        };
+        write!(text, "<tr><th>{name}<td>{counts}").expect("a String takes all");
+    }
+    let chain = governed.audit_chain.as_deref().unwrap_or("none");
+    write!(
+        text,
+        "<tr><th>audit_chain<td>{}<tr><th>audit_lost<td>{}</table>",
+        escape(chain),
+        governed.audit_lost
+    )
+    .expect("a String takes all");
+    text
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;\
+padding:0 1em;color:#222;background:#fff}table{border-collapse:collapse;width:100%}\
+th,td{text-align:left;padding:.35em .7em;border-bottom:1px solid #ddd;vertical-align:top}\
+pre{margin:.3em 0;white-space:pre-wrap;font-size:13px;color:#555}\
+.connected,.serving{color:#0a7d33}.failed,.needs_reauth,.degraded,.cannot_record{color:#b3261e}\
+.connecting,.disconnected,.draining{color:#9a6700}.disabled{color:#777}\
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}th,td{border-color:#333}\
+pre{color:#aaa}a{color:#8ab4f8}}";
+
+fn row(server: &ServerReport) -> String {
+    let report = &server.report;
+    let state = report.state.as_str();
+    let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
+    let mut row = format!(
+        "<tr><td><b>{}</b><td class={state} title='since {}'>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+        escape(&report.name),
+        escape(&report.since),
+        report.transport,
+        report.revision.unwrap_or_default(),
+        server.offers.tools,
+        server.offers.resources + server.offers.templates,
+        server.offers.prompts,
+        report.answered,
+        millis(report.latency_ms_p50),
+        millis(report.latency_ms_p99),
+        report.restarts,
+        escape(report.last_listed.as_deref().unwrap_or_default()),
+    );
+    let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
+    notes.extend(breaker_note(&report.breaker));
+    notes.extend(history_notes(&report.history));
+    notes.extend(instance_notes(&report.instances));
+    if let Some(stored) = &server.stored {
+        let age = stored.age_seconds;
+        notes.push(format!(
+            "stored: it offers what it listed {age} s ago, before this start"
+        ));
+    }
+    notes.extend(server.problems.iter().cloned());
+    let unusable = server.validation.iter().flat_map(|it| &it.unusable);
+    notes.extend(
+        unusable.map(|(tool, problem)| {
+            format!("the input schema of `{tool}` cannot be used: {problem}")
+        }),
+    );
+    if let Some(line) = &report.last_odd_line {
+        notes.push(format!(
+            "{} odd lines on stdout, the last: {line}",
+            report.odd_lines
+        ));
+    }
+    if !notes.is_empty() || !report.stderr.is_empty() {
+        let tail = report.stderr.iter().rev().take(STDERR_SHOWN).rev().cloned();
+        let text: Vec<String> = notes.into_iter().chain(tail).collect();
+        write!(
+            row,
+            "<tr><td colspan=12><pre>{}</pre>",
+            escape(&text.join("\n"))
+        )
+        .expect("a String takes all");
+    }
+    row
+}
+
+/// What there is to say of a breaker that holds calls back.
+fn breaker_note(breaker: &BreakerReport) -> Option<String> {
+    if breaker.state == "closed" {
+        return None;
+    }
+    let wait = breaker
+        .retry_in_ms
+        .map(|wait| format!(", for another {wait} ms"));
+    Some(format!(
+        "breaker {}{}: it keeps failing, and calls are answered at once",
+        breaker.state,
+        wait.unwrap_or_default()
+    ))
+}
+
+/// The last changes of state of a server that was in another state than it should.
+fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
+    let is_odd = history.iter().any(|past| past.state.is_trouble());
+    let shown = if is_odd { HISTORY_SHOWN } else { 0 };
+    let last = &history[history.len().saturating_sub(shown)..];
+    last.iter().map(|past| {
+        let reason = past.reason.as_deref().map(|reason| format!(": {reason}"));
+        let (at, state) = (&past.at, past.state.as_str());
+        format!("{at} {state}{}", reason.unwrap_or_default())
+    })
+}
+
+/// A line for each instance beside the catalog's, as far as there is room; those that do not do well come first.
+fn instance_notes(instances: &[InstanceReport]) -> Vec<String> {
+    let is_well = |it: &InstanceReport| it.asleep || !it.state.is_trouble();
+    let mut ordered: Vec<&InstanceReport> = instances.iter().collect();
+    ordered.sort_by_key(|instance| is_well(instance));
+    let shown = ordered.iter().take(INSTANCES_SHOWN);
+    let mut notes: Vec<String> = shown.map(|it| instance_note(it)).collect();
+    let more = ordered.len().saturating_sub(INSTANCES_SHOWN);
+    if more > 0 {
+        notes.push(format!("instances that only the JSON has: {more}"));
+    }
+    notes
+}
+
+fn instance_note(instance: &InstanceReport) -> String {
+    let whose = match (&instance.agent, &instance.session) {
+        (Some(agent), Some(session)) => format!(" of {agent}, session {session}"),
+        (Some(agent), None) => format!(" of {agent}"),
+        (None, _) => String::new(),
+    };
+    let replica = instance.replica.as_ref();
+    let replica = replica.map(|name| format!(" at replica {name}"));
+    let state = if instance.asleep {
+        "asleep"
+    } else {
+        instance.state.as_str()
+    };
+    let reason = instance.reason.as_deref().map(|it| format!(": {it}"));
+    format!(
+        "{} instance {}{}{whose} is {state}{}",
+        instance.since,
+        instance.number,
+        replica.unwrap_or_default(),
+        reason.unwrap_or_default()
+    )
+}
+
+/// Instances of a server on the page; the JSON has more.
+const INSTANCES_SHOWN: usize = 20;
+
+/// Changes of state on the page; the JSON has more.
+const HISTORY_SHOWN: usize = 6;
+
+/// Lines of stderr on the page; the JSON has more.
+const STDERR_SHOWN: usize = 5;
+
+/// `text` on the page, whose source may be read in a terminal.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text::escaped(text, &['\n', '\t']).chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Checks, State};
+
+    #[test]
+    fn what_servers_say_is_neither_markup_nor_steering() {
+        let said = "<b>\u{1b}[2J & 'x'\n\u{202e}\"";
+        let expect = "&lt;b&gt;\\u001b[2J &amp; &#39;x&#39;\n\\u202e&quot;";
+        assert_eq!(escape(said), expect);
+    }
+
+    #[test]
+    fn of_many_instances_those_in_trouble_are_shown() {
+        let instance = |number, state| InstanceReport {
+            number,
+            replica: Some("b".to_owned()),
+            agent: None,
+            session: None,
+            era: "legacy",
+            state,
+            since: "then".to_owned(),
+            asleep: false,
+            reason: None,
+            history: Vec::new(),
+            pid: None,
+            restarts: 0,
+            failed_starts: 0,
+            health_checks: Checks::default(),
+            in_flight: 0,
+            odd_lines: 0,
+            stderr: Vec::new(),
+        };
+        let shown = u64::try_from(INSTANCES_SHOWN).unwrap();
+        let mut all: Vec<_> = (1..shown)
+            .map(|number| instance(number, State::Connected))
+            .collect();
+        all.push(instance(shown, State::Failed));
+        let notes = instance_notes(&all);
+        assert_eq!(notes.len(), INSTANCES_SHOWN);
+        let failed = format!("then instance {shown} at replica b is failed");
+        assert_eq!(notes[0], failed);
+        assert_eq!(notes[1], "then instance 1 at replica b is connected");
+        all.push(instance(shown + 1, State::Connected));
+        let last = instance_notes(&all).pop();
+        assert_eq!(last.unwrap(), "instances that only the JSON has: 1");
+    }
+}

@@ -238,7 +238,9 @@ impl Backend {
         let shared = &owner.maker.shared;
         shared.life().take_if(Event::Listed, None, is_current);
         shared.note_listed();
-        owner.breaker.is_back();
+        if is_current() {
+            owner.breaker.is_back();
+        }
     }
 
     /// Notes that the server cannot be listed on the connection of `control`.

@@ -230,6 +230,7 @@ impl Board {
         next.state.plan = Arc::new(plan);
         next.merge();
         next.show();
+        lock(&self.kept).retain(|name, _| present.contains_key(name));
         // Nobody waits for servers that come with a change: lists are told of them.
         for awaited in [&self.awaited, &self.able_awaited] {
             awaited.send_if_modified(|awaited| {

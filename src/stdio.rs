@@ -1,6 +1,12 @@
 //! The downstream edge on stdin and stdout, for clients that launch a command. Both eras.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::BytesMut;
 use tokio::{
@@ -36,6 +42,8 @@ pub struct Edge {
     session: Arc<Session>,
     stream: Arc<Stream>,
     agent: Arc<Agent>,
+    /// Requests under way but for those that listen.
+    calls: Arc<AtomicUsize>,
     /// Cancelled when the input has ended: nothing is left to be listened to.
     listening: CancellationToken,
     tasks: Tasks,
@@ -52,6 +60,7 @@ impl Edge {
             session,
             stream,
             agent,
+            calls: Arc::default(),
             listening: CancellationToken::new(),
             tasks: tasks.clone(),
         })
@@ -89,9 +98,9 @@ impl Edge {
         }
     }
 
-    /// Ends the session; whether nothing was under way.
+    /// Ends the session; whether no call was under way. Streams that are listened to end like this.
     fn end(&self) -> bool {
-        let is_idle = self.session.in_flight() == 0;
+        let is_idle = self.calls.load(Ordering::Relaxed) == 0;
         self.proxy.sessions().close(&self.session.id);
         is_idle
     }
@@ -182,7 +191,9 @@ impl Edge {
             Message::Request(request) => self.ask(request),
             Message::Notification(notification) => {
                 self.proxy.told(&self.session, &notification);
-                self.proxy.tell_session(&self.session);
+                if notification.method == notice::INITIALIZED {
+                    self.proxy.tell_session(&self.session);
+                }
             }
             Message::Response(response) => {
                 if let Some(id) = response.id {
@@ -259,7 +270,7 @@ impl Edge {
         Ok(Started::Running(RunningCall {
             answer,
             events,
-            listens,
+            counted: (!listens).then(|| Counted::new(&self.calls)),
         }))
     }
 
@@ -267,7 +278,7 @@ impl Edge {
         let RunningCall {
             answer,
             mut events,
-            listens,
+            counted,
         } = running;
         let (outcome, mut running) = events.until(answer, |event| self.put(event)).await;
         if !running.answered() {
@@ -277,7 +288,7 @@ impl Edge {
         if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");
         }
-        if listens && outcome.is_ok() {
+        if counted.is_none() && outcome.is_ok() {
             self.end_listening(&id);
         }
     }
@@ -316,8 +327,24 @@ enum Started {
 struct RunningCall {
     answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, Running)> + Send>>,
     events: EventReader,
-    /// Whether it is a listen stream.
-    listens: bool,
+    /// Counts it until it is answered; `None` for a listen stream.
+    counted: Option<Counted>,
+}
+
+/// One of the requests under way.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Pause between looks at the calls that are still running.

@@ -223,8 +223,7 @@ impl Backend {
         // Nothing that the client asks next may overtake it where the connection stands.
         if let Some(Ok(served)) = self.connection(self.beside(&client)).now_or_never() {
             let link = &served.connection.link;
-            link.tell(&notification.method, notification.params.as_ref());
-            return true;
+            return link.tell(&notification.method, notification.params.as_ref());
         }
         let Some(place) = self.backlog.place(bytes) else {
             tracing::debug!(server = %self.name, "a notification is lost: too many others wait");

@@ -19,6 +19,7 @@ use super::{
     instance::Connection,
     life::{Event, State},
     lineage::Lineage,
+    mux::Mux,
     written::{Rewrites, Written},
 };
 use crate::{
@@ -32,6 +33,15 @@ const HURRIED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a connection ends whose server is another one.
 const REPLACED: &str = "another server has taken its place";
+
+/// That a call was answered as if another server were there: a doubt still when it is dropped.
+struct Doubt<'m>(&'m Mux);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        self.0.doubt();
+    }
+}
 
 /// Checks a connection as the config says at present, for as long as the server gives signs of
 /// life; then says why it is to be ended. `lineage` is told what is found.
@@ -147,8 +157,12 @@ impl Watch<'_> {
             return std::future::pending().await;
         }
         loop {
-            self.connection.link.mux.doubted().await;
+            let mux = &self.connection.link.mux;
+            mux.doubted().await;
+            // Given up half way, it remains a doubt.
+            let doubt = Doubt(mux);
             let finding = check(self.connection, Probe::Ping, self.health.timeout).await;
+            std::mem::forget(doubt);
             if self.connection.closed().is_cancelled() {
                 return std::future::pending().await;
             }

@@ -207,7 +207,7 @@ impl HttpLink {
     ) -> Result<Outcome, Failure> {
         let body = self.body(response.into_body()).await?;
         let mut is_answer = false;
-        each_message(&body, |_, parsed| {
+        each_message(&self.mux, &body, |_, parsed| {
             if let Ok(Message::Response(found)) = parsed {
                 is_answer |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
             }
@@ -238,8 +238,10 @@ impl HttpLink {
         pending: &Pending,
     ) -> Option<Outcome> {
         let mut answer = None;
-        each_message(bytes, |_, parsed| match parsed {
+        each_message(&self.mux, bytes, |_, parsed| match parsed {
             Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
+                // Before the server says more on other streams.
+                self.mux.note_outcome(pending.id, &found.outcome);
                 answer = Some(found.outcome);
             }
             Ok(message) => self.hand_in(message, pending.id),

@@ -63,15 +63,17 @@ enum Wire {
     Pipe(mpsc::Sender<Bytes>),
 }
 
-/// Reads what a server said at once, in its order, as [`Message::parse_each`] does; aside where it is
-/// large.
+/// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
+/// aside where it is large. Until it has been taken, [`Mux::read_out`] waits.
 pub(super) async fn each_message(
+    mux: &Mux,
     bytes: &Bytes,
     mut take: impl FnMut(&Bytes, Result<Message, Malformed>),
 ) {
     if bytes.len() <= LARGE_BYTES {
         return Message::parse_each(bytes, take);
     }
+    let _reading = mux.reading();
     let whole = bytes.clone();
     let read = move || {
         let mut all = Vec::new();
@@ -201,10 +203,6 @@ impl Link {
         if answer.is_ok() {
             self.mux.hear();
         }
-        let is_http = self.as_http().is_some();
-        if let (true, Ok(Err(refusal)), Some(caller)) = (is_http, &answer, &exchange.caller) {
-            self.mux.note_refusal(caller, refusal);
-        }
         // Our own requests are the checks that a suspicion leads to.
         if exchange.caller.is_some() {
             self.suspect(&answer);
@@ -306,31 +304,37 @@ impl Link {
     }
 
     /// Passes on what a client says unasked: as soon as the server reads, where it does not read as fast
-    /// as it is written to, and before what follows.
-    pub(crate) fn tell(&self, method: &str, params: Option<&Raw>) {
+    /// as it is written to, and before what follows. Whether it is on its way.
+    pub(crate) fn tell(&self, method: &str, params: Option<&Raw>) -> bool {
         let bytes = envelope::notification(method, params);
-        let writer = match &self.wire {
-            Wire::Pipe(writer) => writer,
-            Wire::Http(http) => return http.post_aside(bytes, method, &self.mux.tasks),
-        };
-        if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) {
-            let place = self.mux.backlog.place(bytes.len());
-            self.put_aside(writer, bytes, place);
+        match &self.wire {
+            Wire::Pipe(writer) => match writer.try_send(bytes) {
+                Ok(()) => true,
+                Err(TrySendError::Full(bytes)) => {
+                    let place = self.mux.backlog.place(bytes.len());
+                    self.put_aside(writer, bytes, place)
+                }
+                Err(TrySendError::Closed(_)) => false,
+            },
+            Wire::Http(http) => {
+                http.post_aside(bytes, method, &self.mux.tasks);
+                true
+            }
         }
     }
 
     /// Lets a message wait, in the place it got, until the writer of a pipe has room. One that got none
-    /// is lost.
+    /// is lost; whether it got one.
     fn put_aside(
         &self,
         writer: &mpsc::Sender<Bytes>,
         bytes: Bytes,
         place: Option<OwnedSemaphorePermit>,
-    ) {
+    ) -> bool {
         let server = self.mux.settings.server.clone();
         let Some(place) = place else {
             tracing::debug!(%server, "a message is lost: too many others wait");
-            return;
+            return false;
         };
         let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
         let mut taken = Box::pin(async move {
@@ -343,6 +347,7 @@ impl Link {
         if (&mut taken).now_or_never().is_none() {
             self.mux.tasks.spawn("message aside", taken);
         }
+        true
     }
 
     /// That the link ended before the exchange was sent: a call may be sent on another.
@@ -648,6 +653,20 @@ mod tests {
         }
         assert!(link.mux.backlog.is_empty());
         read
+    }
+
+    /// Who ends a link lets what has come already be read, but not for ever.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_waits_for_what_is_being_read() {
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        assert!(mux.read_out().now_or_never().is_some(), "nothing is");
+        let reading = mux.reading();
+        let mut end = Box::pin(mux.read_out());
+        assert!((&mut end).now_or_never().is_none());
+        drop(reading);
+        assert!(end.now_or_never().is_some());
+        let _reading = mux.reading();
+        mux.read_out().await;
     }
 
     #[tokio::test(start_paused = true)]

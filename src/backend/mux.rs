@@ -22,7 +22,7 @@ use std::{
 
 use tokio::{
     sync::{Notify, Semaphore, oneshot, watch},
-    time::Instant,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,9 @@ pub(super) const ANSWERS_MAX: usize = 4096;
 
 /// Cancellations that may wait until a server takes them; it works on the rest in vain.
 pub(super) const CANCELLATIONS_MAX: usize = 1024;
+
+/// How long the end of a link may wait for what is being read.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
@@ -128,6 +131,8 @@ pub(crate) struct Mux {
     pub(super) roots: watch::Sender<Roots>,
     unattributed: AtomicU64,
     late: AtomicU64,
+    /// Large messages that are being read.
+    reads: watch::Sender<usize>,
 }
 
 /// Whether a server has the roots of its client.
@@ -186,6 +191,7 @@ impl Mux {
             roots: watch::Sender::new(Roots::Unasked),
             unattributed: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            reads: watch::Sender::new(0),
         })
     }
 
@@ -283,6 +289,19 @@ impl Mux {
         self.born.elapsed().saturating_sub(heard)
     }
 
+    /// Notes that a large message is being read, until the guard is dropped.
+    pub(super) fn reading(&self) -> Reading<'_> {
+        self.reads.send_modify(|count| *count += 1);
+        Reading(self)
+    }
+
+    /// Waits until no large message is being read, for a while at most: who ends the link would lose
+    /// what has come already.
+    pub(super) async fn read_out(&self) {
+        let mut reads = self.reads.subscribe();
+        drop(timeout(READ_PATIENCE, reads.wait_for(|count| *count == 0)).await);
+    }
+
     /// Notes that a call failed as if the server were gone.
     pub(super) fn suspect(&self) {
         self.suspicion.notify_one();
@@ -335,9 +354,7 @@ impl Mux {
             return;
         };
         // Before the server says more: it may have a visit done at once.
-        if let (Some(caller), Err(refusal)) = (&entry.caller, &response.outcome) {
-            self.note_refusal(caller, refusal);
-        }
+        self.visits_of(&entry, &response.outcome);
         entry.end(Ok(response.outcome));
     }
 
@@ -429,7 +446,9 @@ impl Mux {
     /// the same name.
     fn visited(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>) {
         let session = self.visits.done(params.as_ref());
-        let Some(session) = session.and_then(|session| session.upgrade()) else {
+        let session = session.and_then(|session| session.upgrade());
+        // A link that was made anew knows nothing of before; where it has one session, that is meant.
+        let Some(session) = session.or_else(|| self.home.clone()) else {
             self.unattributed.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -440,9 +459,18 @@ impl Mux {
         recipient.send(Event::Notification { method, params });
     }
 
-    /// Notes the visits without which `caller` is refused.
-    pub(super) fn note_refusal(&self, caller: &Caller, refusal: &Raw) {
-        self.visits.note_required(refusal, &caller.session());
+    /// Notes the visits without which the exchange `id`, whose answer came by a way of its own, is
+    /// refused.
+    pub(super) fn note_outcome(&self, id: u64, outcome: &Outcome) {
+        if let Some(entry) = lock(&self.pending).get(&id) {
+            self.visits_of(entry, outcome);
+        }
+    }
+
+    fn visits_of(&self, entry: &Entry, outcome: &Outcome) {
+        if let (Some(caller), Err(refusal)) = (&entry.caller, outcome) {
+            self.visits.note_required(refusal, &caller.session());
+        }
     }
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.
@@ -461,6 +489,16 @@ impl Mux {
             };
             recipient.send(Event::Notification { method, params });
         }
+    }
+}
+
+/// A large message that is being read.
+#[derive(Debug)]
+pub(super) struct Reading<'m>(&'m Mux);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reads.send_modify(|count| *count -= 1);
     }
 }
 

@@ -216,6 +216,7 @@ async fn drop_rest<R: AsyncRead + Unpin>(reader: R, over: CancellationToken) {
 
 /// A child that has ended says why in a moment: its exit status and last words.
 async fn better_reason(mux: &Mux) {
+    mux.read_out().await;
     drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
@@ -224,7 +225,7 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
     if line.iter().all(u8::is_ascii_whitespace) {
         return heard;
     }
-    each_message(line, |part, parsed| match parsed {
+    each_message(&link.mux, line, |part, parsed| match parsed {
         Ok(message) => {
             heard = Heard::Message;
             link.incoming(message, None);

@@ -176,7 +176,7 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
                 "it closed its event stream".to_owned()
             });
         };
-        each_message(&event.data, |_, parsed| match parsed {
+        each_message(&link.mux, &event.data, |_, parsed| match parsed {
             Ok(message) => link.incoming(message, None),
             Err(malformed) => {
                 tracing::debug!(server = %link.mux.settings.server, %malformed, "odd event");

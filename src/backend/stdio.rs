@@ -188,6 +188,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             // Its last words may still be on their way.
             let all_read = async { tokio::join!(stderr_read, stdout_read) };
             drop(timeout(OUTPUT_PATIENCE, all_read).await);
+            mux.read_out().await;
             mux.close(exit_reason(status.ok(), output.last_words_of(pid)));
         }
         () = mux.closed.cancelled() => {}

@@ -96,9 +96,18 @@ async fn run(socket: Socket, queue: mpsc::Receiver<Bytes>, link: Arc<Link>) {
     let (mut sink, stream) = socket.split();
     // Whether anything was heard since the last ping.
     let heard = AtomicBool::new(true);
+    let mut reading = std::pin::pin!(read(stream, &link, &heard));
     let reason = tokio::select! {
-        reason = read(stream, &link, &heard) => reason,
-        reason = write(&mut sink, queue, &heard) => reason,
+        reason = &mut reading => reason,
+        reason = write(&mut sink, queue, &heard) => {
+            // What is being read came before the end.
+            tokio::select! {
+                biased;
+                () = mux.read_out() => {}
+                _ = reading => {}
+            }
+            reason
+        }
         () = mux.closed.cancelled() => "it is being stopped".to_owned(),
     };
     mux.close(reason);
@@ -162,7 +171,7 @@ async fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
         Frame::Close(_) => return Some("it closed the socket".to_owned()),
         Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
     };
-    each_message(&bytes, |_, parsed| match parsed {
+    each_message(&link.mux, &bytes, |_, parsed| match parsed {
         Ok(message) => link.incoming(message, None),
         Err(malformed) => {
             tracing::debug!(server = %link.mux.settings.server, %malformed, "odd frame");

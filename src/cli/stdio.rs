@@ -89,21 +89,20 @@ async fn serve(
         is_whole = &mut serving => Some(is_whole),
         () = interrupted() => None,
     };
-    let again = interrupted_again();
     if let Some(is_whole) = served {
         // SDKs close our input, and send a signal when we take longer than two seconds: that is the first
         // word of it again.
         let once_more = async {
-            again.await;
             interrupted().await;
+            interrupted_again().await;
         };
         let stop = async { core.stop().await && is_whole };
         return drained(stop, once_more).await;
     }
     // The answers of running calls are still to be written.
     let stop = async {
-        let (drained, _) = tokio::join!(core.stop(), serving);
-        drained
+        let (drained, is_whole) = tokio::join!(core.stop(), serving);
+        drained && is_whole
     };
-    drained(stop, again).await
+    drained(stop, interrupted_again()).await
 }

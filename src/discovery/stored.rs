@@ -182,13 +182,17 @@ impl Board {
     /// time.
     ///
     /// # Errors
-    /// Those of the store; what was not written is tried again with the next listing of any server.
+    /// The first of the store; what was not written is tried again with the next listing of any server.
     pub async fn keep_new(&self, store: &dyn Listings) -> Result<(), StoreError> {
         let servers: Vec<ServerName> = lock(&self.unkept).iter().cloned().collect();
+        let mut kept = Ok(());
         for server in servers {
             let new = self.to_keep(&server);
-            if let Some(new) = &new {
-                self.keep_one(&server, new, store).await?;
+            if let Some(new) = &new
+                && let Err(error) = self.keep_one(&server, new, store).await
+            {
+                kept = kept.and(Err(error));
+                continue;
             }
             let mut unkept = lock(&self.unkept);
             let is_same = match (&new, self.to_keep(&server)) {
@@ -200,7 +204,7 @@ impl Board {
                 unkept.remove(&server);
             }
         }
-        Ok(())
+        kept
     }
 
     async fn keep_one(

@@ -5,9 +5,13 @@
 
 mod wire;
 
-use std::{borrow::Cow, hash::Hash};
+use std::{borrow::Cow, fmt, hash::Hash};
 
 use bytes::Bytes;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 use super::{
@@ -234,25 +238,61 @@ impl Message {
     }
 }
 
+/// Messages in one batch: of tiny ones a long line would have millions, each of which takes more
+/// memory than it has bytes.
+pub const BATCH_MAX: usize = 1024;
+
 /// Splits a batch of 2025-03-26 into its elements.
 ///
 /// # Errors
-/// When `bytes` is not a JSON array with at least one element.
+/// When `bytes` is not a JSON array with at least one element and at most [`BATCH_MAX`].
 pub fn split_batch(bytes: &Bytes) -> Result<Vec<Bytes>, Malformed> {
-    let elements: Vec<&RawValue> =
-        serde_json::from_slice(bytes).map_err(|error| Malformed::Json {
+    let of = |reason| Malformed::Envelope { reason, id: None };
+    let Elements(elements) = serde_json::from_slice(bytes).map_err(|error| {
+        if error.is_data() {
+            return of("a batch of too many messages");
+        }
+        Malformed::Json {
             reason: error.to_string(),
-        })?;
+        }
+    })?;
     if elements.is_empty() {
-        return Err(Malformed::Envelope {
-            reason: "an empty batch",
-            id: None,
-        });
+        return Err(of("an empty batch"));
     }
+    let elements = elements.into_iter();
     Ok(elements
-        .into_iter()
         .map(|element| bytes.slice_ref(element.get().as_bytes()))
         .collect())
+}
+
+/// The elements of an array; more than [`BATCH_MAX`] are an error.
+struct Elements<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ElementsVisitor)
+    }
+}
+
+struct ElementsVisitor;
+
+impl<'de> Visitor<'de> for ElementsVisitor {
+    type Value = Elements<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {BATCH_MAX} messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element()? {
+            if elements.len() == BATCH_MAX {
+                return Err(de::Error::invalid_length(BATCH_MAX + 1, &self));
+            }
+            elements.push(element);
+        }
+        Ok(Elements(elements))
+    }
 }
 
 /// The bytes of a request.
@@ -423,6 +463,25 @@ mod tests {
             r#"{"id":4,"method":"ping"}"#,
             "not a JSON-RPC 2.0 message: `jsonrpc` is not \"2.0\" / Some(Id(4))",
         );
+    }
+
+    #[test]
+    fn so_many_messages_are_a_batch() {
+        let batch = |count| {
+            let text = format!("[{}]", vec![r#"{"a":[]}"#; count].join(", "));
+            split_batch(&Bytes::from(text)).map(|parts| parts.len())
+        };
+        assert_eq!(batch(1), Ok(1));
+        assert_eq!(batch(BATCH_MAX), Ok(BATCH_MAX));
+        let too_many = batch(BATCH_MAX + 1).unwrap_err().to_string();
+        assert!(
+            too_many.ends_with("a batch of too many messages"),
+            "{too_many}"
+        );
+        let empty = batch(0).unwrap_err().to_string();
+        assert!(empty.ends_with("an empty batch"), "{empty}");
+        let open = split_batch(&Bytes::from_static(b"[1,2"));
+        assert!(matches!(open, Err(Malformed::Json { .. })), "{open:?}");
     }
 
     #[test]

@@ -414,6 +414,32 @@ async fn visits_of_two_servers_may_have_one_name() {
     }
 }
 
+/// A connection that was made anew knows of no visits before; one of a session alone can only mean that.
+#[tokio::test]
+async fn a_visit_before_the_connection_is_done_for_its_session() {
+    const DONE: &str = "notifications/elicitation/complete";
+    for isolation in ["session", "agent"] {
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let keys = format!("isolation = \"{isolation}\"");
+        let gateway = TestGateway::new().server_with("x", &backend, &keys);
+        let gateway = gateway.start().await;
+        let visits = r#"{"elicitation":{"url":{}}}"#;
+        let client = gateway.client(Front::Streamable, "/mcp", visits).await;
+        client.listen().await;
+        client.call("1", "mcp_x_echo", "7").await;
+        let call = backend.asked("tools/call").await;
+        let done = notification(DONE, r#"{"elicitationId":"a"}"#);
+        call.conn.send(done).await;
+        if isolation == "session" {
+            client.must(DONE).await;
+        }
+        call.answer("{}").await;
+        client.answer("1").await;
+        client.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
 /// A question between calls names resources as one during a call does: to the client as its route
 /// exposes them, and back to the server as its own.
 #[tokio::test]

@@ -181,7 +181,7 @@ impl HttpLink {
                 consume_budget().await;
                 place.note(&event);
                 if let Some(link) = self.link() {
-                    each_message(&event.data, |_, parsed| {
+                    each_message(&self.mux, &event.data, |_, parsed| {
                         if let Ok(message) = parsed {
                             link.incoming(message, None);
                         }

@@ -41,7 +41,7 @@ const RELIST_AFTER: Duration = Duration::from_secs(5);
 
 /// The current catalog, and who is told when it changes.
 ///
-/// Readers take the current [`State`] and wait for nobody. Whoever changes it makes the [`Next`] one of
+/// Readers take the current `State` and wait for nobody. Whoever changes it makes the `Next` one of
 /// the current one, one at a time, so that nothing older is ever shown after something newer.
 #[derive(Debug)]
 pub struct Board {

@@ -1,0 +1,238 @@
+use futures_util::{StreamExt, stream::FuturesUnordered};
+
+use super::*;
+use crate::{
+    backend::{
+        backlog,
+        mux::{CANCELLATIONS_MAX, Settings},
+    },
+    mcp::Revision,
+    task::Tasks,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let (writer, mut queue) = mpsc::channel(1);
+    let link = Link::pipe(mux, writer);
+    assert_eq!(link.notify("notifications/a", None).await, Ok(()));
+    let after = QUEUE_PATIENCE;
+    let full = link.notify("notifications/b", None).await;
+    assert_eq!(full, Err(Failure::Timeout { after }), "nobody reads");
+    queue.recv().await.unwrap();
+    assert_eq!(link.notify("notifications/c", None).await, Ok(()));
+    drop(queue);
+    let gone = link.notify("notifications/d", None).await;
+    assert!(matches!(gone, Err(Failure::Lost { .. })), "{gone:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_finds_no_room_was_not_sent() {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let (writer, queue) = mpsc::channel(1);
+    let link = Link::pipe(mux, writer);
+    link.notify("notifications/a", None).await.unwrap();
+    let mut exchange = handshake::control(&Method::Ping, None);
+    let after = Duration::from_secs(1);
+    exchange.limits.idle = after;
+    let unread = link.request(&exchange).await;
+    assert_eq!(unread, Err(Failure::Unread { after }));
+    exchange.cancel.cancel();
+    let cancelled = link.request(&exchange).await.unwrap_err();
+    assert!(!cancelled.may_have_arrived(), "{cancelled:?}");
+    drop(queue);
+    let lost = link.request(&exchange).await;
+    assert!(matches!(lost, Err(Failure::Lost { .. })), "{lost:?}");
+}
+
+/// Requests that fill the pipe of a server which does not read, and are given up; what that holds.
+async fn given_up(count: usize) -> (Arc<Link>, mpsc::Receiver<Bytes>) {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let (writer, queue) = mpsc::channel(count);
+    let link = Arc::new(Link::pipe(mux, writer));
+    let exchange = handshake::control(&Method::Ping, None);
+    let requests = futures_util::future::join_all((0..count).map(|_| link.request(&exchange)));
+    let (answers, ()) = tokio::join!(requests, async {
+        tokio::task::yield_now().await;
+        exchange.cancel.cancel();
+    });
+    let cancelled = Err(Failure::Cancelled { is_sent: true });
+    assert!(answers.iter().all(|answer| *answer == cancelled));
+    (link, queue)
+}
+
+/// The ids of the requests in `queue`, and those that are cancelled.
+async fn read(queue: &mut mpsc::Receiver<Bytes>) -> (Vec<Id>, Vec<Id>) {
+    let (mut asked, mut cancelled) = (Vec::new(), Vec::new());
+    let pause = Duration::from_secs(1);
+    while let Ok(Some(text)) = tokio::time::timeout(pause, queue.recv()).await {
+        match Message::parse(&text).unwrap() {
+            Message::Request(request) => asked.push(request.id),
+            Message::Notification(told) => {
+                assert_eq!(told.method, notice::CANCELLED);
+                let id = told.params.and_then(|params| params.get("requestId"));
+                cancelled.extend(id.and_then(Id::from_raw));
+            }
+            Message::Response(response) => panic!("{response:?}"),
+        }
+    }
+    (asked, cancelled)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_reads_again_hears_what_is_cancelled() {
+    let (_link, mut queue) = given_up(3).await;
+    tokio::time::sleep(ASIDE_PATIENCE / 2).await;
+    let (asked, mut cancelled) = read(&mut queue).await;
+    cancelled.sort_by_key(Id::as_number);
+    assert_eq!(asked, cancelled);
+    assert_eq!(asked.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellations_wait_only_so_long_and_so_many() {
+    let (link, mut queue) = given_up(CANCELLATIONS_MAX + 1).await;
+    let (asked, cancelled) = read(&mut queue).await;
+    assert_eq!(asked.len(), CANCELLATIONS_MAX + 1);
+    assert_eq!(cancelled.len(), CANCELLATIONS_MAX);
+    assert_eq!(
+        link.mux.cancellations.available_permits(),
+        CANCELLATIONS_MAX
+    );
+    let (link, mut queue) = given_up(1).await;
+    tokio::time::sleep(ASIDE_PATIENCE + QUEUE_PATIENCE).await;
+    assert_eq!(
+        link.mux.cancellations.available_permits(),
+        CANCELLATIONS_MAX
+    );
+    assert_eq!(read(&mut queue).await.1, []);
+}
+
+/// What of `count` notifications of about so many `bytes`, and of a request behind each, reaches a
+/// server that begins to read `after` a while.
+async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let (writer, mut queue) = mpsc::channel(1);
+    let link = Link::pipe(mux, writer);
+    let text = Raw::from_value(&serde_json::json!({ "text": "x".repeat(bytes) }));
+    let exchange = handshake::control(&Method::Ping, None);
+    let mut requests = FuturesUnordered::new();
+    for at in 0..=count {
+        link.tell(&format!("notifications/{at}"), Some(&text));
+        requests.push(link.request(&exchange));
+        assert_eq!(requests.next().now_or_never(), None, "nobody reads");
+    }
+    tokio::time::sleep(after).await;
+    let mut read = Vec::new();
+    let pause = Duration::from_secs(1);
+    loop {
+        let text = tokio::select! {
+            text = tokio::time::timeout(pause, queue.recv()) => text,
+            answer = requests.next() => panic!("{answer:?}"),
+        };
+        let Ok(Some(text)) = text else { break };
+        read.push(match Message::parse(&text).unwrap() {
+            Message::Request(request) => request.id.raw().as_str().to_owned(),
+            Message::Notification(told) => told.method.into_owned(),
+            Message::Response(response) => panic!("{response:?}"),
+        });
+    }
+    assert!(link.mux.backlog.is_empty());
+    read
+}
+
+/// Who ends a link lets what has come already be read, but not for ever.
+#[tokio::test(start_paused = true)]
+async fn the_end_waits_for_what_is_being_read() {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    assert!(mux.read_out().now_or_never().is_some(), "nothing is");
+    let reading = mux.reading();
+    let mut end = Box::pin(mux.read_out());
+    assert!((&mut end).now_or_never().is_none());
+    drop(reading);
+    assert!(end.now_or_never().is_some());
+    let _reading = mux.reading();
+    mux.read_out().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_reads_again_is_told_in_order() {
+    let read = told_late(2, 10, ASIDE_PATIENCE / 2).await;
+    let numbered = |at| [format!("notifications/{at}"), format!("{}", at + 1)];
+    assert_eq!(read, (0..=2).flat_map(numbered).collect::<Vec<_>>());
+}
+
+/// The first notification is in the pipe, and waits for nothing.
+#[tokio::test(start_paused = true)]
+async fn notifications_wait_only_so_long_and_so_many() {
+    let told = async |count, bytes, after| {
+        let read = told_late(count, bytes, after).await;
+        let is_told = |text: &&String| text.starts_with("notifications/");
+        read.iter().filter(is_told).count() - 1
+    };
+    let moment = Duration::from_secs(1);
+    let most = backlog::MESSAGES_MAX;
+    assert_eq!(told(most, 10, moment).await, most);
+    assert_eq!(told(most + 1, 10, moment).await, most);
+    let half = backlog::BYTES_MAX / 2;
+    assert_eq!(told(2, half - 100, moment).await, 2);
+    assert_eq!(told(2, half + 1, moment).await, 1);
+    assert_eq!(told(1, 2 * backlog::BYTES_MAX, moment).await, 1);
+    assert_eq!(told(1, 10, ASIDE_PATIENCE + QUEUE_PATIENCE).await, 0);
+}
+
+/// What becomes of a listen stream whose server, of this revision, sends a `cancelled` for it.
+async fn ended_by_its_server(revision: Revision) -> Result<Outcome, Failure> {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    mux.spoken.set(revision).unwrap();
+    let (writer, mut queue) = mpsc::channel(1);
+    let link = Arc::new(Link::pipe(mux, writer));
+    let exchange = handshake::control(&Method::Listen, None);
+    let answer = link.request(&exchange);
+    let server = async {
+        let Ok(Message::Request(asked)) = Message::parse(&queue.recv().await.unwrap()) else {
+            panic!("no request");
+        };
+        let id = asked.id.raw();
+        for about in ["77", id.as_str()] {
+            let params = Raw::parse(format!(r#"{{"requestId":{about}}}"#)).unwrap();
+            let told = envelope::notification(notice::CANCELLED, Some(&params));
+            link.incoming(Message::parse(&told).unwrap(), None);
+        }
+        link.mux.close("it is over");
+    };
+    tokio::join!(answer, server).0
+}
+
+#[tokio::test]
+async fn a_listen_stream_ends_where_its_server_says_so() {
+    let ended = ended_by_its_server(Revision::MODERN).await.unwrap();
+    let told = ended.unwrap_err();
+    assert!(told.as_str().contains("the server ended the request"));
+    // Before, servers withdraw their own questions so, whatever ids we use.
+    let went_on = ended_by_its_server(Revision::V2025November).await;
+    assert!(matches!(went_on, Err(Failure::Lost { .. })), "{went_on:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_on_and_takes_no_answers_is_given_up() {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let (writer, _queue) = mpsc::channel(1);
+    let link = Arc::new(Link::pipe(mux, writer));
+    let ask = |count| {
+        for id in 0..count {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            link.incoming(Message::parse(&text.into()).unwrap(), None);
+        }
+        link.mux.closed.is_cancelled()
+    };
+    assert!(!ask(ANSWERS_MAX));
+    // The pipe takes one, which makes room for another.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(!ask(1));
+    assert!(ask(1));
+    let Failure::Lost { reason } = link.mux.lost() else {
+        panic!("it is lost");
+    };
+    assert!(reason.contains("does not take the answers"), "{reason}");
+}

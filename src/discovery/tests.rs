@@ -1,0 +1,101 @@
+use std::{sync::mpsc, thread};
+
+use super::*;
+use crate::{
+    config::{Environment, Format, Source},
+    mcp::Raw,
+};
+
+/// A board of two servers that have listed nothing.
+pub(super) fn board(tasks: &Tasks) -> (Arc<Board>, Config, Backends) {
+    let source = Source {
+        name: "test.toml".to_owned(),
+        format: Format::Toml,
+        text: "[servers.one]\ncommand = 'a'\n[servers.two]\ncommand = 'b'\n[profiles.p]\n"
+            .to_owned(),
+        directory: ".".into(),
+    };
+    let config = config::parse([source], &Environment::default()).unwrap();
+    let config = config.config;
+    let (backends, _) = Backends::new(&config, None, tasks);
+    let board = Board::new(&config, &backends, tasks.stop_token().clone());
+    (Arc::new(board), config, backends)
+}
+
+/// Lets `server` list a tool of the same name.
+pub(super) fn list(board: &Board, server: &str) {
+    let server = ServerName::parse(server).unwrap();
+    let Some(mut next) = board.next() else { return };
+    let config = next.state.plan.servers.iter().find(|(it, _)| *it == server);
+    let config = Arc::clone(&config.unwrap().1);
+    let mut offer = unlisted(&server, &config);
+    let tool = format!(r#"{{"name":"{server}"}}"#);
+    Arc::make_mut(&mut offer.listing).tools = vec![Raw::parse(tool).unwrap()];
+    next.state.offers.plain.insert(server, offer);
+    next.merge();
+    next.show();
+}
+
+fn tools(board: &Board) -> Vec<String> {
+    let catalog = board.catalog();
+    let tools = catalog.list(&Scope::All, Kind::Tools).entries().iter();
+    tools.map(|entry| entry.original.to_string()).collect()
+}
+
+#[tokio::test]
+async fn readers_wait_for_nobody_who_merges() {
+    let (board, ..) = board(&Tasks::new());
+    list(&board, "one");
+    let merging = board.next().unwrap();
+    let (done, read) = mpsc::channel();
+    let reader = Arc::clone(&board);
+    thread::spawn(move || {
+        let (one, profile) = (
+            ServerName::parse("one").unwrap(),
+            ProfileName::parse("p").unwrap(),
+        );
+        assert!(reader.lists(&one) && reader.stored(&one).is_none());
+        assert!(reader.has_profile(&profile) && reader.listing(&one).is_some());
+        let prospects = reader.prospects(&Scope::All, Kind::Tools, "mcp_two_x");
+        let candidates = reader.candidates(Kind::Tools, "mcp_one_x");
+        let offers = reader.offers();
+        let counts = [prospects.len(), candidates.len(), offers.len()];
+        done.send((counts, tools(&reader))).unwrap();
+    });
+    let read = read.recv_timeout(Duration::from_secs(60));
+    assert_eq!(read.unwrap(), ([1, 1, 1], vec!["one".to_owned()]));
+    drop(merging);
+}
+
+#[tokio::test]
+async fn what_is_shown_later_has_what_was_shown_before() {
+    let (board, config, backends) = board(&Tasks::new());
+    let mut changes = board.changes();
+    let merging = board.next().unwrap();
+    let others = ["one", "two"].map(|server| {
+        let board = Arc::clone(&board);
+        thread::spawn(move || list(&board, server))
+    });
+    merging.show();
+    for other in others {
+        other.join().unwrap();
+    }
+    assert_eq!(tools(&board), ["one", "two"]);
+    assert_eq!(*changes.borrow_and_update(), 2);
+    board.replace(&config, &backends);
+    assert_eq!(
+        tools(&board),
+        ["one", "two"],
+        "a new plan keeps what is known"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_shown_after_a_stop() {
+    let tasks = Tasks::new();
+    let (board, ..) = board(&tasks);
+    list(&board, "one");
+    tasks.stop_token().cancel();
+    list(&board, "two");
+    assert_eq!(tools(&board), ["one"]);
+}

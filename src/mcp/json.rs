@@ -164,11 +164,27 @@ impl Member {
     }
 
     /// Whether who ignores the case of names, as servers in Go do, takes the decoded key for `key`;
-    /// `ſ` is an `s` to them.
+    /// `ſ` is an `s` to them, and the sign of the kelvin a `k`. `key` is ASCII.
     pub fn is_alike(&self, json: &[u8], key: &str) -> bool {
-        let own = text(&json[self.key.clone()]);
-        let upper = |key: char| key.to_uppercase();
-        own.is_some_and(|own| own.chars().flat_map(upper).eq(key.chars().flat_map(upper)))
+        let quoted = &json[self.key.clone()];
+        // Whatever stands for a letter has as many bytes, or more.
+        let Some(rest) = quoted.len().checked_sub(key.len() + 2) else {
+            return false;
+        };
+        let own = &quoted[1..quoted.len() - 1];
+        if rest == 0 && own.eq_ignore_ascii_case(key.as_bytes()) {
+            return true;
+        }
+        if own.is_ascii() && memchr(b'\\', own).is_none() {
+            return false;
+        }
+        let folded = |letter: char| letter.to_lowercase().flat_map(char::to_uppercase);
+        let same = |own: &str| {
+            own.chars()
+                .flat_map(folded)
+                .eq(key.chars().flat_map(folded))
+        };
+        text(quoted).is_some_and(|own| same(&own))
     }
 }
 
@@ -490,6 +506,30 @@ mod tests {
         check(&["a", "c"], r#"{ "\u0062":[2,{"a":"}"}] }"#);
         check(&["b", "c"], r#"{ "a" : 1 }"#);
         check(&["a", "b", "c"], "{  }");
+    }
+
+    #[test]
+    fn names_are_alike_whatever_their_case_or_spelling() {
+        let alike = |own: &str, key: &str| {
+            let json = format!("{{{own}:1}}");
+            let member = members(json.as_bytes(), 0).next().unwrap();
+            member.is_alike(json.as_bytes(), key)
+        };
+        for own in [
+            "_meta",
+            "_META",
+            "_mEtA",
+            "_m\\u0065ta",
+            "\\u005Fmet\\u0041",
+        ] {
+            assert!(alike(&format!("\"{own}\""), "_meta"), "{own}");
+        }
+        for own in ["taſk", "TA\\u017fK", "tas\u{212a}", "Ta\u{17f}\\u212A"] {
+            assert!(alike(&format!("\"{own}\""), "task"), "{own}");
+        }
+        for own in ["", "_met", "_meto", "_metas", "_m\\\\eta", "é", "_metä"] {
+            assert!(!alike(&format!("\"{own}\""), "_meta"), "{own}");
+        }
     }
 
     #[test]

@@ -1,8 +1,13 @@
-//! Wall-clock time. Durations are measured with `tokio::time`, which tests can pause.
+//! Wall-clock time, and one time for a whole turn of a task. Durations are measured with `tokio::time`,
+//! which tests can pause.
+
+mod turn;
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
+
+pub(crate) use turn::{InTurn, turn_time};
 
 /// The current time.
 #[expect(

@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "telemetry",
             "config",
             "task",
+            "clock",
             "body",
         ],
     ),
@@ -144,13 +145,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mcp", &["names"]),
     ("telemetry", &["config"]),
     ("body", &[]),
+    ("task", &["clock"]),
     ("clock", &[]),
     ("json_schema", &[]),
     ("money", &[]),
     ("lock", &[]),
     ("names", &[]),
     ("text", &[]),
-    ("task", &[]),
 ];
 
 /// Where the typed model of rmcp may be used: never for messages we relay.

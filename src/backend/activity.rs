@@ -12,6 +12,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::link::Deadlines;
+use crate::clock::turn_time;
 
 /// Silence beside an exchange after which its answer has overtaken nothing.
 const BESIDE_QUIET: Duration = Duration::from_millis(25);
@@ -32,7 +33,7 @@ pub(crate) struct Activity {
 impl Activity {
     pub(super) fn new() -> Self {
         Self {
-            start: Instant::now(),
+            start: turn_time(),
             last_ms: AtomicU64::new(0),
             beside_ms: AtomicU64::new(0),
             suspended: AtomicU32::new(0),
@@ -52,7 +53,7 @@ impl Activity {
     /// Where the server spoke beside it, waits until that has fallen silent: the answer may have
     /// overtaken the last of it.
     pub(super) async fn overtaken(&self) {
-        let answered = Instant::now();
+        let answered = turn_time();
         while let Some(latest) = self.latest_beside() {
             let end = (latest.max(answered) + BESIDE_QUIET).min(answered + BESIDE_MAX);
             if Instant::now() >= end {
@@ -68,7 +69,7 @@ impl Activity {
     }
 
     fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(turn_time().duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether it waits for the answer of a client: people take their time.

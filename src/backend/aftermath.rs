@@ -12,7 +12,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{lock::lock, session::Session};
+use crate::{clock::turn_time, lock::lock, session::Session};
 
 /// How long after the end of a call what a server says without an origin is taken for its echo.
 const ECHO: Duration = Duration::from_millis(500);
@@ -49,7 +49,7 @@ struct Ghost {
 impl Aftermath {
     /// Notes the end of call `id`; `answered` says whether the server is through with it.
     pub(super) fn ended(&self, id: u64, session: Option<&Arc<Session>>, answered: bool) {
-        let now = Instant::now();
+        let now = turn_time();
         let session = session.map_or_else(Weak::new, Arc::downgrade);
         let mut inner = self.lock();
         if !answered {

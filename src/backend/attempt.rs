@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     catalog::HeaderParam,
+    clock::turn_time,
     config::Server,
     governance::Admitted,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision},
@@ -133,7 +134,7 @@ impl Backend {
             Some(seat) => (seat, waited),
             None => Box::pin(self.seat(admitted)).await?,
         };
-        let start = Instant::now();
+        let start = turn_time();
         let running = Running::start(&self.stats, start);
         let outcome = self.guarded(admitted, waited, start).await;
         // Of replicas each has its own.
@@ -181,7 +182,7 @@ impl Backend {
     /// Attempts what no breaker stops.
     async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
         match &self.replicas {
-            None => self.attempt(admitted, waited, Instant::now()).await,
+            None => self.attempt(admitted, waited, turn_time()).await,
             Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
         }
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::Failure;
-use crate::{config, lock::lock};
+use crate::{clock::turn_time, config, lock::lock};
 
 /// What a caller is told to wait while another call finds out whether the server is well again.
 const TRIAL_WAIT: Duration = Duration::from_secs(1);
@@ -324,7 +324,7 @@ impl Passage<'_> {
 
     fn tell(&self) -> Option<Change> {
         let mut core = self.breaker.lock();
-        core.tell(&self.pass, self.sign, Instant::now())
+        core.tell(&self.pass, self.sign, turn_time())
     }
 }
 

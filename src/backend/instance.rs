@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Failure, State, handshake::Hello, lineage::Lineage, link::Link};
 use crate::{
-    clock,
+    clock::{self, turn_time},
     config::Retry,
     lock::lock,
     mcp::{Era, Level},
@@ -210,7 +210,8 @@ impl Instance {
 
     /// Counts as used just now.
     pub(crate) fn touch(&self) {
-        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = turn_time().duration_since(self.born).as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.used_ms.store(now, Ordering::Relaxed);
     }
 

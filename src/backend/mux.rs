@@ -38,6 +38,7 @@ use super::{
 };
 use crate::{
     catalog::rewrite,
+    clock::turn_time,
     config::{Memory, Root},
     lock::lock,
     mcp::{
@@ -279,7 +280,8 @@ impl Mux {
 
     /// Notes that the server said something.
     pub(super) fn hear(&self) {
-        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = turn_time().duration_since(self.born).as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.heard_ms.store(now, Ordering::Relaxed);
     }
 

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::mcp::{Outcome, Raw};
+use crate::{
+    clock::turn_time,
+    mcp::{Outcome, Raw},
+};
 
 /// Calls of one server that ended.
 #[derive(Debug, Default)]
@@ -67,7 +70,8 @@ impl<'a> Running<'a> {
     pub(super) fn finish(self, answered: bool) {
         if answered {
             self.stats.answered.fetch_add(1, Ordering::Relaxed);
-            self.stats.latency.record(self.start.elapsed());
+            let took = turn_time().duration_since(self.start);
+            self.stats.latency.record(took);
         } else {
             self.stats.failed.fetch_add(1, Ordering::Relaxed);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tokio::{task::unconstrained, time::sleep};
+use tokio::{task::unconstrained, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     json,
 };
 use crate::{
+    clock::turn_time,
     mcp::{Era, Id, Outcome, envelope, error, sse},
     session::{
         Call, Client, Event, EventReader, Session,
@@ -99,6 +100,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let gone = cancelled_by_leaving(&asked.call);
     let client = Arc::clone(&asked.call.client);
     let prefers_events = asked.prefers_events;
+    let silent_until = turn_time() + edge.proxy.settings().keep_alive;
     let (mut answer, mut events) = start(edge, asked);
     let (first, answered) = tokio::select! {
         biased;
@@ -110,7 +112,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
             None => return whole(&id, &answered.outcome, client.era()),
         },
         // What the server sends may use up the budget of each turn.
-        () = unconstrained(sleep(edge.proxy.settings().keep_alive)) => (None, None),
+        () = unconstrained(sleep_until(silent_until)) => (None, None),
     };
     let pump = Pump {
         id,

@@ -16,6 +16,8 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
+use crate::clock::InTurn;
+
 /// Polls in a row; a future that still wakes itself then waits its turn like any other.
 const POLLS_MAX: usize = 8;
 
@@ -73,6 +75,7 @@ impl<F: Future> Future for Steady<F> {
             task.clone_from(cx.waker());
             bell.belongs_to(task);
         }
+        let _turn = InTurn::begin();
         for _ in 0..POLLS_MAX {
             if !bell.moves(WOKEN, POLLED) {
                 return Poll::Pending;

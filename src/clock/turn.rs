@@ -1,0 +1,89 @@
+//! One look at the clock for a whole turn of a task.
+//!
+//! A call has a dozen reasons to know the time, nearly all of them in the same few microseconds: when
+//! a session was used last, until when it may wait, when its server was heard. The clock of the system
+//! costs each of them more than what it is asked for.
+
+use std::cell::Cell;
+
+use tokio::time::Instant;
+
+/// What is known of the time in the turn of this thread.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// There is none: every look is at the clock.
+    Outside,
+    /// Nobody has looked.
+    Begun,
+    At(Instant),
+}
+
+thread_local! {
+    static TURN: Cell<Turn> = const { Cell::new(Turn::Outside) };
+}
+
+/// The time when somebody first asked for it in this turn of a connection; elsewhere the time. Older
+/// than the time by what the turn has lasted: for idle times, signs of life and latencies of servers, not
+/// for what may take no longer than a turn.
+pub(crate) fn turn_time() -> Instant {
+    TURN.with(|turn| match turn.get() {
+        Turn::Outside => Instant::now(),
+        Turn::At(now) => now,
+        Turn::Begun => {
+            let now = Instant::now();
+            turn.set(Turn::At(now));
+            now
+        }
+    })
+}
+
+/// The turn of a task that lasts until this is dropped, or the one around it.
+pub(crate) struct InTurn {
+    before: Turn,
+}
+
+impl InTurn {
+    /// Begins with nobody having looked.
+    pub(crate) fn begin() -> Self {
+        let before = TURN.get();
+        if matches!(before, Turn::Outside) {
+            TURN.set(Turn::Begun);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for InTurn {
+    fn drop(&mut self) {
+        if matches!(self.before, Turn::Outside) {
+            TURN.set(Turn::Outside);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const WHILE: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_has_one_time() {
+        let start = turn_time();
+        let turn = InTurn::begin();
+        assert_eq!(turn_time(), start);
+        tokio::time::advance(WHILE).await;
+        let inner = InTurn::begin();
+        assert_eq!(turn_time(), start);
+        drop(inner);
+        assert_eq!(turn_time(), start, "the turn around it goes on");
+        drop(turn);
+        assert_eq!(turn_time(), start + WHILE);
+        let late = InTurn::begin();
+        tokio::time::advance(WHILE).await;
+        assert_eq!(turn_time(), start + 2 * WHILE, "nobody had looked before");
+        drop(late);
+    }
+}

@@ -292,21 +292,20 @@ impl Directory {
     /// # Errors
     /// Why there is none; over HTTP the answer is 401.
     pub fn identify(&self, headers: &HeaderMap) -> Result<Arc<Agent>, Unidentified> {
-        let authentication = self.roster.load().authentication;
-        match authentication {
+        let roster = self.roster.load();
+        match roster.authentication {
             Authentication::Anonymous => {
-                let anonymous = self.current(AgentId::ANONYMOUS);
+                let anonymous = roster.agents.get(&AgentId::ANONYMOUS).map(Arc::clone);
                 anonymous.ok_or(Unidentified::Wrong(Wrong::Unknown))
             }
             Authentication::Keys => {
                 let key = key_in(headers)?;
-                self.holder(key).map_err(Unidentified::Wrong)
+                self.holder(key, &roster).map_err(Unidentified::Wrong)
             }
         }
     }
 
-    fn holder(&self, key: &str) -> Result<Arc<Agent>, Wrong> {
-        let roster = self.roster.load();
+    fn holder(&self, key: &str, roster: &Roster) -> Result<Arc<Agent>, Wrong> {
         let hash = KeyHash::of(key);
         let Some(credential) = roster.credentials.get(&hash) else {
             let ended = roster.ended.get(&hash);

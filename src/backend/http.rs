@@ -1,6 +1,7 @@
 //! Servers behind streamable HTTP, of both eras: one POST a message, answers as JSON or as events.
 
 mod head;
+mod line;
 mod pool;
 mod streams;
 mod turns;

@@ -5,9 +5,7 @@
 //! nobody; what the server did to it meanwhile shows when it is used next. Called by `way`, which
 //! knows the other way, through TLS.
 //!
-//! Requests that come together leave together: while several are under way, each lets the calls
-//! that are there be read before it is sent. What reads and what sends are much code, in the system
-//! too, and go through the processor's caches in turns otherwise.
+//! While several requests are under way, those that come together leave together.
 
 use std::{
     pin::Pin,
@@ -22,29 +20,17 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use hyper::{
-    body::Incoming,
-    client::conn::{
-        TrySendError,
-        http1::{self, Connection, SendRequest},
-    },
-    service::Service,
-};
-use hyper_util::{
-    client::legacy::connect::HttpConnector, rt::TokioIo, service::TowerToHyperService,
-};
-use tokio::{
-    net::TcpStream,
-    task::{unconstrained, yield_now},
-    time::{Instant, sleep},
-};
+use hyper::{body::Incoming, service::Service};
+use hyper_util::{client::legacy::connect::HttpConnector, service::TowerToHyperService};
+use tokio::time::{Instant, sleep};
 
-use super::turns::Turns;
+use super::line::{Departures, Line};
 use crate::{
     backend::{
         Failure,
         client::{Connector, POOL_IDLE, explain},
     },
+    clock::turn_time,
     lock::lock,
     task::Tasks,
 };
@@ -52,8 +38,8 @@ use crate::{
 /// Idle connections that are kept; one that falls idle beyond them is closed.
 const IDLE_MAX: usize = 256;
 
-/// Requests that wait for an answer before the next ones give way to what is to be read. Few gain
-/// nothing by it, and with several workers each turn may wake one that sleeps.
+/// Requests that wait for an answer before the next ones wait for a departure. Few gain nothing by it,
+/// and with several workers each may wake one that sleeps.
 const HASTY_MAX: usize = 3;
 
 /// Connections to one server.
@@ -69,6 +55,7 @@ pub(super) struct Pool {
     idle: Mutex<Idle>,
     /// Requests that wait for an answer.
     waiting: AtomicUsize,
+    departures: Departures,
     tasks: Tasks,
 }
 
@@ -79,15 +66,6 @@ struct Idle {
     lines: Vec<(Instant, Box<Line>)>,
     /// Whether a task sees to it that they are closed in time.
     is_swept: bool,
-}
-
-/// One connection; boxed wherever it is passed on, for it is large. Between requests what happens to
-/// it may wake who used it last, for nothing.
-#[derive(Debug)]
-struct Line {
-    sender: SendRequest<Full<Bytes>>,
-    /// `None` once it has ended.
-    connection: Option<Connection<TokioIo<Turns<TcpStream>>, Full<Bytes>>>,
 }
 
 impl Pool {
@@ -105,6 +83,7 @@ impl Pool {
             target: path.map_or_else(|| Uri::from_static("/"), Uri::from),
             idle: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            departures: Departures::new(tasks),
             tasks: tasks.clone(),
         })
     }
@@ -119,9 +98,7 @@ impl Pool {
         mut request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<Driven>, Failure> {
         let waiting = Waiting::new(&self.waiting);
-        if waiting.others >= HASTY_MAX {
-            yield_now().await;
-        }
+        let departures = (waiting.others >= HASTY_MAX).then_some(&self.departures);
         loop {
             let (mut line, is_used) = if let Some(line) = self.take() {
                 (line, true)
@@ -129,7 +106,7 @@ impl Pool {
                 let opened = Box::pin(self.connect()).await;
                 (opened.map_err(|reason| Failure::Connect { reason })?, false)
             };
-            let mut error = match line.ask(request).await {
+            let mut error = match line.ask(request, departures).await {
                 Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
                 Err(error) => error,
             };
@@ -150,14 +127,8 @@ impl Pool {
     async fn connect(&self) -> Result<Box<Line>, String> {
         let io = self.connector.call(self.url.clone()).await;
         let io = io.map_err(|error| explain(&*error))?;
-        let io = Turns::new(io.into_inner());
-        let (sender, connection) = http1::handshake(TokioIo::new(io))
-            .await
-            .map_err(|error| explain(&error))?;
-        Ok(Box::new(Line {
-            sender,
-            connection: Some(connection),
-        }))
+        let line = Line::new(io.into_inner()).await;
+        line.map_err(|error| explain(&error))
     }
 
     fn driven(self: &Arc<Self>, body: Incoming, line: Box<Line>) -> Driven {
@@ -171,7 +142,7 @@ impl Pool {
     fn take(&self) -> Option<Box<Line>> {
         let mut idle = self.idle();
         let (since, line) = idle.lines.pop()?;
-        if since.elapsed() < POOL_IDLE {
+        if turn_time().duration_since(since) < POOL_IDLE {
             return Some(line);
         }
         // The others have been idle for longer.
@@ -184,7 +155,7 @@ impl Pool {
         if idle.lines.len() >= IDLE_MAX {
             return;
         }
-        idle.lines.push((Instant::now(), line));
+        idle.lines.push((turn_time(), line));
         if !idle.is_swept {
             idle.is_swept = true;
             self.tasks.spawn(
@@ -243,50 +214,6 @@ async fn sweep(pool: Weak<Pool>, tasks: Tasks) {
     }
 }
 
-impl Line {
-    async fn ask(&mut self, request: Box<Request<Full<Bytes>>>) -> Asked {
-        let answer = self.sender.try_send_request(*request);
-        let mut answer = std::pin::pin!(unconstrained(answer));
-        let connection = &mut self.connection;
-        // Only the connection can bring the answer, and it is polled first: nobody else needs to
-        // be woken for it, and it is there when the connection says so, whatever the budget.
-        std::future::poll_fn(|cx| {
-            drive(connection, cx);
-            answer
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-        })
-        .await
-    }
-
-    /// Whether it can take another request. Most can as soon as an answer is there; others learn
-    /// first that nobody wants the rest of it.
-    fn is_free(&mut self) -> bool {
-        if !self.sender.is_ready() {
-            drive(
-                &mut self.connection,
-                &mut Context::from_waker(Waker::noop()),
-            );
-        }
-        self.connection.is_some() && self.sender.is_ready()
-    }
-}
-
-type Asked = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
-
-/// Lets the connection do what it can; what it brings is found where it is waited for. It takes of
-/// the budget of its task too, since a server may have more to say for ever.
-fn drive(
-    slot: &mut Option<Connection<TokioIo<Turns<TcpStream>>, Full<Bytes>>>,
-    cx: &mut Context<'_>,
-) {
-    let Some(connection) = slot else { return };
-    if Pin::new(connection).poll(cx).is_ready() {
-        // Dropping it tells whoever waits for something of it.
-        *slot = None;
-    }
-}
-
 /// The body of an answer, which drives its connection and gives it back at the end.
 #[derive(Debug)]
 pub(super) struct Driven {
@@ -314,7 +241,7 @@ impl Body for Driven {
         if read.is_ready() {
             return read;
         }
-        drive(&mut line.connection, cx);
+        line.drive(cx);
         Pin::new(body).poll_frame(&mut nobody)
     }
 
@@ -333,7 +260,7 @@ impl Drop for Driven {
     fn drop(&mut self) {
         // The rest, if there is any, is wanted by nobody: the connection is told so first.
         drop(self.body.take());
-        if let Some(mut line) = self.line.take()
+        if let Some(line) = self.line.take()
             && line.is_free()
         {
             self.pool.put(line);
@@ -350,7 +277,7 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
-        task::JoinSet,
+        task::{JoinSet, yield_now},
     };
 
     use super::*;
@@ -433,22 +360,56 @@ mod tests {
         check(endless, false, 3).await;
     }
 
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    /// Requests of which some wait for a departure.
+    const MANY: usize = HASTY_MAX + 4;
+
+    impl Pair {
+        /// Begins to ask, on connections that stand.
+        async fn asking(&self) -> Vec<Pin<Box<impl Future<Output = Response<Driven>>>>> {
+            join_all((0..MANY).map(|_| self.ask())).await;
+            let mut asking: Vec<_> = (0..MANY).map(|_| Box::pin(self.ask())).collect();
+            for ask in &mut asking {
+                assert!(ask.now_or_never().is_none(), "nothing is answered yet");
+            }
+            asking
+        }
+    }
+
     #[tokio::test]
     async fn requests_that_come_together_leave_together() {
-        const ALL: usize = HASTY_MAX + 4;
-        let pair = Pair::new("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
-        let idle = || pair.pool.idle().lines.len();
-        join_all((0..ALL).map(|_| pair.ask())).await;
-        assert_eq!(idle(), ALL);
-        let mut asking: Vec<_> = (0..ALL).map(|_| Box::pin(pair.ask())).collect();
-        for ask in &mut asking {
-            assert!(ask.now_or_never().is_none(), "nothing is answered yet");
+        let pair = Pair::new(ANSWER).await;
+        let mut asking = pair.asking().await;
+        // The first of them are sent already.
+        for ask in &mut asking[..HASTY_MAX] {
+            ask.await;
         }
-        assert_eq!(idle(), ALL - HASTY_MAX, "these give way once");
+        yield_now().await;
+        assert_eq!(pair.pool.departures.call_off(), 0, "they have departed");
+        join_all(&mut asking[HASTY_MAX..]).await;
+        assert_eq!(*pair.accepted.lock().unwrap(), MANY);
+        pair.tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_misses_a_departure_sends_for_itself() {
+        let pair = Pair::new(ANSWER).await;
+        let asking = pair.asking().await;
+        assert_eq!(pair.pool.departures.call_off(), MANY - HASTY_MAX);
         join_all(asking).await;
-        assert_eq!(idle(), ALL);
-        drop(Box::pin(pair.ask()).now_or_never());
+        pair.tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_before_the_departure_leaves_nothing_behind() {
+        let pair = Pair::new(ANSWER).await;
+        drop(pair.asking().await);
         assert_eq!(pair.pool.waiting.load(Ordering::Relaxed), 0);
+        let idle = || pair.pool.idle().lines.len();
+        assert_eq!(idle(), 0, "nobody knows what became of them");
+        join_all(pair.asking().await).await;
+        assert_eq!(idle(), MANY);
+        assert_eq!(*pair.accepted.lock().unwrap(), 2 * MANY);
         pair.tasks.finish().await;
     }
 }

@@ -361,12 +361,11 @@ impl Directory {
         sources.written.iter().any(|agent| agent.id == id)
     }
 
-    /// The names of the agents of the store that nobody can be, since the config has their ids, by
-    /// name. What keys they have are those of the agents of the config.
+    /// The names of the agents of the store that nobody can be, since the config has their ids, and that
+    /// are enabled, by name. What keys they have open the agents of the config.
     pub fn hidden(&self) -> Vec<String> {
         let sources = lock(&self.sources);
-        let is_written = |agent: &&Agent| sources.written.iter().any(|it| it.id == agent.id);
-        let hidden = sources.stored.0.iter().filter(is_written);
+        let hidden = sources.hidden().filter(|agent| agent.enabled);
         let mut names: Vec<String> = hidden.map(|agent| agent.name.clone()).collect();
         names.sort();
         names
@@ -458,7 +457,9 @@ impl Sources {
                 expires: None,
             })
         });
-        let of_store = self.stored.1.iter().filter(|key| key.is_live(now));
+        let of_store = self.stored.1.iter();
+        let shut = self.shut();
+        let of_store = of_store.filter(|key| Self::end_of(key, &shut, now).is_none());
         let of_store = of_store.map(|key| Known {
             hash: key.hash,
             agent: key.agent,
@@ -471,12 +472,32 @@ impl Sources {
     /// Every key that has ended, and how.
     fn ended(&self) -> HashMap<KeyHash, Wrong> {
         let now = clock::now();
-        let ended = self.stored.1.iter().filter(|key| !key.is_live(now));
-        let how = |key: &StoredKey| match key.revoked {
-            Some(_) => Wrong::Revoked(key.id.clone()),
-            None => Wrong::Expired(key.id.clone()),
-        };
-        ended.map(|key| (key.hash, how(key))).collect()
+        let shut = self.shut();
+        let keys = self.stored.1.iter();
+        keys.filter_map(|key| Some((key.hash, Self::end_of(key, &shut, now)?)))
+            .collect()
+    }
+
+    /// Why a key of the store opens nothing.
+    fn end_of(key: &StoredKey, shut: &HashSet<AgentId>, now: Timestamp) -> Option<Wrong> {
+        if key.revoked.is_some() || shut.contains(&key.agent) {
+            return Some(Wrong::Revoked(key.id.clone()));
+        }
+        (!key.is_live(now)).then(|| Wrong::Expired(key.id.clone()))
+    }
+
+    /// The agents of the config whose keys in the store open nothing: whoever disables an agent of the
+    /// store means its keys, also where the config has an agent of that id, which they would open.
+    fn shut(&self) -> HashSet<AgentId> {
+        let hidden = self.hidden().filter(|agent| !agent.enabled);
+        hidden.map(|agent| agent.id).collect()
+    }
+
+    /// The agents of the store that nobody can be, since the config has their ids.
+    fn hidden(&self) -> impl Iterator<Item = &Agent> {
+        let written: HashSet<AgentId> = self.written.iter().map(|agent| agent.id).collect();
+        let stored = self.stored.0.iter();
+        stored.filter(move |agent| written.contains(&agent.id))
     }
 }
 
@@ -608,6 +629,41 @@ mod tests {
         assert!(!directory.still_knows(&first));
         directory.load(Vec::new(), Vec::new());
         assert_eq!(directory.current(agent.id), None);
+    }
+
+    #[test]
+    fn a_disabled_agent_of_the_store_has_no_keys_behind_one_of_the_config() {
+        let directory = directory(Authentication::Keys);
+        let written = directory.named("researcher").unwrap();
+        let stored = |enabled| Agent {
+            name: "of the store".to_owned(),
+            enabled,
+            ..(*written).clone()
+        };
+        let key = StoredKey {
+            id: KeyId::new("k1"),
+            agent: written.id,
+            hash: KeyHash::of("secret"),
+            prefix: "tbk_abcd".to_owned(),
+            created: clock::now(),
+            expires: None,
+            revoked: None,
+            last_used: None,
+        };
+        let mut of_store = HeaderMap::new();
+        of_store.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
+        let mut of_config = HeaderMap::new();
+        of_config.insert(API_KEY_HEADER, HeaderValue::from_static(KEY));
+        directory.load(vec![stored(true)], vec![key.clone()]);
+        let opened = directory.identify(&of_store).unwrap();
+        assert_eq!(opened.name, "researcher", "the config hides the other");
+        directory.load(vec![stored(false)], vec![key.clone()]);
+        let revoked = Unidentified::Wrong(Wrong::Revoked(key.id.clone()));
+        assert_eq!(directory.identify(&of_store), Err(revoked));
+        assert!(!directory.still_knows(&opened), "it is shown out");
+        directory.identify(&of_config).unwrap();
+        directory.load(vec![stored(true)], vec![key]);
+        directory.identify(&of_store).unwrap();
     }
 
     #[tokio::test]

@@ -166,6 +166,7 @@ impl Member {
     /// Whether who ignores the case of names, as servers in Go do, takes the decoded key for `key`;
     /// `ſ` is an `s` to them, and the sign of the kelvin a `k`. `key` is ASCII.
     pub fn is_alike(&self, json: &[u8], key: &str) -> bool {
+        debug_assert!(key.is_ascii(), "{key}");
         let quoted = &json[self.key.clone()];
         // Whatever stands for a letter has as many bytes, or more.
         let Some(rest) = quoted.len().checked_sub(key.len() + 2) else {

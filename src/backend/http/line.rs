@@ -1,13 +1,13 @@
 //! One connection to a server, driven by whoever waits for something of it.
 //!
 //! Called by `pool`, which keeps the idle ones. What is asked goes out at once, or with the next of the
-//! [`Departures`], together with what others ask.
+//! [`Departures`], which drives it then, together with what others ask.
 
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::{Arc, Mutex},
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
 };
 
 use bytes::Bytes;
@@ -74,15 +74,23 @@ impl Line {
     ) -> Asked {
         let mut answer = pin!(unconstrained(self.sender.try_send_request(*request)));
         let wire = &self.wire;
-        // Only the connection can bring the answer, and it is polled first: nobody else needs to
-        // be woken for it, and it is there when the connection says so, whatever the budget.
         poll_fn(|cx| {
             if let Some(departures) = departures.take() {
-                departures.board(wire, cx.waker());
-                return Poll::Pending;
+                // The departure may bring the answer, or the end of the connection.
+                let sent = answer.as_mut().poll(cx);
+                if sent.is_pending() {
+                    departures.board(wire, cx.waker());
+                }
+                return sent;
+            }
+            // Otherwise only this brings the answer: nobody needs to be woken for it, and it is there
+            // when the connection says so, whatever the budget.
+            let mut nobody = Context::from_waker(Waker::noop());
+            let departed = answer.as_mut().poll(&mut nobody);
+            if departed.is_ready() {
+                return departed;
             }
             lock(wire).drive(cx);
-            let mut nobody = Context::from_waker(Waker::noop());
             answer.as_mut().poll(&mut nobody)
         })
         .await
@@ -105,8 +113,8 @@ impl Line {
 }
 
 impl Wire {
-    /// Lets the connection do what it can; what it brings is found where it is waited for. It takes of
-    /// the budget of its task too, since a server may have more to say for ever.
+    /// Lets the connection do what it can; what it brings is found where it is waited for. Beside a
+    /// departure it takes of the budget of its task too, since a server may have more to say for ever.
     fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(cx).is_ready()
@@ -122,7 +130,7 @@ impl Wire {
 ///
 /// What reads, what decides and what sends are much code, in the system too, and would go through the
 /// caches of the processor in turns for each; and the server is woken once for many.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Departures {
     boarded: Arc<Mutex<Vec<Boarded>>>,
     tasks: Tasks,
@@ -157,10 +165,17 @@ impl Departures {
     }
 }
 
+/// Connections that are driven in one turn: others have theirs after that.
+const ABOARD_MAX: usize = 32;
+
 /// Lets others have their turn, and then sends what is there.
 async fn depart(boarded: Arc<Mutex<Vec<Boarded>>>) {
     yield_now().await;
-    for boarded in std::mem::take(&mut *lock(&boarded)) {
+    let leaving = std::mem::take(&mut *lock(&boarded));
+    for (index, boarded) in leaving.into_iter().enumerate() {
+        if index > 0 && index % ABOARD_MAX == 0 {
+            yield_now().await;
+        }
         let mut wire = lock(&boarded.0);
         // Who was woken meanwhile has driven it.
         if let Some(waker) = wire.boarded.clone() {

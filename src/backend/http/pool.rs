@@ -1,11 +1,9 @@
 //! Connections to one server behind `http:`: a stack of idle ones, each driven by the request on it.
 //!
 //! Nothing runs beside a request: whoever waits for its answer polls the connection, so a call
-//! changes tasks neither on its way out nor on its way back. An idle connection is polled by
-//! nobody; what the server did to it meanwhile shows when it is used next. Called by `way`, which
-//! knows the other way, through TLS.
-//!
-//! While several requests are under way, those that come together leave together.
+//! does not change tasks on its way back; on its way out it does where several leave together. An idle
+//! connection is polled by nobody; what the server did to it meanwhile shows when it is used next.
+//! Called by `way`, which knows the other way, through TLS.
 
 use std::{
     pin::Pin,
@@ -98,7 +96,7 @@ impl Pool {
         mut request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<Driven>, Failure> {
         let waiting = Waiting::new(&self.waiting);
-        let departures = (waiting.others >= HASTY_MAX).then_some(&self.departures);
+        let mut departures = (waiting.others >= HASTY_MAX).then_some(&self.departures);
         loop {
             let (mut line, is_used) = if let Some(line) = self.take() {
                 (line, true)
@@ -106,7 +104,7 @@ impl Pool {
                 let opened = Box::pin(self.connect()).await;
                 (opened.map_err(|reason| Failure::Connect { reason })?, false)
             };
-            let mut error = match line.ask(request, departures).await {
+            let mut error = match line.ask(request, departures.take()).await {
                 Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
                 Err(error) => error,
             };
@@ -278,10 +276,29 @@ mod tests {
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
         task::{JoinSet, yield_now},
+        time::timeout,
     };
 
     use super::*;
     use crate::backend::client;
+
+    /// How long a connection stays that nobody uses.
+    const KEPT_OPEN: Duration = Duration::from_millis(50);
+
+    /// Answers one request a connection, and closes it a while later without having said so.
+    async fn serve_once(listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let mut heard = Vec::new();
+                while !heard.ends_with(b"\r\n\r\n") {
+                    stream.read_buf(&mut heard).await.unwrap();
+                }
+                stream.write_all(ANSWER.as_bytes()).await.unwrap();
+                sleep(KEPT_OPEN).await;
+            });
+        }
+    }
 
     /// Answers every request with `answer`; says how many connections there were.
     async fn serve(listener: TcpListener, answer: &'static str, accepted: Arc<Mutex<usize>>) {
@@ -310,13 +327,21 @@ mod tests {
 
     impl Pair {
         async fn new(answer: &'static str) -> Self {
+            let accepted = Arc::new(Mutex::new(0));
+            let serve = |listener| serve(listener, answer, Arc::clone(&accepted));
+            Self::with(serve, Arc::clone(&accepted)).await
+        }
+
+        async fn with<S: Future<Output = ()> + Send + 'static>(
+            serve: impl FnOnce(TcpListener) -> S,
+            accepted: Arc<Mutex<usize>>,
+        ) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url: Uri = format!("http://{}/x", listener.local_addr().unwrap())
                 .parse()
                 .unwrap();
-            let accepted = Arc::new(Mutex::new(0));
             let mut server = JoinSet::new();
-            server.spawn(serve(listener, answer, Arc::clone(&accepted)));
+            server.spawn(serve(listener));
             let tasks = Tasks::new();
             Self {
                 pool: Pool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
@@ -326,11 +351,12 @@ mod tests {
             }
         }
 
-        async fn ask(&self) -> Response<Driven> {
+        fn ask(&self) -> impl Future<Output = Response<Driven>> + use<> {
+            let pool = Arc::clone(&self.pool);
             let mut request = Box::new(Request::new(Full::new(Bytes::new())));
-            request.uri_mut().clone_from(&self.pool.target);
-            request.headers_mut().insert("host", self.pool.host.clone());
-            self.pool.request(request).await.unwrap()
+            request.uri_mut().clone_from(&pool.target);
+            request.headers_mut().insert("host", pool.host.clone());
+            async move { pool.request(request).await.unwrap() }
         }
     }
 
@@ -397,6 +423,24 @@ mod tests {
         let asking = pair.asking().await;
         assert_eq!(pair.pool.departures.call_off(), MANY - HASTY_MAX);
         join_all(asking).await;
+        pair.tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_departs_on_a_closed_connection_goes_on_the_next() {
+        let pair = Pair::with(serve_once, Arc::default()).await;
+        let pool = Arc::clone(&pair.pool);
+        let _others: Vec<_> = (0..HASTY_MAX)
+            .map(|_| Waiting::new(&pool.waiting))
+            .collect();
+        for _ in 0..3 {
+            // Each is woken for itself alone.
+            let asking: JoinSet<_> = (0..MANY).map(|_| pair.ask()).collect();
+            let answers = timeout(Duration::from_secs(10), asking.join_all()).await;
+            drop(answers.expect("nobody is forgotten"));
+            assert_eq!(pair.pool.idle().lines.len(), MANY);
+            sleep(3 * KEPT_OPEN).await;
+        }
         pair.tasks.finish().await;
     }
 

@@ -4,7 +4,7 @@
 //! a session was used last, until when it may wait, when its server was heard. The clock of the system
 //! costs each of them more than what it is asked for.
 
-use std::cell::Cell;
+use std::{cell::Cell, marker::PhantomData};
 
 use tokio::time::Instant;
 
@@ -37,9 +37,10 @@ pub(crate) fn turn_time() -> Instant {
     })
 }
 
-/// The turn of a task that lasts until this is dropped, or the one around it.
+/// The turn of a task that lasts until this is dropped, or the one around it. It stays on its thread.
 pub(crate) struct InTurn {
     before: Turn,
+    _of_thread: PhantomData<*const ()>,
 }
 
 impl InTurn {
@@ -49,7 +50,10 @@ impl InTurn {
         if matches!(before, Turn::Outside) {
             TURN.set(Turn::Begun);
         }
-        Self { before }
+        Self {
+            before,
+            _of_thread: PhantomData,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use super::turns::Turns;
 use crate::{lock::lock, task::Tasks};
 
 /// One connection; boxed wherever it is passed on, for it is large. Between requests what happens to
-/// it may wake who used it last, for nothing.
+/// it, and the next request, may wake who used it last, for nothing.
 #[derive(Debug)]
 pub(super) struct Line {
     sender: SendRequest<Full<Bytes>>,
@@ -83,8 +83,9 @@ impl Line {
                 }
                 return sent;
             }
-            // Otherwise only this brings the answer: nobody needs to be woken for it, and it is there
-            // when the connection says so, whatever the budget.
+            // From here on nobody needs to be woken for the answer: who drives the connection looks for
+            // it afterwards, whatever the budget. Looked for before, it was brought by the departure;
+            // and that wakes nobody here any more.
             let mut nobody = Context::from_waker(Waker::noop());
             let departed = answer.as_mut().poll(&mut nobody);
             if departed.is_ready() {
@@ -177,14 +178,16 @@ async fn depart(boarded: Arc<Mutex<Vec<Boarded>>>) {
             yield_now().await;
         }
         let mut wire = lock(&boarded.0);
-        // Who was woken meanwhile has driven it.
+        // Who was woken meanwhile has driven it. It stays aboard until it is driven, and is woken where
+        // that breaks off.
         if let Some(waker) = wire.boarded.clone() {
             wire.drive(&mut Context::from_waker(&waker));
         }
     }
 }
 
-/// A connection that waits for its departure. Where that fails, who waits for it is woken, and drives it.
+/// A connection that waits for its departure. Where that breaks off, who waits for it is woken, and drives
+/// it.
 #[derive(Debug)]
 struct Boarded(Arc<Mutex<Wire>>);
 

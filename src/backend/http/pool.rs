@@ -300,16 +300,25 @@ mod tests {
         }
     }
 
-    /// Answers every request with `answer`; says how many connections there were.
-    async fn serve(listener: TcpListener, answer: &'static str, accepted: Arc<Mutex<usize>>) {
+    /// What a server has seen.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Seen {
+        connections: usize,
+        requests: usize,
+    }
+
+    /// Answers every request with `answer`.
+    async fn serve(listener: TcpListener, answer: &'static str, seen: Arc<Mutex<Seen>>) {
         let mut connections = JoinSet::new();
         while let Ok((mut stream, _)) = listener.accept().await {
-            *accepted.lock().unwrap() += 1;
+            seen.lock().unwrap().connections += 1;
+            let seen = Arc::clone(&seen);
             connections.spawn(async move {
                 let mut heard = Vec::new();
                 while stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {
                     if heard.ends_with(b"\r\n\r\n") {
                         heard.clear();
+                        seen.lock().unwrap().requests += 1;
                         stream.write_all(answer.as_bytes()).await.unwrap();
                     }
                 }
@@ -320,21 +329,21 @@ mod tests {
     /// A server, and a pool of connections to it.
     struct Pair {
         pool: Arc<Pool>,
-        accepted: Arc<Mutex<usize>>,
+        seen: Arc<Mutex<Seen>>,
         tasks: Tasks,
         _server: JoinSet<()>,
     }
 
     impl Pair {
         async fn new(answer: &'static str) -> Self {
-            let accepted = Arc::new(Mutex::new(0));
-            let serve = |listener| serve(listener, answer, Arc::clone(&accepted));
-            Self::with(serve, Arc::clone(&accepted)).await
+            let seen = Arc::default();
+            let serve = |listener| serve(listener, answer, Arc::clone(&seen));
+            Self::with(serve, Arc::clone(&seen)).await
         }
 
         async fn with<S: Future<Output = ()> + Send + 'static>(
             serve: impl FnOnce(TcpListener) -> S,
-            accepted: Arc<Mutex<usize>>,
+            seen: Arc<Mutex<Seen>>,
         ) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url: Uri = format!("http://{}/x", listener.local_addr().unwrap())
@@ -345,10 +354,14 @@ mod tests {
             let tasks = Tasks::new();
             Self {
                 pool: Pool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
-                accepted,
+                seen,
                 tasks,
                 _server: server,
             }
+        }
+
+        fn seen(&self) -> Seen {
+            *self.seen.lock().unwrap()
         }
 
         fn ask(&self) -> impl Future<Output = Response<Driven>> + use<> {
@@ -369,7 +382,7 @@ mod tests {
                 assert_eq!(body.to_bytes(), "ok", "{answer}");
             }
         }
-        assert_eq!(*pair.accepted.lock().unwrap(), connections, "{answer}");
+        assert_eq!(pair.seen().connections, connections, "{answer}");
         pair.tasks.finish().await;
     }
 
@@ -405,15 +418,17 @@ mod tests {
     #[tokio::test]
     async fn requests_that_come_together_leave_together() {
         let pair = Pair::new(ANSWER).await;
-        let mut asking = pair.asking().await;
-        // The first of them are sent already.
-        for ask in &mut asking[..HASTY_MAX] {
-            ask.await;
-        }
-        yield_now().await;
-        assert_eq!(pair.pool.departures.call_off(), 0, "they have departed");
-        join_all(&mut asking[HASTY_MAX..]).await;
-        assert_eq!(*pair.accepted.lock().unwrap(), MANY);
+        let asking = pair.asking().await;
+        // Nobody polls them meanwhile.
+        let departed = async {
+            while pair.seen().requests < 2 * MANY {
+                yield_now().await;
+            }
+        };
+        let departed = timeout(Duration::from_secs(10), departed).await;
+        departed.expect("all of them are sent");
+        join_all(asking).await;
+        assert_eq!(pair.seen().connections, MANY);
         pair.tasks.finish().await;
     }
 
@@ -453,7 +468,7 @@ mod tests {
         assert_eq!(idle(), 0, "nobody knows what became of them");
         join_all(pair.asking().await).await;
         assert_eq!(idle(), MANY);
-        assert_eq!(*pair.accepted.lock().unwrap(), 2 * MANY);
+        assert_eq!(pair.seen().connections, 2 * MANY);
         pair.tasks.finish().await;
     }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-pub(crate) use turn::{InTurn, turn_time};
+pub(crate) use turn::{InTurn, millis_since, turn_time};
 
 /// The current time.
 #[expect(

@@ -12,7 +12,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::link::Deadlines;
-use crate::clock::turn_time;
+use crate::clock::{millis_since, turn_time};
 
 /// Silence beside an exchange after which its answer has overtaken nothing.
 const BESIDE_QUIET: Duration = Duration::from_millis(25);
@@ -69,7 +69,7 @@ impl Activity {
     }
 
     fn elapsed_ms(&self) -> u64 {
-        u64::try_from(turn_time().duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+        millis_since(self.start)
     }
 
     /// Whether it waits for the answer of a client: people take their time.

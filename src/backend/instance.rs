@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Failure, State, handshake::Hello, lineage::Lineage, link::Link};
 use crate::{
-    clock::{self, turn_time},
+    clock::{self, millis_since},
     config::Retry,
     lock::lock,
     mcp::{Era, Level},
@@ -210,9 +210,8 @@ impl Instance {
 
     /// Counts as used just now.
     pub(crate) fn touch(&self) {
-        let now = turn_time().duration_since(self.born).as_millis();
-        let now = u64::try_from(now).unwrap_or(u64::MAX);
-        self.used_ms.store(now, Ordering::Relaxed);
+        self.used_ms
+            .store(millis_since(self.born), Ordering::Relaxed);
     }
 
     /// Whether another connection in its place has to wait, since this one failed just now.

@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     catalog::rewrite,
-    clock::turn_time,
+    clock::millis_since,
     config::{Memory, Root},
     lock::lock,
     mcp::{
@@ -280,9 +280,8 @@ impl Mux {
 
     /// Notes that the server said something.
     pub(super) fn hear(&self) {
-        let now = turn_time().duration_since(self.born).as_millis();
-        let now = u64::try_from(now).unwrap_or(u64::MAX);
-        self.heard_ms.store(now, Ordering::Relaxed);
+        self.heard_ms
+            .store(millis_since(self.born), Ordering::Relaxed);
     }
 
     /// How long the server has said nothing.

@@ -37,21 +37,26 @@ pub(crate) fn turn_time() -> Instant {
     })
 }
 
+/// Milliseconds from `start` to [`turn_time`].
+pub(crate) fn millis_since(start: Instant) -> u64 {
+    u64::try_from(turn_time().duration_since(start).as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The turn of a task that lasts until this is dropped, or the one around it. It stays on its thread.
 pub(crate) struct InTurn {
-    before: Turn,
+    is_outermost: bool,
     _of_thread: PhantomData<*const ()>,
 }
 
 impl InTurn {
     /// Begins with nobody having looked.
     pub(crate) fn begin() -> Self {
-        let before = TURN.get();
-        if matches!(before, Turn::Outside) {
+        let is_outermost = matches!(TURN.get(), Turn::Outside);
+        if is_outermost {
             TURN.set(Turn::Begun);
         }
         Self {
-            before,
+            is_outermost,
             _of_thread: PhantomData,
         }
     }
@@ -59,7 +64,7 @@ impl InTurn {
 
 impl Drop for InTurn {
     fn drop(&mut self) {
-        if matches!(self.before, Turn::Outside) {
+        if self.is_outermost {
             TURN.set(Turn::Outside);
         }
     }

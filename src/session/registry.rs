@@ -16,7 +16,7 @@ use super::{
     saved::Changes,
     state::{Kind, Session},
 };
-use crate::{auth::Agent, clock::turn_time, lock::lock, names::Scope};
+use crate::{auth::Agent, clock::millis_since, lock::lock, names::Scope};
 
 /// Sessions that have ended with subscriptions nobody has taken back yet; with more, their servers
 /// go on telling of what nobody hears.
@@ -304,7 +304,7 @@ impl Sessions {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(turn_time().duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+        millis_since(self.start)
     }
 
     fn make_room(&self, agent: &Agent) -> Result<(), Unopened> {

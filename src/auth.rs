@@ -5,18 +5,19 @@
 //! meets the new one.
 
 pub mod key;
+mod roster;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use self::key::Uses;
+use self::{
+    key::Uses,
+    roster::{Roster, Sources, has_passed},
+};
 use crate::{
     clock,
     config::{self, Authentication, Terms},
@@ -175,40 +176,6 @@ pub struct Directory {
     roster: ArcSwap<Roster>,
     uses: Uses,
     changes: watch::Sender<()>,
-}
-
-#[derive(Debug)]
-struct Sources {
-    authentication: Authentication,
-    written: Vec<config::Agent>,
-    /// Agents and keys of the store, as they were last read.
-    stored: (Vec<Agent>, Vec<StoredKey>),
-}
-
-#[derive(Debug, PartialEq)]
-struct Roster {
-    authentication: Authentication,
-    agents: foldhash::HashMap<AgentId, Arc<Agent>>,
-    credentials: HashMap<KeyHash, Credential>,
-    /// Keys of the store that open nothing any more.
-    ended: HashMap<KeyHash, Wrong>,
-}
-
-#[derive(Debug, PartialEq)]
-struct Credential {
-    agent: Arc<Agent>,
-    /// The id of a key of the store; those of the config have none.
-    key: Option<KeyId>,
-    expires: Option<Timestamp>,
-}
-
-/// A key and whose it is.
-#[derive(Debug)]
-struct Known {
-    hash: KeyHash,
-    agent: AgentId,
-    key: Option<KeyId>,
-    expires: Option<Timestamp>,
 }
 
 impl Directory {
@@ -382,125 +349,6 @@ impl Directory {
     }
 }
 
-fn has_passed(expires: Option<Timestamp>, now: Timestamp) -> bool {
-    expires.is_some_and(|expires| expires <= now)
-}
-
-impl Roster {
-    fn empty() -> Self {
-        Self {
-            authentication: Authentication::Anonymous,
-            agents: foldhash::HashMap::default(),
-            credentials: HashMap::new(),
-            ended: HashMap::new(),
-        }
-    }
-
-    /// Everybody that `sources` know; `old` says who was known before.
-    fn new(sources: &Sources, old: &Self) -> Self {
-        let keys = sources.keys();
-        let kept: HashSet<KeyHash> = keys.iter().map(|key| key.hash).collect();
-        let lost: HashSet<AgentId> = old
-            .credentials
-            .iter()
-            .filter(|(hash, _)| !kept.contains(hash))
-            .map(|(_, credential)| credential.agent.id)
-            .collect();
-        let mut roster = Self {
-            authentication: sources.authentication,
-            ended: sources.ended(),
-            ..Self::empty()
-        };
-        for (id, mut agent) in sources.agents() {
-            let known = old.agents.get(&id);
-            let before = known.map_or(0, |known| known.revocations);
-            agent.revocations = before + u64::from(lost.contains(&id));
-            // Whoever keeps something for an agent keeps it while the agent stays the same.
-            let agent = match known.filter(|known| ***known == agent) {
-                Some(known) => Arc::clone(known),
-                None => Arc::new(agent),
-            };
-            roster.agents.insert(id, agent);
-        }
-        for known in keys {
-            if let Some(agent) = roster.agents.get(&known.agent) {
-                let credential = Credential {
-                    agent: Arc::clone(agent),
-                    key: known.key,
-                    expires: known.expires,
-                };
-                roster.credentials.insert(known.hash, credential);
-            }
-        }
-        roster
-    }
-}
-
-impl Sources {
-    /// Where an agent is in the config and in the store, the config has it.
-    fn agents(&self) -> HashMap<AgentId, Agent> {
-        let stored = self.stored.0.iter().cloned();
-        let written = self.written.iter().map(Agent::written);
-        let all = [Agent::anonymous()].into_iter().chain(stored);
-        all.chain(written).map(|agent| (agent.id, agent)).collect()
-    }
-
-    /// Every key that opens something.
-    fn keys(&self) -> Vec<Known> {
-        let now = clock::now();
-        let of_config = self.written.iter().flat_map(|agent| {
-            let id = Agent::written(agent).id;
-            agent.keys.iter().map(move |key| Known {
-                hash: KeyHash::of(key.expose()),
-                agent: id,
-                key: None,
-                expires: None,
-            })
-        });
-        let of_store = self.stored.1.iter();
-        let shut = self.shut();
-        let of_store = of_store.filter(|key| Self::end_of(key, &shut, now).is_none());
-        let of_store = of_store.map(|key| Known {
-            hash: key.hash,
-            agent: key.agent,
-            key: Some(key.id.clone()),
-            expires: key.expires,
-        });
-        of_config.chain(of_store).collect()
-    }
-
-    /// Every key that has ended, and how.
-    fn ended(&self) -> HashMap<KeyHash, Wrong> {
-        let now = clock::now();
-        let shut = self.shut();
-        let keys = self.stored.1.iter();
-        keys.filter_map(|key| Some((key.hash, Self::end_of(key, &shut, now)?)))
-            .collect()
-    }
-
-    /// Why a key of the store opens nothing.
-    fn end_of(key: &StoredKey, shut: &HashSet<AgentId>, now: Timestamp) -> Option<Wrong> {
-        if key.revoked.is_some() || shut.contains(&key.agent) {
-            return Some(Wrong::Revoked(key.id.clone()));
-        }
-        (!key.is_live(now)).then(|| Wrong::Expired(key.id.clone()))
-    }
-
-    /// The agents of the config whose keys in the store open nothing: whoever disables an agent of the
-    /// store means its keys, also where the config has an agent of that id, which they would open.
-    fn shut(&self) -> HashSet<AgentId> {
-        let hidden = self.hidden().filter(|agent| !agent.enabled);
-        hidden.map(|agent| agent.id).collect()
-    }
-
-    /// The agents of the store that nobody can be, since the config has their ids.
-    fn hidden(&self) -> impl Iterator<Item = &Agent> {
-        let written: HashSet<AgentId> = self.written.iter().map(|agent| agent.id).collect();
-        let stored = self.stored.0.iter();
-        stored.filter(move |agent| written.contains(&agent.id))
-    }
-}
-
 /// The one key that the headers carry.
 fn key_in(headers: &HeaderMap) -> Result<&str, Unidentified> {
     let bearer = headers.get_all(AUTHORIZATION).iter().map(|value| {
@@ -587,14 +435,8 @@ mod tests {
             ..Agent::anonymous()
         };
         let key = |expires: Option<&str>| StoredKey {
-            id: KeyId::new("k1"),
-            agent: agent.id,
-            hash: KeyHash::of("secret"),
-            prefix: "tbk_abcd".to_owned(),
-            created: clock::now(),
             expires: expires.map(|at| at.parse().unwrap()),
-            revoked: None,
-            last_used: None,
+            ..key_of(&agent)
         };
         let mut headers = HeaderMap::new();
         headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
@@ -640,16 +482,7 @@ mod tests {
             enabled,
             ..(*written).clone()
         };
-        let key = StoredKey {
-            id: KeyId::new("k1"),
-            agent: written.id,
-            hash: KeyHash::of("secret"),
-            prefix: "tbk_abcd".to_owned(),
-            created: clock::now(),
-            expires: None,
-            revoked: None,
-            last_used: None,
-        };
+        let key = key_of(&written);
         let mut of_store = HeaderMap::new();
         of_store.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
         let mut of_config = HeaderMap::new();
@@ -672,16 +505,7 @@ mod tests {
         let store = crate::store::Store::open(dir.path()).await.unwrap();
         let directory = directory(Authentication::Keys);
         let agent = directory.named("researcher").unwrap();
-        let key = StoredKey {
-            id: KeyId::new("k1"),
-            agent: agent.id,
-            hash: KeyHash::of("secret"),
-            prefix: "tbk_abcd".to_owned(),
-            created: clock::now(),
-            expires: None,
-            revoked: None,
-            last_used: None,
-        };
+        let key = key_of(&agent);
         store.keys.add(&key).await.unwrap();
         directory.load(Vec::new(), vec![key.clone()]);
         let mut headers = HeaderMap::new();
@@ -701,6 +525,20 @@ mod tests {
         let keys = store.keys.keys().await.unwrap();
         assert!(keys[0].last_used.is_some());
         store.close().await;
+    }
+
+    /// A live key of the store, which is `secret`.
+    fn key_of(agent: &Agent) -> StoredKey {
+        StoredKey {
+            id: KeyId::new("k1"),
+            agent: agent.id,
+            hash: KeyHash::of("secret"),
+            prefix: "tbk_abcd".to_owned(),
+            created: clock::now(),
+            expires: None,
+            revoked: None,
+            last_used: None,
+        }
     }
 
     fn directory(authentication: Authentication) -> Directory {

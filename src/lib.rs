@@ -36,5 +36,6 @@ mod json_schema;
 mod lock;
 pub mod money;
 pub mod names;
+mod socket;
 pub mod task;
 mod text;

@@ -1,6 +1,7 @@
 //! The only place that spawns: every task has a name, is counted, and ends on the root token.
 
 mod aside;
+mod departures;
 mod steady;
 
 use std::{
@@ -15,7 +16,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 
 pub(crate) use aside::{LARGE_BYTES, aside, aside_if_large};
+pub(crate) use departures::Depart;
 pub(crate) use steady::Steady;
+
+use departures::Departures;
 
 /// Nearer than any timeout that is set for each call or connection.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);
@@ -30,6 +34,7 @@ struct Group {
     drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
+    departures: Arc<Departures>,
     /// What log lines of the tasks are about.
     around: Span,
 }
@@ -45,6 +50,7 @@ impl Tasks {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
+            departures: Arc::default(),
             around: Span::none(),
         }))
     }
@@ -57,6 +63,7 @@ impl Tasks {
             drain,
             stop,
             runtime,
+            departures,
             around: _,
         } = &*self.0;
         Self(Arc::new(Group {
@@ -64,6 +71,7 @@ impl Tasks {
             drain: drain.clone(),
             stop: stop.clone(),
             runtime: runtime.clone(),
+            departures: Arc::clone(departures),
             around: span,
         }))
     }

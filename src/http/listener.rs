@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     config::Config,
+    socket::Socket,
     task::{Steady, Tasks},
 };
 
@@ -168,7 +169,7 @@ pub enum InvalidListener {
 }
 
 /// What a connection goes over: one type for both, so that there is one HTTP server in the program.
-type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+type Stream = Either<Socket, Box<TlsStream<Socket>>>;
 
 struct Connection {
     edge: Arc<Edge>,
@@ -183,6 +184,7 @@ impl Connection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
+        let stream = Socket::new(stream, &self.edge.tasks);
         let stream = match tls {
             None => Either::Left(stream),
             // In a box: a future is as large as its largest branch, and each connection has one.
@@ -195,7 +197,7 @@ impl Connection {
     }
 
     /// The stream after its TLS handshake.
-    async fn secured(&self, stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
+    async fn secured(&self, stream: Socket, tls: TlsAcceptor) -> Option<TlsStream<Socket>> {
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
             () = self.stop.cancelled() => return None,
@@ -221,8 +223,10 @@ impl Connection {
             let open = (request.version() == Version::HTTP_2).then(|| streams.open());
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
+            let under_way = edge.tasks.under_way();
             // The connection is woken for more than its answer.
             Steady::new(Box::pin(async move {
+                let _under_way = under_way;
                 let response = edge.handle(peer, request).await;
                 Ok::<_, Infallible>(match open {
                     Some(open) => response.map(|body| body::holding(body, open)),

@@ -1,16 +1,13 @@
 //! Connections to one server behind `http:`: a stack of idle ones, each driven by the request on it.
 //!
 //! Nothing runs beside a request: whoever waits for its answer polls the connection, so a call
-//! does not change tasks on its way back; on its way out it does where several leave together. An idle
-//! connection is polled by nobody; what the server did to it meanwhile shows when it is used next.
-//! Called by `way`, which knows the other way, through TLS.
+//! changes tasks neither on its way out nor on its way back. An idle connection is polled by
+//! nobody; what the server did to it meanwhile shows when it is used next. Called by `way`, which
+//! knows the other way, through TLS.
 
 use std::{
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, Weak},
     task::{Context, Poll, Waker},
 };
 
@@ -22,7 +19,7 @@ use hyper::{body::Incoming, service::Service};
 use hyper_util::{client::legacy::connect::HttpConnector, service::TowerToHyperService};
 use tokio::time::{Instant, sleep};
 
-use super::line::{Departures, Line};
+use super::line::Line;
 use crate::{
     backend::{
         Failure,
@@ -30,15 +27,12 @@ use crate::{
     },
     clock::turn_time,
     lock::lock,
+    socket::Socket,
     task::Tasks,
 };
 
 /// Idle connections that are kept; one that falls idle beyond them is closed.
 const IDLE_MAX: usize = 256;
-
-/// Requests that wait for an answer before the next ones wait for a departure. Few gain nothing by it,
-/// and with several workers each may wake one that sleeps.
-const HASTY_MAX: usize = 3;
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -51,9 +45,6 @@ pub(super) struct Pool {
     /// The URI of requests: a path.
     pub(super) target: Uri,
     idle: Mutex<Idle>,
-    /// Requests that wait for an answer.
-    waiting: AtomicUsize,
-    departures: Departures,
     tasks: Tasks,
 }
 
@@ -80,8 +71,6 @@ impl Pool {
             url: url.clone(),
             target: path.map_or_else(|| Uri::from_static("/"), Uri::from),
             idle: Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            departures: Departures::new(tasks),
             tasks: tasks.clone(),
         })
     }
@@ -95,8 +84,6 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<Driven>, Failure> {
-        let waiting = Waiting::new(&self.waiting);
-        let mut departures = (waiting.others >= HASTY_MAX).then_some(&self.departures);
         loop {
             let (mut line, is_used) = if let Some(line) = self.take() {
                 (line, true)
@@ -104,7 +91,7 @@ impl Pool {
                 let opened = Box::pin(self.connect()).await;
                 (opened.map_err(|reason| Failure::Connect { reason })?, false)
             };
-            let mut error = match line.ask(request, departures.take()).await {
+            let mut error = match line.ask(request).await {
                 Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
                 Err(error) => error,
             };
@@ -125,7 +112,8 @@ impl Pool {
     async fn connect(&self) -> Result<Box<Line>, String> {
         let io = self.connector.call(self.url.clone()).await;
         let io = io.map_err(|error| explain(&*error))?;
-        let line = Line::new(io.into_inner()).await;
+        let socket = Socket::new(io.into_inner(), &self.tasks);
+        let line = Line::new(socket).await;
         line.map_err(|error| explain(&error))
     }
 
@@ -176,26 +164,6 @@ impl Pool {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         lock(&self.idle)
-    }
-}
-
-/// Counts a request until it has the head of its answer, or gives up.
-struct Waiting<'p> {
-    count: &'p AtomicUsize,
-    /// Those that waited already.
-    others: usize,
-}
-
-impl<'p> Waiting<'p> {
-    fn new(count: &'p AtomicUsize) -> Self {
-        let others = count.fetch_add(1, Ordering::Relaxed);
-        Self { count, others }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -258,7 +226,7 @@ impl Drop for Driven {
     fn drop(&mut self) {
         // The rest, if there is any, is wanted by nobody: the connection is told so first.
         drop(self.body.take());
-        if let Some(line) = self.line.take()
+        if let Some(mut line) = self.line.take()
             && line.is_free()
         {
             self.pool.put(line);
@@ -400,8 +368,7 @@ mod tests {
     }
 
     const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-    /// Requests of which some wait for a departure.
-    const MANY: usize = HASTY_MAX + 4;
+    const MANY: usize = 7;
 
     impl Pair {
         /// Begins to ask, on connections that stand.
@@ -416,38 +383,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_come_together_leave_together() {
+    async fn requests_leave_while_nobody_polls_them() {
         let pair = Pair::new(ANSWER).await;
-        let asking = pair.asking().await;
-        // Nobody polls them meanwhile.
-        let departed = async {
-            while pair.seen().requests < 2 * MANY {
-                yield_now().await;
-            }
-        };
-        let departed = timeout(Duration::from_secs(10), departed).await;
-        departed.expect("all of them are sent");
-        join_all(asking).await;
+        for busy in [Vec::new(), pair.tasks.busy()] {
+            let asking = pair.asking().await;
+            let before = pair.seen().requests;
+            let departed = async {
+                while pair.seen().requests < before + MANY {
+                    yield_now().await;
+                }
+            };
+            let departed = timeout(Duration::from_secs(10), departed).await;
+            departed.expect("all of them are sent");
+            join_all(asking).await;
+            drop(busy);
+        }
         assert_eq!(pair.seen().connections, MANY);
         pair.tasks.finish().await;
     }
 
     #[tokio::test]
-    async fn who_misses_a_departure_sends_for_itself() {
-        let pair = Pair::new(ANSWER).await;
-        let asking = pair.asking().await;
-        assert_eq!(pair.pool.departures.call_off(), MANY - HASTY_MAX);
-        join_all(asking).await;
-        pair.tasks.finish().await;
-    }
-
-    #[tokio::test]
-    async fn who_departs_on_a_closed_connection_goes_on_the_next() {
+    async fn who_asks_on_a_closed_connection_goes_on_the_next() {
         let pair = Pair::with(serve_once, Arc::default()).await;
-        let pool = Arc::clone(&pair.pool);
-        let _others: Vec<_> = (0..HASTY_MAX)
-            .map(|_| Waiting::new(&pool.waiting))
-            .collect();
+        let _busy = pair.tasks.busy();
         for _ in 0..3 {
             // Each is woken for itself alone.
             let asking: JoinSet<_> = (0..MANY).map(|_| pair.ask()).collect();
@@ -460,10 +418,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_before_the_departure_leaves_nothing_behind() {
+    async fn who_gives_up_leaves_no_connection_behind() {
         let pair = Pair::new(ANSWER).await;
+        let _busy = pair.tasks.busy();
         drop(pair.asking().await);
-        assert_eq!(pair.pool.waiting.load(Ordering::Relaxed), 0);
         let idle = || pair.pool.idle().lines.len();
         assert_eq!(idle(), 0, "nobody knows what became of them");
         join_all(pair.asking().await).await;

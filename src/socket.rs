@@ -1,0 +1,423 @@
+//! A TCP connection whose small writes leave together with those of others, while many requests are
+//! under way.
+//!
+//! Under the connections of clients and of servers behind `http:` alike. What was taken leaves although
+//! nobody polls the connection meanwhile; one that is dropped before sends what the system takes at once.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use crate::{
+    lock::lock,
+    task::{Depart, Tasks},
+};
+
+/// Bytes that wait for a departure at most; what does not fit goes at once.
+const KEPT_MAX: usize = 16 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    incoming: OwnedReadHalf,
+    outgoing: Arc<Mutex<Outgoing>>,
+    /// Whether something may be kept: a flush, of which there are many, looks at nothing else if not.
+    is_kept: bool,
+    tasks: Tasks,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    half: OwnedWriteHalf,
+    /// What was taken and not sent; goes before everything else.
+    kept: Vec<u8>,
+    /// While it waits for a departure, who sends what that cannot.
+    aboard: Option<Waker>,
+}
+
+impl Socket {
+    /// Speaks over `stream`, whose departures are those of `tasks`.
+    pub(crate) fn new(stream: TcpStream, tasks: &Tasks) -> Self {
+        let (incoming, half) = stream.into_split();
+        let outgoing = Outgoing {
+            half,
+            kept: Vec::new(),
+            aboard: None,
+        };
+        Self {
+            incoming,
+            outgoing: Arc::new(Mutex::new(outgoing)),
+            is_kept: false,
+            tasks: tasks.clone(),
+        }
+    }
+}
+
+impl Outgoing {
+    /// Sends what is kept.
+    fn poll_kept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut sent = 0;
+        let polled = loop {
+            let rest = &self.kept[sent..];
+            if rest.is_empty() {
+                break Poll::Ready(Ok(()));
+            }
+            match Pin::new(&mut self.half).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => break Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => sent += count,
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        self.sent(sent);
+        polled
+    }
+
+    /// Forgets the first `count` bytes of what is kept; an idle connection keeps no buffer.
+    fn sent(&mut self, count: usize) {
+        if count == self.kept.len() {
+            self.kept = Vec::new();
+        } else {
+            self.kept.drain(..count);
+        }
+    }
+}
+
+impl Depart for Mutex<Outgoing> {
+    fn depart(&self) {
+        let mut outgoing = lock(self);
+        let waker = outgoing.aboard.take();
+        // It may have gone before something larger.
+        if outgoing.kept.is_empty() {
+            return;
+        }
+        // What goes wrong is found once more by who sends the rest.
+        let sent = outgoing.half.try_write(&outgoing.kept).unwrap_or(0);
+        outgoing.sent(sent);
+        if let Some(waker) = waker
+            && !outgoing.kept.is_empty()
+        {
+            drop(outgoing);
+            waker.wake();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.incoming).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Self {
+            outgoing: shared,
+            is_kept,
+            tasks,
+            ..
+        } = self.get_mut();
+        let mut outgoing = lock(shared);
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let is_aboard = outgoing.aboard.is_some();
+        // What a departure could not send is sent by who writes.
+        let may_wait = is_aboard || (outgoing.kept.is_empty() && tasks.is_busy());
+        if !may_wait || outgoing.kept.len() + size > KEPT_MAX {
+            ready!(outgoing.poll_kept(cx))?;
+            return Pin::new(&mut outgoing.half).poll_write_vectored(cx, parts);
+        }
+        outgoing.kept.reserve_exact(size);
+        for part in parts {
+            outgoing.kept.extend_from_slice(part);
+        }
+        if !is_aboard {
+            outgoing.aboard = Some(cx.waker().clone());
+            drop(outgoing);
+            tasks.board(Arc::clone(shared) as _);
+        }
+        *is_kept = true;
+        Poll::Ready(Ok(size))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Ready also before a departure: who is told to wait is polled once more, which costs as much as
+    /// what is saved. Should something be left then, the one who polled last is woken and flushes again.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.is_kept {
+            return Poll::Ready(Ok(()));
+        }
+        let mut outgoing = lock(&this.outgoing);
+        if let Some(waker) = &mut outgoing.aboard {
+            waker.clone_from(cx.waker());
+            return Poll::Ready(Ok(()));
+        }
+        ready!(outgoing.poll_kept(cx))?;
+        this.is_kept = false;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut outgoing = lock(&self.outgoing);
+        ready!(outgoing.poll_kept(cx))?;
+        Pin::new(&mut outgoing.half).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+        time::Duration,
+    };
+
+    use futures_util::FutureExt;
+    use proptest::prelude::*;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        task::yield_now,
+        time::timeout,
+    };
+
+    use super::*;
+
+    async fn pair(tasks: &Tasks) -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let near = near.unwrap();
+        // What nobody has looked for yet is not known to be possible.
+        near.writable().await.unwrap();
+        (Socket::new(near, tasks), far.unwrap().0)
+    }
+
+    /// Takes `bytes` without waiting for anything.
+    fn put(socket: &mut Socket, bytes: &[u8]) {
+        let written = socket.write_all(bytes).now_or_never();
+        written.expect("there is room").unwrap();
+        let flushed = socket.flush().now_or_never();
+        flushed.expect("nobody is told to wait").unwrap();
+    }
+
+    fn kept(socket: &Socket) -> usize {
+        lock(&socket.outgoing).kept.len()
+    }
+
+    async fn read(far: &mut TcpStream, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        let read = timeout(Duration::from_secs(10), far.read_exact(&mut bytes)).await;
+        read.expect("it comes").unwrap();
+        bytes
+    }
+
+    #[tokio::test]
+    async fn few_are_sent_at_once_and_many_while_nobody_polls() {
+        let tasks = Tasks::new();
+        let (mut near, mut far) = pair(&tasks).await;
+        put(&mut near, b"few");
+        assert_eq!(kept(&near), 0);
+        let busy = tasks.busy();
+        put(&mut near, b"many");
+        put(&mut near, b"more");
+        assert_eq!(kept(&near), 8, "both wait for one departure");
+        assert_eq!(read(&mut far, 11).await, b"fewmanymore");
+        assert_eq!(kept(&near), 0);
+        drop(busy);
+        put(&mut near, b"few");
+        assert_eq!(kept(&near), 0);
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_goes_at_once_after_what_is_kept() {
+        let tasks = Tasks::new();
+        let _busy = tasks.busy();
+        let (mut near, mut far) = pair(&tasks).await;
+        put(&mut near, &[b'a'; KEPT_MAX]);
+        assert_eq!(kept(&near), KEPT_MAX);
+        put(&mut near, b"b");
+        assert_eq!(kept(&near), 0);
+        put(&mut near, b"c");
+        assert_eq!(kept(&near), 1, "the departure is still ahead");
+        let bytes = read(&mut far, KEPT_MAX + 2).await;
+        assert_eq!(bytes[..KEPT_MAX], [b'a'; KEPT_MAX]);
+        assert_eq!(bytes[KEPT_MAX..], *b"bc");
+        put(&mut near, &vec![b'd'; KEPT_MAX + 1]);
+        assert_eq!(kept(&near), 0);
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_is_dropped_still_departs() {
+        let tasks = Tasks::new();
+        let _busy = tasks.busy();
+        let (mut near, mut far) = pair(&tasks).await;
+        put(&mut near, b"last words");
+        drop(near);
+        let mut heard = String::new();
+        far.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "last words");
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_ends_does_not_wait_for_the_departure() {
+        let tasks = Tasks::new();
+        let _busy = tasks.busy();
+        let (mut near, mut far) = pair(&tasks).await;
+        put(&mut near, b"last words");
+        near.shutdown().now_or_never().expect("at once").unwrap();
+        let mut heard = String::new();
+        far.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "last words");
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_found_by_who_flushes() {
+        let tasks = Tasks::new();
+        let _busy = tasks.busy();
+        let (mut near, far) = pair(&tasks).await;
+        far.set_zero_linger().unwrap();
+        drop(far);
+        let failed = async {
+            loop {
+                near.write_all(b"anybody there?").await?;
+                near.flush().await?;
+                yield_now().await;
+            }
+        };
+        let failed: io::Result<()> = timeout(Duration::from_secs(10), failed).await.unwrap();
+        failed.unwrap_err();
+        tasks.finish().await;
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_depart_is_sent_by_who_flushes() {
+        let tasks = Tasks::new();
+        let (mut near, mut far) = pair(&tasks).await;
+        let mut total = 0;
+        // The system goes on taking a little while it moves things about.
+        let settled = Duration::from_millis(100);
+        while let Ok(count) = timeout(settled, near.write(&[b'a'; KEPT_MAX])).await {
+            total += count.unwrap();
+        }
+        let _busy = tasks.busy();
+        put(&mut near, b"last words");
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut flush = || Pin::new(&mut near).poll_flush(&mut Context::from_waker(&waker));
+        assert!(flush().is_ready(), "the departure is ahead");
+        let wakes = async |count| {
+            while woken.0.load(Ordering::Relaxed) < count {
+                yield_now().await;
+            }
+        };
+        let departed = timeout(Duration::from_secs(10), wakes(1)).await;
+        departed.expect("who polled last is told that something is left");
+        assert!(flush().is_pending(), "nothing was read");
+        let heard = async {
+            let mut heard = read(&mut far, total).await;
+            wakes(2).await;
+            assert!(flush().is_ready());
+            heard.append(&mut read(&mut far, 10).await);
+            heard
+        };
+        let heard = timeout(Duration::from_secs(10), heard).await;
+        let heard = heard.expect("there is room once it was read");
+        assert_eq!(heard[total..], *b"last words");
+        assert_eq!(heard[..total], vec![b'a'; total]);
+        tasks.finish().await;
+    }
+
+    /// A step of a connection: bytes written, whether many requests are under way, bytes read.
+    type Step = (usize, bool, usize);
+
+    async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
+        let tasks = Tasks::new();
+        let (mut near, mut far) = pair(&tasks).await;
+        let total: usize = steps.iter().map(|step| step.0).sum();
+        let all: Vec<u8> = (0..=250).cycle().take(total).collect();
+        let writing = async {
+            let mut rest = &all[..];
+            for (count, is_busy, _) in &steps {
+                let _busy = is_busy.then(|| tasks.busy());
+                let (part, after) = rest.split_at(*count);
+                rest = after;
+                near.write_all(part).await.unwrap();
+                near.flush().await.unwrap();
+            }
+            near.shutdown().await.unwrap();
+        };
+        let reading = async {
+            let mut heard = Vec::new();
+            for (_, _, count) in &steps {
+                let mut part = vec![0; *count];
+                let count = far.read(&mut part).await.unwrap();
+                heard.extend_from_slice(&part[..count]);
+            }
+            far.read_to_end(&mut heard).await.unwrap();
+            heard
+        };
+        let moved = async { tokio::join!(writing, reading).1 };
+        let heard = timeout(Duration::from_secs(10), moved).await;
+        prop_assert!(heard.expect("it comes to an end") == all);
+        tasks.finish().await;
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn everything_comes_once_and_in_order(
+            steps in prop::collection::vec(
+                (prop_oneof![0..2000_usize, Just(KEPT_MAX), 0..2_000_000_usize], any::<bool>(), 1..5000_usize),
+                1..12,
+            ),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(check(steps))?;
+        }
+    }
+}

@@ -338,6 +338,12 @@ impl Directory {
         names
     }
 
+    /// Whether the keys that the store has for `id` open nothing: its agent there is disabled, and hidden
+    /// by the one of the config.
+    pub fn is_shut(&self, id: AgentId) -> bool {
+        lock(&self.sources).shut().contains(&id)
+    }
+
     /// Tells when somebody came, went or changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

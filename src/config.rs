@@ -56,6 +56,7 @@ mod load;
 mod log_filter;
 mod mask;
 mod node;
+mod places;
 mod report;
 mod resolve;
 mod shape;

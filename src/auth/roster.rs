@@ -143,7 +143,7 @@ impl Sources {
 
     /// The agents of the config whose keys in the store open nothing: whoever disables an agent of the
     /// store means its keys, also where the config has an agent of that id, which they would open.
-    fn shut(&self) -> HashSet<AgentId> {
+    pub(super) fn shut(&self) -> HashSet<AgentId> {
         let hidden = self.hidden().filter(|agent| !agent.enabled);
         hidden.map(|agent| agent.id).collect()
     }

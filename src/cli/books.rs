@@ -177,6 +177,11 @@ impl Books {
         self.directory.hidden()
     }
 
+    /// Whether the keys of `id` open nothing, since its agent of the store is disabled and hidden.
+    pub(super) fn is_shut(&self, id: AgentId) -> bool {
+        self.directory.is_shut(id)
+    }
+
     pub(super) fn origin(&self, id: AgentId) -> Origin {
         if id == AgentId::ANONYMOUS {
             Origin::Builtin

@@ -32,6 +32,9 @@ enum Command {
     /// Make a key and print it, alone, on stdout; it is never shown again
     Create(Create),
     /// List keys; when they were last used is noted once a minute
+    ///
+    /// Those that are shut are of a disabled agent of the store that the config hides: they open
+    /// nothing.
     List(List),
     /// Revoke a key: from then on it opens nothing
     Revoke(Revoke),
@@ -167,7 +170,7 @@ impl List {
                 key.id.to_string(),
                 books.name_of(key.agent),
                 key.prefix.clone(),
-                state(key).to_owned(),
+                state(key, books).to_owned(),
                 seconds(Some(key.created)),
                 seconds(key.expires),
                 seconds(key.last_used),
@@ -236,9 +239,10 @@ fn no_such_key(id: &str, keys: &[StoredKey]) -> Failure {
     unknown("key", id, &known, "`tollbridge keys create` makes one")
 }
 
-fn state(key: &StoredKey) -> &'static str {
+fn state(key: &StoredKey, books: &Books) -> &'static str {
     match key.revoked {
         Some(_) => "revoked",
+        None if books.is_shut(key.agent) => "shut",
         None if key.is_live(clock::now()) => "live",
         None => "expired",
     }
@@ -250,7 +254,7 @@ fn to_json(key: &StoredKey, books: &Books) -> Value {
         "agent": books.name_of(key.agent),
         "agent_id": key.agent,
         "prefix": key.prefix,
-        "state": state(key),
+        "state": state(key, books),
         "created": time(key.created),
         "expires": key.expires.map(time),
         "revoked": key.revoked.map(time),

@@ -241,7 +241,7 @@ fn profiles_with_slips() {
     6 | price = "***"
       | ^^^^^ no such key
       |
-      = help: the keys here are `args`, `budget`, `describe`, `observe`, `policy`, `prompts`, `rate`, `rename`, `resources`, `scan`, `tags`, `tool_rate` and `tools`
+      = help: `price` is a key of `governance`, `servers.<name>` and `servers.<name>.tools`
 
     6 mistakes
     "#);

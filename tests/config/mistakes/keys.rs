@@ -67,6 +67,45 @@ fn a_key_like_no_other() {
 }
 
 #[test]
+fn a_key_of_another_table() {
+    let report = toml(
+        r#"
+        auth = "keys"
+        max_instances = 3
+        [log]
+        listen = "127.0.0.1:8080"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: unknown key `auth`
+     --> tollbridge.toml:1:1
+      |
+    1 | auth = "***"
+      | ^^^^ no such key
+      |
+      = help: `auth` is a key of `governance`, `servers.<name>` and `servers.<name>.replicas[]`
+
+    error: unknown key `max_instances`
+     --> tollbridge.toml:2:1
+      |
+    2 | max_instances = ***
+      | ^^^^^^^^^^^^^ no such key
+      |
+      = help: `max_instances` is a key of `servers.<name>`
+
+    error: unknown key `log.listen`
+     --> tollbridge.toml:4:1
+      |
+    4 | listen = "***"
+      | ^^^^^^ no such key
+      |
+      = help: `listen` is a key of the outermost table
+
+    3 mistakes
+    "#);
+}
+
+#[test]
 fn a_key_of_a_later_version() {
     let report = toml(
         r#"

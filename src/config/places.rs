@@ -1,0 +1,107 @@
+//! Where in a config a key belongs that stands where it does not.
+
+use serde_json::Value as Json;
+
+use super::node::join;
+
+/// How many places are worth naming; a key with more of them says too little.
+const PLACES_MAX: usize = 3;
+
+/// What stands for a name that the operator gives.
+const NAME: &str = "<name>";
+
+/// The tables of the config that `root` describes which have a key `key`, as paths, `""` for the
+/// outermost; none where there are more than [`PLACES_MAX`].
+pub(super) fn of_key(root: &Json, key: &str) -> Vec<String> {
+    let mut search = Search {
+        root,
+        key,
+        within: Vec::new(),
+        places: Vec::new(),
+    };
+    search.schema(root, "");
+    let mut places = search.places;
+    places.sort();
+    places.dedup();
+    if places.len() > PLACES_MAX {
+        places.clear();
+    }
+    places
+}
+
+struct Search<'s> {
+    root: &'s Json,
+    key: &'s str,
+    /// The definitions that the place reached is inside of.
+    within: Vec<&'s str>,
+    places: Vec<String>,
+}
+
+impl<'s> Search<'s> {
+    fn schema(&mut self, schema: &'s Json, path: &str) {
+        if let Some(reference) = schema.get("$ref").and_then(Json::as_str) {
+            let pointer = reference.trim_start_matches('#');
+            if let Some(definition) = self.root.pointer(pointer)
+                && !self.within.contains(&reference)
+            {
+                self.within.push(reference);
+                self.schema(definition, path);
+                self.within.pop();
+            }
+            return;
+        }
+        for options in ["oneOf", "anyOf"] {
+            let options = schema.get(options).and_then(Json::as_array);
+            for option in options.into_iter().flatten() {
+                self.schema(option, path);
+            }
+        }
+        let properties = schema.get("properties").and_then(Json::as_object);
+        for (name, property) in properties.into_iter().flatten() {
+            if name == self.key {
+                self.places.push(path.to_owned());
+            }
+            self.schema(property, &join(path, name));
+        }
+        if let Some(named) = schema.get("additionalProperties") {
+            // Not quoted, as such a name would be.
+            let named_path = if path.is_empty() {
+                NAME.to_owned()
+            } else {
+                format!("{path}.{NAME}")
+            };
+            self.schema(named, &named_path);
+        }
+        if let Some(items) = schema.get("items") {
+            self.schema(items, &format!("{path}[]"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_table_that_has_the_key_is_found_unless_there_are_many() {
+        let root = json!({
+            "properties": {
+                "deep": {"additionalProperties": {"$ref": "#/$defs/Deep"}},
+                "few": {"properties": {"key": {}, "list": {"items": {"properties": {"key": {}}}}}},
+                "one": {},
+            },
+            "$defs": {"Deep": {"anyOf": [
+                {"type": "null"},
+                {"properties": {"deeper": {"$ref": "#/$defs/Deep"}, "key": {}, "many": {}}},
+                {"properties": {"many": {}, "a": {"properties": {"many": {}}},
+                    "b": {"properties": {"many": {}}}, "c": {"properties": {"many": {}}}}},
+            ]}},
+        });
+        assert_eq!(of_key(&root, "one"), [""]);
+        assert_eq!(of_key(&root, "key"), ["deep.<name>", "few", "few.list[]"]);
+        assert_eq!(of_key(&root, "many"), [""; 0]);
+        assert_eq!(of_key(&root, "none"), [""; 0]);
+    }
+}

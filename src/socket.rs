@@ -2,7 +2,8 @@
 //! under way.
 //!
 //! Under the connections of clients and of servers behind `http:` alike. What was taken leaves although
-//! nobody polls the connection meanwhile; one that is dropped before sends what the system takes at once.
+//! nobody polls the connection meanwhile; what the system does not take then is sent by who is woken for
+//! it, and lost with a connection that was dropped before.
 
 use std::{
     io::{self, IoSlice},
@@ -102,7 +103,7 @@ impl Depart for Mutex<Outgoing> {
         if outgoing.kept.is_empty() {
             return;
         }
-        // What goes wrong is found once more by who sends the rest.
+        // Who sends the rest finds that something is wrong, if only by another error.
         let sent = outgoing.half.try_write(&outgoing.kept).unwrap_or(0);
         outgoing.sent(sent);
         if let Some(waker) = waker
@@ -114,13 +115,65 @@ impl Depart for Mutex<Outgoing> {
     }
 }
 
+impl Socket {
+    /// Sends what a departure could not; ready also before one, since who is told to wait is polled once
+    /// more, which costs as much as what is saved. Should something be left then, who polled last is
+    /// woken, and whatever that polls next comes here again.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_kept {
+            return Poll::Ready(Ok(()));
+        }
+        let mut outgoing = lock(&self.outgoing);
+        if let Some(waker) = &mut outgoing.aboard {
+            waker.clone_from(cx.waker());
+            return Poll::Ready(Ok(()));
+        }
+        let polled = outgoing.poll_kept(cx);
+        self.is_kept = !outgoing.kept.is_empty();
+        polled
+    }
+
+    /// Keeps `parts` for a departure, or has `write` write them.
+    fn poll_parts(
+        &mut self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+        write: impl FnOnce(Pin<&mut OwnedWriteHalf>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let mut outgoing = lock(&self.outgoing);
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let is_aboard = outgoing.aboard.is_some();
+        // What a departure could not send is sent by who writes.
+        let may_wait = is_aboard || (outgoing.kept.is_empty() && self.tasks.is_busy());
+        if !may_wait || outgoing.kept.len() + size > KEPT_MAX {
+            ready!(outgoing.poll_kept(cx))?;
+            return write(Pin::new(&mut outgoing.half), cx);
+        }
+        outgoing.kept.reserve(size);
+        for part in parts {
+            outgoing.kept.extend_from_slice(part);
+        }
+        self.is_kept = true;
+        if !is_aboard {
+            outgoing.aboard = Some(cx.waker().clone());
+            drop(outgoing);
+            self.tasks.board(Arc::clone(&self.outgoing) as _);
+        }
+        Poll::Ready(Ok(size))
+    }
+}
+
 impl AsyncRead for Socket {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.incoming).poll_read(cx, buf)
+        let this = self.get_mut();
+        // Some flush once and only read from then on. What goes wrong is no fault of what is read, and
+        // found again by who writes.
+        let _left = this.poll_left(cx);
+        Pin::new(&mut this.incoming).poll_read(cx, buf)
     }
 }
 
@@ -130,7 +183,10 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+        self.get_mut()
+            .poll_parts(cx, &[IoSlice::new(bytes)], |half, cx| {
+                half.poll_write(cx, bytes)
+            })
     }
 
     fn poll_write_vectored(
@@ -138,53 +194,16 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Self {
-            outgoing: shared,
-            is_kept,
-            tasks,
-            ..
-        } = self.get_mut();
-        let mut outgoing = lock(shared);
-        let size: usize = parts.iter().map(|part| part.len()).sum();
-        let is_aboard = outgoing.aboard.is_some();
-        // What a departure could not send is sent by who writes.
-        let may_wait = is_aboard || (outgoing.kept.is_empty() && tasks.is_busy());
-        if !may_wait || outgoing.kept.len() + size > KEPT_MAX {
-            ready!(outgoing.poll_kept(cx))?;
-            return Pin::new(&mut outgoing.half).poll_write_vectored(cx, parts);
-        }
-        outgoing.kept.reserve_exact(size);
-        for part in parts {
-            outgoing.kept.extend_from_slice(part);
-        }
-        if !is_aboard {
-            outgoing.aboard = Some(cx.waker().clone());
-            drop(outgoing);
-            tasks.board(Arc::clone(shared) as _);
-        }
-        *is_kept = true;
-        Poll::Ready(Ok(size))
+        self.get_mut()
+            .poll_parts(cx, parts, |half, cx| half.poll_write_vectored(cx, parts))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    /// Ready also before a departure: who is told to wait is polled once more, which costs as much as
-    /// what is saved. Should something be left then, the one who polled last is woken and flushes again.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if !this.is_kept {
-            return Poll::Ready(Ok(()));
-        }
-        let mut outgoing = lock(&this.outgoing);
-        if let Some(waker) = &mut outgoing.aboard {
-            waker.clone_from(cx.waker());
-            return Poll::Ready(Ok(()));
-        }
-        ready!(outgoing.poll_kept(cx))?;
-        this.is_kept = false;
-        Poll::Ready(Ok(()))
+        self.get_mut().poll_left(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -217,10 +236,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let (near, far) = tokio::join!(near, listener.accept());
-        let near = near.unwrap();
-        // What nobody has looked for yet is not known to be possible.
-        near.writable().await.unwrap();
-        (Socket::new(near, tasks), far.unwrap().0)
+        (Socket::new(near.unwrap(), tasks), far.unwrap().0)
     }
 
     /// Takes `bytes` without waiting for anything.
@@ -337,14 +353,7 @@ mod tests {
     async fn what_does_not_depart_is_sent_by_who_flushes() {
         let tasks = Tasks::new();
         let (mut near, mut far) = pair(&tasks).await;
-        let mut total = 0;
-        // The system goes on taking a little while it moves things about.
-        let settled = Duration::from_millis(100);
-        while let Ok(count) = timeout(settled, near.write(&[b'a'; KEPT_MAX])).await {
-            total += count.unwrap();
-        }
-        let _busy = tasks.busy();
-        put(&mut near, b"last words");
+        let total = stuff(&mut near, &tasks, b"last words").await;
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut flush = || Pin::new(&mut near).poll_flush(&mut Context::from_waker(&waker));
@@ -369,6 +378,39 @@ mod tests {
         assert_eq!(heard[total..], *b"last words");
         assert_eq!(heard[..total], vec![b'a'; total]);
         tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn what_does_not_depart_is_sent_by_who_only_reads_from_then_on() {
+        let tasks = Tasks::new();
+        let (mut near, mut far) = pair(&tasks).await;
+        let total = stuff(&mut near, &tasks, b"hello").await;
+        let heard = async {
+            let heard = read(&mut far, total + 5).await;
+            far.write_all(b"well?").await.unwrap();
+            heard
+        };
+        let mut answer = [0; 5];
+        let (heard, answered) = tokio::join!(heard, near.read_exact(&mut answer));
+        answered.unwrap();
+        assert_eq!(heard[total..], *b"hello");
+        assert_eq!(answer, *b"well?");
+        tasks.finish().await;
+    }
+
+    /// Fills what the system keeps for `near`, and then has it keep `bytes` for a departure; how many
+    /// came before those.
+    async fn stuff<S: AsyncWrite + Unpin>(near: &mut S, tasks: &Tasks, bytes: &[u8]) -> usize {
+        let mut total = 0;
+        // The system goes on taking a little while it moves things about.
+        let settled = Duration::from_millis(100);
+        while let Ok(count) = timeout(settled, near.write(&[b'a'; KEPT_MAX])).await {
+            total += count.unwrap();
+        }
+        let _busy = tasks.busy();
+        near.write_all(bytes).await.unwrap();
+        near.flush().await.unwrap();
+        total
     }
 
     /// A step of a connection: bytes written, whether many requests are under way, bytes read.

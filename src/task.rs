@@ -7,7 +7,7 @@ mod steady;
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicUsize},
     task::{Context, Poll},
 };
 
@@ -18,8 +18,6 @@ use tracing::{Instrument, Span};
 pub(crate) use aside::{LARGE_BYTES, aside, aside_if_large};
 pub(crate) use departures::Depart;
 pub(crate) use steady::Steady;
-
-use departures::Departures;
 
 /// Nearer than any timeout that is set for each call or connection.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);
@@ -34,7 +32,8 @@ struct Group {
     drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
-    departures: Arc<Departures>,
+    /// Requests that are not answered yet.
+    under_way: Arc<AtomicUsize>,
     /// What log lines of the tasks are about.
     around: Span,
 }
@@ -50,7 +49,7 @@ impl Tasks {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
-            departures: Arc::default(),
+            under_way: Arc::default(),
             around: Span::none(),
         }))
     }
@@ -63,7 +62,7 @@ impl Tasks {
             drain,
             stop,
             runtime,
-            departures,
+            under_way,
             around: _,
         } = &*self.0;
         Self(Arc::new(Group {
@@ -71,7 +70,7 @@ impl Tasks {
             drain: drain.clone(),
             stop: stop.clone(),
             runtime: runtime.clone(),
-            departures: Arc::clone(departures),
+            under_way: Arc::clone(under_way),
             around: span,
         }))
     }

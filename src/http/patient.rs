@@ -19,7 +19,7 @@ use tokio::{
 /// How long a peer may take no byte of what is written to it.
 pub(super) const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection whose writes and flushes fail after [`WRITE_PATIENCE`] without progress.
+/// A connection whose writes, flushes and end fail after [`WRITE_PATIENCE`] without progress.
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     stream: S,
@@ -102,8 +102,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         this.flushing.watch(cx, flushed)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.flushing.watch(cx, shut)
     }
 }
 
@@ -126,6 +128,35 @@ mod tests {
         near.write_all(&[0; ROOM]).await.expect("there is room");
         let start = Instant::now();
         let failure = near.write_all(&[0]).await.unwrap_err();
+        assert_eq!(failure.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed(), WRITE_PATIENCE);
+    }
+
+    /// What is written to it waits for a reader who never comes.
+    struct Stuck;
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_is_not_waited_for_without_end() {
+        let start = Instant::now();
+        let failure = Patient::new(Stuck).shutdown().await.unwrap_err();
         assert_eq!(failure.kind(), io::ErrorKind::TimedOut);
         assert_eq!(start.elapsed(), WRITE_PATIENCE);
     }

@@ -4,12 +4,16 @@
 //! caches of the processor in turns for each request; and who waits at the other end is woken once for
 //! many. `socket` puts off its writes like this.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    vec,
 };
 
-use tokio::task::{unconstrained, yield_now};
+use tokio::task::yield_now;
 
 use super::Tasks;
 use crate::lock::lock;
@@ -27,65 +31,90 @@ pub(crate) trait Depart: Send + Sync {
     fn depart(&self);
 }
 
-/// The departures of a group of tasks.
-#[derive(Default)]
-pub(super) struct Departures {
-    under_way: AtomicUsize,
-    aboard: Mutex<Vec<Arc<dyn Depart>>>,
-}
+type Passengers = Vec<Arc<dyn Depart>>;
 
-impl std::fmt::Debug for Departures {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Departures")
-            .field("under_way", &self.under_way)
-            .finish_non_exhaustive()
-    }
+thread_local! {
+    /// Who departs next of those that came on this thread: nobody waits for what another is busy with.
+    static ABOARD: Arc<Mutex<Passengers>> = Arc::default();
 }
 
 /// A request is under way until this is dropped.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<Departures>);
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Tasks {
     /// Counts a request for as long as it is not answered.
     pub(crate) fn under_way(&self) -> UnderWay {
-        let departures = &self.0.departures;
-        departures.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(departures))
+        let count = &self.0.under_way;
+        count.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(count))
     }
 
     /// Whether it pays to [`Tasks::board`]: more than [`HASTY_MAX`] requests are under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.departures.under_way.load(Ordering::Relaxed) > HASTY_MAX
+        self.0.under_way.load(Ordering::Relaxed) > HASTY_MAX
     }
 
     /// Has `passenger` depart with the next, which goes when others had their turn.
     pub(crate) fn board(&self, passenger: Arc<dyn Depart>) {
-        let departures = &self.0.departures;
-        let mut aboard = lock(&departures.aboard);
-        aboard.push(passenger);
-        if aboard.len() == 1 {
-            drop(aboard);
-            let departures = Arc::clone(departures);
-            self.spawn("departure", unconstrained(leave(departures)));
+        let aboard = ABOARD.with(Arc::clone);
+        let mut passengers = lock(&aboard);
+        passengers.push(passenger);
+        if passengers.len() == 1 {
+            drop(passengers);
+            self.spawn("departure", Departure::new(aboard).leave());
         }
     }
 }
 
-async fn leave(departures: Arc<Departures>) {
-    yield_now().await;
-    let leaving = std::mem::take(&mut *lock(&departures.aboard));
-    for (index, passenger) in leaving.into_iter().enumerate() {
-        if index > 0 && index % ABOARD_MAX == 0 {
+/// One departure. Where it breaks off, whoever is left departs at once.
+struct Departure {
+    /// Who may still come; `None` once it is closed, and those that come board the next.
+    aboard: Option<Arc<Mutex<Passengers>>>,
+    leaving: vec::IntoIter<Arc<dyn Depart>>,
+}
+
+impl Departure {
+    fn new(aboard: Arc<Mutex<Passengers>>) -> Self {
+        Self {
+            aboard: Some(aboard),
+            leaving: Vec::new().into_iter(),
+        }
+    }
+
+    async fn leave(mut self) {
+        yield_now().await;
+        self.close();
+        loop {
+            for passenger in self.leaving.by_ref().take(ABOARD_MAX) {
+                passenger.depart();
+            }
+            if self.leaving.len() == 0 {
+                return;
+            }
             yield_now().await;
         }
-        passenger.depart();
+    }
+
+    fn close(&mut self) {
+        if let Some(aboard) = self.aboard.take() {
+            self.leaving = mem::take(&mut *lock(&aboard)).into_iter();
+        }
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        self.close();
+        for passenger in self.leaving.by_ref() {
+            passenger.depart();
+        }
     }
 }
 
@@ -135,6 +164,34 @@ mod tests {
         seen.retain(|seen| *seen > 0);
         assert_eq!(seen, [ABOARD_MAX, 2 * ABOARD_MAX, 3 * ABOARD_MAX]);
         tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_comes_before_others_had_their_turn_leaves_with_them() {
+        let tasks = Tasks::new();
+        let (first, other) = (Arc::new(Passenger::default()), Arc::default());
+        tasks.board(Arc::clone(&first) as _);
+        let (boards, passenger) = (tasks.clone(), Arc::<Passenger>::clone(&other));
+        tasks.spawn("other", async move { boards.board(passenger) });
+        while first.0.load(Ordering::Relaxed) == 0 {
+            assert_eq!(other.0.load(Ordering::Relaxed), 0);
+            yield_now().await;
+        }
+        assert_eq!(other.0.load(Ordering::Relaxed), 1);
+        tasks.finish().await;
+    }
+
+    /// Whoever is left when the runtime ends is not left behind for those that come later.
+    #[test]
+    fn a_departure_that_breaks_off_leaves_nobody_behind() {
+        let passengers = [(); 2].map(|()| Arc::new(Passenger::default()));
+        for passenger in &passengers {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = runtime.expect("there is nothing to it");
+            runtime.block_on(async { Tasks::new().board(Arc::clone(passenger) as _) });
+            drop(runtime);
+            assert_eq!(passenger.0.load(Ordering::Relaxed), 1);
+        }
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! Connections to one server behind `http:`: a stack of idle ones, each driven by the request on it.
 //!
 //! Nothing runs beside a request: whoever waits for its answer polls the connection, so a call
-//! changes tasks neither on its way out nor on its way back. An idle connection is polled by
-//! nobody; what the server did to it meanwhile shows when it is used next. Called by `way`, which
-//! knows the other way, through TLS.
+//! does not change tasks on its way back; on its way out it does where several leave together
+//! (`socket`). An idle connection is polled by nobody; what the server did to it meanwhile shows when
+//! it is used next, at the latest when a request is taken, which may be just before it leaves. Called
+//! by `way`, which knows the other way, through TLS.
 
 use std::{
     pin::Pin,

@@ -128,6 +128,8 @@ impl Tasks {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
 
     #[derive(Default)]
@@ -169,16 +171,18 @@ mod tests {
     #[tokio::test]
     async fn who_comes_before_others_had_their_turn_leaves_with_them() {
         let tasks = Tasks::new();
-        let (first, other) = (Arc::new(Passenger::default()), Arc::default());
+        let first = Arc::new(Passenger::default());
         tasks.board(Arc::clone(&first) as _);
-        let (boards, passenger) = (tasks.clone(), Arc::<Passenger>::clone(&other));
-        tasks.spawn("other", async move { boards.board(passenger) });
-        while first.0.load(Ordering::Relaxed) == 0 {
-            assert_eq!(other.0.load(Ordering::Relaxed), 0);
-            yield_now().await;
-        }
-        assert_eq!(other.0.load(Ordering::Relaxed), 1);
+        let (tell, told) = oneshot::channel();
+        let (boards, waits) = (tasks.clone(), Arc::clone(&first));
+        tasks.spawn("other", async move {
+            boards.board(Arc::new(Passenger::default()));
+            tell.send(waits.0.load(Ordering::Relaxed)).expect("awaited");
+        });
+        assert_eq!(told.await, Ok(0), "the departure waits for the other task");
+        assert_eq!(ABOARD.with(|aboard| lock(aboard).len()), 2);
         tasks.finish().await;
+        assert_eq!(first.0.load(Ordering::Relaxed), 1);
     }
 
     /// Whoever is left when the runtime ends is not left behind for those that come later.

@@ -7,7 +7,10 @@
 pub mod key;
 mod roster;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
@@ -338,10 +341,10 @@ impl Directory {
         names
     }
 
-    /// Whether the keys that the store has for `id` open nothing: its agent there is disabled, and hidden
-    /// by the one of the config.
-    pub fn is_shut(&self, id: AgentId) -> bool {
-        lock(&self.sources).shut().contains(&id)
+    /// The agents whose keys in the store open nothing: those there are disabled, and hidden by the ones
+    /// of the config.
+    pub fn shut(&self) -> HashSet<AgentId> {
+        lock(&self.sources).shut()
     }
 
     /// Tells when somebody came, went or changed.

@@ -63,6 +63,52 @@ impl Socket {
             tasks: tasks.clone(),
         }
     }
+
+    /// Sends what a departure could not; ready also before one, since who is told to wait is polled once
+    /// more, which costs as much as what is saved. Should something be left then, who polled last is
+    /// woken, and whatever that polls next comes here again.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_kept {
+            return Poll::Ready(Ok(()));
+        }
+        let mut outgoing = lock(&self.outgoing);
+        if let Some(waker) = &mut outgoing.aboard {
+            waker.clone_from(cx.waker());
+            return Poll::Ready(Ok(()));
+        }
+        let polled = outgoing.poll_kept(cx);
+        self.is_kept = !outgoing.kept.is_empty();
+        polled
+    }
+
+    /// Keeps `parts` for a departure, or has `write` write them.
+    fn poll_parts(
+        &mut self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+        write: impl FnOnce(Pin<&mut OwnedWriteHalf>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let mut outgoing = lock(&self.outgoing);
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let is_aboard = outgoing.aboard.is_some();
+        // What a departure could not send is sent by who writes.
+        let may_wait = is_aboard || (outgoing.kept.is_empty() && self.tasks.is_busy());
+        if !may_wait || outgoing.kept.len() + size > KEPT_MAX {
+            ready!(outgoing.poll_kept(cx))?;
+            return write(Pin::new(&mut outgoing.half), cx);
+        }
+        outgoing.kept.reserve(size);
+        for part in parts {
+            outgoing.kept.extend_from_slice(part);
+        }
+        self.is_kept = true;
+        if !is_aboard {
+            outgoing.aboard = Some(cx.waker().clone());
+            drop(outgoing);
+            self.tasks.board(Arc::clone(&self.outgoing) as _);
+        }
+        Poll::Ready(Ok(size))
+    }
 }
 
 impl Outgoing {
@@ -112,54 +158,6 @@ impl Depart for Mutex<Outgoing> {
             drop(outgoing);
             waker.wake();
         }
-    }
-}
-
-impl Socket {
-    /// Sends what a departure could not; ready also before one, since who is told to wait is polled once
-    /// more, which costs as much as what is saved. Should something be left then, who polled last is
-    /// woken, and whatever that polls next comes here again.
-    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.is_kept {
-            return Poll::Ready(Ok(()));
-        }
-        let mut outgoing = lock(&self.outgoing);
-        if let Some(waker) = &mut outgoing.aboard {
-            waker.clone_from(cx.waker());
-            return Poll::Ready(Ok(()));
-        }
-        let polled = outgoing.poll_kept(cx);
-        self.is_kept = !outgoing.kept.is_empty();
-        polled
-    }
-
-    /// Keeps `parts` for a departure, or has `write` write them.
-    fn poll_parts(
-        &mut self,
-        cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-        write: impl FnOnce(Pin<&mut OwnedWriteHalf>, &mut Context<'_>) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        let mut outgoing = lock(&self.outgoing);
-        let size: usize = parts.iter().map(|part| part.len()).sum();
-        let is_aboard = outgoing.aboard.is_some();
-        // What a departure could not send is sent by who writes.
-        let may_wait = is_aboard || (outgoing.kept.is_empty() && self.tasks.is_busy());
-        if !may_wait || outgoing.kept.len() + size > KEPT_MAX {
-            ready!(outgoing.poll_kept(cx))?;
-            return write(Pin::new(&mut outgoing.half), cx);
-        }
-        outgoing.kept.reserve(size);
-        for part in parts {
-            outgoing.kept.extend_from_slice(part);
-        }
-        self.is_kept = true;
-        if !is_aboard {
-            outgoing.aboard = Some(cx.waker().clone());
-            drop(outgoing);
-            self.tasks.board(Arc::clone(&self.outgoing) as _);
-        }
-        Poll::Ready(Ok(size))
     }
 }
 

@@ -4,7 +4,7 @@
 //! audit, in a chain of this process; and once a command has succeeded, every running gateway has
 //! read the store again.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, process::ExitCode, sync::Arc};
 
 use jiff::Timestamp;
 use tokio::task::spawn_blocking;
@@ -39,6 +39,7 @@ pub(super) struct Books {
     pub(super) store: Store,
     directory: Directory,
     stored: Vec<StoredAgent>,
+    shut: HashSet<AgentId>,
 }
 
 /// Why a command about the data directory does nothing.
@@ -150,6 +151,7 @@ impl Books {
             config,
             files,
             store,
+            shut: directory.shut(),
             directory,
             stored,
         })
@@ -179,7 +181,7 @@ impl Books {
 
     /// Whether the keys of `id` open nothing, since its agent of the store is disabled and hidden.
     pub(super) fn is_shut(&self, id: AgentId) -> bool {
-        self.directory.is_shut(id)
+        self.shut.contains(&id)
     }
 
     pub(super) fn origin(&self, id: AgentId) -> Origin {

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::node::join;
+use super::{hint, node::join};
 
 /// How many places are worth naming; a key with more of them says too little.
 const PLACES_MAX: usize = 3;
@@ -10,9 +10,19 @@ const PLACES_MAX: usize = 3;
 /// What stands for a name that the operator gives.
 const NAME: &str = "<name>";
 
+/// Says which tables of the config that `root` describes have a key `key`, if any do, and few.
+pub(super) fn told(root: &Json, key: &str) -> Option<String> {
+    let named = |place: &String| match place.as_str() {
+        "" => "the outermost table".to_owned(),
+        path => format!("`{path}`"),
+    };
+    let named: Vec<String> = of_key(root, key).iter().map(named).collect();
+    (!named.is_empty()).then(|| format!("`{key}` is a key of {}", hint::joined(&named, "and")))
+}
+
 /// The tables of the config that `root` describes which have a key `key`, as paths, `""` for the
 /// outermost; none where there are more than [`PLACES_MAX`].
-pub(super) fn of_key(root: &Json, key: &str) -> Vec<String> {
+fn of_key(root: &Json, key: &str) -> Vec<String> {
     let mut search = Search {
         root,
         key,

@@ -176,7 +176,7 @@ impl<'s> Check<'s, '_> {
         } else {
             let all = || format!("the keys here are {}", hint::listed(&keys));
             let finding = Finding::mistake(message).at(Some(entry.key), "no such key");
-            let meant = meant.or_else(|| elsewhere(key, &places::of_key(self.root, key)));
+            let meant = meant.or_else(|| places::told(self.root, key));
             finding.help(meant.unwrap_or_else(all))
         };
         self.findings.add(finding);
@@ -513,16 +513,6 @@ impl<'s> Check<'s, '_> {
         let shown = node.origin != Origin::Variable && !hidden.hides(&node.span.range());
         shown.then(|| node.as_text().unwrap_or_default())
     }
-}
-
-/// Where `key` belongs, of `places`.
-fn elsewhere(key: &str, places: &[String]) -> Option<String> {
-    let named = |place: &String| match place.as_str() {
-        "" => "the outermost table".to_owned(),
-        path => format!("`{path}`"),
-    };
-    let named: Vec<String> = places.iter().map(named).collect();
-    (!named.is_empty()).then(|| format!("`{key}` is a key of {}", hint::joined(&named, "and")))
 }
 
 /// The key that tells the options of a tagged table apart.

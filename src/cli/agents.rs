@@ -225,9 +225,15 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 fn list(books: &Books, json: bool) -> ExitCode {
     for hidden in books.hidden() {
+        let keys = if hidden.enabled {
+            "its keys open that one"
+        } else {
+            "its keys open nothing while it is disabled"
+        };
         say(&harmless(&format!(
-            "the agent `{hidden}` of the store is hidden by the one of the config, which its \
-             keys open (see `keys list {hidden}`)\n"
+            "the agent `{0}` of the store is hidden by the one of the config, and {keys} (see \
+             `keys list {0}`)\n",
+            hidden.name
         )));
     }
     let agents = books.agents();

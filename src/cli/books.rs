@@ -174,9 +174,10 @@ impl Books {
         agents
     }
 
-    /// The agents of the store that those of the config hide, by name.
-    pub(super) fn hidden(&self) -> Vec<String> {
-        self.directory.hidden()
+    /// The agents of the store that those of the config hide.
+    pub(super) fn hidden(&self) -> impl Iterator<Item = &StoredAgent> {
+        let stored = self.stored.iter();
+        stored.filter(|agent| self.directory.is_written(agent.id))
     }
 
     /// Whether the keys of `id` open nothing, since its agent of the store is disabled and hidden.

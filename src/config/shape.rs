@@ -1,16 +1,15 @@
 //! The shape of a config: keys, types and legal words, checked against the schema of `file`.
 //!
 //! The schema is generated from the types, so that editors, this check and the decoder agree. What
-//! does not conform is reported and left out, so that one mistake hides no other. Only the part of
-//! JSON Schema that the types of `file` generate is understood here.
+//! does not conform is reported and left out, so that one mistake hides no other.
 
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::{
     environment, file, hint, known,
     node::{Entry, Node, Origin, Value, join},
-    places,
     report::{Finding, Findings, Sources},
+    schema::{Section, TAG, bounds, places, resolve, tag, type_of, words_of},
     units::{Amount, Size, Time, UNIT_KEYWORD},
 };
 use crate::money::{InvalidAmount, Micros};
@@ -26,10 +25,8 @@ pub(super) fn conform(
     sources: &mut Sources,
     findings: &mut Findings,
 ) {
-    let definitions = schema.get("$defs").and_then(Json::as_object);
     let mut check = Check {
         root: schema,
-        definitions,
         sources,
         findings,
     };
@@ -40,7 +37,6 @@ pub(super) fn conform(
 
 struct Check<'s, 'f> {
     root: &'s Json,
-    definitions: Option<&'s Map<String, Json>>,
     sources: &'f mut Sources,
     findings: &'f mut Findings,
 }
@@ -51,7 +47,7 @@ impl<'s> Check<'s, '_> {
         if node.origin == Origin::Broken {
             return false;
         }
-        let (name, schema) = self.resolve(schema);
+        let (name, schema) = resolve(self.root, schema);
         match schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
             Some(Amount::KEYWORD) => return self.money(node, path),
             Some(unit) => return self.quantity(node, unit, path),
@@ -73,21 +69,6 @@ impl<'s> Check<'s, '_> {
             Some("integer") => self.integer(node, schema, path),
             Some("number") => self.number(node, path),
             _ => true,
-        }
-    }
-
-    /// What `schema` refers to, with its name, or `schema` itself.
-    fn resolve(&self, schema: &'s Json) -> (&'s str, &'s Json) {
-        let reference = schema.get("$ref").and_then(Json::as_str);
-        let name = reference
-            .and_then(|name| name.strip_prefix("#/$defs/"))
-            .unwrap_or_default();
-        match self
-            .definitions
-            .and_then(|definitions| definitions.get(name))
-        {
-            Some(definition) => (name, definition),
-            None => ("", schema),
         }
     }
 
@@ -133,7 +114,7 @@ impl<'s> Check<'s, '_> {
             let finding = finding.at(Some(span), format!("`{name}` is missing"));
             let words = section
                 .key(name)
-                .map(|schema| words_of(self.resolve(schema).1))
+                .map(|schema| words_of(resolve(self.root, schema).1))
                 .unwrap_or_default();
             let help = if words.is_empty() {
                 format!("write {name} = {}", example(section.key(name)))
@@ -240,15 +221,15 @@ impl<'s> Check<'s, '_> {
         };
         let fitting = options
             .iter()
-            .find(|option| type_of(self.resolve(option).1) == wanted);
+            .find(|option| type_of(resolve(self.root, option).1) == wanted);
         if let Some(option) = fitting {
-            let words = words_of(self.resolve(option).1);
+            let words = words_of(resolve(self.root, option).1);
             if words.is_empty() || node.as_text().is_some_and(|text| words.contains(&text)) {
                 return self.value(node, option, path);
             }
         }
         // One of the words says little to who meant another shape.
-        let shapes = || options.iter().map(|option| self.resolve(option).1);
+        let shapes = || options.iter().map(|option| resolve(self.root, option).1);
         let wanted: Vec<String> = shapes().flat_map(forms).collect();
         let tables = shapes().filter(|shape| type_of(shape) == "object");
         let help = tables.map(table_example).next();
@@ -515,30 +496,6 @@ impl<'s> Check<'s, '_> {
     }
 }
 
-/// The key that tells the options of a tagged table apart.
-const TAG: &str = "type";
-
-/// What JSON Schema calls the type of a value that `schema` describes.
-fn type_of(schema: &Json) -> &str {
-    match schema.get("type").and_then(Json::as_str) {
-        Some(name) => name,
-        None if words_of(schema).is_empty() => "",
-        None => "string",
-    }
-}
-
-/// The words that are all that `schema` allows.
-fn words_of(schema: &Json) -> Vec<&str> {
-    let listed = schema.get("enum").and_then(Json::as_array);
-    let described = schema.get("oneOf").and_then(Json::as_array);
-    let words = listed.into_iter().flatten().filter_map(Json::as_str);
-    let constants = described
-        .into_iter()
-        .flatten()
-        .filter_map(|option| option.get("const").and_then(Json::as_str));
-    words.chain(constants).collect()
-}
-
 /// What `schema` describes, for people.
 fn forms(schema: &Json) -> Vec<String> {
     let words = words_of(schema);
@@ -570,72 +527,10 @@ fn example(schema: Option<&Json>) -> &'static str {
     }
 }
 
-/// The value of the tag in the schema `option`.
-fn tag(option: &Json) -> Option<&str> {
-    option.get("properties")?.get(TAG)?.get("const")?.as_str()
-}
-
 /// `"a"`, `"b"`, each behind `prefix`.
 fn quoted(words: &[&str], prefix: &str) -> Vec<String> {
     words
         .iter()
         .map(|word| format!("{prefix}\"{word}\""))
         .collect()
-}
-
-/// The least and the greatest legal integer; the schema names the width of a type, not always
-/// its bounds.
-fn bounds(schema: &Json) -> (i64, i64) {
-    let (min, max) = match schema.get("format").and_then(Json::as_str) {
-        Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        Some("uint16") => (0, i64::from(u16::MAX)),
-        Some("uint32") => (0, i64::from(u32::MAX)),
-        Some("uint" | "uint64") => (0, i64::MAX),
-        _ => (i64::MIN, i64::MAX),
-    };
-    let bound = |keyword: &str| schema.get(keyword).and_then(Json::as_i64);
-    (
-        bound("minimum").unwrap_or(min),
-        bound("maximum").unwrap_or(max),
-    )
-}
-
-/// A table of the schema: the type it was generated from, and its schema.
-#[derive(Clone, Copy)]
-struct Section<'s> {
-    name: &'s str,
-    schema: &'s Json,
-}
-
-impl<'s> Section<'s> {
-    /// The schema of the entry `key`: a key of the type, or any key of a map.
-    fn key(self, key: &str) -> Option<&'s Json> {
-        let property = self
-            .schema
-            .get("properties")
-            .and_then(|properties| properties.get(key));
-        property.or_else(|| {
-            self.schema
-                .get("additionalProperties")
-                .filter(|others| others.is_object())
-        })
-    }
-
-    fn keys(self) -> Vec<&'s str> {
-        let properties = self.schema.get("properties").and_then(Json::as_object);
-        properties
-            .into_iter()
-            .flat_map(|p| p.keys())
-            .map(String::as_str)
-            .collect()
-    }
-
-    fn required(self) -> Vec<&'s str> {
-        let names = self.schema.get("required").and_then(Json::as_array);
-        names
-            .into_iter()
-            .flatten()
-            .filter_map(Json::as_str)
-            .collect()
-    }
 }

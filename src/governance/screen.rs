@@ -7,10 +7,11 @@ use std::{
     cell::Cell,
     collections::BTreeMap,
     ops::Range,
+    panic::AssertUnwindSafe,
     sync::{Arc, LazyLock, Mutex, Weak},
 };
 
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use futures_util::FutureExt;
 
 use super::{
     checks::Checks,
@@ -25,13 +26,8 @@ use crate::{
         json::{self, Patch},
     },
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
+    task::{LARGE_BYTES, aside_if_large},
 };
-
-/// Data larger than this is looked at on a thread of its own, so that other calls go on meanwhile.
-pub const LARGE_BYTES: usize = 256 << 10;
-
-/// How many such threads work at once; the rest wait for their turn.
-static LARGE: Semaphore = Semaphore::const_new(4);
 
 /// Every scanner in use, once for each `scan` section that says the same.
 #[derive(Debug, Default)]
@@ -119,7 +115,7 @@ impl Screens {
         self.scanners().all(|scanner| scanner.is_idle(direction))
     }
 
-    /// Looks at `data`; large data on a thread of its own. `schema` is asked for only where something
+    /// Looks at `data`; aside, when it is large. `schema` is asked for only where something
     /// is redacted that it may have a say in.
     pub(super) async fn look(
         &self,
@@ -143,20 +139,18 @@ impl Screens {
     }
 
     async fn look_at_large(&self, direction: Direction, data: &Raw) -> (Seen, bool) {
-        let (screens, data) = (self.clone(), data.clone());
-        let turn = LARGE.acquire().await;
-        let work = spawn_blocking(move || screens.look_now(direction, &data, None));
-        let looked = work.await.unwrap_or_else(|error| {
+        let (screens, bytes, data) = (self.clone(), data.as_bytes().len(), data.clone());
+        let work = aside_if_large(bytes, move || screens.look_now(direction, &data, None));
+        let looked = AssertUnwindSafe(work).catch_unwind().await;
+        looked.unwrap_or_else(|_| {
             // Fail closed: what could not be looked at does not pass.
-            tracing::error!(%error, "a scan broke off");
+            tracing::error!("a scan broke off");
             let seen = Seen {
                 blocked: vec!["unscanned".into()],
                 ..Seen::default()
             };
             (seen, false)
-        });
-        drop(turn);
-        looked
+        })
     }
 
     /// Looks at `data` so that it fits `schema` also with masks. `None` where that takes too long:
@@ -279,7 +273,7 @@ impl Screens {
         self.asked(seen, params)
     }
 
-    /// As [`Screens::question`], on a thread of its own where that is better.
+    /// As [`Screens::question`], aside when `params` are large.
     ///
     /// # Errors
     /// As [`Screens::question`].

@@ -3,10 +3,11 @@
 use std::{net::SocketAddr, path::Path};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{Method, Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -15,8 +16,8 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDe
 use tokio::net::TcpListener;
 
 use crate::{
-    harness::{launch, try_launch},
-    support::{Gateway, soon},
+    harness::{http_backend, launch, try_launch},
+    support::{Gateway, soon, wire::request},
 };
 
 #[tokio::test]
@@ -82,19 +83,23 @@ fn write_certificate(directory: &Path, name: &str) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-async fn launch_tls(directory: &Path, cert: &str, key: &str) -> Result<Gateway, String> {
+async fn launch_tls(
+    directory: &Path,
+    cert: &str,
+    key: &str,
+    more: &str,
+) -> Result<Gateway, String> {
     let path = |name: String| directory.join(name).display().to_string();
     let (cert, key) = (path(format!("{cert}.pem")), path(format!("{key}.key")));
     let tls = format!("tls = {{ cert = \"{cert}\", key = \"{key}\" }}");
-    try_launch(&format!("listen = \"127.0.0.1:0\"\n{tls}")).await
+    try_launch(&format!("listen = \"127.0.0.1:0\"\n{tls}\n{more}")).await
 }
 
-/// The version of HTTP that was agreed on, by a client that trusts `root` alone.
-async fn https(
-    addr: SocketAddr,
+/// A client that trusts `root` alone, and speaks one version of HTTP.
+fn client(
     root: &CertificateDer<'static>,
     is_http2: bool,
-) -> Option<Version> {
+) -> Client<HttpsConnector<HttpConnector>, Full<Bytes>> {
     let mut roots = RootCertStore::empty();
     roots.add(root.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(ring::default_provider().into())
@@ -104,17 +109,27 @@ async fn https(
         .with_no_client_auth();
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(config)
-        .https_only();
+        .https_or_http();
     let connector = if is_http2 {
         connector.enable_http2().build()
     } else {
         connector.enable_http1().build()
     };
-    let client = Client::builder(TokioExecutor::new()).build(connector);
+    Client::builder(TokioExecutor::new())
+        .http2_only(is_http2)
+        .build(connector)
+}
+
+/// The version of HTTP that was agreed on, by a client that trusts `root` alone.
+async fn https(
+    addr: SocketAddr,
+    root: &CertificateDer<'static>,
+    is_http2: bool,
+) -> Option<Version> {
     let request = Request::get(format!("https://{addr}/healthz"));
     let request = request.body(Full::<Bytes>::default()).unwrap();
-    let response = soon("an answer over TLS", client.request(request)).await;
-    let response = response.ok()?;
+    let answer = client(root, is_http2).request(request);
+    let response = soon("an answer over TLS", answer).await.ok()?;
     assert_eq!(response.status(), 200);
     Some(response.version())
 }
@@ -124,13 +139,13 @@ pub(crate) async fn tls_cert() {
     let place = tempfile::tempdir().unwrap();
     let one = write_certificate(place.path(), "one");
     write_certificate(place.path(), "two");
-    let gateway = launch_tls(place.path(), "one", "one").await.unwrap();
+    let gateway = launch_tls(place.path(), "one", "one", "").await.unwrap();
     assert!(gateway.running.url.starts_with("https://"));
     for (is_http2, expect) in [(false, Version::HTTP_11), (true, Version::HTTP_2)] {
         let found = https(gateway.addr(), &one, is_http2).await;
         assert_eq!(found, Some(expect));
     }
-    let other = launch_tls(place.path(), "two", "two").await.unwrap();
+    let other = launch_tls(place.path(), "two", "two", "").await.unwrap();
     assert_eq!(https(other.addr(), &one, false).await, None, "not trusted");
 }
 
@@ -139,9 +154,12 @@ pub(crate) async fn tls_key() {
     let place = tempfile::tempdir().unwrap();
     let one = write_certificate(place.path(), "one");
     write_certificate(place.path(), "two");
-    let refused = launch_tls(place.path(), "one", "two").await.err().unwrap();
+    let refused = launch_tls(place.path(), "one", "two", "")
+        .await
+        .err()
+        .unwrap();
     assert!(refused.starts_with("tls: "), "{refused}");
-    let gateway = launch_tls(place.path(), "one", "one").await.unwrap();
+    let gateway = launch_tls(place.path(), "one", "one", "").await.unwrap();
     assert!(https(gateway.addr(), &one, false).await.is_some());
 }
 
@@ -151,7 +169,7 @@ pub(crate) async fn tls_key() {
 async fn a_renewed_certificate_is_shown() {
     let place = tempfile::tempdir().unwrap();
     let one = write_certificate(place.path(), "one");
-    let gateway = launch_tls(place.path(), "one", "one").await.unwrap();
+    let gateway = launch_tls(place.path(), "one", "one", "").await.unwrap();
     assert!(https(gateway.addr(), &one, false).await.is_some());
     let old_key = std::fs::read(place.path().join("one.key")).unwrap();
     let new = write_certificate(place.path(), "one");
@@ -164,6 +182,68 @@ async fn a_renewed_certificate_is_shown() {
     core.reload(&gateway.config).unwrap();
     assert!(https(gateway.addr(), &new, false).await.is_some());
     assert_eq!(https(gateway.addr(), &one, false).await, None);
+}
+
+/// Answers that leave together, since many are under way, come whole and each to its question, whatever
+/// is spoken: connections of their own, or one; inside TLS and in the clear.
+#[tokio::test]
+async fn many_answers_at_once() {
+    const CALLS: usize = 24;
+    let place = tempfile::tempdir().unwrap();
+    let root = write_certificate(place.path(), "one");
+    let backend = http_backend().await;
+    let server = format!("[servers.one]\n{}", backend.config());
+    let secret = launch_tls(place.path(), "one", "one", &server).await;
+    let secret = secret.unwrap();
+    let open = launch(&format!("listen = \"127.0.0.1:0\"\n{server}")).await;
+    for (gateway, is_http2) in [
+        (&secret, false),
+        (&secret, true),
+        (&open, false),
+        (&open, true),
+    ] {
+        gateway.settled().await;
+        let client = client(&root, is_http2);
+        let url = format!("{}/mcp", gateway.running.url);
+        let ask = async |number: usize| {
+            let params = format!(r#"{{"name":"mcp_one_echo","arguments":{{"number":{number}}}}}"#);
+            let body = request(&number.to_string(), "tools/call", &params);
+            let asked = Request::post(&url)
+                .header("content-type", "application/json")
+                .header("accept", "application/json, text/event-stream")
+                .body(Full::from(body));
+            let answer = client.request(asked.unwrap()).await.unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            String::from_utf8(body.into()).unwrap()
+        };
+        let answers = soon("answers", join_all((0..CALLS).map(ask)));
+        let serve = async {
+            let mut asked = Vec::new();
+            for _ in 0..CALLS {
+                asked.push(backend.asked("tools/call").await);
+            }
+            for asked in asked {
+                asked
+                    .answer(&padded(asked.envelope.param(&["arguments", "number"])))
+                    .await;
+            }
+        };
+        let (answers, ()) = tokio::join!(answers, serve);
+        for (number, answer) in answers.iter().enumerate() {
+            let result = padded(Some(number.to_string()));
+            assert!(
+                answer.contains(&format!("{result}")),
+                "{number}: {answer:.200}"
+            );
+        }
+    }
+}
+
+/// The result of the call with this number, each of another size.
+fn padded(number: Option<String>) -> String {
+    let number = number.unwrap();
+    let padding = "x".repeat(1000 * number.parse::<usize>().unwrap());
+    format!(r#"{{"content":[],"structuredContent":{{"number":{number},"padding":"{padding}"}}}}"#)
 }
 
 /// Without `tls` the listener speaks HTTP/2 to those who know that it does: a session with its stream

@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::{hint, node::join};
+use super::resolve;
+use crate::config::{hint, node::join};
 
 /// How many places are worth naming; a key with more of them says too little.
 const PLACES_MAX: usize = 3;
@@ -11,7 +12,7 @@ const PLACES_MAX: usize = 3;
 const NAME: &str = "<name>";
 
 /// Says which tables of the config that `root` describes have a key `key`, if any do, and few.
-pub(super) fn told(root: &Json, key: &str) -> Option<String> {
+pub(in crate::config) fn told(root: &Json, key: &str) -> Option<String> {
     let named = |place: &String| match place.as_str() {
         "" => "the outermost table".to_owned(),
         path => format!("`{path}`"),
@@ -49,17 +50,21 @@ struct Search<'s> {
 
 impl<'s> Search<'s> {
     fn schema(&mut self, schema: &'s Json, path: &str) {
-        if let Some(reference) = schema.get("$ref").and_then(Json::as_str) {
-            let pointer = reference.trim_start_matches('#');
-            if let Some(definition) = self.root.pointer(pointer)
-                && !self.within.contains(&reference)
-            {
-                self.within.push(reference);
-                self.schema(definition, path);
-                self.within.pop();
-            }
+        let (name, schema) = resolve(self.root, schema);
+        if self.within.contains(&name) {
             return;
         }
+        if name.is_empty() {
+            self.parts(schema, path);
+        } else {
+            self.within.push(name);
+            self.parts(schema, path);
+            self.within.pop();
+        }
+    }
+
+    /// What `schema` itself, not a reference, is made of.
+    fn parts(&mut self, schema: &'s Json, path: &str) {
         for options in ["oneOf", "anyOf"] {
             let options = schema.get(options).and_then(Json::as_array);
             for option in options.into_iter().flatten() {

@@ -13,12 +13,9 @@ use crate::{
     catalog::Listing,
 };
 
-/// Servers that are asked at a time.
-pub(super) const AT_ONCE_MAX: usize = 2;
-
 /// Publishes what `backend` lists for clients that can be asked something, for ever.
 pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
-    let mut came = board.able_came.subscribe();
+    let mut came = board.able_came();
     if came.wait_for(Option::is_some).await.is_err() {
         return;
     }
@@ -68,8 +65,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
 
 /// Whether it could be found out what the server lists beyond `plain`.
 async fn compare(backend: &Arc<Backend>, plain: Arc<Listing>, board: &Arc<Board>) -> bool {
-    // It is never closed.
-    let _turn = board.turns.acquire().await;
+    let _turn = board.turn().await;
     match listing(backend).await {
         Ok(listing) => {
             board.publish_able(listing, plain, backend).await;

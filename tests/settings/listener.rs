@@ -223,25 +223,20 @@ async fn many_answers_at_once() {
                 asked.push(backend.asked("tools/call").await);
             }
             for asked in asked {
-                asked
-                    .answer(&padded(asked.envelope.param(&["arguments", "number"])))
-                    .await;
+                let number = asked.envelope.param(&["arguments", "number"]);
+                asked.answer(&padded(&number.unwrap())).await;
             }
         };
         let (answers, ()) = tokio::join!(answers, serve);
         for (number, answer) in answers.iter().enumerate() {
-            let result = padded(Some(number.to_string()));
-            assert!(
-                answer.contains(&format!("{result}")),
-                "{number}: {answer:.200}"
-            );
+            let result = padded(&number.to_string());
+            assert!(answer.contains(&result), "{number}: {answer:.200}");
         }
     }
 }
 
 /// The result of the call with this number, each of another size.
-fn padded(number: Option<String>) -> String {
-    let number = number.unwrap();
+fn padded(number: &str) -> String {
     let padding = "x".repeat(1000 * number.parse::<usize>().unwrap());
     format!(r#"{{"content":[],"structuredContent":{{"number":{number},"padding":"{padding}"}}}}"#)
 }

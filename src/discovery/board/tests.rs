@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     config::{Environment, Format, Source},
     mcp::Raw,
+    task::Tasks,
 };
 
 /// A board of two servers that have listed nothing.

@@ -283,7 +283,7 @@ mod tests {
     use futures_util::future::{BoxFuture, FutureExt, ready};
 
     use super::*;
-    use crate::{discovery::tests, mcp::Raw, task::Tasks};
+    use crate::{discovery::board::tests, mcp::Raw, task::Tasks};
 
     /// Notes what it is asked to do.
     #[derive(Debug, Default)]

@@ -1,0 +1,541 @@
+//! The board: what all servers are known to list, and the catalog that is shown of it.
+//!
+//! `discovery` puts up what it hears of servers, and everybody reads. A server that lists much is
+//! merged on a thread of its own. `stored` keeps listings over restarts.
+
+mod stored;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::{
+    sync::{Notify, Semaphore, SemaphorePermit, watch},
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::{Backend, Backends, Control},
+    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles, Prospect},
+    config::{self, Config, Naming},
+    lock::lock,
+    names::{ProfileName, Scope, ServerName},
+    task::aside,
+};
+use stored::Kept;
+
+/// Servers that are asked at a time what they list for clients that they can ask something.
+const ASKED_MAX: usize = 2;
+
+/// The current catalog, and who is told when it changes.
+///
+/// Readers take the current `State` and wait for nobody. Whoever changes it makes the `Next` one of
+/// the current one, one at a time, so that nothing older is ever shown after something newer.
+#[derive(Debug)]
+pub struct Board {
+    current: ArcSwap<State>,
+    /// Held while the next state is made, which may take long: never on a worker of the runtime but
+    /// at the start.
+    making: Mutex<()>,
+    /// Who may have a thread that makes it: the others wait without one.
+    makers: Arc<Semaphore>,
+    changed: watch::Sender<u64>,
+    /// Servers of which it is not known yet what they offer.
+    awaited: watch::Sender<HashSet<ServerName>>,
+    /// When the first client came that servers can ask something.
+    able_came: watch::Sender<Option<Instant>>,
+    /// Servers of which it is not known yet what they offer to such clients.
+    able_awaited: watch::Sender<HashSet<ServerName>>,
+    /// Servers whose listing is not kept yet.
+    unkept: Mutex<HashSet<ServerName>>,
+    /// What the store has of each server, as far as this process read or wrote it.
+    kept: Mutex<HashMap<ServerName, Kept>>,
+    /// Tells of every new listing.
+    listed: Notify,
+    /// Who may ask a server what it lists for such clients.
+    turns: Semaphore,
+    start: Instant,
+    /// Nothing is shown any more once this is cancelled.
+    stop: CancellationToken,
+}
+
+/// All that is known at a moment, and what is shown of it.
+#[derive(Clone, Debug)]
+struct State {
+    plan: Arc<Plan>,
+    offers: Offers,
+    shown: Snapshots,
+}
+
+/// What the config says of the catalog.
+#[derive(Debug)]
+struct Plan {
+    naming: Naming,
+    profiles: Profiles,
+    /// The servers in the config's order.
+    servers: Vec<(ServerName, Arc<config::Server>)>,
+}
+
+impl Plan {
+    fn new(config: &Config, backends: &Backends) -> Self {
+        let servers = backends.all();
+        let servers = servers.map(|backend| (backend.name.clone(), backend.written()));
+        Self {
+            naming: config.naming.clone(),
+            profiles: Profiles::new(&config.profiles),
+            servers: servers.collect(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Offers {
+    plain: HashMap<ServerName, Offer>,
+    /// What a server lists beyond that for clients that can be asked something, once it is known.
+    able: HashMap<ServerName, Arc<Listing>>,
+    /// Servers that an earlier process listed, and when.
+    stored: HashMap<ServerName, jiff::Timestamp>,
+}
+
+impl Offers {
+    /// Whether `server` was listed by this process.
+    fn are_of(&self, server: &ServerName) -> bool {
+        self.plain.contains_key(server) && !self.stored.contains_key(server)
+    }
+}
+
+/// The current snapshot for each audience; one and the same where nothing differs.
+#[derive(Clone, Debug)]
+struct Snapshots {
+    plain: Arc<Catalog>,
+    able: Arc<Catalog>,
+}
+
+/// The next state on its way; there is one at a time. What was not shown is as if it had not been.
+struct Next<'b> {
+    state: State,
+    differs: bool,
+    board: &'b Board,
+    _alone: MutexGuard<'b, ()>,
+}
+
+impl Next<'_> {
+    /// Merges anew what the servers offer, which may take long.
+    fn merge(&mut self) {
+        self.state.shown = Snapshots::build(&self.state.plan, &self.state.offers);
+        self.differs = true;
+    }
+
+    fn show(self) {
+        self.board.current.store(Arc::new(self.state));
+        if self.differs {
+            self.board.changed.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl Board {
+    /// An empty catalog that waits for every enabled server.
+    pub fn new(config: &Config, backends: &Backends, stop: CancellationToken) -> Self {
+        let enabled = backends.all().filter(|backend| backend.is_enabled());
+        let awaited: HashSet<_> = enabled.map(|backend| backend.name.clone()).collect();
+        let plan = Plan::new(config, backends);
+        let offers = Offers::default();
+        let state = State {
+            shown: Snapshots::build(&plan, &offers),
+            plan: Arc::new(plan),
+            offers,
+        };
+        Self {
+            current: ArcSwap::from_pointee(state),
+            making: Mutex::default(),
+            makers: Arc::new(Semaphore::new(1)),
+            changed: watch::channel(0).0,
+            able_came: watch::channel(None).0,
+            able_awaited: watch::channel(awaited.clone()).0,
+            awaited: watch::channel(awaited).0,
+            unkept: Mutex::default(),
+            kept: Mutex::default(),
+            listed: Notify::new(),
+            turns: Semaphore::new(ASKED_MAX),
+            start: Instant::now(),
+            stop,
+        }
+    }
+
+    /// The current snapshot of what every client can use.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog_for(Audience::Plain)
+    }
+
+    /// The current snapshot for `audience`.
+    pub fn catalog_for(&self, audience: Audience) -> Arc<Catalog> {
+        let shown = &self.current.load().shown;
+        Arc::clone(match audience {
+            Audience::Able => &shown.able,
+            Audience::Plain => &shown.plain,
+        })
+    }
+
+    /// Notes that a client is here that servers can ask something: from now on it is found out
+    /// what they list for such clients.
+    pub fn expect_able(&self) {
+        self.able_came.send_if_modified(|came| {
+            let is_first = came.is_none();
+            came.get_or_insert_with(Instant::now);
+            is_first
+        });
+    }
+
+    /// Whether such a client has come, and when.
+    pub(super) fn able_came(&self) -> watch::Receiver<Option<Instant>> {
+        self.able_came.subscribe()
+    }
+
+    /// Waits until a server may be asked what it lists for such clients.
+    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turns.acquire().await.expect("it is never closed")
+    }
+
+    /// Whether there is a route for the profile `name`.
+    pub fn has_profile(&self, name: &ProfileName) -> bool {
+        self.current.load().plan.profiles.has(name)
+    }
+
+    /// The profiles that have a route, in the config's order.
+    pub fn profiles(&self) -> Vec<ProfileName> {
+        self.current.load().plan.profiles.names().cloned().collect()
+    }
+
+    /// Takes another config, whose servers `backends` has already. What is known of servers that
+    /// are still there stays listed until they are listed anew.
+    pub fn replace(&self, config: &Config, backends: &Backends) {
+        let plan = Plan::new(config, backends);
+        let enabled = |(_, server): &&(ServerName, Arc<config::Server>)| server.enabled;
+        let present = plan.servers.iter().filter(enabled);
+        let present: HashMap<_, _> = present.cloned().collect();
+        let Some(mut next) = self.next() else { return };
+        let offers = &mut next.state.offers;
+        offers.able.retain(|name, _| present.contains_key(name));
+        offers.stored.retain(|name, _| present.contains_key(name));
+        offers.plain.retain(|name, offer| {
+            let server = present.get(name);
+            if let Some(server) = server {
+                offer.config = Arc::clone(server);
+            }
+            server.is_some()
+        });
+        next.state.plan = Arc::new(plan);
+        next.merge();
+        next.show();
+        lock(&self.kept).retain(|name, _| present.contains_key(name));
+        // Nobody waits for servers that come with a change: lists are told of them.
+        for awaited in [&self.awaited, &self.able_awaited] {
+            awaited.send_if_modified(|awaited| {
+                let before = awaited.len();
+                awaited.retain(|name| present.contains_key(name));
+                awaited.len() != before
+            });
+        }
+    }
+
+    /// Tells of every new snapshot.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until all servers of `scope` have listed or failed, but no longer than `patience`
+    /// after the start.
+    pub async fn settled(&self, scope: &Scope, patience: Duration) {
+        self.heard_of(&self.awaited, scope, self.start + patience)
+            .await;
+    }
+
+    /// Waits until it is known what the servers of `scope` list for clients that can be asked
+    /// something, but no longer than `patience` after the first of those came.
+    pub async fn settled_for_able(&self, scope: &Scope, patience: Duration) {
+        let came = *self.able_came.borrow();
+        if let Some(came) = came {
+            self.heard_of(&self.able_awaited, scope, came + patience)
+                .await;
+        }
+    }
+
+    /// Waits until no server of `scope` is `awaited` any more, but not beyond `end`.
+    async fn heard_of(
+        &self,
+        awaited: &watch::Sender<HashSet<ServerName>>,
+        scope: &Scope,
+        end: Instant,
+    ) {
+        let settled = |awaited: &HashSet<ServerName>| match scope {
+            Scope::All => awaited.is_empty(),
+            Scope::Profile(profile) => awaited.is_empty() || !self.awaits(awaited, profile),
+            Scope::Server(server) => !awaited.contains(server),
+        };
+        if settled(&awaited.borrow()) {
+            return;
+        }
+        let mut awaited = awaited.subscribe();
+        let wait = awaited.wait_for(|awaited| settled(awaited));
+        drop(timeout_at(end, wait).await);
+    }
+
+    fn awaits(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
+        let plan = &self.current.load().plan;
+        plan.servers.iter().any(|(name, config)| {
+            awaited.contains(name) && plan.profiles.takes(profile, &config.tags)
+        })
+    }
+
+    /// Whether every enabled server has listed or failed.
+    pub fn is_settled(&self) -> bool {
+        self.awaited.borrow().is_empty()
+    }
+
+    /// Whether there are lists for clients: every enabled server has listed or failed, or `patience`
+    /// after the start, when no first list waits any longer, some server has something to list.
+    pub fn has_lists(&self, patience: Duration) -> bool {
+        let is_over = Instant::now() >= self.start + patience;
+        self.is_settled() || is_over && !self.current.load().offers.plain.is_empty()
+    }
+
+    /// Whether it is known of every enabled server what it offers to `audience` beyond the rest.
+    pub fn is_settled_for(&self, audience: Audience) -> bool {
+        match audience {
+            Audience::Able => self.able_awaited.borrow().is_empty(),
+            Audience::Plain => true,
+        }
+    }
+
+    /// The enabled servers that may have the item called `name` on the route of `scope`, among those
+    /// that are not listed: not yet, or not any longer. The likeliest comes first.
+    pub fn prospects(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Prospect> {
+        let State { plan, offers, .. } = &**self.current.load();
+        let unlisted = plan
+            .servers
+            .iter()
+            .filter(|(server, config)| config.enabled && !offers.are_of(server));
+        let unlisted: Vec<Offer> = unlisted
+            .map(|(server, config)| self::unlisted(server, config))
+            .collect();
+        Catalog::prospects(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+    }
+
+    /// The enabled servers that may have the item called `name` on the merged route, whatever they
+    /// have listed.
+    pub fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
+        let plan = &self.current.load().plan;
+        let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
+        let may_have = enabled.filter(|(server, config)| {
+            let offer = unlisted(server, config);
+            let wanted = (&Scope::All, kind, name);
+            !Catalog::prospects(&plan.naming, &plan.profiles, &[offer], wanted).is_empty()
+        });
+        may_have.map(|(server, _)| server.clone()).collect()
+    }
+
+    /// Whether it is known what `server` lists, not only what it listed to an earlier process.
+    pub fn lists(&self, server: &ServerName) -> bool {
+        self.current.load().offers.are_of(server)
+    }
+
+    /// What servers listed to this process for every client, in the config's order.
+    pub fn offers(&self) -> Vec<Offer> {
+        let State { plan, offers, .. } = &**self.current.load();
+        let listed = plan
+            .servers
+            .iter()
+            .filter(|(server, _)| offers.are_of(server));
+        listed
+            .filter_map(|(server, _)| offers.plain.get(server).cloned())
+            .collect()
+    }
+
+    /// Publishes what a server listed over the connection of `control`.
+    pub(super) async fn publish(
+        self: &Arc<Self>,
+        offer: Offer,
+        backend: &Arc<Backend>,
+        control: &Control,
+    ) {
+        let (backend, control) = (Arc::clone(backend), control.clone());
+        self.make(move |board| board.publish_now(offer, &backend, &control))
+            .await;
+    }
+
+    fn publish_now(&self, mut offer: Offer, backend: &Backend, control: &Control) {
+        let server = &backend.name;
+        // One at a time: a new plan comes after the retirement of those that it replaces.
+        let Some(mut next) = self.next_for(backend) else {
+            return;
+        };
+        offer.config = backend.written();
+        let offers = &mut next.state.offers;
+        offers.stored.remove(server);
+        let same = offers.plain.get(server).is_some_and(|known| {
+            known.listing == offer.listing && known.modern_http == offer.modern_http
+        });
+        if !same {
+            offers.plain.insert(server.clone(), offer);
+            next.merge();
+        }
+        // Whoever sees that it is listed sees that it is connected.
+        backend.note_listed(control);
+        next.show();
+        self.note_new(server);
+        self.settle(server);
+    }
+
+    pub(super) async fn withdraw(self: &Arc<Self>, backend: &Arc<Backend>) {
+        let backend = Arc::clone(backend);
+        self.make(move |board| board.withdraw_now(&backend)).await;
+    }
+
+    fn withdraw_now(&self, backend: &Backend) {
+        let Some(mut next) = self.next_for(backend) else {
+            return;
+        };
+        if next.state.offers.plain.remove(&backend.name).is_some() {
+            next.state.offers.stored.remove(&backend.name);
+            next.merge();
+            next.show();
+        }
+    }
+
+    /// What `server` lists for every client.
+    pub(super) fn listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
+        let current = self.current.load();
+        let offer = current.offers.plain.get(server);
+        offer.map(|offer| Arc::clone(&offer.listing))
+    }
+
+    /// Publishes what a server lists for clients that can be asked something, of which what it has
+    /// beyond `plain` is new.
+    pub(super) async fn publish_able(
+        self: &Arc<Self>,
+        listing: Arc<Listing>,
+        plain: Arc<Listing>,
+        backend: &Arc<Backend>,
+    ) {
+        let backend = Arc::clone(backend);
+        self.make(move |board| board.publish_able_now(listing.beyond(&plain), &backend))
+            .await;
+    }
+
+    fn publish_able_now(&self, more: Listing, backend: &Backend) {
+        let server = &backend.name;
+        let Some(mut next) = self.next_for(backend) else {
+            return;
+        };
+        let able = &mut next.state.offers.able;
+        let old = able.get(server);
+        let differs = old.map_or(!more.is_empty(), |old| **old != more);
+        if !differs && old.is_some() {
+            return;
+        }
+        able.insert(server.clone(), Arc::new(more));
+        if differs {
+            next.merge();
+        }
+        next.show();
+        self.note_new(server);
+    }
+
+    /// Whether it is known that `server` lists nothing more for clients that can be asked something.
+    pub(super) fn has_nothing_more(&self, server: &ServerName) -> bool {
+        let current = self.current.load();
+        let more = current.offers.able.get(server);
+        more.is_some_and(|more| more.is_empty())
+    }
+
+    /// The listing of `server` is to be kept.
+    fn note_new(&self, server: &ServerName) {
+        lock(&self.unkept).insert(server.clone());
+        self.listed.notify_one();
+    }
+
+    pub(super) fn settle(&self, server: &ServerName) {
+        self.awaited
+            .send_if_modified(|awaited| awaited.remove(server));
+    }
+
+    /// Nobody waits any longer for what `server` lists for clients that can be asked something.
+    pub(super) fn settle_for_able(&self, server: &ServerName) {
+        self.able_awaited
+            .send_if_modified(|awaited| awaited.remove(server));
+    }
+
+    /// Lets `work` make the next state, on a thread of its own.
+    async fn make(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
+        // It is never closed.
+        let turn = Arc::clone(&self.makers).acquire_owned().await;
+        let board = Arc::clone(self);
+        aside(move || {
+            let _turn = turn;
+            work(&board);
+        })
+        .await;
+    }
+
+    /// The next state, which is the current one so far; none after a stop.
+    fn next(&self) -> Option<Next<'_>> {
+        let alone = lock(&self.making);
+        (!self.stop.is_cancelled()).then(|| Next {
+            state: State::clone(&self.current.load()),
+            differs: false,
+            board: self,
+            _alone: alone,
+        })
+    }
+
+    /// The same for what is said of `backend`; none once that is retired.
+    fn next_for(&self, backend: &Backend) -> Option<Next<'_>> {
+        let next = self.next();
+        next.filter(|_| !backend.retired().is_cancelled())
+    }
+}
+
+/// The offer of a server that has listed nothing.
+fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
+    Offer {
+        server: server.clone(),
+        config: Arc::clone(config),
+        listing: Arc::default(),
+        modern_http: false,
+    }
+}
+
+impl Snapshots {
+    fn build(plan: &Plan, offers: &Offers) -> Self {
+        let build = |offers: &[Offer]| {
+            let catalog = Catalog::build_with(&plan.naming, &plan.profiles, offers);
+            Arc::new(catalog)
+        };
+        let servers = plan.servers.iter();
+        let ordered = servers.filter_map(|(server, _)| offers.plain.get(server).cloned());
+        let mut ordered: Vec<Offer> = ordered.collect();
+        let plain = build(&ordered);
+        let mut has_more = false;
+        for offer in &mut ordered {
+            let more = offers.able.get(&offer.server);
+            if let Some(more) = more.filter(|more| !more.is_empty()) {
+                has_more = true;
+                Arc::make_mut(&mut offer.listing).extend(more);
+            }
+        }
+        let able = if has_more {
+            build(&ordered)
+        } else {
+            Arc::clone(&plain)
+        };
+        Self { plain, able }
+    }
+}
+
+#[cfg(test)]
+mod tests;

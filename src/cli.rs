@@ -53,7 +53,10 @@ struct Cli {
     command: Command,
 }
 
+/// Of these only the one that is run learns its arguments: a gateway that serves has no use for those
+/// of all others.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// List, show, make and change agents
     Agents(agents::Agents),

@@ -82,6 +82,11 @@ impl Tasks {
 
     /// Starts `future` under `name`. It must end soon after [`Tasks::stop_token`] is cancelled.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
+        // The runtime has much code for each type of future that it is given: one is enough.
+        self.spawn_boxed(name, Box::pin(future));
+    }
+
+    fn spawn_boxed(&self, name: &'static str, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let Group {
             tracker,
             runtime,

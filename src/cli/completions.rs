@@ -17,9 +17,17 @@ pub(super) struct Completions {
 impl Completions {
     pub(super) fn run(&self) -> ExitCode {
         let mut script = Vec::new();
-        let mut command = Cli::command();
+        let command = Cli::command();
         let name = command.get_name().to_owned();
-        clap_complete::generate(self.shell, &mut command, name, &mut script);
+        // What `help` can be asked about is found out with its siblings as they are then, so these learn
+        // their arguments before.
+        let mut command = command.mut_subcommands(|subcommand| {
+            let full_name = format!("{name} {}", subcommand.get_name());
+            let mut subcommand = subcommand.bin_name(full_name);
+            subcommand.build();
+            subcommand
+        });
+        clap_complete::generate(self.shell, &mut command, &name, &mut script);
         print(&String::from_utf8_lossy(&script))
     }
 }

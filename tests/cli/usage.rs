@@ -105,6 +105,13 @@ async fn shells_complete() {
         assert!(ran.stdout.contains("tollbridge"), "{shell}: {ran:?}");
         assert!(ran.stdout.contains("key-file"), "{shell}: {ran:?}");
     }
+    let bash = place.run(&["completions", "bash"]).await.stdout;
+    for path in ["agents,add)", "help,agents)", "help__subcmd__agents,add)"] {
+        assert!(
+            bash.contains(&format!("__subcmd__{path}")),
+            "{path}: {bash}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -98,9 +98,14 @@ impl Edge {
         }
     }
 
+    /// Whether a call is under way, or its answer on the way to the stream: those are no longer in flight.
+    fn is_calling(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
+    }
+
     /// Ends the session; whether no call was under way. Streams that are listened to end like this.
     fn end(&self) -> bool {
-        let is_idle = self.calls.load(Ordering::Relaxed) == 0;
+        let is_idle = !self.is_calling();
         self.proxy.sessions().close(&self.session.id);
         is_idle
     }
@@ -110,7 +115,7 @@ impl Edge {
         self.listening.cancel();
         self.session.set_mute();
         let idle = async {
-            while self.session.in_flight() > 0 {
+            while self.session.in_flight() > 0 || self.is_calling() {
                 tokio::time::sleep(DRAIN_LOOK).await;
             }
         };

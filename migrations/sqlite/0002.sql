@@ -3,7 +3,7 @@ CREATE TABLE listings (
     server TEXT NOT NULL,
     connection BLOB NOT NULL,  -- SHA-256 of how the server is reached
     listed_ms INTEGER NOT NULL,
-    body TEXT NOT NULL,        -- JSON of discovery::stored
+    body TEXT NOT NULL,        -- JSON of discovery::board::stored
     PRIMARY KEY (server, connection)
 ) STRICT;
 

@@ -231,9 +231,9 @@ fn list(books: &Books, json: bool) -> ExitCode {
             "its keys open nothing while it is disabled"
         };
         say(&harmless(&format!(
-            "the agent `{0}` of the store is hidden by the one of the config, and {keys} (see \
-             `keys list {0}`)\n",
-            hidden.name
+            "the agent `{}` of the store is hidden by the one of the config, and {keys} (see \
+             `keys list {}`)\n",
+            hidden.name, hidden.id
         )));
     }
     let agents = books.agents();

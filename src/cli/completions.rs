@@ -20,10 +20,11 @@ impl Completions {
         let command = Cli::command();
         let name = command.get_name().to_owned();
         // What `help` can be asked about is found out with its siblings as they are then, so these learn
-        // their arguments before.
+        // their arguments before. A `help` of their own is nothing that it can be asked about.
         let mut command = command.mut_subcommands(|subcommand| {
             let full_name = format!("{name} {}", subcommand.get_name());
-            let mut subcommand = subcommand.bin_name(full_name);
+            let subcommand = subcommand.bin_name(full_name);
+            let mut subcommand = subcommand.disable_help_subcommand(true);
             subcommand.build();
             subcommand
         });

@@ -28,7 +28,8 @@ use crate::{
 };
 use stored::Kept;
 
-/// Servers that are asked at a time what they list for clients that they can ask something.
+/// Servers that are asked at a time what they list for clients that they can ask something: of a
+/// program that takes a second process for a moment.
 const ASKED_MAX: usize = 2;
 
 /// The current catalog, and who is told when it changes.

@@ -140,17 +140,8 @@ impl Screens {
 
     async fn look_at_large(&self, direction: Direction, data: &Raw) -> (Seen, bool) {
         let (screens, bytes, data) = (self.clone(), data.as_bytes().len(), data.clone());
-        let work = aside_if_large(bytes, move || screens.look_now(direction, &data, None));
-        let looked = AssertUnwindSafe(work).catch_unwind().await;
-        looked.unwrap_or_else(|_| {
-            // Fail closed: what could not be looked at does not pass.
-            tracing::error!("a scan broke off");
-            let seen = Seen {
-                blocked: vec!["unscanned".into()],
-                ..Seen::default()
-            };
-            (seen, false)
-        })
+        let look = aside_if_large(bytes, move || screens.look_now(direction, &data, None));
+        failing_closed(look).await
     }
 
     /// Looks at `data` so that it fits `schema` also with masks. `None` where that takes too long:
@@ -497,6 +488,20 @@ pub(super) fn masked_name(name: &str) -> Cow<'_, str> {
     })
 }
 
+/// What `look` has found. What could not be looked at, since that broke off, does not pass; why is not
+/// said, as that may quote the data.
+async fn failing_closed(look: impl Future<Output = (Seen, bool)>) -> (Seen, bool) {
+    let looked = AssertUnwindSafe(look).catch_unwind().await;
+    looked.unwrap_or_else(|_| {
+        tracing::error!("a scan broke off");
+        let seen = Seen {
+            blocked: vec!["unscanned".into()],
+            ..Seen::default()
+        };
+        (seen, false)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -558,5 +563,15 @@ mod tests {
         check(Some(&email), None, r#"["[EMAIL]","4111 1111 1111 1111"]"#);
         check(None, Some(&email), r#"["[EMAIL]","4111 1111 1111 1111"]"#);
         check(Some(&email), Some(&card), r#"["[EMAIL]","[CREDIT_CARD]"]"#);
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_looked_at_does_not_pass() {
+        let found = || (Seen::default(), true);
+        let (seen, asks) = failing_closed(aside_if_large(LARGE_BYTES + 1, found)).await;
+        assert_eq!((seen.blocked.len(), asks), (0, true));
+        let breaks = || -> (Seen, bool) { panic!("odd data") };
+        let (seen, asks) = failing_closed(aside_if_large(LARGE_BYTES + 1, breaks)).await;
+        assert_eq!((seen.blocked, asks), (vec!["unscanned".into()], false));
     }
 }

@@ -1,7 +1,8 @@
 //! Work that would hold up a worker, and with it all whom that serves, done on threads of its own.
 //!
-//! What such work costs grows with what servers list and say, so that one of them could slow down
-//! the clients of all others. Whoever asks for it waits; nobody else does.
+//! What such work costs grows with what servers list, and with what they and their clients say, so that
+//! one of them could slow down all others. Whoever asks for it waits, and whoever has large data, too;
+//! nobody else does.
 
 use std::panic::resume_unwind;
 

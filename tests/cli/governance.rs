@@ -930,7 +930,7 @@ async fn an_agent_that_is_hidden_is_told_about() {
         .await;
     serving.end(rustix::process::Signal::TERM).await;
     let listed = ok(&place, &["agents", "list"]).await;
-    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open that one (see `keys list zed`)");
+    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open that one (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
     assert_snapshot!(place.run(&["agents", "remove", "zed"]).await.stderr, @"the agent `zed` is written in tollbridge.toml; change it there. It hides the agent `zed` of the store, which can be changed or removed, with its keys, once the one of the config has another name or `id`");
     let state =
         async || ok(&place, &["keys", "list", "zed", "--json"]).await.json()[0]["state"].clone();
@@ -940,7 +940,7 @@ async fn an_agent_that_is_hidden_is_told_about() {
     fs::write(&config, &hiding).expect("written");
     assert_eq!(state().await, "shut", "it would open the one of the config");
     let listed = ok(&place, &["agents", "list", "--json"]).await;
-    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open nothing while it is disabled (see `keys list zed`)");
+    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open nothing while it is disabled (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
     fs::write(&config, hiding.replace("agents.zed", "agents.zoe")).expect("written");
     ok(&place, &["agents", "remove", "zed"]).await;
     fs::write(&config, &hiding).expect("written");

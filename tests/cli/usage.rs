@@ -106,11 +106,15 @@ async fn shells_complete() {
         assert!(ran.stdout.contains("key-file"), "{shell}: {ran:?}");
     }
     let bash = place.run(&["completions", "bash"]).await.stdout;
-    for path in ["agents,add)", "help,agents)", "help__subcmd__agents,add)"] {
-        assert!(
-            bash.contains(&format!("__subcmd__{path}")),
-            "{path}: {bash}"
-        );
+    for (path, is_offered) in [
+        ("agents,add)", true),
+        ("help,agents)", true),
+        ("help__subcmd__agents,add)", true),
+        // That `help` knows nothing of.
+        ("help__subcmd__agents,help)", false),
+    ] {
+        let offered = bash.contains(&format!("__subcmd__{path}"));
+        assert_eq!(offered, is_offered, "{path}: {bash}");
     }
 }
 

@@ -95,11 +95,8 @@ async fn launch_tls(
     try_launch(&format!("listen = \"127.0.0.1:0\"\n{tls}\n{more}")).await
 }
 
-/// A client that trusts `root` alone, and speaks one version of HTTP.
-fn client(
-    root: &CertificateDer<'static>,
-    is_http2: bool,
-) -> Client<HttpsConnector<HttpConnector>, Full<Bytes>> {
+/// Connections of a client that trusts `root` alone; over TLS it offers one version of HTTP.
+fn connector(root: &CertificateDer<'static>, is_http2: bool) -> HttpsConnector<HttpConnector> {
     let mut roots = RootCertStore::empty();
     roots.add(root.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(ring::default_provider().into())
@@ -110,14 +107,11 @@ fn client(
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(config)
         .https_or_http();
-    let connector = if is_http2 {
+    if is_http2 {
         connector.enable_http2().build()
     } else {
         connector.enable_http1().build()
-    };
-    Client::builder(TokioExecutor::new())
-        .http2_only(is_http2)
-        .build(connector)
+    }
 }
 
 /// The version of HTTP that was agreed on, by a client that trusts `root` alone.
@@ -126,10 +120,11 @@ async fn https(
     root: &CertificateDer<'static>,
     is_http2: bool,
 ) -> Option<Version> {
+    let client = Client::builder(TokioExecutor::new()).build(connector(root, is_http2));
     let request = Request::get(format!("https://{addr}/healthz"));
     let request = request.body(Full::<Bytes>::default()).unwrap();
-    let answer = client(root, is_http2).request(request);
-    let response = soon("an answer over TLS", answer).await.ok()?;
+    let response = soon("an answer over TLS", client.request(request)).await;
+    let response = response.ok()?;
     assert_eq!(response.status(), 200);
     Some(response.version())
 }
@@ -203,7 +198,9 @@ async fn many_answers_at_once() {
         (&open, true),
     ] {
         gateway.settled().await;
-        let client = client(&root, is_http2);
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
+            .http2_only(is_http2)
+            .build(connector(&root, is_http2));
         let url = format!("{}/mcp", gateway.running.url);
         let ask = async |number: usize| {
             let params = format!(r#"{{"name":"mcp_one_echo","arguments":{{"number":{number}}}}}"#);

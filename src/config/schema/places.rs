@@ -58,7 +58,7 @@ impl<'s> Search<'s> {
             self.parts(schema, path);
         } else {
             self.within.push(name);
-            self.parts(schema, path);
+            self.schema(schema, path);
             self.within.pop();
         }
     }

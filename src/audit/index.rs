@@ -364,8 +364,10 @@ struct Term<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Adds what a record has to what its block has.
 fn take_in(line: &[u8], block: &mut Block, terms: &mut BlockTerms) {
+    // In whole, or each text of it would be looked at for UTF-8 by itself.
+    let text = std::str::from_utf8(line).ok();
     // What only a newer version understands, only a newer version can show.
-    let Ok(record) = serde_json::from_slice::<Indexed<'_>>(line) else {
+    let Some(record) = text.and_then(|text| serde_json::from_str::<Indexed<'_>>(text).ok()) else {
         return;
     };
     let times = (record.ts, record.ts);

@@ -136,7 +136,6 @@ impl Edge {
             limit = self.proxy.settings().limits.body;
             lines.set_bytes_max(limit);
             match line {
-                Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
                 Line::Whole(line) => self.take_line(&line),
                 Line::TooLong { .. } => {
                     let message =
@@ -146,6 +145,10 @@ impl Edge {
                 // It was refused, and what goes on is the user's own client.
                 Line::Endless => {}
             }
+        }
+        // Whoever pipes messages in may end the last with the input alone.
+        if let Some(line) = lines.rest() {
+            self.take_line(&line);
         }
     }
 
@@ -169,6 +172,9 @@ impl Edge {
     }
 
     fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
         let limit = self.proxy.settings().limits.depth;
         if scan::is_deeper(line, limit) {
             let message = format!("a message is nested deeper than limits.depth ({limit})");

@@ -336,6 +336,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
+    /// What stands behind the last line end, once the stream has ended.
+    pub(crate) fn rest(&mut self) -> Option<Bytes> {
+        let is_whole = self.skipped.is_none() && !self.buffer.is_empty();
+        is_whole.then(|| self.buffer.split().freeze())
+    }
+
     fn take_line(&mut self) -> Option<Line> {
         loop {
             let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
@@ -424,6 +430,11 @@ mod tests {
             });
         }
         assert_eq!(found, ["12345", "too long", "1234", ""]);
+        assert_eq!(lines.rest().unwrap(), "rest");
+        assert_eq!(lines.rest(), None);
+        let mut lines = Lines::new(&b"123456"[..], 5);
+        while lines.next().await.unwrap().is_some() {}
+        assert_eq!(lines.rest(), None, "it was too long");
     }
 
     /// Who sends without an end is known for it before the end.

@@ -41,7 +41,8 @@ const LISTS: u32 = 4;
 pub(super) struct TargetArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Ask the MCP server at this URL, such as that of a running gateway, in place of the config's
+    /// Ask the MCP server at this URL, such as that of a running gateway, in place of the config's; `/mcp`
+    /// where it has no path
     #[arg(long, conflicts_with = "config")]
     url: Option<String>,
     /// File that holds the bearer token for --url; `-` reads it from stdin. (An argument would
@@ -91,7 +92,7 @@ impl TargetArgs {
                 "--url {url}: the scheme is missing; did you mean `{complete}`?"
             )));
         }
-        let name = name_of(url);
+        let (name, url) = (name_of(url), with_path(url));
         let source = Source {
             name: "--url".to_owned(),
             format: Format::Json,
@@ -211,6 +212,16 @@ fn with_scheme(url: &str) -> Option<String> {
     Some(guess(if is_own { "http" } else { "https" }))
 }
 
+/// `url` with the path of a gateway's endpoint, where it has none.
+fn with_path(url: &str) -> String {
+    let url = url.trim();
+    let is_bare = url
+        .split_once("://")
+        .is_some_and(|(_, rest)| !rest.is_empty() && !rest.contains(['/', '?', '#']));
+    let path = if is_bare { "/mcp" } else { "" };
+    format!("{url}{path}")
+}
+
 /// The host in `url` as the name of a server.
 fn name_of(url: &str) -> String {
     let uri: Option<http::Uri> = url.parse().ok();
@@ -306,6 +317,17 @@ mod tests {
         check("http://[::1]:8080/mcp", "--1");
         check("/mcp", "remote");
         check("", "remote");
+    }
+
+    #[test]
+    fn a_url_without_a_path_is_that_of_a_gateway() {
+        let check = |url: &str, expect: &str| assert_eq!(with_path(url), expect, "{url}");
+        check("http://127.0.0.1:8080", "http://127.0.0.1:8080/mcp");
+        check("http://127.0.0.1:8080/", "http://127.0.0.1:8080/");
+        check("https://x/sse", "https://x/sse");
+        check("https://x?a=b", "https://x?a=b");
+        check("http://", "http://");
+        check("", "");
     }
 
     #[test]

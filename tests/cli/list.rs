@@ -227,7 +227,8 @@ async fn a_url_is_asked() {
     );
     let items = elsewhere.run(&["list", "--url", &url, "--json"]).await;
     assert!(items.stdout.contains(r#""x-vendor":1.0e2}"#), "{items:?}");
-    let servers = elsewhere.run(&["list", "servers", "--url", &url]).await;
+    let bare = url.trim_end_matches("/mcp");
+    let servers = elsewhere.run(&["list", "servers", "--url", bare]).await;
     assert!(
         servers
             .stdout

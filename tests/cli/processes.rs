@@ -112,6 +112,22 @@ async fn a_call_over_stdio_that_is_cut_off_is_answered() {
     }
 }
 
+/// A last message that only the end of the input ends is answered too.
+#[tokio::test]
+async fn a_last_line_without_its_end_is_a_message() {
+    let place = Place::new(SCRIPT);
+    let mut command = place.command(&["stdio"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    let ping = format!(r#"{INITIALIZE}{{"jsonrpc":"2.0","id":7,"method":"ping"}}"#);
+    input.write_all(ping.as_bytes()).await.expect("it is read");
+    drop(input);
+    let output = bounded(child.wait_with_output()).await.expect("it ends");
+    let answers = String::from_utf8_lossy(&output.stdout);
+    let is_answered = answers.lines().any(|line| line.contains(r#""id":7"#));
+    assert!(is_answered && output.status.success(), "{output:?}");
+}
+
 const INITIALIZE: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"test\",\"version\":\"1\"}}}\n";
 
 #[tokio::test]

@@ -280,7 +280,8 @@ mod tests {
         atomic::{AtomicBool, Ordering},
     };
 
-    use futures_util::future::{BoxFuture, FutureExt, ready};
+    use futures_util::future::{BoxFuture, FutureExt, pending, ready};
+    use tokio::task::yield_now;
 
     use super::*;
     use crate::{discovery::board::tests, mcp::Raw, task::Tasks};
@@ -291,6 +292,8 @@ mod tests {
         asked: Mutex<Vec<&'static str>>,
         /// Whether somebody else has removed what it had.
         is_empty: AtomicBool,
+        /// Whether what it is given to keep takes for ever.
+        is_stuck: AtomicBool,
     }
 
     impl Noting {
@@ -302,6 +305,9 @@ mod tests {
     impl Listings for Noting {
         fn put<'a>(&'a self, _: &'a StoredListing) -> BoxFuture<'a, Result<(), StoreError>> {
             lock(&self.asked).push("put");
+            if self.is_stuck.load(Ordering::SeqCst) {
+                return pending().boxed();
+            }
             ready(Ok(())).boxed()
         }
 
@@ -340,10 +346,17 @@ mod tests {
         };
         assert!(keep().await.is_empty(), "it has listed nothing");
         tests::list(&board, "one");
+        store.is_stuck.store(true, Ordering::SeqCst);
         board.note_new(&server);
-        assert!(board.keep_new(&store).now_or_never().is_none());
+        let mut cut_off = Box::pin(board.keep_new(&store));
+        while lock(&store.asked).is_empty() {
+            assert!(cut_off.as_mut().now_or_never().is_none());
+            yield_now().await;
+        }
+        drop(cut_off);
+        store.is_stuck.store(false, Ordering::SeqCst);
         board.keep_new(&store).await.unwrap();
-        assert_eq!(store.asked(), ["put"], "who kept it before was cut off");
+        assert_eq!(store.asked(), ["put", "put"], "the first was cut off");
         assert_eq!(keep().await, ["confirm"], "it is the same");
         tests::list(&board, "two");
         assert_eq!(keep().await, ["confirm"], "another server has listed");

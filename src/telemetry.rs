@@ -14,7 +14,7 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt};
 use crate::config::{Log, LogFormat};
 
 /// Starts logging to stderr, with colours on a terminal. A level alone is that of our own lines;
-/// those of libraries are shown from warnings on.
+/// those of libraries are shown from warnings on, but for that of the toolbox.
 ///
 /// # Errors
 /// When `log.level` cannot be read, or logging was started before.
@@ -43,7 +43,8 @@ fn filter(level: &str) -> String {
     match level.trim().parse::<LevelFilter>() {
         Ok(own) => {
             let others = own.min(LevelFilter::WARN);
-            format!("{others},{}={own}", env!("CARGO_CRATE_NAME"))
+            // The peer of `rmcp` is this process, and it takes a connection that is closed for a fault.
+            format!("{others},rmcp=off,{}={own}", env!("CARGO_CRATE_NAME"))
         }
         Err(_) => level.to_owned(),
     }
@@ -215,13 +216,13 @@ mod tests {
     #[test]
     fn a_level_alone_is_that_of_our_own_lines() {
         let check = |level: &str, expect: &str| assert_eq!(filter(level), expect, "{level}");
-        check("info", "warn,tollbridge=info");
-        check("TRACE", "warn,tollbridge=trace");
-        check("error", "error,tollbridge=error");
-        check("off", "off,tollbridge=off");
+        check("info", "warn,rmcp=off,tollbridge=info");
+        check("TRACE", "warn,rmcp=off,tollbridge=trace");
+        check("error", "error,rmcp=off,tollbridge=error");
+        check("off", "off,rmcp=off,tollbridge=off");
         check("info,hyper=debug", "info,hyper=debug");
         check("hyper=debug", "hyper=debug");
-        check("", "error,tollbridge=error");
+        check("", "error,rmcp=off,tollbridge=error");
     }
 
     #[test]

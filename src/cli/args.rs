@@ -28,9 +28,8 @@ use crate::{
 const CONFIG_VARIABLE: &str = "TOLLBRIDGE_CONFIG";
 /// The variable that says what is logged.
 const FILTER_VARIABLE: &str = "RUST_LOG";
-/// What commands log that end by themselves: they say on their own what a person must know. The
-/// toolbox may be asked something still when they end.
-const QUIET: &str = "error,rmcp=off";
+/// What commands log that end by themselves: they say on their own what a person must know.
+const QUIET: &str = "error";
 
 /// Where the config is.
 #[derive(Args, Clone, Debug)]

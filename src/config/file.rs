@@ -134,8 +134,8 @@ impl Default for File {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Log {
     /// A level (`error`, `warn`, `info`, `debug`, `trace`) of our own lines, those of libraries
-    /// being shown from warnings on; or a filter such as `info,tollbridge=debug`. The variable
-    /// `RUST_LOG` overrides it.
+    /// being shown from warnings on, but for `rmcp`, on which the toolbox is built; or a filter such
+    /// as `info,tollbridge=debug`. The variable `RUST_LOG` overrides it.
     pub(super) level: String,
     /// Lines for people or for machines.
     pub(super) format: LogFormat,

@@ -233,6 +233,7 @@ impl<'s> Check<'s, '_> {
         let wanted: Vec<String> = shapes().flat_map(forms).collect();
         let tables = shapes().filter(|shape| type_of(shape) == "object");
         let help = tables.map(table_example).next();
+        let help = help.map(|example| format!("write {example}"));
         self.report_type(node, &hint::joined(&wanted, "or"), help, path);
         false
     }
@@ -241,7 +242,10 @@ impl<'s> Check<'s, '_> {
         let tags: Vec<&str> = options.iter().filter_map(tag).collect();
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
-            return self.wrong_type(node, "a table", path);
+            let examples: Vec<String> = options.iter().map(table_example).collect();
+            let help = format!("write {}", hint::joined(&examples, "or"));
+            self.report_type(node, "a table", Some(help), path);
+            return false;
         };
         let Some(entry) = table.get_mut(TAG) else {
             let finding = Finding::mistake(format!("`{path}` needs `{TAG}`"));
@@ -515,16 +519,20 @@ fn table_example(schema: &Json) -> String {
         .iter()
         .map(|key| format!("{key} = {}", example(section.key(key))))
         .collect();
-    format!("write {{ {} }}", keys.join(", "))
+    format!("{{ {} }}", keys.join(", "))
 }
 
 /// A stand-in for a value that `schema` describes.
-fn example(schema: Option<&Json>) -> &'static str {
+fn example(schema: Option<&Json>) -> String {
+    if let Some(word) = schema.and_then(|schema| schema.get("const")) {
+        return word.to_string();
+    }
     match schema.map(type_of) {
         Some("array") => "[...]",
         Some("boolean" | "integer" | "number") => "...",
         Some(_) | None => "\"...\"",
     }
+    .to_owned()
 }
 
 /// `"a"`, `"b"`, each behind `prefix`.

@@ -172,7 +172,7 @@ async fn more_that_is_missing_is_counted() {
         let sections: String = (0..servers).map(section).collect();
         let alike = "[naming]\ntemplate = \"{tool}\"\nconflict = \"error\"\n";
         let place = Place::new(&format!("{sections}{alike}"));
-        let ran = place.run(&["list", "prompts"]).await;
+        let ran = place.run(&["list", "prompts", "--wait", "60s"]).await;
         let (lines, others): (Vec<_>, Vec<_>) = ran
             .stderr
             .lines()

@@ -283,6 +283,28 @@ fn auth_without_a_type() {
 }
 
 #[test]
+fn a_word_in_place_of_a_credential() {
+    let report = toml(
+        r#"
+        [servers.a]
+        url = "https://example.com/mcp"
+        auth = "keys"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.auth` must be a table
+     --> tollbridge.toml:3:8
+      |
+    3 | auth = "***"
+      |        ^^^^^ this is a string
+      |
+      = help: write { type = "bearer", token = "..." } or { type = "header", name = "...", value = "..." }
+
+    1 mistake
+    "#);
+}
+
+#[test]
 fn auth_of_an_unknown_type() {
     let report = toml(
         r#"

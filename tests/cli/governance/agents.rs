@@ -1,0 +1,344 @@
+//! Agents: made, changed and removed, with all terms there are, and hidden by those of the config.
+
+use std::fs;
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use super::{GOVERNED, call, masked, ok};
+use crate::support::Place;
+
+#[tokio::test]
+async fn agents_are_made_changed_and_removed() {
+    let place = Place::new(GOVERNED);
+    let args = "agents add bot --tools toolbox/* --deny */uuid --budget 2.50/day 10 --rate 120/1m/20 \
+                --team science --profiles reading --admin";
+    let added = ok(&place, &args.split_whitespace().collect::<Vec<_>>()).await;
+    assert_snapshot!(added.all(), @"
+    agent `bot`: added; team science; admin true; profiles reading; policy allowlist tools=toolbox/* deny=*/uuid; budget 2.50/day 10.00/total; rate 120/1m/20
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(ok(&place, &["agents", "list"]).await.all(), @"
+    NAME→ORIGIN→STATE→TEAM→BUDGET→RATE→POLICY
+    bot→store→enabled→science→2.50/day 10.00/total→120/1m/20→allowlist tools=toolbox/* deny=*/uuid
+    researcher→config→enabled→science→default→default→allowlist tools=toolbox/* prompts=other/*
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(masked(&ok(&place, &["agents", "show", "bot"]).await), @"
+    FIELD→VALUE
+    name→bot
+    id→agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d
+    origin→store
+    state→enabled
+    team→science
+    admin→true
+    profiles→reading
+    policy→allowlist tools=toolbox/* deny=*/uuid
+    budget→2.50/day 10.00/total
+    rate→120/1m/20
+    tool rate→default
+    scan→default
+    created→TIME
+    --- stderr
+    --- code 0
+    ");
+    let shown = ok(&place, &["agents", "show", "bot", "--json"])
+        .await
+        .json();
+    let expect = json!({
+        "name": "bot",
+        "id": shown["id"],
+        "origin": "store",
+        "enabled": true,
+        "admin": true,
+        "team": "science",
+        "profiles": ["reading"],
+        "created": shown["created"],
+        "terms": {
+            "policy": { "mode": "allowlist", "tools": ["toolbox/*"], "deny": ["*/uuid"] },
+            "budget": [
+                { "limit": "2.50", "window": "day" },
+                { "limit": "10.00", "window": "total" },
+            ],
+            "rate": { "calls": 120, "per": "1m", "burst": 20 },
+        },
+    });
+    assert_eq!(shown, expect);
+}
+
+/// Who makes an agent learns what it may use, and that its team has no budget.
+#[tokio::test]
+async fn a_new_agent_is_told_about() {
+    let place = Place::new(GOVERNED);
+    let check = async |args: &[&str], expect: &str| {
+        let ran = ok(&place, &[&["agents", "add"], args].concat()).await;
+        assert_eq!(ran.stderr.trim_end(), expect, "{args:?}");
+    };
+    check(
+        &["one"],
+        "`one` may use nothing: the default policy is `none` and lists nothing; `tollbridge agents set \
+         one --tools 'SERVER/*'` lets it call tools",
+    )
+    .await;
+    check(
+        &["it's two", "--tools"],
+        "`it's two` may use nothing: its policy is `allowlist` and lists nothing; `tollbridge agents \
+         set 'it'\\''s two' --tools 'SERVER/*'` lets it call tools",
+    )
+    .await;
+    check(&["three", "--policy", "all"], "").await;
+    check(
+        &["four", "--policy", "all", "--team", "scence"],
+        "warning: no budget is written for the team `scence` in `[governance.teams]`; did you mean \
+         `science`?",
+    )
+    .await;
+    check(&["five", "--policy", "all", "--team", "science"], "").await;
+    let open = GOVERNED.replace(
+        "auth = \"keys\"",
+        "policy = { mode = \"all\" }\n    auth = \"keys\"",
+    );
+    let place = Place::new(&open);
+    let ran = ok(&place, &["agents", "add", "six"]).await;
+    assert_eq!(
+        ran.stderr.trim_end(),
+        "`six` may use everything (all); `tollbridge agents set six --tools 'SERVER/*'` narrows it"
+    );
+}
+
+/// Everything that a config can say of an agent can be said here, and means the same.
+#[tokio::test]
+async fn agents_of_the_store_have_all_terms() {
+    let place = Place::new(GOVERNED);
+    let scan = r#"{ arguments = { "*" = "block", email = "off" }, results = { ticket = "redact" }, custom = { ticket = 'T-\d+' }, allow = ["T-0"] }"#;
+    let args = [
+        r#"{ name = "small", at = "/limit", max = 1000 }"#,
+        r#"{ name = "ours", tools = ["toolbox/*"], at = "/owner", one_of = ["acme"], action = "allow", observe = true }"#,
+    ];
+    let add = [
+        "agents",
+        "add",
+        "bot",
+        "--scan",
+        scan,
+        "--args",
+        args[0],
+        args[1],
+        "--observe",
+        "rate",
+        "scan",
+        "--tool-rate",
+        "30/1m/5",
+        "--methods",
+        "acme/*",
+    ];
+    assert_snapshot!(ok(&place, &add).await.all(), @"
+    agent `bot`: added; policy allowlist methods=acme/*; tool rate 30/1m/5; scan arguments.*=block arguments.email=off results.ticket=redact custom=ticket allow=T-0; args small ours; observe rate scan
+    --- stderr
+    --- code 0
+    ");
+    assert_snapshot!(masked(&ok(&place, &["agents", "show", "bot"]).await), @"
+    FIELD→VALUE
+    name→bot
+    id→agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d
+    origin→store
+    state→enabled
+    admin→false
+    profiles→all
+    policy→allowlist methods=acme/*
+    budget→default
+    rate→default
+    tool rate→30/1m/5
+    scan→arguments.*=block arguments.email=off results.ticket=redact custom=ticket allow=T-0
+    args→small ours
+    observe→rate scan
+    created→TIME
+    --- stderr
+    --- code 0
+    ");
+    let show = ["agents", "show", "bot", "--json"];
+    let terms = &ok(&place, &show).await.json()["terms"];
+    assert_eq!(
+        terms["tool_rate"],
+        json!({ "calls": 30, "per": "1m", "burst": 5 })
+    );
+    assert_eq!(terms["policy"]["methods"], json!(["acme/*"]));
+    assert_eq!(terms["observe"], json!(["rate", "scan"]));
+    assert_eq!(
+        terms["scan"]["arguments"],
+        json!({ "*": "block", "email": "off" })
+    );
+    assert_eq!(terms["scan"]["custom"], json!({ "ticket": "T-\\d+" }));
+    let small = json!({ "name": "small", "tools": ["*"], "at": "/limit", "max": 1000.0, "action": "refuse", "observe": false });
+    assert_eq!(terms["args"][0], small);
+    assert_eq!(terms["args"][1]["action"], "allow");
+    let set = [
+        "agents",
+        "set",
+        "bot",
+        "--scan",
+        "off",
+        "--args",
+        "--observe",
+        "--tool-rate",
+        "default",
+        "--methods",
+    ];
+    assert_snapshot!(ok(&place, &set).await.all(), @"
+    agent `bot`: policy allowlist; tool rate default; scan off; args none; observe none
+    --- stderr
+    --- code 0
+    ");
+    ok(&place, &["agents", "set", "bot", "--scan", "default"]).await;
+    let terms = &ok(&place, &show).await.json()["terms"];
+    assert_eq!(*terms, json!({ "policy": { "mode": "allowlist" } }));
+    for (flag, value, expect) in [
+        ("--scan", "on", "no table of TOML"),
+        (
+            "--scan",
+            "{ results = { emial = \"block\" } }",
+            "did you mean `email`?",
+        ),
+        (
+            "--args",
+            "{ name = \"n\", at = \"/a\" }",
+            "has no condition",
+        ),
+        (
+            "--args",
+            "{ name = \"n\", at = \"a\", max = 1 }",
+            "not a JSON pointer",
+        ),
+        (
+            "--observe",
+            "all",
+            "no kind of rule: these are args, budget",
+        ),
+        ("--tool-rate", "1", "CALLS/PERIOD"),
+        ("--methods", "a{b", "unclosed alternate"),
+    ] {
+        let ran = place.run(&["agents", "set", "bot", flag, value]).await;
+        assert_eq!(ran.code, Some(2), "{flag} {value}: {ran:?}");
+        assert!(ran.stderr.contains(expect), "{flag} {value}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_given_replaces_what_was() {
+    let place = Place::new(GOVERNED);
+    let args = "agents add bot --policy all --deny x --budget 1 --rate 1/1s --team science --admin \
+                --profiles reading --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let added = ok(&place, &args).await.json();
+    let id = added["id"].as_str().expect("an id");
+    let set = "--policy default --budget off --rate default --no-team --all-profiles --admin=false";
+    let set: Vec<&str> = ["agents", "set", id, "--json"]
+        .into_iter()
+        .chain(set.split(' '))
+        .collect();
+    let changed = ok(&place, &set).await.json();
+    assert_eq!(changed["terms"], json!({ "budget": [] }));
+    assert_eq!(
+        (&changed["team"], &changed["profiles"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(changed["admin"], false);
+    ok(
+        &place,
+        &[
+            "agents", "set", "bot", "--policy", "denylist", "--tools", "a", "b",
+        ],
+    )
+    .await;
+    let lists = ok(
+        &place,
+        &[
+            "agents",
+            "set",
+            "bot",
+            "--tools",
+            "--prompts",
+            "c",
+            "--json",
+        ],
+    )
+    .await;
+    let policy = json!({ "mode": "denylist", "prompts": ["c"] });
+    assert_eq!(
+        lists.json()["terms"]["policy"],
+        policy,
+        "what is given replaces what was"
+    );
+    let off = ok(&place, &["agents", "disable", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(off["enabled"], false);
+    let on = ok(&place, &["agents", "enable", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(on["enabled"], true);
+    assert_snapshot!(ok(&place, &["agents", "remove", "bot"]).await.all(), @"
+    agent `bot` and its keys are removed
+    --- stderr
+    --- code 0
+    ");
+    let left = ok(&place, &["agents", "list", "--json"]).await.json();
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+    assert_eq!(left[0]["origin"], "config");
+}
+
+/// An agent of the config hides the one of the store with its id, whose keys are its own then: that is
+/// said wherever it matters, with the way out.
+#[tokio::test]
+async fn an_agent_that_is_hidden_is_told_about() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "zed", "--policy", "none"]).await;
+    let key = ok(&place, &["keys", "create", "zed"]).await.stdout;
+    let mut serving = place.serve().await;
+    assert_eq!(call(&serving, key.trim()).await.1["error"]["code"], -32003);
+    let config = place.file("tollbridge.toml");
+    let hiding = format!("{GOVERNED}\n[agents.zed]\npolicy = {{ mode = \"all\" }}\n");
+    fs::write(&config, &hiding).expect("written");
+    serving
+        .says("the config has an agent that is in the store too")
+        .await;
+    let (_, answer) = call(&serving, key.trim()).await;
+    assert!(
+        answer["result"].is_object(),
+        "its key is one of the config's agent: {answer}"
+    );
+    serving.end(rustix::process::Signal::TERM).await;
+    let mut serving = place.serve().await;
+    serving
+        .says("the config has an agent that is in the store too")
+        .await;
+    serving.end(rustix::process::Signal::TERM).await;
+    let listed = ok(&place, &["agents", "list"]).await;
+    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open that one (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
+    assert_snapshot!(place.run(&["agents", "remove", "zed"]).await.stderr, @"the agent `zed` is written in tollbridge.toml; change it there. It hides the agent `zed` of the store, which can be changed or removed, with its keys, once the one of the config has another name or `id`");
+    let state =
+        async || ok(&place, &["keys", "list", "zed", "--json"]).await.json()[0]["state"].clone();
+    assert_eq!(state().await, "live");
+    fs::write(&config, GOVERNED).expect("written");
+    ok(&place, &["agents", "disable", "zed"]).await;
+    fs::write(&config, &hiding).expect("written");
+    assert_eq!(state().await, "shut", "it would open the one of the config");
+    let listed = ok(&place, &["agents", "list", "--json"]).await;
+    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open nothing while it is disabled (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
+    fs::write(&config, hiding.replace("agents.zed", "agents.zoe")).expect("written");
+    ok(&place, &["agents", "remove", "zed"]).await;
+    fs::write(&config, &hiding).expect("written");
+    let listed = ok(&place, &["agents", "list"]).await;
+    assert_eq!(listed.stderr, "");
+    // With an id of its own it hides the name alone.
+    fs::write(&config, GOVERNED).expect("written");
+    ok(&place, &["agents", "add", "zed"]).await;
+    let id = "agent_7d444840-9dc0-11d1-b245-5ffdce74fad2";
+    fs::write(&config, format!("{hiding}id = \"{id}\"\n")).expect("written");
+    let ran = place.run(&["agents", "remove", "zed"]).await;
+    let (_, other) = ran.stderr.trim().rsplit_once(' ').expect("words");
+    assert!(other.starts_with("agent_"), "{ran:?}");
+    ok(&place, &["agents", "remove", other]).await;
+}

@@ -1,0 +1,196 @@
+//! Policies: why an agent may use an item or not, and what it sees.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::{GOVERNED, RESEARCHER, ok};
+use crate::support::{Place, Ran};
+
+#[tokio::test]
+async fn policies_are_explained() {
+    let place = Place::new(GOVERNED);
+    ok(
+        &place,
+        &[
+            "agents",
+            "add",
+            "bot",
+            "--policy",
+            "all",
+            "--deny",
+            "mcp_other_uuid",
+        ],
+    )
+    .await;
+    let check = async |line: &str, code: i32, expect: &str| {
+        let args: Vec<&str> = ["policy", "explain"]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        let ran = place.run(&args).await;
+        assert_eq!(ran.code, Some(code), "{line}: {ran:?}");
+        assert!(
+            (ran.stdout.clone() + &ran.stderr).contains(expect),
+            "{line}: {ran:?}"
+        );
+    };
+    check(
+        "researcher toolbox/hash",
+        0,
+        "researcher may call the tool `toolbox/hash`",
+    )
+    .await;
+    check("researcher mcp_toolbox_hash", 0, "`tools` has `toolbox/*`").await;
+    check(
+        "researcher other/hash",
+        1,
+        "researcher may not call the tool `other/hash`",
+    )
+    .await;
+    check("bot other/uuid", 1, "has `mcp_other_uuid` in `deny`").await;
+    check("bot other/hash", 0, "bot may call").await;
+    check("bot hash --profile reading", 2, "there is no tool `hash`").await;
+    check("bot toolbox/hash --profile reading", 0, "bot may call").await;
+    check(
+        "bot other/hash --profile reading",
+        1,
+        "the profile `reading` does not show",
+    )
+    .await;
+    check(
+        "researcher toolbox/write_regex --prompt",
+        1,
+        "may not use the prompt",
+    )
+    .await;
+    check(
+        "researcher mcp_other_write_regex --prompt",
+        0,
+        "may use the prompt",
+    )
+    .await;
+    let resources = ok(&place, &["list", "resources", "--json"]).await.json();
+    let uri = resources[0]["uri"].as_str().expect("a resource").to_owned();
+    check(
+        &format!("bot {uri} --resource"),
+        0,
+        "bot may use the resource",
+    )
+    .await;
+    check(
+        &format!("researcher {uri} --resource"),
+        1,
+        "researcher may not use the resource",
+    )
+    .await;
+    let args = ["policy", "explain", "researcher", "other/hash", "--json"];
+    let object = place.run(&args).await.json();
+    assert_eq!(
+        (&object["allowed"], &object["kind"]),
+        (&json!(false), &json!("tool"))
+    );
+    assert_eq!(object["exposed"], "mcp_other_hash");
+    ok(&place, &["agents", "set", "bot", "--profiles", "reading"]).await;
+    ok(&place, &["agents", "disable", "bot"]).await;
+    check("bot other/hash", 1, "bot is disabled").await;
+    let missing = Place::new(&format!(
+        "{GOVERNED}\n[servers.missing]\ncommand = \"/no/such\"\n"
+    ));
+    let args = ["policy", "explain", "researcher", "missing/read"];
+    let ran = missing.run(&args).await;
+    assert_eq!(
+        ran.code,
+        Some(1),
+        "it may be one of the server that is down: {ran:?}"
+    );
+}
+
+/// Beside its profiles an agent may use nothing, whatever its policy says; what is said of it agrees.
+#[tokio::test]
+async fn the_profiles_of_an_agent_are_all_it_may_use() {
+    let place = Place::new(&format!("{GOVERNED}\n[profiles.writing]\n"));
+    let with =
+        |name: &'static str, more: &'static [&str]| [&["agents", "add", name], more].concat();
+    ok(
+        &place,
+        &with("open", &["--policy", "all", "--profiles", "reading"]),
+    )
+    .await;
+    ok(&place, &with("bare", &["--profiles", "reading", "writing"])).await;
+    let resources = ok(&place, &["list", "resources", "--json"]).await.json();
+    let uri = resources[0]["uri"].as_str().expect("a resource");
+    let one = "open may use the profile `reading` and nothing beside it; see --profile.";
+    let two =
+        "bare may use the profiles `reading`, `writing` and nothing beside them; see --profile.";
+    for item in [
+        ["toolbox/hash"].as_slice(),
+        &["toolbox/write_regex", "--prompt"],
+        &[uri, "--resource"],
+    ] {
+        for (agent, expect) in [("open", one), ("bare", two)] {
+            let args = [&["policy", "explain", agent], item].concat();
+            let ran = place.run(&args).await;
+            assert_eq!(ran.stdout, format!("{expect}\n"), "{ran:?}");
+            assert_eq!(ran.code, Some(1), "{ran:?}");
+            let object = place.run(&[&args[..], &["--json"]].concat()).await.json();
+            assert_eq!(
+                (&object["allowed"], &object["because"]),
+                (&json!(false), &json!(expect))
+            );
+        }
+    }
+}
+
+/// What matters to the answer is waited for, and nothing else: the other server takes for ever.
+#[tokio::test]
+async fn an_explanation_waits_for_the_servers_of_the_name_only() {
+    let slow = "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 600\"]\n\
+                startup_timeout = \"10m\"\n";
+    let place = Place::new(&format!("{GOVERNED}\n{slow}"));
+    for (name, code) in [
+        ("toolbox/hash", 0),
+        ("mcp_toolbox_hash", 0),
+        ("mcp_other_hash", 1),
+        ("mcp_toolbox_none", 2),
+        ("other/none", 2),
+    ] {
+        let ran = place.run(&["policy", "explain", "researcher", name]).await;
+        assert_eq!(ran.code, Some(code), "{name}: {ran:?}");
+        assert!(!ran.stderr.contains("slow"), "{name}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_sees_what_it_may_call_and_who_looks_leaves_nothing() {
+    let place = Place::new(GOVERNED);
+    let names = |ran: &Ran| -> Vec<String> {
+        let rows = ran.stdout.lines().skip(1);
+        rows.map(|row| row.split('\t').next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let all = names(&ok(&place, &["list"]).await);
+    let check = ok(&place, &["check", "--connect"]).await;
+    assert!(check.stdout.contains("connected"), "{check:?}");
+    assert!(!place.file("data").exists(), "nothing is kept of a look");
+    let seen = names(&ok(&place, &["list", "--agent", "researcher"]).await);
+    let expect: Vec<_> = all
+        .iter()
+        .filter(|name| name.starts_with("mcp_toolbox_"))
+        .collect();
+    assert!(!expect.is_empty() && expect.len() < all.len());
+    assert_eq!(seen.iter().collect::<Vec<_>>(), expect);
+    let resources = ok(&place, &["list", "resources", "--agent", "researcher"]).await;
+    assert_eq!(names(&resources), Vec::<String>::new());
+    ok(&place, &["list", "servers", "--agent", "researcher"]).await;
+    assert!(!place.file("data/audit").exists(), "a look begins no chain");
+
+    let serving = place.serve().await;
+    let elsewhere = Place::new("");
+    fs::write(elsewhere.file("key"), RESEARCHER).expect("written");
+    let url = serving.mcp();
+    let remote = ["list", "--url", &url, "--key-file", "key"];
+    let remote = names(&ok(&elsewhere, &remote).await);
+    assert_eq!(remote, seen, "over HTTP it sees the same");
+    assert!(!elsewhere.file("data").exists());
+}

@@ -1,0 +1,258 @@
+//! The audit: found, exported and followed, and what is an event of it.
+
+use std::fs;
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use super::{GOVERNED, masked, ok};
+use crate::support::{Place, bounded};
+
+#[tokio::test]
+async fn records_are_found_by_what_is_known_of_them() {
+    let place = Place::new(GOVERNED);
+    let none = ok(&place, &["audit", "verify"]).await;
+    assert!(
+        none.stdout.starts_with("there is no record in "),
+        "{none:?}"
+    );
+    assert_eq!(ok(&place, &["audit", "--json"]).await.stdout, "[]\n");
+    let call = async |tool: &str, agent: &str| {
+        place
+            .run(&["call", tool, "--arg", "text=1", "--agent", agent])
+            .await
+    };
+    ok(&place, &["agents", "add", "bot", "--policy", "all"]).await;
+    assert_eq!(call("mcp_toolbox_hash", "researcher").await.code, Some(0));
+    assert_eq!(call("mcp_other_hash", "researcher").await.code, Some(1));
+    assert_eq!(call("mcp_other_hash", "bot").await.code, Some(0));
+    let all = ok(&place, &["audit", "query", "--json"]).await.json();
+    assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+    let (id, ts) = (all[1]["id"].as_str().expect("an id"), &all[1]["ts"]);
+    let find = async |line: &str| {
+        let args: Vec<&str> = ["audit", "--json"]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        let found = ok(&place, &args).await.json();
+        let found = found.as_array().expect("an array").iter();
+        let at = |record: &Value| all.as_array()?.iter().position(|it| it == record);
+        found
+            .map(|record| at(record).expect("as before"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(find("--agent researcher").await, [0, 1]);
+    assert_eq!(find("--server other").await, [1, 2]);
+    assert_eq!(find("--tool hash").await, [0, 1, 2]);
+    assert_eq!(find("--tool other/hash").await, [1, 2]);
+    assert_eq!(find("--tool mcp_toolbox_hash").await, [0]);
+    assert_eq!(find("--decision refused").await, [1]);
+    assert_eq!(find(&format!("--id {id}")).await, [1]);
+    assert_eq!(find("--since 1h").await, [0, 1, 2]);
+    assert_eq!(find("--until 1h").await, [] as [usize; 0]);
+    assert_eq!(
+        find(&format!("--since {}", ts.as_str().expect("a time"))).await,
+        [1, 2]
+    );
+    let largest = usize::MAX.to_string();
+    for limit in ["65536", &largest] {
+        let listed = ok(&place, &["audit", "--limit", limit]).await;
+        assert_eq!(listed.stdout.lines().count(), 4, "{listed:?}");
+        let events = ok(&place, &["audit", "events", "--limit", limit]).await;
+        assert!(events.stdout.contains("agent_changed"), "{events:?}");
+    }
+    let two = ok(&place, &["audit", "--limit", "2"]).await;
+    assert!(
+        two.stderr.contains("only the latest 2 are shown"),
+        "{two:?}"
+    );
+    assert_eq!(two.stdout.lines().count(), 3, "{two:?}");
+    assert!(
+        two.stdout
+            .lines()
+            .nth(1)
+            .is_some_and(|row| row.contains(id)),
+        "oldest first"
+    );
+}
+
+/// An answer without records says so, and what may have been meant.
+#[tokio::test]
+async fn an_audit_without_matches_says_so() {
+    let place = Place::new(GOVERNED);
+    for (args, expect) in [
+        ("audit", "no record matches"),
+        ("audit --server other", "no record matches"),
+        (
+            "audit --server othr",
+            "no record matches; no server is called `othr`; did you mean `other`?",
+        ),
+        (
+            "audit --tool toolbx/hash",
+            "no record matches; no server is called `toolbx`; did you mean `toolbox`?",
+        ),
+        ("audit --tool hahs", "no record matches"),
+        (
+            "audit export --server othr",
+            "no record matches; no server is called `othr`; did you mean `other`?",
+        ),
+    ] {
+        let ran = ok(&place, &args.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ran.stderr.trim_end(), expect, "{args}");
+    }
+}
+
+#[tokio::test]
+async fn records_are_exported_and_outlive_their_agent() {
+    let place = Place::new(GOVERNED);
+    let call = async |agent: &str| {
+        let args = [
+            "call",
+            "mcp_other_hash",
+            "--arg",
+            "text=1",
+            "--agent",
+            agent,
+        ];
+        place.run(&args).await
+    };
+    ok(&place, &["agents", "add", "bot", "--policy", "all"]).await;
+    assert_eq!(call("researcher").await.code, Some(1));
+    assert_eq!(call("bot").await.code, Some(0));
+    ok(&place, &["agents", "remove", "bot"]).await;
+    let all = ok(&place, &["audit", "--json"]).await.json();
+    let of_bot = ok(&place, &["audit", "--agent", "bot", "--json"]).await;
+    assert_eq!(of_bot.json(), json!([all[1]]));
+    let lines = ok(&place, &["audit", "export", "--agent", "bot"])
+        .await
+        .stdout;
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&lines).ok().as_ref(),
+        all.get(1)
+    );
+    let args = [
+        "audit",
+        "export",
+        "--format",
+        "csv",
+        "--decision",
+        "refused",
+    ];
+    let csv = ok(&place, &args).await.stdout;
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    let id = all[0]["id"].as_str().expect("an id");
+    assert!(csv.starts_with("chain,id,ts,") && csv.contains(id), "{csv}");
+}
+
+/// New records are shown as they come, those before first.
+#[tokio::test]
+async fn records_are_followed() {
+    let place = Place::new(GOVERNED);
+    let call = [
+        "call",
+        "mcp_toolbox_hash",
+        "--arg",
+        "text=1",
+        "--agent",
+        "researcher",
+    ];
+    ok(&place, &call).await;
+    let mut follow = place.command(&["audit", "--follow", "--json"]);
+    let mut child = follow.spawn().expect("it starts");
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(stdout));
+    let mut next = async || {
+        let line = bounded(lines.next_line()).await.expect("it can be read");
+        serde_json::from_str::<Value>(&line.expect("a line")).expect("JSON")
+    };
+    let before = next().await;
+    ok(&place, &call).await;
+    let after = next().await;
+    assert_eq!(
+        (&before["decision"], &after["decision"]),
+        (&json!("allowed"), &json!("allowed"))
+    );
+    assert_ne!(before["id"], after["id"]);
+    crate::support::send(&child, rustix::process::Signal::INT);
+    let status = bounded(child.wait()).await.expect("it ends");
+    assert_eq!(status.code(), Some(130));
+}
+
+/// Changes of an agent, a key and a budget are events of the audit.
+#[tokio::test]
+async fn changes_are_recorded() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot", "--budget", "1"]).await;
+    let key = ok(&place, &["keys", "create", "bot", "--json"])
+        .await
+        .json();
+    let id = key["id"].as_str().expect("an id");
+    ok(&place, &["keys", "revoke", id]).await;
+    ok(&place, &["budget", "set", "bot", "2/day"]).await;
+    ok(&place, &["budget", "reset", "bot", "--reason", "a mistake"]).await;
+    ok(&place, &["agents", "disable", "bot"]).await;
+    ok(&place, &["agents", "remove", "bot"]).await;
+    let events = ok(&place, &["audit", "events"]).await;
+    let text = masked(&events);
+    assert_snapshot!(text, @"
+    TIME→EVENT→SUBJECT→BY→DETAIL
+    TIME→agent_changed→bot→cli→added; budget 1.00/total
+    TIME→key_created→KEY_ID→cli→for bot; expires never
+    TIME→key_revoked→KEY_ID→cli→of bot
+    TIME→budget_changed→bot→cli→set to 2.00/day
+    TIME→budget_changed→bot→cli→reset day: a mistake
+    TIME→agent_changed→bot→cli→disabled
+    TIME→agent_changed→bot→cli→removed
+    --- stderr
+    --- code 0
+    ");
+    let latest = ok(&place, &["audit", "events", "--limit", "1", "--json"]).await;
+    assert_eq!(latest.json()[0]["detail"], "removed");
+    assert!(
+        latest.stderr.contains("only the latest 1 is shown"),
+        "{latest:?}"
+    );
+    let old = ok(&place, &["audit", "events", "--until", "1h", "--json"]).await;
+    assert_eq!(old.stdout, "[]\n");
+    let secret = key["key"].as_str().expect("a key");
+    assert!(
+        !lines_of_the_log(&place)
+            .iter()
+            .any(|line| line.contains(secret))
+    );
+    let verified = ok(&place, &["audit", "verify", "--json"]).await.json();
+    assert_eq!(verified["ok"], true);
+    assert_eq!(
+        verified["chains"].as_array().map(Vec::len),
+        Some(7),
+        "{verified}"
+    );
+    assert_eq!(verified["chains"][0]["ended"], true);
+}
+
+/// All lines, in the order of chains.
+fn lines_of_the_log(place: &Place) -> Vec<String> {
+    let entries = fs::read_dir(place.file("data/audit")).expect("it is there");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+    files.sort();
+    let read = |file| fs::read_to_string(file).expect("it can be read");
+    let texts: Vec<String> = files.iter().map(read).collect();
+    texts
+        .iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "list"]).await;
+    fs::write(place.file("data/audit"), "a file").expect("written");
+    let ran = place.run(&["agents", "add", "bot"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("the audit directory"), "{ran:?}");
+    fs::remove_file(place.file("data/audit")).expect("removed");
+    let agents = ok(&place, &["agents", "list", "--json"]).await.json();
+    assert_eq!(agents.as_array().map(Vec::len), Some(1), "{agents}");
+}

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{ConfigReport, Governed, Insight, ServerReport, Status};
 use crate::{
-    backend::{BreakerReport, InstanceReport, Transition},
+    backend::{BreakerReport, InstanceReport, ReplicaReport, State, Transition},
     governance, text,
 };
 
@@ -145,6 +145,7 @@ fn row(server: &ServerReport) -> String {
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(breaker_note(&report.breaker));
     notes.extend(history_notes(&report.history));
+    notes.extend(replica_notes(&report.replicas));
     notes.extend(instance_notes(&report.instances));
     if let Some(stored) = &server.stored {
         let age = stored.age_seconds;
@@ -205,18 +206,63 @@ fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
     })
 }
 
-/// A line for each instance beside the catalog's, as far as there is room; those that do not do well come first.
+/// A line for each replica, as far as there is room.
+fn replica_notes(replicas: &[ReplicaReport]) -> Vec<String> {
+    let is_well = |it: &ReplicaReport| {
+        it.out_for_ms.is_none()
+            && it.breaker.state == "closed"
+            && (it.asleep || !it.state.is_trouble())
+    };
+    as_far_as_there_is_room("replicas", replicas, is_well, replica_note)
+}
+
+fn replica_note(replica: &ReplicaReport) -> String {
+    let state = state(replica.asleep, replica.state);
+    let address = match &replica.address[..] {
+        "" => String::new(),
+        address => format!(" at {address}"),
+    };
+    let reason = replica.reason.as_deref().map(|it| format!(": {it}"));
+    let breaker = match replica.breaker.state {
+        "closed" => String::new(),
+        other => format!(", breaker {other}"),
+    };
+    let out = replica.out_for_ms;
+    let out = out.map(|wait| format!(", without calls for another {wait} ms"));
+    format!(
+        "replica {}{address} is {state}{breaker}{}{}",
+        replica.name,
+        out.unwrap_or_default(),
+        reason.unwrap_or_default()
+    )
+}
+
+/// A line for each instance beside the catalog's, as far as there is room.
 fn instance_notes(instances: &[InstanceReport]) -> Vec<String> {
     let is_well = |it: &InstanceReport| it.asleep || !it.state.is_trouble();
-    let mut ordered: Vec<&InstanceReport> = instances.iter().collect();
-    ordered.sort_by_key(|instance| is_well(instance));
-    let shown = ordered.iter().take(INSTANCES_SHOWN);
-    let mut notes: Vec<String> = shown.map(|it| instance_note(it)).collect();
-    let more = ordered.len().saturating_sub(INSTANCES_SHOWN);
+    as_far_as_there_is_room("instances", instances, is_well, instance_note)
+}
+
+/// A line for each of `all`; those that do not do well come first.
+fn as_far_as_there_is_room<T>(
+    name: &str,
+    all: &[T],
+    is_well: impl Fn(&T) -> bool,
+    note: impl Fn(&T) -> String,
+) -> Vec<String> {
+    let mut ordered: Vec<&T> = all.iter().collect();
+    ordered.sort_by_key(|it| is_well(it));
+    let shown = ordered.iter().take(PARTS_SHOWN);
+    let mut notes: Vec<String> = shown.map(|it| note(it)).collect();
+    let more = ordered.len().saturating_sub(PARTS_SHOWN);
     if more > 0 {
-        notes.push(format!("instances that only the JSON has: {more}"));
+        notes.push(format!("{name} that only the JSON has: {more}"));
     }
     notes
+}
+
+fn state(asleep: bool, state: State) -> &'static str {
+    if asleep { "asleep" } else { state.as_str() }
 }
 
 fn instance_note(instance: &InstanceReport) -> String {
@@ -227,11 +273,7 @@ fn instance_note(instance: &InstanceReport) -> String {
     };
     let replica = instance.replica.as_ref();
     let replica = replica.map(|name| format!(" at replica {name}"));
-    let state = if instance.asleep {
-        "asleep"
-    } else {
-        instance.state.as_str()
-    };
+    let state = state(instance.asleep, instance.state);
     let reason = instance.reason.as_deref().map(|it| format!(": {it}"));
     format!(
         "{} instance {}{}{whose} is {state}{}",
@@ -242,8 +284,8 @@ fn instance_note(instance: &InstanceReport) -> String {
     )
 }
 
-/// Instances of a server on the page; the JSON has more.
-const INSTANCES_SHOWN: usize = 20;
+/// Instances of a server on the page, and replicas; the JSON has more.
+const PARTS_SHOWN: usize = 20;
 
 /// Changes of state on the page; the JSON has more.
 const HISTORY_SHOWN: usize = 6;
@@ -270,7 +312,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Checks, State};
+    use crate::backend::Checks;
 
     #[test]
     fn what_servers_say_is_neither_markup_nor_steering() {
@@ -300,13 +342,13 @@ mod tests {
             odd_lines: 0,
             stderr: Vec::new(),
         };
-        let shown = u64::try_from(INSTANCES_SHOWN).unwrap();
+        let shown = u64::try_from(PARTS_SHOWN).unwrap();
         let mut all: Vec<_> = (1..shown)
             .map(|number| instance(number, State::Connected))
             .collect();
         all.push(instance(shown, State::Failed));
         let notes = instance_notes(&all);
-        assert_eq!(notes.len(), INSTANCES_SHOWN);
+        assert_eq!(notes.len(), PARTS_SHOWN);
         let failed = format!("then instance {shown} at replica b is failed");
         assert_eq!(notes[0], failed);
         assert_eq!(notes[1], "then instance 1 at replica b is connected");

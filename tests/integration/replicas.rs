@@ -262,6 +262,14 @@ async fn each_replica_has_a_breaker() {
     let status = gateway.status_until("x", is_back).await;
     let states = [0, 1].map(|at| &status["replicas"][at]["breaker"]["state"]);
     assert_eq!(states, ["open", "closed"], "{status}");
+    let page = gateway.http();
+    let page = page.get("/status", &[("accept", "text/html")]).await;
+    let page = page.text().await;
+    let mut notes = page.lines().filter(|line| line.contains("replica "));
+    let (first, second) = (notes.next().unwrap(), notes.next().unwrap());
+    assert!(first.contains("replica a at ws://") && second.contains("replica b at ws://"));
+    assert!(first.contains(" is connected, breaker open"), "{page}");
+    assert!(second.contains(" is connected") && !second.contains("open"));
     for id in ["2", "3"] {
         call(&client, &b, id).await;
     }

@@ -8,6 +8,7 @@
 mod header;
 mod instructions;
 mod item;
+mod mend;
 mod merge;
 mod mirror;
 mod naming;

@@ -11,6 +11,7 @@ use super::{
     Tables, Tool,
     instructions::{self, Instructions},
     item::{self, Filter, Item},
+    mend,
     naming::{self, Claim, Template, Verdict},
     pattern::Pattern,
     resources::{Routes, Site},
@@ -18,6 +19,7 @@ use super::{
     view::Shelf,
 };
 use crate::config::Naming;
+use crate::mcp::json::Raw;
 use crate::names::{ServerName, uri_prefix};
 
 /// One offer, read.
@@ -71,7 +73,9 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
             }
         };
         placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
-        merged.fill(kind, &placed, &parts, |at| &parts[at].uris);
+        merged.fill(kind, &placed, &parts, |placed| {
+            render(kind, placed, &parts[placed.part], &mut problems)
+        });
         merged.shelves[kind].freshness = merged_freshness(kind, offers);
         let known = placed.iter().map(|placed| {
             let key = (placed.part, placed.item.original.clone());
@@ -340,7 +344,11 @@ fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
             merged: merged_name(kind, at, item, part, names),
             label: None,
         });
-        tables.fill(kind, &placed.collect::<Vec<_>>(), parts, |_| IDENTITY);
+        let own = |placed: &Placed<'_>| {
+            let Placed { item, exposed, .. } = placed;
+            item.render(exposed, None, IDENTITY)
+        };
+        tables.fill(kind, &placed.collect::<Vec<_>>(), parts, own);
         let page = listing.pages[kind].as_ref();
         tables.shelves[kind].freshness = freshness(page);
         tables.shelves[kind].rest = page.and_then(|page| page.rest.clone());
@@ -361,32 +369,42 @@ fn merged_name(kind: Kind, at: usize, item: &Item<'_>, part: &Part<'_>, names: &
     }
 }
 
+/// The item as merged routes show it.
+fn render(kind: Kind, placed: &Placed<'_>, part: &Part<'_>, problems: &mut Vec<Problem>) -> Raw {
+    let item = placed.item;
+    let rendered = item.render(&placed.exposed, placed.label, &part.uris);
+    let Some((mended, members)) = mend::mend(kind, &rendered) else {
+        return rendered;
+    };
+    problems.push(Problem {
+        server: part.offer.server.clone(),
+        kind: Some(kind),
+        cause: Cause::Mended {
+            original: item.original.to_string(),
+            members,
+        },
+    });
+    mended
+}
+
 impl Tables {
-    fn fill<'a>(
+    fn fill(
         &mut self,
         kind: Kind,
         placed: &[Placed<'_>],
         parts: &[Part<'_>],
-        uris: impl Fn(usize) -> &'a UriMap,
+        mut render: impl FnMut(&Placed<'_>) -> Raw,
     ) {
-        let entries = placed.iter().map(
-            |Placed {
-                 part,
-                 item,
-                 exposed,
-                 merged,
-                 label,
-             }| Entry {
-                server: parts[*part].offer.server.clone(),
-                original: item.original.clone(),
-                exposed: exposed.clone(),
-                merged: merged.clone(),
-                alias: Arc::default(),
-                item: item.render(exposed, *label, uris(*part)),
-                digest: 0,
-            },
-        );
-        let shelf = Shelf::join(entries.collect());
+        let entries = placed.iter().map(|placed| Entry {
+            server: parts[placed.part].offer.server.clone(),
+            original: placed.item.original.clone(),
+            exposed: placed.exposed.clone(),
+            merged: placed.merged.clone(),
+            alias: Arc::default(),
+            item: render(placed),
+            digest: 0,
+        });
+        let shelf = Shelf::of(kind, entries.collect());
         for (entry, Placed { item, .. }) in shelf.entries().iter().zip(placed) {
             match kind {
                 Kind::Tools => {

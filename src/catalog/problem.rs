@@ -46,6 +46,7 @@ impl Problem {
             Cause::Duplicate { .. }
             | Cause::Header { .. }
             | Cause::InstructionsCut { .. }
+            | Cause::Mended { .. }
             | Cause::Prefix { .. }
             | Cause::Shortened { .. } => Cost::Nothing,
         }
@@ -54,9 +55,10 @@ impl Problem {
     /// Whether it is about what the route of `scope` shows.
     pub fn concerns(&self, scope: &Scope) -> bool {
         match &self.cause {
-            // Servers keep their names on routes of their own.
+            // Servers keep their names on routes of their own, and all else.
             Cause::Collision { .. }
             | Cause::InstructionsCut { .. }
+            | Cause::Mended { .. }
             | Cause::Prefix { .. }
             | Cause::Shortened { .. } => !matches!(scope, Scope::Server(_)),
             Cause::ProfileRenamedOver { profile, .. } => {
@@ -117,6 +119,15 @@ pub enum Cause {
     InstructionsCut {
         /// Characters kept.
         limit: usize,
+    },
+    /// Members of the item are of the wrong type, or one that it needs is missing; the server can mend
+    /// it.
+    #[error("`{original}`: {} missing or of the wrong type; merged routes show it mended", quoted(.members))]
+    Mended {
+        /// The server's own name or URI.
+        original: String,
+        /// The members.
+        members: Vec<&'static str>,
     },
     /// The item has no name or URI, or one that is not a non-empty string; the server can mend it.
     #[error("item {index} has no usable `{member}`; it is not served")]
@@ -191,6 +202,11 @@ impl fmt::Display for Outcome {
             Self::Hidden(None) => f.write_str("it is not listed"),
         }
     }
+}
+
+fn quoted(members: &[&str]) -> String {
+    let quoted: Vec<String> = members.iter().map(|it| format!("`{it}`")).collect();
+    quoted.join(", ")
 }
 
 fn list(servers: &[ServerName]) -> String {

@@ -283,7 +283,7 @@ impl Cut<'_> {
 impl Tables {
     /// Fills in `entries`, which were cut from `merged`.
     fn take(&mut self, kind: Kind, entries: Vec<Entry>, merged: &Tables) {
-        let shelf = Shelf::join(entries);
+        let shelf = Shelf::of(kind, entries);
         for entry in shelf.entries() {
             match kind {
                 Kind::Tools => {

@@ -26,7 +26,7 @@ mod profiles;
 
 fn files() -> Offer {
     let listing = Listing {
-        templates: vec![raw(r#"{"uriTemplate":"file:///{name}"}"#)],
+        templates: vec![raw(r#"{"uriTemplate":"file:///{name}","name":"n"}"#)],
         ..resources(["file:///a", "file.txt"])
     };
     listed("fs", listing)
@@ -34,7 +34,7 @@ fn files() -> Offer {
 
 fn database() -> Offer {
     let listing = Listing {
-        templates: vec![raw(r#"{"uriTemplate":"postgres://db/{table}"}"#)],
+        templates: vec![raw(r#"{"uriTemplate":"postgres://db/{table}","name":"n"}"#)],
         ..resources(["postgres://db/users"])
     };
     listed("postgres", listing)
@@ -43,7 +43,7 @@ fn database() -> Offer {
 fn resources<const N: usize>(uris: [&str; N]) -> Listing {
     Listing {
         resources: uris
-            .map(|uri| raw(&format!(r#"{{"uri":"{uri}"}}"#)))
+            .map(|uri| raw(&format!(r#"{{"uri":"{uri}","name":"n"}}"#)))
             .to_vec(),
         ..Listing::default()
     }

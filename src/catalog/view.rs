@@ -9,7 +9,11 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use crate::mcp::json::{Patch, Raw};
+use super::{Kind, mend};
+use crate::mcp::{
+    Era,
+    json::{Patch, Raw},
+};
 use crate::names::ServerName;
 
 /// One item of a list.
@@ -49,6 +53,8 @@ pub(super) struct Shelf {
     /// Where each item begins and ends in `array`.
     spans: Vec<Range<usize>>,
     digest: u64,
+    /// The same list for clients of legacy revisions, where that differs.
+    legacy: Option<Box<Shelf>>,
     pub(super) freshness: Freshness,
     pub(super) rest: Option<Raw>,
 }
@@ -60,6 +66,15 @@ impl Default for Shelf {
 }
 
 impl Shelf {
+    /// The list of these items of `kind`.
+    pub(super) fn of(kind: Kind, entries: Vec<Entry>) -> Self {
+        let mut shelf = Self::join(entries);
+        if kind == Kind::Tools {
+            shelf.legacy = legacy(&shelf.entries).map(|entries| Box::new(Self::join(entries)));
+        }
+        shelf
+    }
+
     /// Joins `entries`, whose items may lie anywhere, in their order.
     pub(super) fn join(mut entries: Vec<Entry>) -> Self {
         let mut patch = Patch::new(b"[]");
@@ -84,6 +99,7 @@ impl Shelf {
             entries,
             array,
             spans,
+            legacy: None,
             freshness: Freshness {
                 ttl_ms: 0,
                 public: false,
@@ -105,21 +121,48 @@ impl Shelf {
     }
 }
 
+/// The tools for clients of legacy revisions; `None` where these can read all of `entries`.
+fn legacy(entries: &[Entry]) -> Option<Vec<Entry>> {
+    let mut changed = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        changed.extend(mend::legacy(&entry.item).map(|item| (at, item)));
+    }
+    if changed.is_empty() {
+        return None;
+    }
+    let mut entries = entries.to_vec();
+    for (at, item) in changed {
+        entries[at].item = item;
+    }
+    Some(entries)
+}
+
 /// One list as one route shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     shelf: &'a Shelf,
+    /// Where the text of pages is.
+    text: &'a Shelf,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(shelf: &'a Shelf) -> Self {
-        Self { shelf }
+        Self { shelf, text: shelf }
     }
 
     /// The list that has nothing.
     pub(super) fn empty() -> View<'static> {
         static EMPTY: LazyLock<Shelf> = LazyLock::new(Shelf::default);
-        View { shelf: &EMPTY }
+        View::new(&EMPTY)
+    }
+
+    /// The list whose pages clients of `era` can read; all else is the same.
+    pub fn for_era(self, era: Era) -> Self {
+        let legacy = self.shelf.legacy.as_deref().filter(|_| era == Era::Legacy);
+        Self {
+            text: legacy.unwrap_or(self.shelf),
+            ..self
+        }
     }
 
     /// How many items there are.
@@ -225,9 +268,9 @@ impl<'a> View<'a> {
 
     /// The items at these positions with the commas between them.
     fn text(self, positions: Range<usize>) -> &'a str {
-        let spans = &self.shelf.spans[positions];
+        let spans = &self.text.spans[positions];
         match (spans.first(), spans.last()) {
-            (Some(first), Some(last)) => &self.shelf.array.as_str()[first.start..last.end],
+            (Some(first), Some(last)) => &self.text.array.as_str()[first.start..last.end],
             _ => "",
         }
     }

@@ -297,7 +297,7 @@ struct Wanted {
 impl Wanted {
     /// The page of `catalog`, as far as it is in `sight`.
     fn of(&self, catalog: &Catalog, sight: &Sight) -> Outcome {
-        let view = catalog.list(&self.scope, self.kind);
+        let view = catalog.list(&self.scope, self.kind).for_era(self.era);
         let offset = match &self.cursor {
             None => 0,
             Some(cursor) => offset(cursor, self.kind, catalog)

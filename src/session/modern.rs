@@ -267,13 +267,21 @@ pub fn upgrade(method: &Method, result: &Raw) -> Raw {
     patch.finish()
 }
 
-/// Makes a 2026-07-28 result one of the legacy era: its own members are removed.
+/// Makes a 2026-07-28 result one of the legacy era: its own members are removed, and structured
+/// content that is no object becomes text.
 pub fn downgrade(result: &Raw) -> Raw {
     let json = result.as_bytes();
     let mut patch = text::Patch::new(json);
+    let foreign = text::members(json, 0)
+        .find(|member| member.is(json, "structuredContent") && json[member.value.start] != b'{');
+    let unread = match foreign {
+        Some(foreign) => say_as_text(&mut patch, json, foreign),
+        None => None,
+    };
     patch.remove_members(0, |member| {
         ["resultType", "ttlMs", "cacheScope"]
             .iter()
+            .chain(&unread)
             .any(|key| member.is(json, key))
     });
     if let Some(span) = text::find(json, 0, "_meta") {
@@ -286,9 +294,71 @@ pub fn downgrade(result: &Raw) -> Raw {
     }
 }
 
+/// Has the content of a tool's result say what `structured` does, unless it has text already; the
+/// member that is to be removed then, if one is.
+fn say_as_text(
+    patch: &mut text::Patch<'_>,
+    json: &[u8],
+    structured: text::Member,
+) -> Option<&'static str> {
+    let said = Raw::string(&String::from_utf8_lossy(&json[structured.value.clone()]));
+    let block = format!(r#"{{"type":"text","text":{}}}"#, said.as_str());
+    let content = text::find(json, 0, "content");
+    let Some(content) = content.filter(|span| json[span.start] == b'[') else {
+        patch.replace(structured.key, &br#""content""#[..]);
+        patch.replace(structured.value, format!("[{block}]").into_bytes());
+        return Some("content");
+    };
+    let is_text = |element: Range<usize>| {
+        let kind = text::find(json, element.start, "type");
+        kind.is_some_and(|kind| &json[kind] == br#""text""#)
+    };
+    if !text::elements(json, content.start).any(is_text) {
+        let is_empty = text::elements(json, content.start).next().is_none();
+        let comma = if is_empty { "" } else { "," };
+        let front = content.start + 1;
+        patch.replace(front..front, format!("{block}{comma}").into_bytes());
+    }
+    Some("structuredContent")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn structured_content_of_legacy_results_is_an_object() {
+        let check = |modern: &str, legacy: &str| {
+            let modern = Raw::parse(modern.to_owned()).unwrap();
+            let downgraded = downgrade(&modern);
+            assert_eq!(downgraded.as_str(), legacy);
+            downgraded.read::<serde_json::Value>().expect("JSON");
+        };
+        let text = r#"{"type":"text","text":"[1,\"a\"]"}"#;
+        check(
+            r#"{"structuredContent":[1,"a"],"resultType":"complete"}"#,
+            &format!(r#"{{"content":[{text}]}}"#),
+        );
+        check(
+            r#"{"content":null, "structuredContent":[1,"a"],"x":1}"#,
+            &format!(r#"{{"content":[{text}],"x":1}}"#),
+        );
+        check(
+            r#"{"content":[ ],"structuredContent":[1,"a"]}"#,
+            &format!(r#"{{"content":[{text} ]}}"#),
+        );
+        check(
+            r#"{"content":[{"type":"image"}],"structuredContent":[1,"a"],"isError":true}"#,
+            &format!(r#"{{"content":[{text},{{"type":"image"}}],"isError":true}}"#),
+        );
+        let said = r#""content":[{"type":"image"},{"type":"text","text":"x"}]"#;
+        check(
+            &format!(r#"{{"structuredContent":null,{said},"resultType":"complete"}}"#),
+            &format!("{{{said}}}"),
+        );
+        let kept = format!(r#"{{{said},"structuredContent":{{"a":[]}}}}"#);
+        check(&kept, &kept);
+    }
 
     const META: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 

@@ -505,6 +505,13 @@ async fn items_that_make_no_sense() {
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     assert_eq!(client.list("resources").await.len(), 2);
     assert_eq!(client.list("prompts").await.len(), 2);
+    // Clients refuse a whole list for one tool without an input schema.
+    for tool in client.list("tools").await {
+        assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+    }
+    let client = gateway.client(Front::Streamable, "/mcp/servers/bad", "{}");
+    let own = client.await.list("tools").await;
+    assert_eq!(own[1]["inputSchema"], "a string");
     gateway.stop().await;
 }
 

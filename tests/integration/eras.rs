@@ -384,6 +384,27 @@ async fn what_does_not_cross_counts_for_nothing() {
     gateway.stop().await;
 }
 
+/// An output schema of something else than objects, which 2026-07-28 allows, would cost clients of
+/// legacy revisions the whole list.
+#[tokio::test]
+async fn output_schemas_are_of_objects_for_legacy_clients() {
+    const TOOLS: &str = r#"[{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"array"}},{"name":"b","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}]"#;
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    backend.set_list("tools/list", TOOLS);
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    for front in Front::ALL {
+        for path in ["/mcp", "/mcp/servers/x"] {
+            let client = gateway.client(front, path, "{}").await;
+            let tools = client.list("tools").await;
+            let expect = if front.is_modern() { "array" } else { "null" };
+            let kind = &tools[0]["outputSchema"]["type"];
+            assert_eq!(kind.as_str().unwrap_or("null"), expect, "{front:?}");
+            assert_eq!(tools[1]["outputSchema"]["type"], "object");
+        }
+    }
+    gateway.stop().await;
+}
+
 /// Errors of a server that look like refusals of ours are marked as the server's on merged routes,
 /// and pass unchanged on its own.
 #[tokio::test]

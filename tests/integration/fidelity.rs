@@ -48,6 +48,20 @@ impl Case {
             r#"{{"content":{space}[{{"type":"future/type",{space}"x":{block}}},{{"type":"resource_link","uri":{space}"{uri}","name":"n","x":{extra}}}{space}],"structuredContent":{structured}{space},"_meta":{{"x":{block}}},"k":{extra}}}"#
         )
     }
+
+    /// The result as clients of legacy revisions can read it, whose structured content is an object.
+    fn as_legacy(&self, result: &str) -> String {
+        let structured = &self.structured;
+        if structured.trim_start().starts_with('{') {
+            return result.to_owned();
+        }
+        let said = serde_json::Value::from(structured.trim());
+        let said = format!(r#"[{{"type":"text","text":{said}}},"#);
+        let whole = result.replacen('[', &said, 1);
+        let member = format!(r#","structuredContent":{structured}"#);
+        assert!(whole.contains(&member));
+        whole.replacen(&member, "", 1)
+    }
 }
 
 fn space() -> impl Strategy<Value = String> {
@@ -288,13 +302,14 @@ impl Stage {
         });
         let expect = match (client.front.is_modern(), self.era) {
             (true, Era::Legacy) => result.replacen('{', r#"{"resultType":"complete","#, 1),
-            (true, Era::Modern) | (false, _) => result,
+            (false, Era::Modern) => case.as_legacy(&result),
+            (true, Era::Modern) | (false, Era::Legacy) => result,
         };
-        same(
-            client.answer("1").await.result.as_deref(),
-            &expect,
-            "the result",
-        );
+        let answer = client.answer("1").await;
+        // Where they are quoted now, line breaks between tokens are still line breaks, or spaces.
+        let plain = |text: &str| text.replace("\\n", " ");
+        let found = answer.result.as_deref().map(plain);
+        same(found.as_deref(), &plain(&expect), "the result");
     }
 }
 

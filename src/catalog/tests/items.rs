@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn items_keep_their_bytes_beside_the_name() {
-    let text = "{ \"future\" : 1.50e+7,\t\"name\":\"a\\u0062\" , \"x\":{\"name\":\"inner\"} }";
+    let text = "{ \"future\" : 1.50e+7,\t\"name\":\"a\\u0062\" , \"inputSchema\":{\"type\":\"object\"},\"x\":{\"name\":\"inner\"} }";
     let catalog = Catalog::build(&naming(), &[listed("s", tools([text]))]);
     let own = catalog.list(&server("s"), Kind::Tools);
     assert_eq!(own.array().as_str(), format!("[{text}]"));
@@ -23,12 +23,15 @@ fn items_keep_their_bytes_beside_the_name() {
 fn a_repeated_name_cannot_hide_the_servers_own() {
     let catalog = Catalog::build(
         &naming(),
-        &[listed("s", tools([r#"{"name":"a","name":"b"}"#]))],
+        &[listed(
+            "s",
+            tools([r#"{"name":"a","name":"b","inputSchema":{"type":"object"}}"#]),
+        )],
     );
     let merged = catalog.list(&Scope::All, Kind::Tools);
     assert_eq!(
         merged.array().as_str(),
-        r#"[{"name":"mcp_s_b","name":"mcp_s_b"}]"#
+        r#"[{"name":"mcp_s_b","name":"mcp_s_b","inputSchema":{"type":"object"}}]"#
     );
 }
 
@@ -47,10 +50,11 @@ fn rules_apply_on_every_route() {
             .collect(),
         ..ItemRules::default()
     };
-    Arc::make_mut(&mut offer.listing).tools[1] = raw(r#"{"name":"get_b","description":"old"}"#);
+    let get_b = r#"{"name":"get_b","description":"old","inputSchema":{"type":"object"}}"#;
+    Arc::make_mut(&mut offer.listing).tools[1] = raw(get_b);
     let catalog = Catalog::build(&naming(), &[offer]);
     let own = catalog.list(&server("s"), Kind::Tools);
-    let expect = r#"[{"description":"New \"text\"", "name": "get_a", "inputSchema": {"type":"object"} },{"name":"get_b","description":"B"}]"#;
+    let expect = r#"[{"description":"New \"text\"", "name": "get_a", "inputSchema": {"type":"object"} },{"name":"get_b","description":"B","inputSchema":{"type":"object"}}]"#;
     assert_eq!(own.array().as_str(), expect);
     assert_eq!(names(&catalog), ["mcp_s_fetch", "mcp_s_get_b"]);
     for scope in [Scope::All, server("s")] {
@@ -122,15 +126,15 @@ fn odd_items_cost_only_themselves() {
         r#"{"name":7}"#,
         r#"{"name":""}"#,
         r#"{"name":"\ud800"}"#,
-        r#"{"name":"twice","v":1}"#,
+        r#"{"name":"twice","inputSchema":{"type":"object"}}"#,
         r#"{"name":"twice","v":2}"#,
-        r#"{"name":"good"}"#,
+        r#"{"name":"good","inputSchema":{"type":"object"}}"#,
     ];
     let catalog = Catalog::build(&naming(), &[listed("s", tools(odd))]);
     let own = catalog.list(&server("s"), Kind::Tools);
     assert_eq!(
         own.array().as_str(),
-        r#"[{"name":"twice","v":1},{"name":"good"}]"#
+        r#"[{"name":"twice","inputSchema":{"type":"object"}},{"name":"good","inputSchema":{"type":"object"}}]"#
     );
     let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(problems.join("\n"), @r"
@@ -152,12 +156,12 @@ fn problems_read_well() {
         resources: vec![raw(r#"{"name":"no uri"}"#)],
         instructions: Some("x".repeat(SERVER_CHARACTERS_MAX + 1)),
         ..tools([
-            r#"{"name":"a.b"}"#,
-            r#"{"name":"a-b"}"#,
-            r#"{"name":"taken"}"#,
-            r#"{"name":"old"}"#,
-            r#"{"name":"a_name_that_does_not_fit_into_forty_eight_characters"}"#,
-            r#"{"name":"h","inputSchema":{"properties":{"p":{"type":"number","x-mcp-header":"P"}}}}"#,
+            r#"{"name":"a.b","inputSchema":{"type":"object"}}"#,
+            r#"{"name":"a-b","inputSchema":{"type":"object"}}"#,
+            r#"{"name":"taken","inputSchema":{"type":"object"}}"#,
+            r#"{"name":"old","inputSchema":null,"title":null}"#,
+            r#"{"name":"a_name_that_does_not_fit_into_forty_eight_characters","inputSchema":{"type":"object"}}"#,
+            r#"{"name":"h","inputSchema":{"type":"object","properties":{"p":{"type":"number","x-mcp-header":"P"}}}}"#,
         ])
     };
     let mut first = listed("s.1", listing);
@@ -173,6 +177,7 @@ fn problems_read_well() {
     s.1: tools: `a-b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_d8b19523`
     s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357`, since its name is too long
     s-1: tools: `a_b` shares the exposed name `mcp_s_1_a_b` with s.1; it is exposed as `mcp_s_1_a_b_cf5d3ffa`
+    s.1: tools: `old`: `title`, `inputSchema` missing or of the wrong type; merged routes show it mended
     s.1: instructions are cut after 4096 characters on merged routes
     ");
 }
@@ -197,9 +202,9 @@ fn a_renamed_item_keeps_the_name_the_operator_chose() {
 
 #[test]
 fn broken_header_annotations_follow_the_transport() {
-    let good = r#"{"name":"good","inputSchema":{"properties":{"p":{"type":"string","x-mcp-header":"P"}}}}"#;
-    let bad = r#"{"name":"bad","inputSchema":{"properties":{"p":{ "x-mcp-header" : "P", "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
-    let stripped = r#"{"name":"bad","inputSchema":{"properties":{"p":{ "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
+    let good = r#"{"name":"good","inputSchema":{"type":"object","properties":{"p":{"type":"string","x-mcp-header":"P"}}}}"#;
+    let bad = r#"{"name":"bad","inputSchema":{"type":"object","properties":{"p":{ "x-mcp-header" : "P", "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
+    let stripped = r#"{"name":"bad","inputSchema":{"type":"object","properties":{"p":{ "type":"number"},"q":{"type":"string","x-mcp-header":"Q"}}}}"#;
     let mut offer = listed("s", tools([good, bad]));
     let catalog = Catalog::build(&naming(), std::slice::from_ref(&offer));
     let own = catalog.list(&server("s"), Kind::Tools);
@@ -244,7 +249,7 @@ fn hints_are_read_and_default_to_no() {
 
 #[test]
 fn links_of_tools_are_exposed_like_the_resources_they_name() {
-    let text = r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui/resourceUri":"ui://a/b","openai/outputTemplate":"ui://c","vendor/uri":"ui://d"}}"#;
+    let text = r#"{"name":"t","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui/resourceUri":"ui://a/b","openai/outputTemplate":"ui://c","vendor/uri":"ui://d"}}"#;
     let listing = Listing {
         resources: vec![raw(r#"{"uri":"ui://a/b"}"#)],
         ..tools([text])

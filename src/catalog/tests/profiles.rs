@@ -57,9 +57,12 @@ fn profiles_show_what_their_globs_and_tags_say() {
 
 #[test]
 fn profiles_rename_and_describe() {
-    let text = r#"{"name":"search","description":"old","name":"search","x":1.50}"#;
+    let text = r#"{"name":"search","description":"old","name":"search","inputSchema":{"type":"object"},"x":1.50}"#;
     let offers = [
-        listed("docs", tools([text, r#"{"name":"plain"}"#])),
+        listed(
+            "docs",
+            tools([text, r#"{"name":"plain","inputSchema":{"type":"object"}}"#]),
+        ),
         offer("gh", &["get"]),
     ];
     let profile = Profile {
@@ -69,8 +72,8 @@ fn profiles_rename_and_describe() {
     };
     let catalog = with_profile(&naming(), &profile, &offers);
     let list = catalog.list(&reading(), Kind::Tools).array().as_str();
-    let plain = r#"{"description":"said","name":"mcp_docs_plain"}"#;
-    let found = r#"{"name":"find","description":"new","name":"find","x":1.50}"#;
+    let plain = r#"{"description":"said","name":"mcp_docs_plain","inputSchema":{"type":"object"}}"#;
+    let found = r#"{"name":"find","description":"new","name":"find","inputSchema":{"type":"object"},"x":1.50}"#;
     let got = r#"{ "name": "a", "inputSchema": {"type":"object"} }"#;
     assert_eq!(list, format!("[{got},{found},{plain}]"));
     let tool = catalog.tool(&reading(), "find").unwrap();
@@ -367,7 +370,7 @@ fn filtered_pages_hold_what_is_visible() {
     assert!(matches!(one_run.items, std::borrow::Cow::Borrowed(_)));
 }
 
-fn profile() -> Profile {
+pub(super) fn profile() -> Profile {
     Profile {
         tools: None,
         prompts: None,
@@ -379,13 +382,13 @@ fn profile() -> Profile {
     }
 }
 
-fn with_profile(naming: &Naming, profile: &Profile, offers: &[Offer]) -> Catalog {
+pub(super) fn with_profile(naming: &Naming, profile: &Profile, offers: &[Offer]) -> Catalog {
     let name = ProfileName::parse("reading").unwrap();
     let profiles = Profiles::new(&IndexMap::from([(name, profile.clone())]));
     Catalog::build_with(naming, &profiles, offers)
 }
 
-fn reading() -> Scope {
+pub(super) fn reading() -> Scope {
     Scope::Profile(ProfileName::parse("reading").unwrap())
 }
 

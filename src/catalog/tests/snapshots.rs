@@ -1,6 +1,7 @@
 //! Snapshots: what is merged of all parts, pages, versions and size.
 
 use super::*;
+use crate::mcp::Era;
 
 #[test]
 fn freshness_is_the_least_of_all_parts() {
@@ -91,6 +92,30 @@ fn instructions_are_merged_by_server() {
         MERGED_CHARACTERS_MAX
     );
     assert_eq!(catalog.problems().len(), 1);
+}
+
+/// All but the text of the pages is the same for clients of both eras.
+#[test]
+fn pages_are_those_of_an_era() {
+    let tool = r#"{"name":"a","inputSchema":{"type":"object"}}"#;
+    let modern = tool.replace("}}", r#"},"outputSchema":{"type":"string"}}"#);
+    let offers = [
+        listed("s", tools([modern.as_str()])),
+        offer("t", &["b", "c"]),
+    ];
+    let catalog = profiles::with_profile(&naming(), &profiles::profile(), &offers);
+    for scope in [server("s"), Scope::All, profiles::reading()] {
+        let view = catalog.list(&scope, Kind::Tools);
+        for (era, expect) in [(Era::Modern, true), (Era::Legacy, false)] {
+            let view = view.for_era(era);
+            let page = view.page(0, Some(1)).unwrap();
+            assert_eq!(page.items.contains("outputSchema"), expect, "{scope:?}");
+            assert_eq!(page.next.is_some(), scope != server("s"));
+        }
+    }
+    let view = catalog.list(&server("t"), Kind::Tools);
+    let pages = [Era::Legacy, Era::Modern].map(|era| view.for_era(era).page(0, None));
+    assert_eq!(pages[0], pages[1]);
 }
 
 #[test]

@@ -157,6 +157,7 @@ impl<'a> View<'a> {
     }
 
     /// The list whose pages clients of `era` can read; all else is the same.
+    #[must_use]
     pub fn for_era(self, era: Era) -> Self {
         let legacy = self.shelf.legacy.as_deref().filter(|_| era == Era::Legacy);
         Self {

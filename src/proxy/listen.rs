@@ -184,6 +184,7 @@ impl Proxy {
         ended: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
+        let is_shared = self.is_shared();
         let routed = router::route(call, &self.board.catalog());
         let routed =
             routed.inspect_err(|lost| tracing::debug!(why = ?lost.1, "no upstream stream"));
@@ -194,7 +195,7 @@ impl Proxy {
         async move {
             if let (Ok(routed), Some(way)) = (routed, way) {
                 let mut ticket = governance.open(&routed.call);
-                let back = WayBack::of(&routed);
+                let back = WayBack::of(&routed, is_shared);
                 let ending = match governance.admit(routed, &mut ticket).await {
                     Ok(admitted) => back.ending(way.forward(admitted).await),
                     Err(refusal) => Ending::Refused(refusal),

@@ -35,9 +35,16 @@ impl Proxy {
             cursor: cursor.filter(|cursor| cursor.as_str() != "null"),
             size: settings.page_size,
             era: call.client.era(),
+            is_shared: self.is_shared(),
         };
         let bytes = catalog.list(&wanted.scope, kind).array().as_bytes().len();
         aside_if_large(bytes, move || wanted.of(&catalog, &sight)).await
+    }
+
+    /// Whether all callers may do and see the same, so that a cache may keep for all of them what it got
+    /// for one.
+    pub(super) fn is_shared(&self) -> bool {
+        self.governance.directory().is_anonymous()
     }
 
     /// What is said of a list that was cut off while it waited.
@@ -292,6 +299,8 @@ struct Wanted {
     /// Items of a page; all of the list for `None`.
     size: Option<usize>,
     era: Era,
+    /// See [`Proxy::is_shared`].
+    is_shared: bool,
 }
 
 impl Wanted {
@@ -312,7 +321,7 @@ impl Wanted {
         };
         let page = page.ok_or_else(stale_cursor)?;
         let cursor = page.next.map(|next| seal(self.kind, next, catalog));
-        let public = view.freshness().public && sees_all;
+        let public = view.freshness().public && self.is_shared && sees_all;
         Ok(self.around(page, cursor.as_deref(), view, public))
     }
 

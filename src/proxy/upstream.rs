@@ -11,11 +11,15 @@ use crate::{
     mcp::{Era, Method, Outcome, Raw, error, tasks},
     names::{Scope, ServerName},
     router::Routed,
-    session::bridge,
+    session::{bridge, modern},
 };
 
 /// Codes of our own refusals, which no server may imitate on a merged route.
 const REFUSALS: std::ops::RangeInclusive<i64> = -32004..=-32001;
+
+/// Codes about the request that we sent and not about that of the client, which would take them for
+/// faults of its own headers and revision.
+const BETWEEN_US: [i64; 2] = [error::HEADER_MISMATCH, error::UNSUPPORTED_VERSION];
 
 /// What is needed of a call once it has been forwarded.
 #[derive(Debug)]
@@ -25,17 +29,21 @@ pub(super) struct WayBack {
     tool: Option<Arc<Tool>>,
     merged: bool,
     legacy: bool,
+    /// Whether what is read may not be kept for other callers, whatever the server says of it.
+    is_private: bool,
     uris: Option<Arc<UriMap>>,
 }
 
 impl WayBack {
-    pub(super) fn of(routed: &Routed) -> Self {
+    /// The way back of `routed`; `is_shared` where all callers may do and see the same.
+    pub(super) fn of(routed: &Routed, is_shared: bool) -> Self {
         Self {
             server: routed.server.clone(),
             method: routed.call.method.clone(),
             tool: routed.tool.clone(),
             merged: !matches!(routed.call.scope, Scope::Server(_)),
             legacy: routed.call.client.era() == Era::Legacy,
+            is_private: !is_shared && routed.call.method == Method::ResourcesRead,
             uris: routed.uris.clone(),
         }
     }
@@ -62,6 +70,13 @@ impl WayBack {
 
     /// The outcome with exposed URIs, and errors that cannot be mistaken for ours.
     fn translate(&self, outcome: Outcome) -> Outcome {
+        let outcome = match outcome {
+            Err(refusal) if error::code(&refusal).is_some_and(|it| BETWEEN_US.contains(&it)) => {
+                return Err(self.disguise(&refusal));
+            }
+            Ok(result) if self.is_private => Ok(modern::keep_private(&result)),
+            other => other,
+        };
         if !self.merged {
             return outcome.map_err(|refusal| self.reserve(refusal));
         }
@@ -123,6 +138,11 @@ impl WayBack {
         if code == error::RESOURCE_NOT_FOUND && self.is_about_resource() && self.legacy {
             return refusal;
         }
+        self.disguise(&refusal)
+    }
+
+    /// The refusal as one of the server, under a code that means nothing else.
+    fn disguise(&self, refusal: &Raw) -> Raw {
         let message = refusal.get("message");
         let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
         Raw::from_value(&Distinguished {
@@ -130,7 +150,7 @@ impl WayBack {
             message: format!("server `{}`: {message}", self.server),
             data: Upstream {
                 server: self.server.as_str(),
-                upstream: &refusal,
+                upstream: refusal,
             },
         })
     }

@@ -274,10 +274,7 @@ pub fn downgrade(result: &Raw) -> Raw {
     let mut patch = text::Patch::new(json);
     let foreign = text::members(json, 0)
         .find(|member| member.is(json, "structuredContent") && json[member.value.start] != b'{');
-    let unread = match foreign {
-        Some(foreign) => say_as_text(&mut patch, json, foreign),
-        None => None,
-    };
+    let unread = foreign.map(|foreign| say_as_text(&mut patch, json, foreign));
     patch.remove_members(0, |member| {
         ["resultType", "ttlMs", "cacheScope"]
             .iter()
@@ -294,20 +291,34 @@ pub fn downgrade(result: &Raw) -> Raw {
     }
 }
 
+/// Has no cache keep a result of 2026-07-28 for others than who asked.
+pub fn keep_private(result: &Raw) -> Raw {
+    let json = result.as_bytes();
+    let mut patch = text::Patch::new(json);
+    for member in text::members(json, 0) {
+        if member.is(json, "cacheScope") && &json[member.value.clone()] != PRIVATE {
+            patch.replace(member.value, PRIVATE);
+        }
+    }
+    if patch.is_empty() {
+        result.clone()
+    } else {
+        patch.finish()
+    }
+}
+
+const PRIVATE: &[u8] = br#""private""#;
+
 /// Has the content of a tool's result say what `structured` does, unless it has text already; the
-/// member that is to be removed then, if one is.
-fn say_as_text(
-    patch: &mut text::Patch<'_>,
-    json: &[u8],
-    structured: text::Member,
-) -> Option<&'static str> {
+/// member that is to be removed then.
+fn say_as_text(patch: &mut text::Patch<'_>, json: &[u8], structured: text::Member) -> &'static str {
     let said = Raw::string(&String::from_utf8_lossy(&json[structured.value.clone()]));
     let block = format!(r#"{{"type":"text","text":{}}}"#, said.as_str());
     let content = text::find(json, 0, "content");
     let Some(content) = content.filter(|span| json[span.start] == b'[') else {
         patch.replace(structured.key, &br#""content""#[..]);
         patch.replace(structured.value, format!("[{block}]").into_bytes());
-        return Some("content");
+        return "content";
     };
     let is_text = |element: Range<usize>| {
         let kind = text::find(json, element.start, "type");
@@ -319,7 +330,7 @@ fn say_as_text(
         let front = content.start + 1;
         patch.replace(front..front, format!("{block}{comma}").into_bytes());
     }
-    Some("structuredContent")
+    "structuredContent"
 }
 
 #[cfg(test)]

@@ -252,6 +252,37 @@ async fn no_instructions_of_servers_that_are_not_seen() {
     stage.stop().await;
 }
 
+/// What a server lets caches keep for everybody is for everybody only where all callers may see and do
+/// the same.
+#[tokio::test]
+async fn caches_keep_nothing_of_one_agent_for_another() {
+    const REST: &str = r#""resultType":"complete","ttlMs":60000,"cacheScope":"public"}"#;
+    for (agents, expect) in [("", "public"), ("[agents.bob]\n", "private")] {
+        let server = Server::over(Transport::Http, Era::Modern).await;
+        let tools = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}],"#;
+        server.answers("tools/list", &format!("{tools}{REST}"));
+        let read = format!(r#"{{"contents":[],{REST}"#);
+        server.answers("resources/read", &read);
+        let stage = Stage::with(server, &format!("[profiles.p]\n{agents}[governance]\n"), "").await;
+        for path in ROUTES {
+            let client = match expect {
+                "public" => stage.gateway.client(Front::Modern, path, "{}").await,
+                _ => stage.gateway.client_of(BOB, Front::Modern, path).await,
+            };
+            for (method, params) in [
+                ("tools/list", ""),
+                ("resources/read", r#""uri":"file:///a.txt""#),
+            ] {
+                client.ask("1", method, params).await;
+                let result = client.answer("1").await.value();
+                assert_eq!(result["cacheScope"], expect, "{path} {method} {result}");
+                assert_eq!(result["ttlMs"], 60000);
+            }
+        }
+        stage.stop().await;
+    }
+}
+
 /// An entry of a policy means the item under each of its names, on each route.
 #[tokio::test]
 async fn a_name_is_denied_on_every_route() {

@@ -451,6 +451,29 @@ async fn errors_of_servers_are_no_refusals_of_ours() {
     .await;
 }
 
+/// What a server says of the headers or the revision of a request concerns ours, not those of its
+/// client; it is listed again, as it may want other headers now.
+#[tokio::test]
+async fn what_servers_say_of_our_requests_is_not_said_to_clients() {
+    each_pair(async |client, backend, _| {
+        for code in [-32020, -32022] {
+            let tool = if is_merged(client) {
+                r#""name":"mcp_x_echo""#
+            } else {
+                r#""name":"echo""#
+            };
+            client.ask("1", "tools/call", tool).await;
+            let error = format!(r#"{{"code":{code},"message":"theirs","data":{{"k":1e3}}}}"#);
+            backend.asked("tools/call").await.refuse(&error).await;
+            let answer = client.answer("1").await;
+            let failed = answer.error.as_deref().unwrap();
+            assert!(failed.contains(&error), "it is in the data: {failed}");
+            assert_eq!(answer.failure()["code"], -32603);
+        }
+    })
+    .await;
+}
+
 /// Log messages of a modern call come only when it names a level, and only from there up.
 #[tokio::test]
 async fn modern_calls_name_their_log_level() {

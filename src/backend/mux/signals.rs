@@ -47,7 +47,7 @@ impl Signals {
         self.note(|noted| noted.asks_roots = true);
     }
 
-    pub(super) fn lists_changed(&self) {
+    pub(in crate::backend) fn lists_changed(&self) {
         self.note(|noted| noted.lists_changed = true);
     }
 

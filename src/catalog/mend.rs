@@ -4,46 +4,101 @@
 //! description, and the official ones show no tool of any server. On the route of its own server an
 //! item stays as it is.
 
+use std::ops::Range;
+
+use jiff::Timestamp;
+
 use super::Kind;
 use crate::mcp::json::{self, Member, Patch, Raw};
 
-/// What a value begins with that has the type MCP says.
+/// What clients want a value to be.
 #[derive(Clone, Copy)]
 enum Shape {
-    Array,
-    Number,
-    Object,
+    /// Of which each element is this.
+    Array(&'static Shape),
+    Bool,
+    /// A point in time with its offset.
+    DateTime,
+    /// From 0 to 1.
+    Fraction,
+    Integer,
+    /// The members that it must have, and those that it may have.
+    Object(Members, Members),
     Text,
+    Word(&'static [&'static str]),
 }
 
-use Shape::{Array, Number, Object, Text};
+use Shape::{Array, Bool, DateTime, Fraction, Integer, Object, Text, Word};
 
-/// Members that an item may have, and the types of their values (`schema.ts` of all revisions).
-const fn optional(kind: Kind) -> &'static [(&'static str, Shape)] {
+type Members = &'static [(&'static str, Shape)];
+
+const ANY_OBJECT: Shape = Object(&[], &[]);
+
+const ICONS: Shape = Array(&Object(
+    &[("src", Text)],
+    &[
+        ("mimeType", Text),
+        ("sizes", Array(&Text)),
+        ("theme", Word(&["light", "dark"])),
+    ],
+));
+
+const HINTS: Shape = Object(
+    &[],
+    &[
+        ("destructiveHint", Bool),
+        ("idempotentHint", Bool),
+        ("openWorldHint", Bool),
+        ("readOnlyHint", Bool),
+        ("title", Text),
+    ],
+);
+
+const ANNOTATIONS: Shape = Object(
+    &[],
+    &[
+        ("audience", Array(&Word(&["assistant", "user"]))),
+        ("lastModified", DateTime),
+        ("priority", Fraction),
+    ],
+);
+
+const EXECUTION: Shape = Object(
+    &[],
+    &[("taskSupport", Word(&["forbidden", "optional", "required"]))],
+);
+
+const ARGUMENTS: Shape = Array(&Object(
+    &[("name", Text)],
+    &[("description", Text), ("required", Bool), ("title", Text)],
+));
+
+/// Members that an item may have (`schema.ts` of all revisions).
+const fn optional(kind: Kind) -> Members {
     match kind {
         Kind::Tools => &[
-            ("_meta", Object),
-            ("annotations", Object),
+            ("_meta", ANY_OBJECT),
+            ("annotations", HINTS),
             ("description", Text),
-            ("execution", Object),
-            ("icons", Array),
-            ("outputSchema", Object),
+            ("execution", EXECUTION),
+            ("icons", ICONS),
+            ("outputSchema", ANY_OBJECT),
             ("title", Text),
         ],
         Kind::Resources | Kind::Templates => &[
-            ("_meta", Object),
-            ("annotations", Object),
+            ("_meta", ANY_OBJECT),
+            ("annotations", ANNOTATIONS),
             ("description", Text),
-            ("icons", Array),
+            ("icons", ICONS),
             ("mimeType", Text),
-            ("size", Number),
+            ("size", Integer),
             ("title", Text),
         ],
         Kind::Prompts => &[
-            ("_meta", Object),
-            ("arguments", Array),
+            ("_meta", ANY_OBJECT),
+            ("arguments", ARGUMENTS),
             ("description", Text),
-            ("icons", Array),
+            ("icons", ICONS),
             ("title", Text),
         ],
     }
@@ -57,24 +112,14 @@ const ANYTHING: &str = r#"{"type":"object"}"#;
 pub(super) fn mend(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
     let json = item.as_bytes();
     let mut patch = Patch::new(json);
-    let mut changed = Vec::new();
-    let odd = |member: &Member| {
-        let known = optional(kind).iter().find(|(key, _)| member.is(json, key));
-        known.filter(|(_, shape)| !shape.is_of(json, member))
-    };
-    for member in json::members(json, 0) {
-        changed.extend(odd(&member).map(|(key, _)| *key));
-    }
-    if !changed.is_empty() {
-        patch.remove_members(0, |member| odd(member).is_some());
-    }
+    let mut changed = mend_members(&mut patch, json, 0, optional(kind));
     match kind {
         Kind::Tools => {
             if mend_input(&mut patch, json) {
                 changed.push("inputSchema");
             }
             let output = json::find(json, 0, "outputSchema");
-            if output.is_some_and(|output| mend_parts(&mut patch, json, output.start)) {
+            if output.is_some_and(|output| mend_schema(&mut patch, json, output.start)) {
                 changed.push("outputSchema");
             }
         }
@@ -87,6 +132,37 @@ pub(super) fn mend(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
         Kind::Prompts => {}
     }
     (!changed.is_empty()).then(|| (patch.finish(), changed))
+}
+
+/// Removes those of the members at `at` that are not what `optional` says, and such parts of the
+/// others; which these are.
+fn mend_members(
+    patch: &mut Patch<'_>,
+    json: &[u8],
+    at: usize,
+    optional: Members,
+) -> Vec<&'static str> {
+    let known = |member: &Member| optional.iter().find(|(key, _)| member.is(json, key));
+    let is_odd = |member: &Member| {
+        known(member).is_some_and(|(_, shape)| !shape.may_stay(json, &member.value))
+    };
+    let mut changed = Vec::new();
+    let mut has_odd = false;
+    for member in json::members(json, at) {
+        let Some((key, shape)) = known(&member) else {
+            continue;
+        };
+        if is_odd(&member) {
+            has_odd = true;
+            changed.push(*key);
+        } else if shape.mend_parts(patch, json, member.value.start) {
+            changed.push(*key);
+        }
+    }
+    if has_odd {
+        patch.remove_members(at, is_odd);
+    }
+    changed
 }
 
 /// `tool` as clients of legacy revisions can read it, where it is not such already: their output
@@ -105,13 +181,45 @@ pub(super) fn legacy(tool: &Raw) -> Option<Raw> {
 }
 
 impl Shape {
-    fn is_of(self, json: &[u8], member: &Member) -> bool {
-        let first = json[member.value.start];
+    /// Whether a value is this, but for members that it need not have.
+    fn may_stay(self, json: &[u8], value: &Range<usize>) -> bool {
+        let text = || json::text(&json[value.clone()]);
+        let written = || std::str::from_utf8(&json[value.clone()]).unwrap_or_default();
         match self {
-            Array => first == b'[',
-            Number => first == b'-' || first.is_ascii_digit(),
-            Object => first == b'{',
-            Text => first == b'"',
+            Array(shape) => {
+                json[value.start] == b'['
+                    && json::elements(json, value.start).all(|it| shape.may_stay(json, &it))
+            }
+            Bool => matches!(json[value.start], b't' | b'f'),
+            DateTime => text().is_some_and(|text| text.parse::<Timestamp>().is_ok()),
+            Fraction => matches!(written().parse(), Ok(0.0..=1.0)),
+            Integer => written()
+                .parse()
+                .is_ok_and(|number: i64| number.abs() < 1 << 53),
+            Object(required, _) => {
+                let has = |(key, shape): &(&str, Shape)| {
+                    let found = json::find(json, value.start, key);
+                    found.is_some_and(|found| shape.may_stay(json, &found))
+                };
+                json[value.start] == b'{' && required.iter().all(has)
+            }
+            Text => json[value.start] == b'"',
+            Word(words) => text().is_some_and(|text| words.contains(&&*text)),
+        }
+    }
+
+    /// Mends what is within a value at `at` that may stay; whether there was something.
+    fn mend_parts(self, patch: &mut Patch<'_>, json: &[u8], at: usize) -> bool {
+        match self {
+            Array(shape) => {
+                let mut is_mended = false;
+                for element in json::elements(json, at) {
+                    is_mended |= shape.mend_parts(patch, json, element.start);
+                }
+                is_mended
+            }
+            Object(_, optional) => !mend_members(patch, json, at, optional).is_empty(),
+            Bool | DateTime | Fraction | Integer | Text | Word(_) => false,
         }
     }
 }
@@ -136,7 +244,7 @@ fn mend_input(patch: &mut Patch<'_>, json: &[u8]) -> bool {
             is_mended = true;
             continue;
         }
-        is_mended |= mend_parts(patch, json, at);
+        is_mended |= mend_schema(patch, json, at);
         if is_of_objects(json, at) {
             continue;
         }
@@ -152,21 +260,38 @@ fn mend_input(patch: &mut Patch<'_>, json: &[u8]) -> bool {
     is_mended || !has_one
 }
 
-/// Mends what a schema says of properties; servers in Go write `null` for a list without items.
-fn mend_parts(patch: &mut Patch<'_>, json: &[u8], schema: usize) -> bool {
+/// Mends what a schema says of properties. Servers in Go write `null` for a list without items, and
+/// those in Rust `true` for a property that may be anything, which clients take for no schema.
+fn mend_schema(patch: &mut Patch<'_>, json: &[u8], schema: usize) -> bool {
     let mut is_mended = false;
     for member in json::members(json, schema) {
-        let (shape, empty) = if member.is(json, "properties") {
-            (Object, "{}")
-        } else if member.is(json, "required") {
-            (Array, "[]")
-        } else {
-            continue;
-        };
-        if !shape.is_of(json, &member) {
-            patch.replace(member.value, empty.as_bytes());
-            is_mended = true;
+        if member.is(json, "required") {
+            if !Array(&Text).may_stay(json, &member.value) {
+                patch.replace(member.value, &b"[]"[..]);
+                is_mended = true;
+            }
+        } else if member.is(json, "properties") {
+            if json[member.value.start] == b'{' {
+                is_mended |= mend_properties(patch, json, member.value.start);
+            } else {
+                patch.replace(member.value, &b"{}"[..]);
+                is_mended = true;
+            }
         }
+    }
+    is_mended
+}
+
+fn mend_properties(patch: &mut Patch<'_>, json: &[u8], properties: usize) -> bool {
+    let mut is_mended = false;
+    for property in json::members(json, properties) {
+        let schema: &[u8] = match json[property.value.start] {
+            b'{' => continue,
+            b'f' => br#"{"not":{}}"#,
+            _ => b"{}",
+        };
+        patch.replace(property.value, schema);
+        is_mended = true;
     }
     is_mended
 }
@@ -184,7 +309,7 @@ fn mend_name(patch: &mut Patch<'_>, json: &[u8], kind: Kind) -> bool {
             continue;
         }
         has_one = true;
-        if !Text.is_of(json, &member) {
+        if !Text.may_stay(json, &member.value) {
             patch.replace(member.value, uri.to_vec());
             is_mended = true;
         }
@@ -262,9 +387,67 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_mended_where_they_are() {
+        let check = |kind, with: &str, expect: &str| {
+            let whole = |part: &str| match kind {
+                Kind::Tools => format!(r#"{{"name":"a","inputSchema":{{"type":"object"}}{part}}}"#),
+                Kind::Prompts => format!(r#"{{"name":"a"{part}}}"#),
+                Kind::Resources | Kind::Templates => {
+                    format!(r#"{{"uri":"a:b","uriTemplate":"a:b","name":"a"{part}}}"#)
+                }
+            };
+            let mended = mend(kind, &raw(&whole(with)));
+            let (mended, _) = mended.unwrap_or_else(|| panic!("{with} stays"));
+            assert_eq!(mended.as_str(), whole(expect));
+            assert!(mend(kind, &mended).is_none(), "{expect}");
+        };
+        for (annotations, expect) in [
+            (r#"{"readOnlyHint":null,"x":null}"#, r#"{"x":null}"#),
+            (
+                r#"{"title":"a","idempotentHint":"yes"}"#,
+                r#"{"title":"a"}"#,
+            ),
+        ] {
+            let member = |value: &str| format!(r#","annotations":{value}"#);
+            check(Kind::Tools, &member(annotations), &member(expect));
+        }
+        let support = r#","execution":{"taskSupport":"never"}"#;
+        check(Kind::Tools, support, r#","execution":{}"#);
+        check(Kind::Tools, r#","icons":[{"src":"a"},{}]"#, "");
+        let icon = r#","icons":[{"src":"a","sizes":"48x48","mimeType":null}]"#;
+        check(Kind::Tools, icon, r#","icons":[{"src":"a"}]"#);
+        for (odd, expect) in [("true", "{}"), ("null", "{}"), ("false", r#"{"not":{}}"#)] {
+            let output = |p: &str| {
+                format!(r#","outputSchema":{{"properties":{{"q":{{"x":true}},"p":{p}}}}}"#)
+            };
+            check(Kind::Tools, &output(odd), &output(expect));
+        }
+        let required = |names: &str| format!(r#","outputSchema":{{"required":{names}}}"#);
+        check(Kind::Tools, &required("[1]"), &required("[]"));
+        for odd in [
+            r#""audience":["user","all"]"#,
+            r#""priority":7"#,
+            r#""priority":null"#,
+            r#""lastModified":"yesterday""#,
+        ] {
+            let annotations = format!(r#","annotations":{{{odd}}}"#);
+            for kind in [Kind::Resources, Kind::Templates] {
+                check(kind, &annotations, r#","annotations":{}"#);
+            }
+        }
+        for size in ["1.5", "1e3", "\"1\""] {
+            check(Kind::Resources, &format!(r#","size":{size}"#), "");
+        }
+        let argument = r#","arguments":[{"name":"x","required":null},{"name":"y"}]"#;
+        let expect = r#","arguments":[{"name":"x"},{"name":"y"}]"#;
+        check(Kind::Prompts, argument, expect);
+        check(Kind::Prompts, r#","arguments":[{"name":"x"},{}]"#, "");
+    }
+
+    #[test]
     fn what_clients_can_read_stays() {
         let tool = r#"{"name":"a","inputSchema":{"type":"object","required":[],"x":null},"outputSchema":{"type":"array"},"x":null}"#;
-        let resource = r#"{"uri":"a:b","name":"","size":-1,"annotations":{"audience":null}}"#;
+        let resource = r#"{"uri":"a:b","name":"","size":-1,"annotations":{"audience":[],"priority":0.5,"lastModified":"2026-01-12T15:00:58+01:00","x":null},"icons":[{"src":"a","theme":"dark","sizes":["any"]}]}"#;
         for (kind, item) in [
             (Kind::Tools, tool),
             (Kind::Resources, resource),

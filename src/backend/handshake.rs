@@ -205,6 +205,9 @@ pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
     }
 }
 
+/// What an SDK of the legacy era has for all that is wrong with a session.
+const WITHOUT_SESSION: i64 = -32000;
+
 /// Codes of servers that meet a request of another era: those of 2026-07-28, and two that SDKs of
 /// the legacy era have for requests without a session.
 const DOUBTFUL: [i64; 5] = [
@@ -212,7 +215,7 @@ const DOUBTFUL: [i64; 5] = [
     error::MISSING_CAPABILITY,
     error::UNSUPPORTED_VERSION,
     error::INVALID_REQUEST,
-    -32000,
+    WITHOUT_SESSION,
 ];
 
 /// Whether this answer to `server/discover` or `ping` in `era` shows that another server has taken
@@ -223,13 +226,33 @@ pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> b
             error::code(refusal) == Some(error::UNSUPPORTED_VERSION)
                 || error::code(refusal) == Some(error::HEADER_MISMATCH)
         }
-        (Era::Modern, Ok(outcome)) => match verdict(outcome.clone()) {
-            Verdict::Again | Verdict::Modern(_) => false,
-            Verdict::Legacy | Verdict::Stranger(_) => true,
-        },
+        (Era::Modern, Ok(Ok(result))) => !matches!(verdict(Ok(result.clone())), Verdict::Modern(_)),
+        (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
         (Era::Modern, Err(failure)) => is_old_refusal(failure),
         (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
     }
+}
+
+/// Whether this refusal of `server/discover` is one of a server that does not speak our revision. Any
+/// other says no more than that the server is out of order.
+fn denies_modern(refusal: &Raw) -> bool {
+    match error::code(refusal) {
+        Some(error::METHOD_NOT_FOUND) => true,
+        Some(error::UNSUPPORTED_VERSION) => {
+            offered(refusal).is_none_or(|offered| !speaks_modern(&offered))
+        }
+        Some(error::INVALID_REQUEST | WITHOUT_SESSION) => asks_for_session(refusal),
+        Some(_) | None => false,
+    }
+}
+
+/// Whether a refusal says that there is no session, or that none was opened. There is no code for that;
+/// these are the words of SDKs.
+fn asks_for_session(refusal: &Raw) -> bool {
+    let message = refusal.get("message");
+    let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
+    let message = message.to_ascii_lowercase();
+    message.contains("session") || message.contains("initializ")
 }
 
 /// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
@@ -311,3 +334,68 @@ pub(super) const UNBOUNDED: Deadlines = Deadlines {
     idle: EVER,
     total: EVER,
 };
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn only_a_server_of_another_era_contradicts() {
+        let check = |era, answer: Result<Result<&str, &str>, Failure>, expect: bool| {
+            let raw = |text: &str| Raw::parse(text.to_owned()).unwrap();
+            let answer = answer.map(|outcome| outcome.map(raw).map_err(raw));
+            assert_eq!(is_contradiction(era, &answer), expect, "{era} {answer:?}");
+        };
+        let modern = |answer, expect| check(Era::Modern, Ok(answer), expect);
+        modern(Ok(r#"{"supportedVersions":["2026-07-28"]}"#), false);
+        modern(Ok(r#"{"supportedVersions":["2025-11-25"]}"#), true);
+        modern(Ok(r#"{"supportedVersions":["2036-07-28"]}"#), true);
+        modern(Ok("{}"), true);
+        modern(Err(r#"{"code":-32601,"message":"no"}"#), true);
+        modern(Err(r#"{"code":-32022,"message":"no"}"#), true);
+        modern(
+            Err(r#"{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}"#),
+            true,
+        );
+        modern(
+            Err(r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}"#),
+            false,
+        );
+        for session in [
+            r#"{"code":-32000,"message":"Bad Request: Server not initialized"}"#,
+            r#"{"code":-32000,"message":"Bad Request: Mcp-Session-Id header is required"}"#,
+            r#"{"code":-32600,"message":"Bad Request: Missing session ID"}"#,
+        ] {
+            modern(Err(session), true);
+        }
+        for ill in [
+            r#"{"code":-32603,"message":"the database is down"}"#,
+            r#"{"code":-32603,"message":"the session store is down"}"#,
+            r#"{"code":-32000,"message":"try again"}"#,
+            r#"{"code":-32600,"message":"try again"}"#,
+            r#"{"code":-32602,"message":"no"}"#,
+            r#"{"code":-32020,"message":"no"}"#,
+            r#"{"code":-32021,"message":"no"}"#,
+            r#"{"code":-31999,"message":"no"}"#,
+        ] {
+            modern(Err(ill), false);
+            check(Era::Legacy, Ok(Err(ill)), ill.contains("-32020"));
+        }
+        let status = |status| Failure::Http {
+            status,
+            body: String::new(),
+        };
+        for (code, expect) in [
+            (StatusCode::BAD_REQUEST, true),
+            (StatusCode::TOO_MANY_REQUESTS, false),
+            (StatusCode::BAD_GATEWAY, false),
+        ] {
+            check(Era::Modern, Err(status(code)), expect);
+            check(Era::Legacy, Err(status(code)), false);
+        }
+        check(Era::Legacy, Ok(Ok("{}")), false);
+        check(Era::Legacy, Ok(Err(r#"{"code":-32022}"#)), true);
+    }
+}

@@ -316,6 +316,33 @@ async fn an_old_server_is_found_behind_its_url() {
     }
 }
 
+/// The old transport is for servers that do not have the new one, not for those that are busy.
+#[tokio::test]
+async fn a_server_that_is_asked_too_often_is_taken_for_no_old_one() {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let posts = AtomicUsize::new(0);
+    let gets = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&gets);
+    backend.on_http(move |verb, _| match verb {
+        "POST" => (posts.fetch_add(1, Ordering::SeqCst) == 0).then_some(429),
+        _ => {
+            count.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+    });
+    let section = format!(
+        "url = \"http://{}/mcp\"\ntransport = \"auto\"",
+        backend.address()
+    );
+    let gateway = TestGateway::new().section("x", &section).launch().await;
+    let status = gateway
+        .status_until("x", |s| s["state"] == "connected")
+        .await;
+    assert_eq!(status["revision"], "2026-07-28", "{status}");
+    assert_eq!(gets.load(Ordering::SeqCst), 0, "it is asked for no stream");
+    gateway.stop().await;
+}
+
 /// A server of another era may take the place of the one that was greeted. Whoever finds out fails;
 /// then the server is greeted anew, whatever it is asked otherwise.
 #[tokio::test]

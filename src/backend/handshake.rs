@@ -58,22 +58,37 @@ enum Verdict {
     Again,
     Legacy,
     Modern(Hello),
+    /// It speaks our revision, and refuses the greeting with this error.
+    Refused(Raw),
     /// It speaks neither of the revisions we do.
     Stranger(Vec<String>),
 }
 
 /// Greets the server in the era that `pin` says, or that it turns out to speak.
 pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Result<Hello, Failure> {
-    match pin {
-        EraPin::Legacy => initialize(link, capabilities).await,
+    let hello = match pin {
+        EraPin::Legacy => initialize(link, capabilities).await?,
         EraPin::Modern => match settle(link, discover(link).await?).await? {
-            Verdict::Modern(hello) => Ok(hello),
-            Verdict::Again | Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
-            Verdict::Stranger(offered) => Err(Failure::Revision {
-                offered: offered.join(", "),
-            }),
+            Verdict::Modern(hello) => hello,
+            Verdict::Again | Verdict::Legacy => return Err(Failure::Era { era: Era::Modern }),
+            Verdict::Refused(error) => return Err(Failure::Refused { error }),
+            Verdict::Stranger(offered) => return Err(stranger(&offered)),
         },
-        EraPin::Auto => probe(link, capabilities).await,
+        EraPin::Auto => probe(link, capabilities).await?,
+    };
+    if let Some(http) = link.as_http()
+        && hello.revision.era() == Era::Modern
+    {
+        // The `initialize` that was tried beside has left its own.
+        http.forget();
+        http.speak(hello.revision);
+    }
+    Ok(hello)
+}
+
+fn stranger(offered: &[String]) -> Failure {
+    Failure::Revision {
+        offered: offered.join(", "),
     }
 }
 
@@ -90,6 +105,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
                 hello = initialize(link, capabilities) => match hello {
                     Ok(hello) => return Ok(hello),
                     Err(Failure::Refused { .. }) => discovered.await,
+                    Err(failure) if is_old_refusal(&failure) => discovered.await,
                     Err(failure) => return Err(failure),
                 },
             }
@@ -103,9 +119,8 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     match verdict {
         Verdict::Modern(hello) => Ok(hello),
         Verdict::Again | Verdict::Legacy => initialize(link, capabilities).await,
-        Verdict::Stranger(offered) => Err(Failure::Revision {
-            offered: offered.join(", "),
-        }),
+        Verdict::Refused(error) => Err(Failure::Refused { error }),
+        Verdict::Stranger(offered) => Err(stranger(&offered)),
     }
 }
 
@@ -113,7 +128,10 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
 async fn settle(link: &Link, outcome: Outcome) -> Result<Verdict, Failure> {
     match verdict(outcome) {
         Verdict::Again => Ok(verdict(discover(link).await?)),
-        settled @ (Verdict::Legacy | Verdict::Modern(_) | Verdict::Stranger(_)) => Ok(settled),
+        settled @ (Verdict::Legacy
+        | Verdict::Modern(_)
+        | Verdict::Refused(_)
+        | Verdict::Stranger(_)) => Ok(settled),
     }
 }
 
@@ -154,14 +172,16 @@ fn verdict(outcome: Outcome) -> Verdict {
             Ok(discovered) => legacy_or_stranger(discovered.supported_versions),
             Err(_) => Verdict::Legacy,
         },
-        Err(refusal) if error::code(&refusal) == Some(error::UNSUPPORTED_VERSION) => {
-            match offered(&refusal) {
+        Err(refusal) => match error::code(&refusal) {
+            Some(error::UNSUPPORTED_VERSION) => match offered(&refusal) {
                 Some(offered) if speaks_modern(&offered) => Verdict::Again,
                 Some(offered) => legacy_or_stranger(offered),
                 None => Verdict::Legacy,
-            }
-        }
-        Err(_) => Verdict::Legacy,
+            },
+            // No other revision has them.
+            Some(error::HEADER_MISMATCH | error::MISSING_CAPABILITY) => Verdict::Refused(refusal),
+            Some(_) | None => Verdict::Legacy,
+        },
     }
 }
 

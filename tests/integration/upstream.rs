@@ -343,6 +343,86 @@ async fn a_server_that_is_asked_too_often_is_taken_for_no_old_one() {
     gateway.stop().await;
 }
 
+/// A server of 2026-07-28 that is slow to say so is spoken to like any other, whatever it makes of the
+/// `initialize` that is tried meanwhile.
+#[tokio::test]
+async fn a_server_that_is_slow_to_say_its_era_gets_all_headers() {
+    let status = |status| Auto::Status(status);
+    let error = r#"{"code":-32601,"message":"no such method"}"#;
+    tokio::join!(
+        is_slow_to_say_its_era(Auto::Error(error.to_owned())),
+        is_slow_to_say_its_era(status(400)),
+        is_slow_to_say_its_era(status(405)),
+        is_slow_to_say_its_era(Auto::Nothing),
+    );
+}
+
+async fn is_slow_to_say_its_era(to_initialize: Auto) {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let (told, mut tried) = tokio::sync::mpsc::unbounded_channel();
+    let auto = to_initialize.clone();
+    backend.on_request(move |request| match request.method() {
+        "server/discover" => Some(Auto::Hand),
+        "initialize" => {
+            told.send(()).unwrap();
+            Some(auto.clone())
+        }
+        _ => None,
+    });
+    let gateway = TestGateway::new().server("x", &backend).launch().await;
+    let probe = backend.asked("server/discover").await;
+    soon("`initialize` is tried beside", tried.recv()).await;
+    backend.on_request(|_| None);
+    probe
+        .answer(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#)
+        .await;
+    gateway
+        .status_until("x", |s| s["state"] == "connected")
+        .await;
+    let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+    client.ask("1", "tools/call", ECHO).await;
+    let call = backend.asked("tools/call").await;
+    for (name, expect) in [
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "echo"),
+    ] {
+        let sent = call.headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(sent, Some(expect), "{to_initialize:?}");
+    }
+    call.answer(r#"{"content":[],"resultType":"complete"}"#)
+        .await;
+    client.answer("1").await;
+    gateway.stop().await;
+}
+
+/// Some errors show that a server is of 2026-07-28 although it refuses the greeting: nobody tries the
+/// other era with it.
+#[tokio::test]
+async fn an_error_of_the_modern_era_is_no_sign_of_the_other() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        for code in [-32020, -32021] {
+            let backend = Backend::start(transport, Era::Modern).await;
+            let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
+            backend.on_request(move |request| {
+                told.send(request.method().to_owned()).unwrap();
+                let error = format!(r#"{{"code":{code},"message":"not like that"}}"#);
+                Some(Auto::Error(error))
+            });
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let refused = |s: &serde_json::Value| {
+                let reason = s["reason"].as_str().unwrap_or_default();
+                reason.contains("refused the handshake") && reason.contains("not like that")
+            };
+            gateway.status_until("x", refused).await;
+            gateway.stop().await;
+            while let Ok(method) = asked.try_recv() {
+                assert_eq!(method, "server/discover", "{transport:?} {code}");
+            }
+        }
+    }
+}
+
 /// A server of another era may take the place of the one that was greeted. Whoever finds out fails;
 /// then the server is greeted anew, whatever it is asked otherwise.
 #[tokio::test]

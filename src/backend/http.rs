@@ -360,20 +360,24 @@ impl HttpLink {
     }
 }
 
+#[derive(Debug, Eq, PartialEq)]
 enum Content {
     Events,
     Json,
     Other,
 }
 
-fn content_type(response: &Response<Answer>) -> Content {
+fn content_type<B>(response: &Response<B>) -> Content {
     let value = response.headers().get(CONTENT_TYPE);
     let value = value.map_or(&b""[..], HeaderValue::as_bytes);
     let end = memchr::memchr(b';', value).unwrap_or(value.len());
-    match value[..end].trim_ascii() {
-        b"application/json" => Content::Json,
-        b"text/event-stream" if response.status().is_success() => Content::Events,
-        _ => Content::Other,
+    let is = |name: &[u8]| value[..end].trim_ascii().eq_ignore_ascii_case(name);
+    if is(b"application/json") {
+        Content::Json
+    } else if is(b"text/event-stream") && response.status().is_success() {
+        Content::Events
+    } else {
+        Content::Other
     }
 }
 
@@ -469,6 +473,23 @@ mod tests {
         check("the session of your bank is invalid", false);
         check("Unsupported protocol version: invalid", false);
         check("", false);
+    }
+
+    #[test]
+    fn types_of_content_are_told_by_their_names() {
+        let check = |status: u16, header: &str, expect: Content| {
+            let response = Response::builder().status(status);
+            let response = response.header(CONTENT_TYPE, header).body(()).unwrap();
+            assert_eq!(content_type(&response), expect, "{status} {header}");
+        };
+        check(200, "application/json", Content::Json);
+        check(500, "Application/JSON; charset=utf-8", Content::Json);
+        check(200, "text/event-stream", Content::Events);
+        check(200, "Text/Event-Stream ;charset=UTF-8", Content::Events);
+        check(400, "text/event-stream", Content::Other);
+        check(200, "application/json-seq", Content::Other);
+        check(200, "text/html", Content::Other);
+        assert_eq!(content_type(&Response::new(())), Content::Other);
     }
 
     /// Its connections open, and nobody ever reads what is posted.

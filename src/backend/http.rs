@@ -153,7 +153,16 @@ impl HttpLink {
             let session = response.headers().get(header::SESSION_ID);
             self.talk().set_session(session.cloned());
         }
-        self.check(&response)?;
+        if let Err(failure) = self.check(&response) {
+            return match content_type(&response) {
+                Content::Json
+                    if exchange.caller.is_some() && is_out_of_order(response.status()) =>
+                {
+                    Box::pin(self.read_beneath(failure, response, pending)).await
+                }
+                Content::Events | Content::Json | Content::Other => Err(failure),
+            };
+        }
         if response.status() == StatusCode::BAD_REQUEST && *exchange.method != Method::Initialize {
             return Box::pin(self.read_bad_request(response, pending)).await;
         }
@@ -179,12 +188,10 @@ impl HttpLink {
                 self.mux.forget_session();
                 Err(Failure::SessionGone)
             }
-            _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Http {
-                    status,
-                    body: String::new(),
-                })
-            }
+            _ if is_out_of_order(status) => Err(Failure::Http {
+                status,
+                body: String::new(),
+            }),
             _ => Ok(()),
         }
     }
@@ -207,18 +214,40 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let body = self.body(response.into_body()).await?;
-        let mut is_answer = false;
-        each_message(&self.mux, &body, |_, parsed| {
-            if let Ok(Message::Response(found)) = parsed {
-                is_answer |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
-            }
-        })
-        .await;
-        if !is_answer && self.is_denied(StatusCode::BAD_REQUEST, &body) {
+        if !self.names(&body, pending).await && self.is_denied(StatusCode::BAD_REQUEST, &body) {
             return Err(Failure::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
             .await
+    }
+
+    /// Beneath a status that says the server is out of order, it may have answered the call all the same,
+    /// by its id; else that is the `failure`.
+    async fn read_beneath(
+        &self,
+        failure: Failure,
+        response: Response<Answer>,
+        pending: &Pending,
+    ) -> Result<Outcome, Failure> {
+        let status = response.status();
+        match self.body(response.into_body()).await {
+            Ok(body) if self.names(&body, pending).await => {
+                self.find_answer(&body, status, pending).await
+            }
+            Ok(_) | Err(_) => Err(failure),
+        }
+    }
+
+    /// Whether a body holds an answer to the exchange by its own id.
+    async fn names(&self, body: &Bytes, pending: &Pending) -> bool {
+        let mut is_named = false;
+        each_message(&self.mux, body, |_, parsed| {
+            if let Ok(Message::Response(found)) = parsed {
+                is_named |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
+            }
+        })
+        .await;
+        is_named
     }
 
     async fn find_answer(
@@ -379,6 +408,11 @@ fn content_type<B>(response: &Response<B>) -> Content {
     } else {
         Content::Other
     }
+}
+
+/// Whether a status says that the server, or what stands before it, is out of order for the moment.
+fn is_out_of_order(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Whether an answer is the one to our exchange; errors may come without a legible id.

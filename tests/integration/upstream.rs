@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport, soon, wire::notification};
+use crate::support::{
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport, soon, wire::notification,
+};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -663,6 +665,34 @@ async fn statuses_without_an_answer_are_named() {
             assert_eq!(gateway.status("x").await["state"], "connected");
             gateway.stop().await;
         }
+    }
+}
+
+/// An error beneath such a status is the answer where it has the id of the call, and says nothing of
+/// the server; else the status is what came.
+#[tokio::test]
+async fn errors_beneath_statuses_are_answers() {
+    let error = r#"{"code":-32603,"message":"the database is down","data":{"a":1e3}}"#;
+    for era in [Era::Legacy, Era::Modern] {
+        let keys = "breaker = { failures = 2 }";
+        let (backend, gateway) = Gateway::governed(Transport::Http, era, keys).await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        for status in [500, 503, 429, 500, 422] {
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.refuse_under(status, call.id(), error).await;
+            let answer = client.answer("1").await;
+            assert_eq!(answer.error.as_deref(), Some(error), "{era:?} {status}");
+        }
+        for id in ["null", "\"other\"", "4294967296"] {
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.refuse_under(429, id, error).await;
+            let failed = client.answer("1").await.failure();
+            let message = failed["message"].as_str().unwrap();
+            assert!(message.contains("HTTP 429"), "{era:?} {id}: {message}");
+        }
+        gateway.stop().await;
     }
 }
 

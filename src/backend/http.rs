@@ -19,7 +19,11 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
-use tokio::{sync::Semaphore, task::unconstrained, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::unconstrained,
+    time::timeout,
+};
 
 use super::{
     Failure, client,
@@ -31,7 +35,6 @@ use crate::{
     config::Remote,
     lock::lock,
     mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
-    task::Tasks,
 };
 use head::Talk;
 use way::{Answer, Way};
@@ -122,7 +125,8 @@ impl HttpLink {
             let params =
                 serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
             let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
-            self.post_aside(bytes, notice::CANCELLED, &self.mux.tasks);
+            let place = Arc::clone(&self.mux.cancellations).try_acquire_owned();
+            self.post_aside(bytes, notice::CANCELLED, place.ok());
         }
         Err(failure)
     }
@@ -326,16 +330,31 @@ impl HttpLink {
         failure
     }
 
-    /// Posts in a task of its own; whether it arrives is only logged.
-    pub(crate) fn post_aside(&self, bytes: Bytes, method: &str, tasks: &Tasks) {
-        let Some(link) = self.link() else { return };
+    /// Posts in a task of its own, in the place that the message got until the server has taken it;
+    /// whether it arrives is only logged. One that got none is lost; whether it got one.
+    pub(crate) fn post_aside(
+        &self,
+        bytes: Bytes,
+        method: &str,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> bool {
+        let server = self.mux.settings.server.clone();
+        let Some(place) = place else {
+            tracing::debug!(%server, "a message is lost: too many others wait");
+            return false;
+        };
+        let Some(link) = self.link() else {
+            return false;
+        };
         let method = method.to_owned();
-        tasks.spawn("post", async move {
+        self.mux.tasks.spawn("post", async move {
             let Some(http) = link.as_http() else { return };
             if let Err(failure) = http.post(bytes, &method).await {
-                tracing::debug!(server = %http.mux.settings.server, %failure, "a message was not taken");
+                tracing::debug!(%server, %failure, "a message was not taken");
             }
+            drop(place);
         });
+        true
     }
 
     /// Ends the session, when there is one.
@@ -488,7 +507,11 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{backend::mux::Settings, config::Auth};
+    use crate::{
+        backend::{backlog::MESSAGES_MAX, mux::Settings},
+        config::Auth,
+        task::Tasks,
+    };
 
     #[test]
     fn a_denied_session_is_told_from_other_bad_requests() {
@@ -527,8 +550,7 @@ mod tests {
     }
 
     /// Its connections open, and nobody ever reads what is posted.
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_takes_no_message_is_given_up() {
+    async fn mute() -> (TcpListener, Arc<Link>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let remote = Remote {
             url: format!("http://{}/mcp", listener.local_addr().unwrap())
@@ -539,8 +561,29 @@ mod tests {
         };
         let mux = Mux::new(Settings::example(), None, Tasks::new());
         let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
+        (listener, link)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_no_message_is_given_up() {
+        let (_listener, link) = mute().await;
         let after = POST_PATIENCE;
         let posted = link.notify("notifications/x", None).await;
         assert_eq!(posted, Err(Failure::Timeout { after }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_much_of_what_clients_say_waits_for_a_server_that_takes_nothing() {
+        let (_listener, link) = mute().await;
+        for _ in 0..MESSAGES_MAX {
+            assert!(link.tell("notifications/x", None));
+        }
+        assert!(!link.tell("notifications/x", None), "there is no room");
+        tokio::time::sleep(2 * POST_PATIENCE).await;
+        assert!(link.mux.backlog.is_empty(), "it is given up");
+        let large = Raw::from_value(&serde_json::json!({ "text": "x".repeat(3 << 20) }));
+        assert!(link.tell("notifications/x", Some(&large)));
+        assert!(!link.tell("notifications/x", Some(&large)));
+        assert!(link.tell("notifications/x", None), "a small one finds room");
     }
 }

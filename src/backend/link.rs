@@ -317,8 +317,8 @@ impl Link {
                 Err(TrySendError::Closed(_)) => false,
             },
             Wire::Http(http) => {
-                http.post_aside(bytes, method, &self.mux.tasks);
-                true
+                let place = self.mux.backlog.place(bytes.len());
+                http.post_aside(bytes, method, place)
             }
         }
     }

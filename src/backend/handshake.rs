@@ -113,7 +113,8 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     };
     let verdict = match outcome {
         Ok(outcome) => settle(link, outcome).await?,
-        Err(failure) if is_old_refusal(&failure) => Verdict::Legacy,
+        // Nor is what is no answer one of this era.
+        Err(failure) if is_old_refusal(&failure) || is_garbled(&failure) => Verdict::Legacy,
         Err(failure) => return Err(failure),
     };
     match verdict {
@@ -279,6 +280,10 @@ fn asks_for_session(refusal: &Raw) -> bool {
 fn is_old_refusal(failure: &Failure) -> bool {
     matches!(failure, Failure::Http { status, .. }
         if status.is_client_error() && *status != http::StatusCode::TOO_MANY_REQUESTS)
+}
+
+fn is_garbled(failure: &Failure) -> bool {
+    matches!(failure, Failure::Garbled { .. })
 }
 
 /// What we say of ourselves, or of the client that we speak for. Its capabilities are what it wrote:

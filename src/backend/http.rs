@@ -34,7 +34,12 @@ use crate::{
     body::Unread,
     config::Remote,
     lock::lock,
-    mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
+    mcp::{
+        Era, Id, Message, Method, Outcome, Raw, Revision,
+        envelope::{self, Malformed},
+        header,
+        method::notice,
+    },
 };
 use head::Talk;
 use way::{Answer, Way};
@@ -261,24 +266,30 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let answer = self.take_in(body, status, pending).await;
-        answer.ok_or_else(|| garbled_or_http(status, body))
+        answer.unwrap_or_else(|| Err(garbled_or_http(status, body)))
     }
 
-    /// Takes what a body or an event of an exchange holds; the answer, when it is among that.
+    /// Takes what a body or an event of an exchange holds; the answer, when it is among that, or that it
+    /// says nothing.
     async fn take_in(
         &self,
         bytes: &Bytes,
         status: StatusCode,
         pending: &Pending,
-    ) -> Option<Outcome> {
+    ) -> Option<Result<Outcome, Failure>> {
         let mut answer = None;
         each_message(&self.mux, bytes, |_, parsed| match parsed {
             Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
                 // Before the server says more on other streams.
                 self.mux.note_outcome(pending.id, &found.outcome);
-                answer = Some(found.outcome);
+                answer = Some(Ok(found.outcome));
             }
             Ok(message) => self.hand_in(message, pending.id),
+            Err(bare @ Malformed::Bare { .. })
+                if status.is_success() && is_ours(bare.id(), pending, status) =>
+            {
+                answer = Some(Err(Failure::no_answer(bare)));
+            }
             Err(_) => {}
         })
         .await;

@@ -696,6 +696,50 @@ async fn errors_beneath_statuses_are_answers() {
     }
 }
 
+/// What only looks like an answer is none: clients would wait for another.
+#[tokio::test]
+async fn answers_that_are_no_json_rpc_fail_their_call() {
+    for (transport, era) in crate::support::ALL {
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
+        for front in [Front::Streamable, Front::Modern] {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            let fails = async |what: &str| {
+                let failed = client.answer("1").await.failure();
+                let what = format!("{transport:?} {era:?} {front:?} {what}: {failed}");
+                assert_eq!(failed["data"]["code"], "BAD_ANSWER", "{what}");
+                assert_eq!(failed["code"], -32603, "{what}");
+            };
+            for result in ["null", "[]", "\"done\"", "7"] {
+                client.ask("1", "tools/call", ECHO).await;
+                backend.asked("tools/call").await.answer(result).await;
+                fails(result).await;
+            }
+            for error in [
+                "\"boom\"",
+                "{}",
+                r#"{"message":"x"}"#,
+                r#"{"code":-32001}"#,
+                r#"{"code":-32001,"message":null}"#,
+                r#"{"code":"E1","message":"x"}"#,
+                r#"{"code":1.5,"message":"x"}"#,
+            ] {
+                client.ask("1", "tools/call", ECHO).await;
+                backend.asked("tools/call").await.refuse(error).await;
+                fails(error).await;
+            }
+            client.ask("1", "tools/call", ECHO).await;
+            backend.asked("tools/call").await.answer_nothing().await;
+            fails("nothing").await;
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.answer(r#"{"n":1e3,"resultType":"complete"}"#).await;
+            let result = client.answer("1").await.value();
+            assert_eq!(result["n"], 1000.0, "{transport:?}");
+        }
+        gateway.stop().await;
+    }
+}
+
 /// Answers larger than `limits.response` fail their call, and the server is used again.
 #[tokio::test]
 async fn oversized_answers_fail_their_call() {

@@ -557,6 +557,12 @@ impl Asked {
         self.finish(wire::error(self.id(), error)).await;
     }
 
+    /// Answers with its id alone.
+    pub(crate) async fn answer_nothing(&self) {
+        let nothing = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, self.id());
+        self.finish(nothing).await;
+    }
+
     /// Answers over HTTP with an error beneath a status; as the answer to `id`, whatever that is.
     pub(crate) async fn refuse_under(&self, status: u16, id: &str, error: &str) {
         self.out(Out::Under(status, wire::error(id, error))).await;

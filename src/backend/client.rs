@@ -172,12 +172,9 @@ mod tests {
     use std::sync::Arc;
 
     use http::Request;
+    use rustix::net::sockopt;
     use rustls::{ServerConfig, pki_types::PrivatePkcs8KeyDer};
-    use tokio::{
-        io::AsyncReadExt,
-        net::{TcpListener, TcpSocket},
-        time::Instant,
-    };
+    use tokio::{io::AsyncReadExt, net::TcpListener, time::Instant};
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
@@ -241,8 +238,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let opened = plain(LONG).call(url.parse().unwrap()).await.unwrap();
-        let stream = opened.into_inner().into_std().unwrap();
-        assert!(TcpSocket::from_std_stream(stream).keepalive().unwrap());
+        let stream = opened.into_inner();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEP_ALIVE));
+        assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEP_ALIVE_PATIENCE));
+        assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEP_ALIVE_PROBES));
     }
 
     /// It takes connections and never says a word.

@@ -495,10 +495,11 @@ async fn one_missed_check_is_degraded_only() {
 /// A check that is answered with an error is answered: the server is there, and no other one.
 #[tokio::test]
 async fn a_check_that_is_answered_with_an_error_ends_nothing() {
+    let often = "health = { interval = \"50ms\", timeout = \"10s\", failures = 3 }";
     for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
         let backend = Backend::start(transport, Era::Modern).await;
         let gateway = TestGateway::new()
-            .server_with("x", &backend, HASTY)
+            .server_with("x", &backend, often)
             .start()
             .await;
         let client = streamable(&gateway).await;

@@ -1,5 +1,6 @@
 //! Room for what clients say unasked (notifications) while their server does not take it: its pipe is
-//! full, or its connection is still being made. Called by `link` and `clients`.
+//! full, its answer to the post is still to come, or its connection is still being made. Called by
+//! `link` and `clients`.
 
 use std::sync::Arc;
 

@@ -247,6 +247,13 @@ pub(super) fn display_odd(lines: &[String]) -> String {
 }
 
 impl Failure {
+    /// That what came is no answer to a request.
+    pub(super) fn no_answer(why: impl std::fmt::Display) -> Self {
+        Self::Garbled {
+            what: format!("its answer is none: {why}"),
+        }
+    }
+
     /// Adds what the server wrote to stdout in place of messages before its connection was lost.
     pub(super) fn with_odd(mut self, lines: &[String]) -> Self {
         if let Self::Lost { reason } = &mut self {

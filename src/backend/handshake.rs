@@ -58,22 +58,37 @@ enum Verdict {
     Again,
     Legacy,
     Modern(Hello),
+    /// It speaks our revision, and refuses the greeting with this error.
+    Refused(Raw),
     /// It speaks neither of the revisions we do.
     Stranger(Vec<String>),
 }
 
 /// Greets the server in the era that `pin` says, or that it turns out to speak.
 pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Result<Hello, Failure> {
-    match pin {
-        EraPin::Legacy => initialize(link, capabilities).await,
+    let hello = match pin {
+        EraPin::Legacy => initialize(link, capabilities).await?,
         EraPin::Modern => match settle(link, discover(link).await?).await? {
-            Verdict::Modern(hello) => Ok(hello),
-            Verdict::Again | Verdict::Legacy => Err(Failure::Era { era: Era::Modern }),
-            Verdict::Stranger(offered) => Err(Failure::Revision {
-                offered: offered.join(", "),
-            }),
+            Verdict::Modern(hello) => hello,
+            Verdict::Again | Verdict::Legacy => return Err(Failure::Era { era: Era::Modern }),
+            Verdict::Refused(error) => return Err(Failure::Refused { error }),
+            Verdict::Stranger(offered) => return Err(stranger(&offered)),
         },
-        EraPin::Auto => probe(link, capabilities).await,
+        EraPin::Auto => probe(link, capabilities).await?,
+    };
+    if let Some(http) = link.as_http()
+        && hello.revision.era() == Era::Modern
+    {
+        // The `initialize` that was tried beside has left its own.
+        http.forget();
+        http.speak(hello.revision);
+    }
+    Ok(hello)
+}
+
+fn stranger(offered: &[String]) -> Failure {
+    Failure::Revision {
+        offered: offered.join(", "),
     }
 }
 
@@ -90,6 +105,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
                 hello = initialize(link, capabilities) => match hello {
                     Ok(hello) => return Ok(hello),
                     Err(Failure::Refused { .. }) => discovered.await,
+                    Err(failure) if is_old_refusal(&failure) => discovered.await,
                     Err(failure) => return Err(failure),
                 },
             }
@@ -97,15 +113,15 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     };
     let verdict = match outcome {
         Ok(outcome) => settle(link, outcome).await?,
-        Err(failure) if is_old_refusal(&failure) => Verdict::Legacy,
+        // Nor is what is no answer one of this era.
+        Err(failure) if is_old_refusal(&failure) || is_garbled(&failure) => Verdict::Legacy,
         Err(failure) => return Err(failure),
     };
     match verdict {
         Verdict::Modern(hello) => Ok(hello),
         Verdict::Again | Verdict::Legacy => initialize(link, capabilities).await,
-        Verdict::Stranger(offered) => Err(Failure::Revision {
-            offered: offered.join(", "),
-        }),
+        Verdict::Refused(error) => Err(Failure::Refused { error }),
+        Verdict::Stranger(offered) => Err(stranger(&offered)),
     }
 }
 
@@ -113,7 +129,10 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
 async fn settle(link: &Link, outcome: Outcome) -> Result<Verdict, Failure> {
     match verdict(outcome) {
         Verdict::Again => Ok(verdict(discover(link).await?)),
-        settled @ (Verdict::Legacy | Verdict::Modern(_) | Verdict::Stranger(_)) => Ok(settled),
+        settled @ (Verdict::Legacy
+        | Verdict::Modern(_)
+        | Verdict::Refused(_)
+        | Verdict::Stranger(_)) => Ok(settled),
     }
 }
 
@@ -154,14 +173,16 @@ fn verdict(outcome: Outcome) -> Verdict {
             Ok(discovered) => legacy_or_stranger(discovered.supported_versions),
             Err(_) => Verdict::Legacy,
         },
-        Err(refusal) if error::code(&refusal) == Some(error::UNSUPPORTED_VERSION) => {
-            match offered(&refusal) {
+        Err(refusal) => match error::code(&refusal) {
+            Some(error::UNSUPPORTED_VERSION) => match offered(&refusal) {
                 Some(offered) if speaks_modern(&offered) => Verdict::Again,
                 Some(offered) => legacy_or_stranger(offered),
                 None => Verdict::Legacy,
-            }
-        }
-        Err(_) => Verdict::Legacy,
+            },
+            // No other revision has them.
+            Some(error::HEADER_MISMATCH | error::MISSING_CAPABILITY) => Verdict::Refused(refusal),
+            Some(_) | None => Verdict::Legacy,
+        },
     }
 }
 
@@ -205,6 +226,9 @@ pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
     }
 }
 
+/// What an SDK of the legacy era has for all that is wrong with a session.
+const WITHOUT_SESSION: i64 = -32000;
+
 /// Codes of servers that meet a request of another era: those of 2026-07-28, and two that SDKs of
 /// the legacy era have for requests without a session.
 const DOUBTFUL: [i64; 5] = [
@@ -212,7 +236,7 @@ const DOUBTFUL: [i64; 5] = [
     error::MISSING_CAPABILITY,
     error::UNSUPPORTED_VERSION,
     error::INVALID_REQUEST,
-    -32000,
+    WITHOUT_SESSION,
 ];
 
 /// Whether this answer to `server/discover` or `ping` in `era` shows that another server has taken
@@ -223,19 +247,43 @@ pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> b
             error::code(refusal) == Some(error::UNSUPPORTED_VERSION)
                 || error::code(refusal) == Some(error::HEADER_MISMATCH)
         }
-        (Era::Modern, Ok(outcome)) => match verdict(outcome.clone()) {
-            Verdict::Again | Verdict::Modern(_) => false,
-            Verdict::Legacy | Verdict::Stranger(_) => true,
-        },
+        (Era::Modern, Ok(Ok(result))) => !matches!(verdict(Ok(result.clone())), Verdict::Modern(_)),
+        (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
         (Era::Modern, Err(failure)) => is_old_refusal(failure),
         (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
     }
+}
+
+/// Whether this refusal of `server/discover` is one of a server that does not speak our revision. Any
+/// other says no more than that the server is out of order.
+fn denies_modern(refusal: &Raw) -> bool {
+    match error::code(refusal) {
+        Some(error::METHOD_NOT_FOUND) => true,
+        Some(error::UNSUPPORTED_VERSION) => {
+            offered(refusal).is_none_or(|offered| !speaks_modern(&offered))
+        }
+        Some(error::INVALID_REQUEST | WITHOUT_SESSION) => asks_for_session(refusal),
+        Some(_) | None => false,
+    }
+}
+
+/// Whether a refusal says that there is no session, or that none was opened. There is no code for that;
+/// these are the words of SDKs.
+fn asks_for_session(refusal: &Raw) -> bool {
+    let message = refusal.get("message");
+    let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
+    let message = message.to_ascii_lowercase();
+    message.contains("session") || message.contains("initializ")
 }
 
 /// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
 fn is_old_refusal(failure: &Failure) -> bool {
     matches!(failure, Failure::Http { status, .. }
         if status.is_client_error() && *status != http::StatusCode::TOO_MANY_REQUESTS)
+}
+
+fn is_garbled(failure: &Failure) -> bool {
+    matches!(failure, Failure::Garbled { .. })
 }
 
 /// What we say of ourselves, or of the client that we speak for. Its capabilities are what it wrote:
@@ -311,3 +359,68 @@ pub(super) const UNBOUNDED: Deadlines = Deadlines {
     idle: EVER,
     total: EVER,
 };
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn only_a_server_of_another_era_contradicts() {
+        let check = |era, answer: Result<Result<&str, &str>, Failure>, expect: bool| {
+            let raw = |text: &str| Raw::parse(text.to_owned()).unwrap();
+            let answer = answer.map(|outcome| outcome.map(raw).map_err(raw));
+            assert_eq!(is_contradiction(era, &answer), expect, "{era} {answer:?}");
+        };
+        let modern = |answer, expect| check(Era::Modern, Ok(answer), expect);
+        modern(Ok(r#"{"supportedVersions":["2026-07-28"]}"#), false);
+        modern(Ok(r#"{"supportedVersions":["2025-11-25"]}"#), true);
+        modern(Ok(r#"{"supportedVersions":["2036-07-28"]}"#), true);
+        modern(Ok("{}"), true);
+        modern(Err(r#"{"code":-32601,"message":"no"}"#), true);
+        modern(Err(r#"{"code":-32022,"message":"no"}"#), true);
+        modern(
+            Err(r#"{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}"#),
+            true,
+        );
+        modern(
+            Err(r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}"#),
+            false,
+        );
+        for session in [
+            r#"{"code":-32000,"message":"Bad Request: Server not initialized"}"#,
+            r#"{"code":-32000,"message":"Bad Request: Mcp-Session-Id header is required"}"#,
+            r#"{"code":-32600,"message":"Bad Request: Missing session ID"}"#,
+        ] {
+            modern(Err(session), true);
+        }
+        for ill in [
+            r#"{"code":-32603,"message":"the database is down"}"#,
+            r#"{"code":-32603,"message":"the session store is down"}"#,
+            r#"{"code":-32000,"message":"try again"}"#,
+            r#"{"code":-32600,"message":"try again"}"#,
+            r#"{"code":-32602,"message":"no"}"#,
+            r#"{"code":-32020,"message":"no"}"#,
+            r#"{"code":-32021,"message":"no"}"#,
+            r#"{"code":-31999,"message":"no"}"#,
+        ] {
+            modern(Err(ill), false);
+            check(Era::Legacy, Ok(Err(ill)), ill.contains("-32020"));
+        }
+        let status = |status| Failure::Http {
+            status,
+            body: String::new(),
+        };
+        for (code, expect) in [
+            (StatusCode::BAD_REQUEST, true),
+            (StatusCode::TOO_MANY_REQUESTS, false),
+            (StatusCode::BAD_GATEWAY, false),
+        ] {
+            check(Era::Modern, Err(status(code)), expect);
+            check(Era::Legacy, Err(status(code)), false);
+        }
+        check(Era::Legacy, Ok(Ok("{}")), false);
+        check(Era::Legacy, Ok(Err(r#"{"code":-32022}"#)), true);
+    }
+}

@@ -19,7 +19,11 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
-use tokio::{sync::Semaphore, task::unconstrained, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::unconstrained,
+    time::timeout,
+};
 
 use super::{
     Failure, client,
@@ -30,8 +34,12 @@ use crate::{
     body::Unread,
     config::Remote,
     lock::lock,
-    mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
-    task::Tasks,
+    mcp::{
+        Era, Id, Message, Method, Outcome, Raw, Revision,
+        envelope::{self, Malformed},
+        header,
+        method::notice,
+    },
 };
 use head::Talk;
 use way::{Answer, Way};
@@ -122,7 +130,8 @@ impl HttpLink {
             let params =
                 serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
             let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
-            self.post_aside(bytes, notice::CANCELLED, &self.mux.tasks);
+            let place = Arc::clone(&self.mux.cancellations).try_acquire_owned();
+            self.post_aside(bytes, notice::CANCELLED, place.ok());
         }
         Err(failure)
     }
@@ -153,7 +162,16 @@ impl HttpLink {
             let session = response.headers().get(header::SESSION_ID);
             self.talk().set_session(session.cloned());
         }
-        self.check(&response)?;
+        if let Err(failure) = self.check(&response) {
+            return match content_type(&response) {
+                Content::Json
+                    if exchange.caller.is_some() && is_out_of_order(response.status()) =>
+                {
+                    Box::pin(self.read_beneath(failure, response, pending)).await
+                }
+                Content::Events | Content::Json | Content::Other => Err(failure),
+            };
+        }
         if response.status() == StatusCode::BAD_REQUEST && *exchange.method != Method::Initialize {
             return Box::pin(self.read_bad_request(response, pending)).await;
         }
@@ -179,12 +197,10 @@ impl HttpLink {
                 self.mux.forget_session();
                 Err(Failure::SessionGone)
             }
-            _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Http {
-                    status,
-                    body: String::new(),
-                })
-            }
+            _ if is_out_of_order(status) => Err(Failure::Http {
+                status,
+                body: String::new(),
+            }),
             _ => Ok(()),
         }
     }
@@ -207,18 +223,40 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let body = self.body(response.into_body()).await?;
-        let mut is_answer = false;
-        each_message(&self.mux, &body, |_, parsed| {
-            if let Ok(Message::Response(found)) = parsed {
-                is_answer |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
-            }
-        })
-        .await;
-        if !is_answer && self.is_denied(StatusCode::BAD_REQUEST, &body) {
+        if !self.names(&body, pending).await && self.is_denied(StatusCode::BAD_REQUEST, &body) {
             return Err(Failure::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
             .await
+    }
+
+    /// Beneath a status that says the server is out of order, it may have answered the call all the same,
+    /// by its id; else that is the `failure`.
+    async fn read_beneath(
+        &self,
+        failure: Failure,
+        response: Response<Answer>,
+        pending: &Pending,
+    ) -> Result<Outcome, Failure> {
+        let status = response.status();
+        match self.body(response.into_body()).await {
+            Ok(body) if self.names(&body, pending).await => {
+                self.find_answer(&body, status, pending).await
+            }
+            Ok(_) | Err(_) => Err(failure),
+        }
+    }
+
+    /// Whether a body holds an answer to the exchange by its own id.
+    async fn names(&self, body: &Bytes, pending: &Pending) -> bool {
+        let mut is_named = false;
+        each_message(&self.mux, body, |_, parsed| {
+            if let Ok(Message::Response(found)) = parsed {
+                is_named |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
+            }
+        })
+        .await;
+        is_named
     }
 
     async fn find_answer(
@@ -228,24 +266,30 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let answer = self.take_in(body, status, pending).await;
-        answer.ok_or_else(|| garbled_or_http(status, body))
+        answer.unwrap_or_else(|| Err(garbled_or_http(status, body)))
     }
 
-    /// Takes what a body or an event of an exchange holds; the answer, when it is among that.
+    /// Takes what a body or an event of an exchange holds; the answer, when it is among that, or that it
+    /// says nothing.
     async fn take_in(
         &self,
         bytes: &Bytes,
         status: StatusCode,
         pending: &Pending,
-    ) -> Option<Outcome> {
+    ) -> Option<Result<Outcome, Failure>> {
         let mut answer = None;
         each_message(&self.mux, bytes, |_, parsed| match parsed {
             Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
                 // Before the server says more on other streams.
                 self.mux.note_outcome(pending.id, &found.outcome);
-                answer = Some(found.outcome);
+                answer = Some(Ok(found.outcome));
             }
             Ok(message) => self.hand_in(message, pending.id),
+            Err(bare @ Malformed::Bare { .. })
+                if status.is_success() && is_ours(bare.id(), pending, status) =>
+            {
+                answer = Some(Err(Failure::no_answer(bare)));
+            }
             Err(_) => {}
         })
         .await;
@@ -297,16 +341,31 @@ impl HttpLink {
         failure
     }
 
-    /// Posts in a task of its own; whether it arrives is only logged.
-    pub(crate) fn post_aside(&self, bytes: Bytes, method: &str, tasks: &Tasks) {
-        let Some(link) = self.link() else { return };
+    /// Posts in a task of its own, in the place that the message got until the server has taken it;
+    /// whether it arrives is only logged. One that got none is lost; whether it got one.
+    pub(crate) fn post_aside(
+        &self,
+        bytes: Bytes,
+        method: &str,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> bool {
+        let server = self.mux.settings.server.clone();
+        let Some(place) = place else {
+            tracing::debug!(%server, "a message is lost: too many others wait");
+            return false;
+        };
+        let Some(link) = self.link() else {
+            return false;
+        };
         let method = method.to_owned();
-        tasks.spawn("post", async move {
+        self.mux.tasks.spawn("post", async move {
             let Some(http) = link.as_http() else { return };
             if let Err(failure) = http.post(bytes, &method).await {
-                tracing::debug!(server = %http.mux.settings.server, %failure, "a message was not taken");
+                tracing::debug!(%server, %failure, "a message was not taken");
             }
+            drop(place);
         });
+        true
     }
 
     /// Ends the session, when there is one.
@@ -360,21 +419,30 @@ impl HttpLink {
     }
 }
 
+#[derive(Debug, Eq, PartialEq)]
 enum Content {
     Events,
     Json,
     Other,
 }
 
-fn content_type(response: &Response<Answer>) -> Content {
+fn content_type<B>(response: &Response<B>) -> Content {
     let value = response.headers().get(CONTENT_TYPE);
     let value = value.map_or(&b""[..], HeaderValue::as_bytes);
     let end = memchr::memchr(b';', value).unwrap_or(value.len());
-    match value[..end].trim_ascii() {
-        b"application/json" => Content::Json,
-        b"text/event-stream" if response.status().is_success() => Content::Events,
-        _ => Content::Other,
+    let is = |name: &[u8]| value[..end].trim_ascii().eq_ignore_ascii_case(name);
+    if is(b"application/json") {
+        Content::Json
+    } else if is(b"text/event-stream") && response.status().is_success() {
+        Content::Events
+    } else {
+        Content::Other
     }
+}
+
+/// Whether a status says that the server, or what stands before it, is out of order for the moment.
+fn is_out_of_order(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Whether an answer is the one to our exchange; errors may come without a legible id.
@@ -450,7 +518,11 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{backend::mux::Settings, config::Auth};
+    use crate::{
+        backend::{backlog::MESSAGES_MAX, mux::Settings},
+        config::Auth,
+        task::Tasks,
+    };
 
     #[test]
     fn a_denied_session_is_told_from_other_bad_requests() {
@@ -471,9 +543,25 @@ mod tests {
         check("", false);
     }
 
+    #[test]
+    fn types_of_content_are_told_by_their_names() {
+        let check = |status: u16, header: &str, expect: Content| {
+            let response = Response::builder().status(status);
+            let response = response.header(CONTENT_TYPE, header).body(()).unwrap();
+            assert_eq!(content_type(&response), expect, "{status} {header}");
+        };
+        check(200, "application/json", Content::Json);
+        check(500, "Application/JSON; charset=utf-8", Content::Json);
+        check(200, "text/event-stream", Content::Events);
+        check(200, "Text/Event-Stream ;charset=UTF-8", Content::Events);
+        check(400, "text/event-stream", Content::Other);
+        check(200, "application/json-seq", Content::Other);
+        check(200, "text/html", Content::Other);
+        assert_eq!(content_type(&Response::new(())), Content::Other);
+    }
+
     /// Its connections open, and nobody ever reads what is posted.
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_takes_no_message_is_given_up() {
+    async fn mute() -> (TcpListener, Arc<Link>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let remote = Remote {
             url: format!("http://{}/mcp", listener.local_addr().unwrap())
@@ -484,8 +572,29 @@ mod tests {
         };
         let mux = Mux::new(Settings::example(), None, Tasks::new());
         let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
+        (listener, link)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_no_message_is_given_up() {
+        let (_listener, link) = mute().await;
         let after = POST_PATIENCE;
         let posted = link.notify("notifications/x", None).await;
         assert_eq!(posted, Err(Failure::Timeout { after }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_much_of_what_clients_say_waits_for_a_server_that_takes_nothing() {
+        let (_listener, link) = mute().await;
+        for _ in 0..MESSAGES_MAX {
+            assert!(link.tell("notifications/x", None));
+        }
+        assert!(!link.tell("notifications/x", None), "there is no room");
+        tokio::time::sleep(2 * POST_PATIENCE).await;
+        assert!(link.mux.backlog.is_empty(), "it is given up");
+        let large = Raw::from_value(&serde_json::json!({ "text": "x".repeat(3 << 20) }));
+        assert!(link.tell("notifications/x", Some(&large)));
+        assert!(!link.tell("notifications/x", Some(&large)));
+        assert!(link.tell("notifications/x", None), "a small one finds room");
     }
 }

@@ -203,10 +203,13 @@ impl Link {
         if answer.is_ok() {
             self.mux.hear();
         }
-        // Our own requests are the checks that a suspicion leads to.
-        if exchange.caller.is_some() {
-            self.suspect(&answer);
+        if exchange.caller.is_none() {
+            // Who sends them knows what to make of the answer; a `ping` may be answered with anything.
+            return answer;
         }
+        let answer = answer.and_then(legal);
+        // Our own requests are the checks that a suspicion leads to.
+        self.suspect(&answer);
         answer
     }
 
@@ -325,8 +328,8 @@ impl Link {
                 Err(TrySendError::Closed(_)) => false,
             },
             Wire::Http(http) => {
-                http.post_aside(bytes, method, &self.mux.tasks);
-                true
+                let place = self.mux.backlog.place(bytes.len());
+                http.post_aside(bytes, method, place)
             }
         }
     }
@@ -504,6 +507,17 @@ async fn enqueue(
         }),
         () = mux.closed.cancelled() => Err(mux.lost()),
     }
+}
+
+/// An answer as a client can read it. Some wait for ever for a result that is no object, or an error
+/// without a code.
+fn legal(outcome: Outcome) -> Result<Outcome, Failure> {
+    let wrong = match &outcome {
+        Ok(result) => (!result.is_object()).then_some("its result is no object"),
+        Err(refusal) => (!error::is_legal(refusal))
+            .then_some("its error has no integer `code`, or no `message` that is a string"),
+    };
+    wrong.map_or(Ok(outcome), |wrong| Err(Failure::no_answer(wrong)))
 }
 
 fn nobody_answers() -> Raw {

@@ -180,7 +180,7 @@ impl Maker {
         wanted: &Wanted,
     ) -> Result<Arc<Connection>, Failure> {
         let (transport, connection) = match self.over_http(remote, wanted).await {
-            Err(Failure::Http { status, .. }) if status.is_client_error() => {
+            Err(refusal @ Failure::Http { .. }) if refusal.refuses_era() => {
                 ("sse", self.over_sse(remote, wanted).await)
             }
             other => ("http", other),

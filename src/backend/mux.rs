@@ -42,8 +42,8 @@ use crate::{
     config::{Memory, Root},
     lock::lock,
     mcp::{
-        Era, Id, Notification, Outcome, Raw, Response, Revision, RpcError, error, json, meta,
-        method::notice,
+        Era, Id, Notification, Outcome, Raw, Response, Revision, RpcError, envelope::Malformed,
+        error, json, meta, method::notice,
     },
     names::InvocationId,
     session::{Event, Session},
@@ -363,6 +363,16 @@ impl Mux {
     pub(super) fn failed(&self, id: u64, failure: Failure) {
         if let Some(entry) = lock(&self.pending).remove(&id) {
             entry.end(Err(failure));
+        }
+    }
+
+    /// Fails the exchange whose answer this would be, if it said anything. What else is no message may
+    /// be a line of a log, or a request that counts like we do.
+    pub(super) fn failed_by(&self, malformed: &Malformed) {
+        if let Malformed::Bare { id: Some(id) } = malformed
+            && let Some(id) = id.as_number()
+        {
+            self.failed(id, Failure::no_answer(malformed));
         }
     }
 

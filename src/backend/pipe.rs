@@ -230,7 +230,10 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
             heard = Heard::Message;
             link.incoming(message, None);
         }
-        Err(malformed) => note_odd(part, &malformed, link, odd),
+        Err(malformed) => {
+            link.mux.failed_by(&malformed);
+            note_odd(part, &malformed, link, odd);
+        }
     })
     .await;
     heard

@@ -179,6 +179,7 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
         each_message(&link.mux, &event.data, |_, parsed| match parsed {
             Ok(message) => link.incoming(message, None),
             Err(malformed) => {
+                link.mux.failed_by(&malformed);
                 tracing::debug!(server = %link.mux.settings.server, %malformed, "odd event");
             }
         })

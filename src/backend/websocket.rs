@@ -174,6 +174,7 @@ async fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
     each_message(&link.mux, &bytes, |_, parsed| match parsed {
         Ok(message) => link.incoming(message, None),
         Err(malformed) => {
+            link.mux.failed_by(&malformed);
             tracing::debug!(server = %link.mux.settings.server, %malformed, "odd frame");
         }
     })

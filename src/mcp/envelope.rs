@@ -99,6 +99,12 @@ impl Id {
 /// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Malformed {
+    /// An envelope with nothing in it, such as an answer that says nothing.
+    #[error("not a JSON-RPC 2.0 message: it has no method, result or error")]
+    Bare {
+        /// The id, when it was legible.
+        id: Option<Id>,
+    },
     /// An array: a batch, legal only in 2025-03-26.
     #[error("a batch is not accepted here")]
     Batch,
@@ -122,7 +128,7 @@ impl Malformed {
     /// The answer to a peer that sent it.
     pub fn to_error(&self) -> RpcError {
         let code = match self {
-            Self::Batch | Self::Envelope { .. } => error::INVALID_REQUEST,
+            Self::Bare { .. } | Self::Batch | Self::Envelope { .. } => error::INVALID_REQUEST,
             Self::Json { .. } => error::PARSE,
         };
         RpcError::new(code, self.to_string())
@@ -131,7 +137,7 @@ impl Malformed {
     /// The id to answer with, when it was legible.
     pub fn id(&self) -> Option<&Id> {
         match self {
-            Self::Envelope { id, .. } => id.as_ref(),
+            Self::Bare { id } | Self::Envelope { id, .. } => id.as_ref(),
             Self::Batch | Self::Json { .. } => None,
         }
     }
@@ -229,7 +235,7 @@ impl Message {
         let outcome = match (wire.error, wire.result) {
             (Some(error), _) => Err(error),
             (None, Some(result)) => Ok(result),
-            (None, None) => return malformed("it has no method, result or error", id),
+            (None, None) => return Err(Malformed::Bare { id }),
         };
         if !has_id && outcome.is_ok() {
             return malformed("a result without an id", None);
@@ -434,6 +440,10 @@ mod tests {
         check(
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#,
             r#"Response(Response { id: None, outcome: Err({"code":1}) })"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            "not a JSON-RPC 2.0 message: it has no method, result or error / Some(Id(7))",
         );
         check("[]", "a batch is not accepted here / None");
         check(

@@ -82,3 +82,10 @@ pub fn code(error: &Raw) -> Option<i64> {
         .get("code")
         .and_then(|code| code.as_str().parse().ok())
 }
+
+/// Whether this is an error object, which has an integer `code` and a `message`.
+pub fn is_legal(error: &Raw) -> bool {
+    let message = error.get("message");
+    code(error).is_some()
+        && message.is_some_and(|message| message.as_bytes().first() == Some(&b'"'))
+}

@@ -492,6 +492,37 @@ async fn one_missed_check_is_degraded_only() {
     gateway.stop().await;
 }
 
+/// A check that is answered with an error is answered: the server is there, and no other one.
+#[tokio::test]
+async fn a_check_that_is_answered_with_an_error_ends_nothing() {
+    let often = "health = { interval = \"50ms\", timeout = \"10s\", failures = 3 }";
+    for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+        let backend = Backend::start(transport, Era::Modern).await;
+        let gateway = TestGateway::new()
+            .server_with("x", &backend, often)
+            .start()
+            .await;
+        let client = streamable(&gateway).await;
+        client.ask("1", "tools/call", ECHO).await;
+        let call = backend.asked("tools/call").await;
+        backend.on_request(|request| {
+            let error = r#"{"code":-32603,"message":"the database is down"}"#;
+            (request.method() == "server/discover").then(|| Auto::Error(error.to_owned()))
+        });
+        let before = gateway.status("x").await["health_checks"]["answered"]
+            .as_u64()
+            .unwrap();
+        let checked = |s: &Value| s["health_checks"]["answered"].as_u64() > Some(before + 2);
+        let status = gateway.status_until("x", checked).await;
+        assert_eq!(status["state"], "connected", "{status}");
+        assert_eq!(status["restarts"], 0, "{status}");
+        call.answer(r#"{"content":[],"resultType":"complete"}"#)
+            .await;
+        assert!(client.answer("1").await.result.is_some(), "{transport:?}");
+        gateway.stop().await;
+    }
+}
+
 /// A server that does one thing at a time answers no check meanwhile, and is left alone.
 #[tokio::test]
 async fn a_busy_server_is_left_alone() {

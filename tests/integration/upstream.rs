@@ -5,7 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport, soon, wire::notification};
+use tokio::sync::Notify;
+
+use crate::support::{
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport, soon, wire::notification,
+};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -316,6 +320,115 @@ async fn an_old_server_is_found_behind_its_url() {
     }
 }
 
+/// The old transport is for servers that do not have the new one, not for those that are busy.
+#[tokio::test]
+async fn a_server_that_is_asked_too_often_is_taken_for_no_old_one() {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let posts = AtomicUsize::new(0);
+    let gets = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&gets);
+    backend.on_http(move |verb, _| {
+        if verb == "POST" {
+            return (posts.fetch_add(1, Ordering::SeqCst) == 0).then_some(429);
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let section = format!(
+        "url = \"http://{}/mcp\"\ntransport = \"auto\"",
+        backend.address()
+    );
+    let gateway = TestGateway::new().section("x", &section).launch().await;
+    let status = gateway
+        .status_until("x", |s| s["state"] == "connected")
+        .await;
+    assert_eq!(status["revision"], "2026-07-28", "{status}");
+    assert_eq!(gets.load(Ordering::SeqCst), 0, "it is asked for no stream");
+    gateway.stop().await;
+}
+
+/// A server of 2026-07-28 that is slow to say so is spoken to like any other, whatever it makes of the
+/// `initialize` that is tried meanwhile.
+#[tokio::test]
+async fn a_server_that_is_slow_to_say_its_era_gets_all_headers() {
+    let status = |status| Auto::Status(status);
+    let error = r#"{"code":-32601,"message":"no such method"}"#;
+    tokio::join!(
+        is_slow_to_say_its_era(Auto::Error(error.to_owned())),
+        is_slow_to_say_its_era(status(400)),
+        is_slow_to_say_its_era(status(405)),
+        is_slow_to_say_its_era(Auto::Nothing),
+    );
+}
+
+async fn is_slow_to_say_its_era(to_initialize: Auto) {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let tried = Arc::new(Notify::new());
+    let (tells, auto) = (Arc::clone(&tried), to_initialize.clone());
+    backend.on_request(move |request| match request.method() {
+        "server/discover" => Some(Auto::Hand),
+        "initialize" => {
+            tells.notify_one();
+            Some(auto.clone())
+        }
+        _ => None,
+    });
+    let gateway = TestGateway::new().server("x", &backend).launch().await;
+    let probe = backend.asked("server/discover").await;
+    soon("`initialize` is tried beside", tried.notified()).await;
+    backend.on_request(|_| None);
+    probe
+        .answer(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#)
+        .await;
+    gateway
+        .status_until("x", |s| s["state"] == "connected")
+        .await;
+    let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+    client.ask("1", "tools/call", ECHO).await;
+    let call = backend.asked("tools/call").await;
+    for (name, expect) in [
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "echo"),
+    ] {
+        let sent = call.headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(sent, Some(expect), "{to_initialize:?}");
+    }
+    call.answer(r#"{"content":[],"resultType":"complete"}"#)
+        .await;
+    client.answer("1").await;
+    gateway.stop().await;
+}
+
+/// Some errors show that a server is of 2026-07-28 although it refuses the greeting: nobody tries the
+/// other era with it.
+#[tokio::test]
+async fn an_error_of_the_modern_era_is_no_sign_of_the_other() {
+    for transport in [Transport::Stdio, Transport::Http] {
+        for code in [-32020, -32021] {
+            let backend = Backend::start(transport, Era::Modern).await;
+            let others = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&others);
+            backend.on_request(move |request| {
+                if request.method() != "server/discover" {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+                let error = format!(r#"{{"code":{code},"message":"not like that"}}"#);
+                Some(Auto::Error(error))
+            });
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let refused = |s: &serde_json::Value| {
+                let reason = s["reason"].as_str().unwrap_or_default();
+                reason.contains("refused the handshake") && reason.contains("not like that")
+            };
+            gateway.status_until("x", refused).await;
+            gateway.stop().await;
+            let others = others.load(Ordering::SeqCst);
+            assert_eq!(others, 0, "{transport:?} {code}");
+        }
+    }
+}
+
 /// A server of another era may take the place of the one that was greeted. Whoever finds out fails;
 /// then the server is greeted anew, whatever it is asked otherwise.
 #[tokio::test]
@@ -556,6 +669,78 @@ async fn statuses_without_an_answer_are_named() {
             assert_eq!(gateway.status("x").await["state"], "connected");
             gateway.stop().await;
         }
+    }
+}
+
+/// An error beneath such a status is the answer where it has the id of the call, and says nothing of
+/// the server; else the status is what came.
+#[tokio::test]
+async fn errors_beneath_statuses_are_answers() {
+    let error = r#"{"code":-32603,"message":"the database is down","data":{"a":1e3}}"#;
+    for era in [Era::Legacy, Era::Modern] {
+        let keys = "breaker = { failures = 2 }";
+        let (backend, gateway) = Gateway::governed(Transport::Http, era, keys).await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        for status in [500, 503, 429, 500, 422] {
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.refuse_under(status, call.id(), error).await;
+            let answer = client.answer("1").await;
+            assert_eq!(answer.error.as_deref(), Some(error), "{era:?} {status}");
+        }
+        for id in ["null", "\"other\"", "4294967296"] {
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.refuse_under(429, id, error).await;
+            let failed = client.answer("1").await.failure();
+            let message = failed["message"].as_str().unwrap();
+            assert!(message.contains("HTTP 429"), "{era:?} {id}: {message}");
+        }
+        gateway.stop().await;
+    }
+}
+
+/// What only looks like an answer is none: clients would wait for another.
+#[tokio::test]
+async fn answers_that_are_no_json_rpc_fail_their_call() {
+    for (transport, era) in crate::support::ALL {
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
+        for front in [Front::Streamable, Front::Modern] {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            let fails = async |what: &str| {
+                let failed = client.answer("1").await.failure();
+                let what = format!("{transport:?} {era:?} {front:?} {what}: {failed}");
+                assert_eq!(failed["data"]["code"], "BAD_ANSWER", "{what}");
+                assert_eq!(failed["code"], -32603, "{what}");
+            };
+            for result in ["null", "[]", "\"done\"", "7"] {
+                client.ask("1", "tools/call", ECHO).await;
+                backend.asked("tools/call").await.answer(result).await;
+                fails(result).await;
+            }
+            for error in [
+                "\"boom\"",
+                "{}",
+                r#"{"message":"x"}"#,
+                r#"{"code":-32001}"#,
+                r#"{"code":-32001,"message":null}"#,
+                r#"{"code":"E1","message":"x"}"#,
+                r#"{"code":1.5,"message":"x"}"#,
+            ] {
+                client.ask("1", "tools/call", ECHO).await;
+                backend.asked("tools/call").await.refuse(error).await;
+                fails(error).await;
+            }
+            client.ask("1", "tools/call", ECHO).await;
+            backend.asked("tools/call").await.answer_nothing().await;
+            fails("nothing").await;
+            client.ask("1", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            call.answer(r#"{"n":1e3,"resultType":"complete"}"#).await;
+            let result = client.answer("1").await.value();
+            assert_eq!(result["n"], 1000.0, "{transport:?}");
+        }
+        gateway.stop().await;
     }
 }
 

@@ -95,8 +95,8 @@ impl HttpLink {
                 consume_budget().await;
                 place.note(&event);
                 let answer = self.take_in(&event.data, StatusCode::OK, pending).await;
-                if answer.is_some() {
-                    return Ok(answer);
+                if let Some(answer) = answer {
+                    return answer.map(Some);
                 }
             }
             // A server that never stops talking leaves something to others, and to deadlines.

@@ -145,6 +145,8 @@ pub(crate) enum Out {
     Raw(String),
     /// An HTTP status without an answer.
     Status(u16),
+    /// A JSON body beneath an HTTP status.
+    Under(u16, String),
 }
 
 /// A request that waits for the test.
@@ -553,6 +555,17 @@ impl Asked {
     /// Answers with an error.
     pub(crate) async fn refuse(&self, error: &str) {
         self.finish(wire::error(self.id(), error)).await;
+    }
+
+    /// Answers with its id alone.
+    pub(crate) async fn answer_nothing(&self) {
+        let nothing = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, self.id());
+        self.finish(nothing).await;
+    }
+
+    /// Answers over HTTP with an error beneath a status; as the answer to `id`, whatever that is.
+    pub(crate) async fn refuse_under(&self, status: u16, id: &str, error: &str) {
+        self.out(Out::Under(status, wire::error(id, error))).await;
     }
 
     /// Answers in an array with what goes before and after it, as servers of 2025-03-26 may.

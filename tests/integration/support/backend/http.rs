@@ -148,14 +148,10 @@ fn stream_of_messages(script: &Script) -> Response<Body> {
 /// The response as the test writes it; none at all breaks the connection.
 async fn respond(mut out: mpsc::Receiver<Out>) -> io::Result<Response<Body>> {
     match out.recv().await {
-        Some(Out::Message(message)) => {
-            let mut response = Response::new(Either::Left(Full::new(Bytes::from(message))));
-            let json = "application/json".parse().unwrap();
-            response.headers_mut().insert("content-type", json);
-            Ok(response)
-        }
+        Some(Out::Message(message)) => Ok(json(200, message)),
         Some(Out::Raw(text)) => Ok(stream(text, out, CancellationToken::new())),
         Some(Out::Status(code)) => Ok(status(code)),
+        Some(Out::Under(code, message)) => Ok(json(code, message)),
         Some(Out::Break) | None => Err(io::Error::other("the test breaks the connection")),
     }
 }
@@ -174,7 +170,7 @@ fn stream(first: String, out: mpsc::Receiver<Out>, broken: CancellationToken) ->
         let frame = match next {
             Out::Message(message) => Ok(wire::event(None, &message)),
             Out::Raw(text) => Ok(text),
-            Out::Break | Out::Status(_) => Err(io::Error::other("broken off")),
+            Out::Break | Out::Status(_) | Out::Under(..) => Err(io::Error::other("broken off")),
         };
         Some((
             frame.map(|text| Frame::data(Bytes::from(text))),
@@ -197,5 +193,13 @@ fn denial(script: &Script) -> Response<Body> {
 fn status(code: u16) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
     *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+fn json(code: u16, message: String) -> Response<Body> {
+    let mut response = status(code);
+    *response.body_mut() = Either::Left(Full::new(Bytes::from(message)));
+    let json = "application/json".parse().unwrap();
+    response.headers_mut().insert("content-type", json);
     response
 }

@@ -72,7 +72,7 @@ async fn lines(script: Arc<Script>, stream: TcpStream) {
                 // A server on stdout writes a message on one line.
                 Out::Message(message) => message.replace('\n', " ") + "\n",
                 Out::Raw(text) => text,
-                Out::Break | Out::Status(_) => return,
+                Out::Break | Out::Status(_) | Out::Under(..) => return,
             };
             if writer.write_all(line.as_bytes()).await.is_err() {
                 return;

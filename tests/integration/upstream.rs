@@ -251,7 +251,7 @@ async fn a_broken_stream_is_followed_again() {
         let resumed = backend.asked("GET").await;
         assert_eq!(resumed.headers.get("last-event-id").unwrap(), "e1");
         resumed
-            .raw(crate::support::wire::event(Some("e2"), &progress(2)))
+            .raw(crate::support::wire::event(Some("é2"), &progress(2)))
             .await;
         assert_eq!(
             client
@@ -263,7 +263,7 @@ async fn a_broken_stream_is_followed_again() {
         );
         resumed.die().await;
         let resumed = backend.asked("GET").await;
-        assert_eq!(resumed.headers.get("last-event-id").unwrap(), "e2");
+        assert_eq!(resumed.headers.get("last-event-id").unwrap(), "é2");
         let answer = crate::support::wire::result(call.id(), r#"{"n":1}"#);
         resumed
             .raw(crate::support::wire::event(Some("e3"), &answer))
@@ -272,6 +272,22 @@ async fn a_broken_stream_is_followed_again() {
         client.is_quiet().await;
         gateway.stop().await;
     }
+}
+
+/// What no header can carry nobody can ask for: the call is lost, and what is said on the stream for
+/// messages of no call is not taken for the rest of it.
+#[tokio::test]
+async fn a_stream_whose_place_cannot_be_named_is_not_resumed() {
+    let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client.call("1", "mcp_x_echo", r#""t""#).await;
+    let call = backend.asked("tools/call").await;
+    call.raw("id: e\u{1}\nretry: 10\ndata: \n\n").await;
+    call.die().await;
+    let failure = client.answer("1").await.failure();
+    assert_eq!(failure["data"]["reason"], "lost", "{failure}");
+    gateway.stop().await;
 }
 
 /// The stream for messages that belong to no call is tried again when it cannot be opened at first.

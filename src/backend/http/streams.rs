@@ -106,10 +106,10 @@ impl HttpLink {
     }
 
     /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
-    async fn resume(&self, last: Option<&str>) -> Opening {
+    async fn resume(&self, last: Option<&HeaderValue>) -> Opening {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
-            if let Some(Ok(last)) = last.map(HeaderValue::from_str) {
-                headers.insert(header::LAST_EVENT_ID, last);
+            if let Some(last) = last {
+                headers.insert(header::LAST_EVENT_ID, last.clone());
             }
         });
         match self.way.send(request).await {
@@ -149,7 +149,7 @@ impl HttpLink {
         let mut was_open = false;
         let mut failures = 0;
         loop {
-            let opening = self.resume(place.last_id.as_deref()).await;
+            let opening = self.resume(place.last_id.as_ref()).await;
             drop(opened.take());
             match opening {
                 Opening::Stream(body) => {
@@ -197,7 +197,7 @@ impl HttpLink {
 /// How far a stream of events was read.
 #[derive(Debug, Default)]
 struct Place {
-    last_id: Option<String>,
+    last_id: Option<HeaderValue>,
     retry_ms: Option<u64>,
     idle_ends: u32,
 }
@@ -205,7 +205,9 @@ struct Place {
 impl Place {
     fn note(&mut self, event: &sse::Event) {
         if let Some(id) = &event.id {
-            self.last_id = Some(id.clone());
+            // What no header can carry cannot be asked for; an empty one takes back those before.
+            let id = Some(id.as_bytes()).filter(|id| !id.is_empty());
+            self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
         }
         if event.retry.is_some() {
             self.retry_ms = event.retry;

@@ -339,7 +339,7 @@ impl Maker {
     /// Serves until the connection ends; whether that is because the instance is stopped.
     async fn serve(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
         instance.set(Phase::Ready(Arc::clone(&connection)));
-        let (id, lineage) = (instance.id, &*instance.lineage);
+        let lineage = &*instance.lineage;
         let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
         let mut death = pin!(watch);
         let signals = &connection.link.mux.signals;
@@ -358,7 +358,7 @@ impl Maker {
                     connection.end(&reason).await;
                     return false;
                 }
-                noted = signals.take() => self.shared.heed(noted, id),
+                noted = signals.take() => self.shared.heed(noted, instance),
             }
         }
     }

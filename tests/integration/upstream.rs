@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use crate::support::{Auto, Backend, Era, Front, TestGateway, Transport, soon, wire::notification};
+use crate::support::{
+    Auto, Backend, Client, Era, Front, TestGateway, Transport, soon,
+    wire::{event, notification},
+};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -311,6 +314,85 @@ async fn a_standing_stream_is_tried_again() {
         }
     })
     .await;
+    gateway.stop().await;
+}
+
+/// A client that is subscribed to a resource and hears of changes.
+async fn subscriber(gateway: &crate::support::Gateway, backend: &Backend) -> Client {
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client.listen().await;
+    let uri = r#""uri":"x+file:///a.txt""#;
+    client.ask("1", "resources/subscribe", uri).await;
+    let asked = backend.asked("resources/subscribe").await;
+    asked.answer("{}").await;
+    client.answer("1").await.value();
+    client
+}
+
+const UPDATED: &str = "notifications/resources/updated";
+const TOOL: &str = r#"[{"name":"new","inputSchema":{}}]"#;
+
+/// What a server said while its standing stream was gone is said by nobody else: its lists are read
+/// again, and subscribers are told that their resources may have been updated.
+#[tokio::test]
+async fn a_gap_in_the_standing_stream_is_made_up_for() {
+    for breaks in [true, false] {
+        let backend = Backend::start(Transport::Http, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = subscriber(&gateway, &backend).await;
+        backend.set_list("tools/list", TOOL);
+        backend.cut_stream(breaks).await;
+        let (first, second) = (client.next().await, client.next().await);
+        let mut told = [first.method(), second.method()];
+        told.sort_unstable();
+        let changed = "notifications/tools/list_changed";
+        assert_eq!(told, [UPDATED, changed], "{breaks}");
+        assert_eq!(client.list("tools").await.len(), 1);
+        client.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+/// A stream that is resumed from its last event, whatever that is called, has no gap.
+#[tokio::test]
+async fn a_standing_stream_that_is_resumed_has_no_gap() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = subscriber(&gateway, &backend).await;
+    let updated = |title: &str| {
+        let params = format!(r#"{{"uri":"file:///a.txt","title":"{title}"}}"#);
+        notification(UPDATED, &params)
+    };
+    let told = async |title: &str| {
+        let told = client.must(UPDATED).await;
+        assert_eq!(told.param(&["title"]), Some(format!("\"{title}\"")));
+    };
+    backend.utter_raw(&event(Some("ü1"), &updated("one"))).await;
+    told("one").await;
+    backend.cut_stream(false).await;
+    let resumed = backend.asked("GET").await;
+    assert_eq!(resumed.headers.get("last-event-id").unwrap(), "ü1");
+    resumed.raw(event(Some("ü2"), &updated("two"))).await;
+    told("two").await;
+    client.is_quiet().await;
+    resumed.raw(event(Some("ü3"), &updated("three"))).await;
+    told("three").await;
+    client.is_quiet().await;
+    gateway.stop().await;
+}
+
+/// What changed between the listing and the first standing stream is found out.
+#[tokio::test]
+async fn a_standing_stream_that_opens_late_hides_no_change() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let is_open = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&is_open);
+    backend.on_http(move |verb, _| (verb == "GET" && !gate.load(Ordering::SeqCst)).then_some(503));
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    assert_eq!(gateway.tools().await.len(), 2);
+    backend.set_list("tools/list", TOOL);
+    is_open.store(true, Ordering::SeqCst);
+    gateway.tools_until(|tools| tools == ["mcp_x_new"]).await;
     gateway.stop().await;
 }
 

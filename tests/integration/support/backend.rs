@@ -357,6 +357,33 @@ impl Backend {
         conn.send(text).await;
     }
 
+    /// Sends text of the event stream on the first connection, outside of any request (HTTP only).
+    pub(crate) async fn utter_raw(&self, text: &str) {
+        let out = self.standing(|out| out.clone()).await;
+        drop(out.send(Out::Raw(text.to_owned())).await);
+    }
+
+    /// Breaks the stream for messages that belong to no request, or lets go of it (HTTP only).
+    pub(crate) async fn cut_stream(&self, breaks: bool) {
+        let out = self.standing(Option::take).await;
+        if breaks {
+            drop(out.send(Out::Break).await);
+        }
+    }
+
+    /// The way out of the first connection that can be spoken on, once there is one.
+    async fn standing(
+        &self,
+        out: impl Fn(&mut Option<mpsc::Sender<Out>>) -> Option<mpsc::Sender<Out>>,
+    ) -> mpsc::Sender<Out> {
+        let found = self.script.wait(|script| {
+            let conns = lock(&script.conns);
+            let conn = conns.iter().find(|conn| conn.is_open())?;
+            out(&mut lock(&conn.out))
+        });
+        soon("a connection can be spoken on", found).await
+    }
+
     /// The listen stream whose filter names `flag`.
     pub(crate) async fn listen(&self, flag: &str) -> Arc<Asked> {
         let listen = self.script.wait(|script| {

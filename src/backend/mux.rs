@@ -34,7 +34,7 @@ use super::{
     activity::Activity,
     aftermath::{Aftermath, TELLINGS},
     backlog::Backlog,
-    link::Caller,
+    link::{Caller, Exchange},
 };
 use crate::{
     catalog::rewrite,
@@ -42,8 +42,8 @@ use crate::{
     config::{Memory, Root},
     lock::lock,
     mcp::{
-        Era, Id, Notification, Outcome, Raw, Response, Revision, RpcError, error, json, meta,
-        method::notice,
+        Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError, error, json,
+        meta, method::notice,
     },
     names::InvocationId,
     session::{Event, Session},
@@ -155,6 +155,8 @@ struct Entry {
     tell: Option<Tell>,
     caller: Option<Caller>,
     activity: Arc<Activity>,
+    /// Whether it is a listen stream, which is not answered before it ends.
+    listens: bool,
 }
 
 impl Entry {
@@ -196,12 +198,13 @@ impl Mux {
         })
     }
 
-    /// Registers an exchange, whose answer goes to `tell`.
+    /// Registers `exchange`, whose answer goes to `tell`.
     pub(super) fn begin(
         self: &Arc<Self>,
-        caller: Option<&Caller>,
+        exchange: &Exchange<'_>,
         tell: Option<Tell>,
     ) -> Result<Pending, Failure> {
+        let caller = exchange.caller.as_ref();
         if let Some(caller) = caller {
             *lock(&self.view) = View::of(caller);
         }
@@ -211,6 +214,7 @@ impl Mux {
             tell,
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
+            listens: *exchange.method == Method::Listen,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -330,6 +334,14 @@ impl Mux {
             .values()
             .filter(|entry| entry.caller.is_some())
             .count()
+    }
+
+    /// Whether a call of a client is within its deadline: a server may be at work on that, and on
+    /// nothing else.
+    pub(super) fn owes_answer(&self) -> bool {
+        let pending = lock(&self.pending);
+        let owes = |entry: &Entry| entry.caller.is_some() && !entry.listens;
+        pending.values().any(owes)
     }
 
     /// Whether an exchange under way waits for the answer of a client.

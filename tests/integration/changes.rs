@@ -184,6 +184,31 @@ async fn an_update_reaches_its_subscriber_only() {
     }
 }
 
+/// Who is subscribed to a resource hears of those below it, however it called it.
+#[tokio::test]
+async fn an_update_below_a_resource_reaches_its_subscribers() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    for uri in ["file:///a.txt", "x+file:///a.txt"] {
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        client.listen().await;
+        subscription_of(&client, &backend, "subscribe", uri).await;
+        for below in ["file:///a.txt", "file:///a.txt/part", "file:///a.txts"] {
+            let params = format!(r#"{{"uri":"{below}"}}"#);
+            backend.speak(UPDATED, &params).await;
+        }
+        for told in ["x+file:///a.txt", "x+file:///a.txt/part"] {
+            let update = client.must(UPDATED).await;
+            assert_eq!(update.param(&["uri"]), Some(format!("\"{told}\"")), "{uri}");
+        }
+        client.is_quiet().await;
+        client.end().await;
+        let left = backend.asked("resources/unsubscribe").await;
+        left.answer("{}").await;
+    }
+    gateway.stop().await;
+}
+
 /// With the last session that had it, a subscription ends at the server too; whichever way the
 /// sessions end.
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, watch},
-    time::Instant,
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
@@ -87,6 +87,9 @@ impl Drop for Reading {
         self.own.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// Pause between looks whether the lists of a server are read.
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 const UNKNOWN: u8 = 0;
 pub(super) const SPOKEN: u8 = 1;
@@ -308,5 +311,25 @@ impl Shared {
         if lost > 0 {
             tracing::warn!(server = %self.server, lost, "updates of resources were lost: too many at once");
         }
+    }
+
+    /// Tells those who are subscribed to them on the connection `instance` that resources may have
+    /// been updated while nobody listened.
+    pub(super) async fn tell_unheard(&self, uris: Vec<String>, instance: u64) {
+        for uri in uris {
+            let update = Update::unheard(&self.server, uri, instance);
+            // Nobody takes it while the gateway stops.
+            self.updates.send(update).await.ok();
+        }
+    }
+
+    /// Waits until its lists were read on the connection that was made last, for `limit` at most.
+    pub(super) async fn until_read(&self, limit: Duration) {
+        let read = async {
+            while !self.is_read() {
+                sleep(READ_LOOK).await;
+            }
+        };
+        drop(timeout(limit, read).await);
     }
 }

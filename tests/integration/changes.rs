@@ -209,6 +209,40 @@ async fn an_update_below_a_resource_reaches_its_subscribers() {
     gateway.stop().await;
 }
 
+/// What a server says while it is away nobody hears: once it is subscribed again, each subscriber is
+/// told once that the resource may have been updated.
+#[tokio::test]
+async fn an_interruption_counts_as_an_update() {
+    for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let merged = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let alone = gateway
+            .client(Front::Streamable, "/mcp/servers/x", "{}")
+            .await;
+        let stranger = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        for client in [&merged, &alone, &stranger] {
+            client.listen().await;
+        }
+        subscription_of(&merged, &backend, "subscribe", "x+file:///a.txt").await;
+        subscription_of(&alone, &backend, "subscribe", "file:///a.txt").await;
+        backend.die();
+        let again = backend.asked("resources/subscribe").await;
+        for client in [&merged, &alone] {
+            client.is_quiet().await;
+        }
+        again.answer("{}").await;
+        for (client, uri) in [(&merged, "x+file:///a.txt"), (&alone, "file:///a.txt")] {
+            let told = client.must(UPDATED).await;
+            assert_eq!(told.param(&["uri"]), Some(format!("\"{uri}\"")));
+        }
+        for client in [&merged, &alone, &stranger] {
+            client.is_quiet().await;
+        }
+        gateway.stop().await;
+    }
+}
+
 /// With the last session that had it, a subscription ends at the server too; whichever way the
 /// sessions end.
 #[tokio::test]

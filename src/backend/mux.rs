@@ -389,7 +389,7 @@ impl Mux {
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 self.signals.lists_changed();
             }
-            notice::RESOURCE_UPDATED if self.listens(origin) => {
+            notice::RESOURCE_UPDATED | notice::SUBSCRIBED if self.listens(origin) => {
                 self.pass(method, params, origin, false);
             }
             notice::RESOURCE_UPDATED => {

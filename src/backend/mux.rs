@@ -124,6 +124,8 @@ pub(crate) struct Mux {
     born: Instant,
     /// Milliseconds from `born` to the last sign of life.
     heard_ms: AtomicU64,
+    /// Listen streams of our own that the server acknowledged.
+    acknowledged: AtomicU64,
     /// A call failed in a way that the server may be gone.
     suspicion: Notify,
     /// A call was answered in a way that another server may be there.
@@ -189,6 +191,7 @@ impl Mux {
             forgotten: AtomicBool::new(false),
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
             suspicion: Notify::new(),
             doubt: Notify::new(),
             roots: watch::Sender::new(Roots::Unasked),
@@ -328,6 +331,11 @@ impl Mux {
         self.suspicion.notified().await;
     }
 
+    /// How many listen streams of our own the server has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
     /// Exchanges of clients under way.
     pub(crate) fn in_flight(&self) -> usize {
         lock(&self.pending)
@@ -397,7 +405,9 @@ impl Mux {
                     self.signals.resource_updated(params);
                 }
             }
-            notice::SUBSCRIBED => {}
+            notice::SUBSCRIBED => {
+                self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
             notice::ELICITATION_COMPLETE => self.visited(method, params, origin),
             notice::MESSAGE => self.pass(method, params, origin, true),
             _ => self.pass(method, params, origin, false),

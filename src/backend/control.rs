@@ -17,7 +17,7 @@ use super::{
     maker::Wanted,
 };
 use crate::{
-    catalog::{FirstPage, Kind},
+    catalog::{ByKind, FirstPage, Kind},
     config::{EraPin, Transport},
     mcp::{
         Era, Method, Raw,
@@ -58,6 +58,18 @@ impl Control {
 
     fn has(&self, capability: &str) -> bool {
         self.0.hello.capabilities.member(capability).is_some()
+    }
+
+    /// How long lists that came with `pages` are taken for fresh where the server does not say when they
+    /// change: for as long as it said, with jitter on top. `None` where that is for ever.
+    pub fn fresh_for(&self, pages: &ByKind<Option<FirstPage>>) -> Option<Duration> {
+        let ages = Kind::ALL
+            .iter()
+            .filter(|kind| !self.announces(capability(**kind)));
+        let ages = ages.filter_map(|kind| pages[*kind].as_ref()?.ttl_ms);
+        let ttl = ages.filter(|ttl_ms| *ttl_ms > 0).min()?;
+        let ttl = Duration::from_millis(ttl.min(TTL_MS_MAX)).max(FRESH_MIN);
+        Some(ttl.mul_f64(1.0 + JITTER * fraction()))
     }
 
     fn announces(&self, capability: &str) -> bool {
@@ -279,12 +291,7 @@ impl Backend {
     /// # Errors
     /// When a page cannot be had, or the server pages without end.
     pub async fn list(&self, kind: Kind, control: &Control) -> Result<Option<List>, Failure> {
-        let capability = match kind {
-            Kind::Tools => "tools",
-            Kind::Resources | Kind::Templates => "resources",
-            Kind::Prompts => "prompts",
-        };
-        if !control.has(capability) {
+        if !control.has(capability(kind)) {
             return Ok(None);
         }
         let mut list = List {
@@ -413,8 +420,23 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 /// The longest such pause.
 const LISTEN_AGAIN_MAX: Duration = Duration::from_secs(300);
 
+/// Least time for which lists are taken for fresh, however soon their server says that they are not.
+const FRESH_MIN: Duration = Duration::from_secs(30);
+
+/// Milliseconds for which lists are taken for fresh at most.
+const TTL_MS_MAX: u64 = 24 * 3600 * 1000;
+
 /// How much of a pause is left to chance, lest everybody asks at once.
 const JITTER: f64 = 0.2;
+
+/// Where a server declares that it has lists of `kind`.
+fn capability(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tools => "tools",
+        Kind::Resources | Kind::Templates => "resources",
+        Kind::Prompts => "prompts",
+    }
+}
 
 /// One page of a list.
 struct Page {
@@ -536,6 +558,36 @@ mod tests {
             followed: AtomicBool::new(false),
         };
         (Control(Arc::new(connection)), sent)
+    }
+
+    #[tokio::test]
+    async fn lists_are_fresh_for_as_long_as_their_server_says() {
+        let check = |capabilities, ages: [Option<u64>; 4], expect: Option<u64>| {
+            let mut pages = ByKind::default();
+            for (kind, ttl_ms) in Kind::ALL.into_iter().zip(ages) {
+                pages[kind] = Some(FirstPage {
+                    ttl_ms,
+                    ..FirstPage::default()
+                });
+            }
+            let found = control(capabilities).0.fresh_for(&pages);
+            let Some(seconds) = expect else {
+                assert_eq!(found, None, "{capabilities} {ages:?}");
+                return;
+            };
+            let shortest = Duration::from_secs(seconds);
+            let times = shortest..=shortest.mul_f64(1.0 + JITTER);
+            assert!(times.contains(&found.unwrap()), "{found:?} {ages:?}");
+        };
+        let minute = Some(60_000);
+        check("{}", [None, Some(0), None, None], None);
+        check("{}", [minute; 4], Some(60));
+        check("{}", [Some(90_000), Some(0), minute, None], Some(60));
+        check("{}", [Some(1), minute, minute, minute], Some(30));
+        check("{}", [Some(u64::MAX); 4], Some(24 * 3600));
+        let tells = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":false}}"#;
+        check(tells, [minute, None, None, None], None);
+        check(tells, [minute; 4], Some(60));
     }
 
     #[tokio::test(start_paused = true)]

@@ -106,6 +106,19 @@ pub struct Update {
     pub(crate) instance: u64,
 }
 
+impl Update {
+    /// That the resource `uri` may have been updated while nobody listened on the connection
+    /// `instance`.
+    pub(crate) fn unheard(server: &ServerName, uri: String, instance: u64) -> Self {
+        Self {
+            server: server.clone(),
+            params: Raw::from_value(&serde_json::json!({ "uri": uri })),
+            uri,
+            instance,
+        }
+    }
+}
+
 /// The running side of one server.
 #[derive(Debug)]
 pub struct Backend {

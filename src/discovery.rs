@@ -96,7 +96,8 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     }
 }
 
-/// Lists a server and publishes what it offers; when that fails, says how soon to try again.
+/// Lists a server and publishes what it offers; says how soon to do so again, since that failed or
+/// since the lists are fresh no longer.
 async fn refresh(
     backend: &Arc<Backend>,
     control: &Control,
@@ -105,9 +106,10 @@ async fn refresh(
     let _reading = backend.reading();
     match list(backend, control).await {
         Ok(offer) => {
+            let fresh = control.fresh_for(&offer.listing.pages);
             board.publish(offer, backend, control).await;
             backend.follow_lists(control);
-            None
+            fresh
         }
         Err(failure) => {
             tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");

@@ -228,7 +228,7 @@ impl Proxy {
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 Box::pin(self.subscribe(call)).await
             }
-            Method::SetLevel => Self::set_level(&call),
+            Method::SetLevel => self.set_level(&call),
             Method::Listen => Box::pin(self.listen(call)).await,
             Method::Discover => Ok(modern::discover_result(&self.introduce(
                 &call.client.agent,
@@ -306,8 +306,9 @@ impl Proxy {
         back.ending(Box::pin(self.backends.forward(admitted)).await)
     }
 
-    /// Notes the level of a session's log messages; a server hears of it before the next call.
-    fn set_level(call: &Call) -> Outcome {
+    /// Notes the level of a session's log messages; servers at work for it hear of it, others do before
+    /// the next call.
+    fn set_level(&self, call: &Call) -> Outcome {
         let level = call.params.as_ref().and_then(|params| params.get("level"));
         let level = level
             .as_ref()
@@ -320,6 +321,7 @@ impl Proxy {
         };
         if let Some(session) = &call.client.session {
             session.set_level(level);
+            self.backends.level_changed(session);
         }
         Ok(Raw::from_static("{}"))
     }

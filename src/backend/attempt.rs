@@ -11,10 +11,11 @@ use super::{
     choice::{Served, Wish},
     gate::Seat,
     handshake,
-    instance::{Connection, Instance},
+    instance::{Connection, Instance, Phase},
     life::Event,
     lineage::Lineage,
     link::{Caller, Deadlines, Exchange},
+    pool::Pool,
     stats::Running,
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
     config::Server,
     governance::Admitted,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision},
-    session::{Call, Client, bridge},
+    session::{Call, Session, bridge},
 };
 
 /// What a server answered.
@@ -228,8 +229,8 @@ impl Backend {
             connection.map_err(Unanswered::before)?
         };
         may_cross(call, &served.connection).map_err(Unanswered::before)?;
-        if let Some(level) = news_of_level(&served.connection, &call.client) {
-            Box::pin(self.raise_level(&served.connection, level)).await;
+        if let Some(level) = news_of_level(&served.connection, call.logs) {
+            Box::pin(tell_level(&served.connection, level)).await;
         }
         served.note_call();
         self.note_use(&call.client);
@@ -296,14 +297,25 @@ impl Backend {
         Ok((served, outcome))
     }
 
-    /// Asks a legacy server for log messages from `level` on. What others did not ask for is
-    /// filtered on the way to them.
-    async fn raise_level(&self, connection: &Connection, level: Level) {
-        let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
-        let request = handshake::control(&Method::SetLevel, Some(params));
-        let answer = connection.link.request(&request);
-        let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
-        tracing::debug!(server = %self.name, ?answer, "log level set");
+    /// Tells legacy servers that are at work for `session` of the log messages it wants from now on,
+    /// where they do not send them yet. Others hear of it before the next call.
+    pub(super) fn level_changed(&self, session: &Arc<Session>) {
+        if let Some(replicas) = &self.replicas {
+            let replicas = replicas.backends();
+            return replicas.for_each(|replica| replica.level_changed(session));
+        }
+        let mut instances: Vec<_> = self.lock().values().map(Arc::clone).collect();
+        instances.push(Arc::clone(&self.catalog));
+        instances.extend(self.pool.iter().flat_map(Pool::all));
+        for instance in instances {
+            if let Phase::Ready(connection) = instance.phase()
+                && connection.link.mux.serves(session)
+                && let Some(level) = news_of_level(&connection, session.logs())
+            {
+                let tell = async move { tell_level(&connection, level).await };
+                instance.lineage.tasks.spawn("log level", tell);
+            }
+        }
     }
 
     async fn exchange(
@@ -444,9 +456,20 @@ fn may_cross(call: &Call, connection: &Connection) -> Result<(), Failure> {
     barrier.map_or(Ok(()), |crossing| Err(Failure::Crossing(crossing)))
 }
 
-/// The level of log messages that the client wants of a legacy server which does not send them yet.
-fn news_of_level(connection: &Connection, client: &Client) -> Option<Level> {
-    let Logs::From(level) = client.session.as_ref()?.logs() else {
+/// Asks a legacy server for log messages from `level` on. What others did not ask for is filtered on
+/// the way to them.
+async fn tell_level(connection: &Connection, level: Level) {
+    let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
+    let request = handshake::control(&Method::SetLevel, Some(params));
+    let answer = connection.link.request(&request);
+    let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
+    let server = &connection.link.mux.settings.server;
+    tracing::debug!(%server, ?answer, "log level set");
+}
+
+/// The level of those log messages of `wanted` that a legacy server does not send yet.
+fn news_of_level(connection: &Connection, wanted: Logs) -> Option<Level> {
+    let Logs::From(level) = wanted else {
         return None;
     };
     (connection.era() == Era::Legacy && connection.raise_level(level)).then_some(level)

@@ -111,53 +111,55 @@ impl Backend {
     }
 
     /// Lets the subscription to `uri`, in the server's spelling, follow its session from the replica
-    /// it has `left`, where it ends unless somebody else wants it there.
+    /// it has `left`, where it ends unless somebody else wants it there. The connection that is
+    /// subscribed.
     pub(crate) async fn follow_session(
         &self,
         session: &Arc<Session>,
         uri: &str,
         left: usize,
         is_wanted: impl Fn(u64) -> bool,
-    ) {
-        self.join(session, uri).await;
+    ) -> Option<u64> {
+        let joined = self.join(session, uri).await;
         let replicas = self.replicas.as_ref();
         if let Some(left) = replicas.and_then(|replicas| replicas.at(left)) {
             left.leave_here(session, uri, &is_wanted).await;
         }
+        joined
     }
 
     /// Subscribes to `uri`, in the server's spelling, on the connection of `session`, as soon as there
-    /// is one; not when its server takes longer than a start may.
-    pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) {
+    /// is one; not when its server takes longer than a start may. The connection that is subscribed.
+    pub(crate) async fn join(&self, session: &Arc<Session>, uri: &str) -> Option<u64> {
         if let Some(replicas) = &self.replicas {
             let to = replicas.home_or_best(session);
             return Box::pin(to.join(session, uri)).await;
         }
         let joined = timeout(self.config().startup_timeout, self.join_here(session, uri));
-        if joined.await.is_err() {
+        joined.await.unwrap_or_else(|_| {
             tracing::warn!(server = %self.name, uri, "a subscription is not renewed: the server does not start");
-        }
+            None
+        })
     }
 
-    async fn join_here(&self, session: &Arc<Session>, uri: &str) {
-        let Some(client) = Client::of(session) else {
-            return;
-        };
+    async fn join_here(&self, session: &Arc<Session>, uri: &str) -> Option<u64> {
+        let client = Client::of(session)?;
         while !session.ended.is_cancelled() {
             if let Ok(served) = self.connection(self.beside(&client)).await {
-                if session.ended.is_cancelled() {
-                    return;
-                }
-                let (instance, era) = (served.instance, served.connection.era());
                 // To servers of 2026-07-28 nobody subscribes in this way.
-                if era == Era::Legacy && instance.subscribed(uri) {
+                if session.ended.is_cancelled() || served.connection.era() == Era::Modern {
+                    return None;
+                }
+                let instance = served.instance;
+                if instance.subscribed(uri) {
                     self.subscription(&instance, Method::ResourcesSubscribe, uri)
                         .await;
                 }
-                return;
+                return Some(instance.id);
             }
             tokio::time::sleep(self.config().retry.max).await;
         }
+        None
     }
 
     /// Subscribes to `uri` again, in the server's spelling, on the connections of `session`: now where
@@ -171,7 +173,8 @@ impl Backend {
         }
         let instances = self.instances_of(session);
         if instances.is_empty() {
-            return self.join(session, uri).await;
+            self.join(session, uri).await;
+            return;
         }
         for instance in instances {
             let is_ours = match instance.phase() {

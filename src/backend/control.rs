@@ -2,7 +2,7 @@
 //!
 //! Nothing here is done on behalf of a client, so nothing here is governed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::select_all;
 use tokio::{
@@ -13,11 +13,11 @@ use tokio_util::sync::DropGuard;
 
 use super::{
     Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
-    instance::{Connection, Phase},
+    instance::{Connection, Phase, fraction},
     maker::Wanted,
 };
 use crate::{
-    catalog::{FirstPage, Kind},
+    catalog::{ByKind, FirstPage, Kind},
     config::{EraPin, Transport},
     mcp::{
         Era, Method, Raw,
@@ -58,6 +58,18 @@ impl Control {
 
     fn has(&self, capability: &str) -> bool {
         self.0.hello.capabilities.member(capability).is_some()
+    }
+
+    /// How long lists that came with `pages` are taken for fresh where the server does not say when they
+    /// change: for as long as it said, with jitter on top. `None` where that is for ever.
+    pub fn fresh_for(&self, pages: &ByKind<Option<FirstPage>>) -> Option<Duration> {
+        let ages = Kind::ALL
+            .iter()
+            .filter(|kind| !self.announces(capability(**kind)));
+        let ages = ages.filter_map(|kind| pages[*kind].as_ref()?.ttl_ms);
+        let ttl = ages.filter(|ttl_ms| *ttl_ms > 0).min()?;
+        let ttl = Duration::from_millis(ttl.min(TTL_MS_MAX)).max(FRESH_MIN);
+        Some(ttl.mul_f64(1.0 + JITTER * fraction()))
     }
 
     fn announces(&self, capability: &str) -> bool {
@@ -204,7 +216,7 @@ impl ListChanges {
     }
 
     /// Completes when something changed and then nothing for `quiet`.
-    pub async fn changed_and_quiet(&mut self, quiet: std::time::Duration) {
+    pub async fn changed_and_quiet(&mut self, quiet: Duration) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -279,12 +291,7 @@ impl Backend {
     /// # Errors
     /// When a page cannot be had, or the server pages without end.
     pub async fn list(&self, kind: Kind, control: &Control) -> Result<Option<List>, Failure> {
-        let capability = match kind {
-            Kind::Tools => "tools",
-            Kind::Resources | Kind::Templates => "resources",
-            Kind::Prompts => "prompts",
-        };
-        if !control.has(capability) {
+        if !control.has(capability(kind)) {
             return Ok(None);
         }
         let mut list = List {
@@ -381,14 +388,21 @@ impl Backend {
         let connection = Arc::clone(&control.0);
         let changes = self.maker.shared.changes.clone();
         self.maker.tasks.spawn("list changes", async move {
+            let mut pause = LISTEN_AGAIN;
             while !connection.closed().is_cancelled() {
+                let mux = &connection.link.mux;
+                let acknowledged = mux.acknowledged();
                 let listen = handshake::control(&Method::Listen, Some(params.clone()));
                 let ended = connection.link.request(&listen).await;
                 tracing::debug!(?ended, "the stream of list changes ended");
+                if mux.acknowledged() > acknowledged {
+                    pause = LISTEN_AGAIN;
+                }
                 tokio::select! {
-                    () = sleep(LISTEN_AGAIN) => {}
+                    () = sleep(pause.mul_f64(1.0 - JITTER * fraction())) => {}
                     () = connection.closed().cancelled() => break,
                 }
+                pause = pause.saturating_mul(2).min(LISTEN_AGAIN_MAX);
                 // What happened in the gap is not told again.
                 changes.send_modify(|count| *count += 1);
             }
@@ -399,8 +413,30 @@ impl Backend {
 /// Changes that are waited out at most: a server that never falls quiet is listed all the same.
 const QUIET_ROUNDS_MAX: usize = 10;
 
-/// Pause before a stream of list changes that ended is opened again.
-const LISTEN_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// Pause before a stream of list changes that ended is opened again; it doubles while the server does
+/// not acknowledge any.
+const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+
+/// The longest such pause.
+const LISTEN_AGAIN_MAX: Duration = Duration::from_secs(300);
+
+/// Least time for which lists are taken for fresh, however soon their server says that they are not.
+const FRESH_MIN: Duration = Duration::from_secs(30);
+
+/// Milliseconds for which lists are taken for fresh at most.
+const TTL_MS_MAX: u64 = 24 * 3600 * 1000;
+
+/// How much of a pause is left to chance, lest everybody asks at once.
+const JITTER: f64 = 0.2;
+
+/// Where a server declares that it has lists of `kind`.
+fn capability(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tools => "tools",
+        Kind::Resources | Kind::Templates => "resources",
+        Kind::Prompts => "prompts",
+    }
+}
 
 /// One page of a list.
 struct Page {
@@ -482,5 +518,128 @@ pub(super) fn transport_name(transport: &Transport) -> &'static str {
         Transport::Sse(_) => "sse",
         Transport::Stdio(_) => "stdio",
         Transport::WebSocket(_) => "websocket",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, atomic::AtomicBool};
+
+    use bytes::Bytes;
+    use tokio::{sync::mpsc, time::Instant};
+
+    use super::*;
+    use crate::{
+        backend::{
+            guard::Guard,
+            handshake::Hello,
+            link::Link,
+            mux::{Mux, Settings},
+        },
+        config::{self, Environment, Format, Source},
+        mcp::{Id, Message, Revision, envelope, method::notice},
+        names::ServerName,
+    };
+
+    /// A connection to a server of 2026-07-28, and what is sent on it.
+    fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Bytes>) {
+        let (writer, sent) = mpsc::channel(16);
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        let connection = Connection {
+            link: Arc::new(Link::pipe(mux, writer)),
+            hello: Hello {
+                revision: Revision::MODERN,
+                capabilities: Raw::from_static(capabilities),
+                info: None,
+                instructions: None,
+            },
+            pid: None,
+            level: Mutex::default(),
+            followed: AtomicBool::new(false),
+        };
+        (Control(Arc::new(connection)), sent)
+    }
+
+    #[tokio::test]
+    async fn lists_are_fresh_for_as_long_as_their_server_says() {
+        let check = |capabilities, ages: [Option<u64>; 4], expect: Option<u64>| {
+            let mut pages = ByKind::default();
+            for (kind, ttl_ms) in Kind::ALL.into_iter().zip(ages) {
+                pages[kind] = Some(FirstPage {
+                    ttl_ms,
+                    ..FirstPage::default()
+                });
+            }
+            let found = control(capabilities).0.fresh_for(&pages);
+            let Some(seconds) = expect else {
+                assert_eq!(found, None, "{capabilities} {ages:?}");
+                return;
+            };
+            let shortest = Duration::from_secs(seconds);
+            let times = shortest..=shortest.mul_f64(1.0 + JITTER);
+            assert!(times.contains(&found.unwrap()), "{found:?} {ages:?}");
+        };
+        let minute = Some(60_000);
+        check("{}", [None, Some(0), None, None], None);
+        check("{}", [minute; 4], Some(60));
+        check("{}", [Some(90_000), Some(0), minute, None], Some(60));
+        check("{}", [Some(1), minute, minute, minute], Some(30));
+        check("{}", [Some(u64::MAX); 4], Some(24 * 3600));
+        let tells = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":false}}"#;
+        check(tells, [minute, None, None, None], None);
+        check(tells, [minute; 4], Some(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
+            directory: ".".into(),
+        };
+        let loaded = config::parse([source], &Environment::default()).unwrap();
+        let tasks = Tasks::new();
+        let (updates, _) = mpsc::channel(1);
+        let name = ServerName::parse("x").unwrap();
+        let server = &loaded.config.servers[&name];
+        let guard = Guard::new(None, &tasks);
+        let backend = Backend::new(&name, server, &guard, &updates, &tasks);
+        let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
+        let mut changes = backend.list_changes();
+        backend.follow_lists(&control);
+        let link = Arc::clone(&control.0.link);
+        let say = |text: Bytes| link.incoming(Message::parse(&text).unwrap(), None);
+        let mut asked = async || {
+            let Message::Request(listen) = Message::parse(&sent.recv().await.unwrap()).unwrap()
+            else {
+                panic!("not a request");
+            };
+            listen.id
+        };
+        let refuse = |id: &Id| {
+            let refusal = Raw::from_static(r#"{"code":-32601,"message":"no"}"#);
+            say(envelope::response(Some(id), &Err(refusal)));
+        };
+        let check = |start: Instant, seconds: u64| {
+            let longest = Duration::from_secs(seconds);
+            let times = longest.mul_f64(1.0 - JITTER)..=longest + Duration::from_millis(1);
+            assert!(times.contains(&start.elapsed()), "{:?}", start.elapsed());
+        };
+        let mut id = asked().await;
+        for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
+            let start = Instant::now();
+            refuse(&id);
+            id = asked().await;
+            check(start, seconds);
+            changes.changed_and_quiet(Duration::ZERO).await;
+        }
+        say(envelope::notification(notice::SUBSCRIBED, None));
+        for seconds in [5, 10] {
+            let start = Instant::now();
+            refuse(&id);
+            id = asked().await;
+            check(start, seconds);
+        }
     }
 }

@@ -438,7 +438,7 @@ impl Starts {
 }
 
 /// A random number from 0 to 1; the quality of UUIDs is more than enough for jitter.
-fn fraction() -> f64 {
+pub(super) fn fraction() -> f64 {
     f64::from(uuid::Uuid::new_v4().as_bytes()[15]) / 255.0
 }
 

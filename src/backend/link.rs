@@ -238,7 +238,7 @@ impl Link {
         exchange: &Exchange<'_>,
         tell: Option<Tell>,
     ) -> Result<(Pending, Bytes), Failure> {
-        let mut pending = self.mux.begin(exchange.caller.as_ref(), tell)?;
+        let mut pending = self.mux.begin(exchange, tell)?;
         let params = exchange.params.as_deref();
         let params = params.map(|params| pending.with_token(params));
         let id = Id::number(pending.id);

@@ -34,7 +34,7 @@ use super::{
     activity::Activity,
     aftermath::{Aftermath, TELLINGS},
     backlog::Backlog,
-    link::Caller,
+    link::{Caller, Exchange},
 };
 use crate::{
     catalog::rewrite,
@@ -42,8 +42,8 @@ use crate::{
     config::{Memory, Root},
     lock::lock,
     mcp::{
-        Era, Id, Notification, Outcome, Raw, Response, Revision, RpcError, envelope::Malformed,
-        error, json, meta, method::notice,
+        Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError,
+        envelope::Malformed, error, json, meta, method::notice,
     },
     names::InvocationId,
     session::{Event, Session},
@@ -124,6 +124,8 @@ pub(crate) struct Mux {
     born: Instant,
     /// Milliseconds from `born` to the last sign of life.
     heard_ms: AtomicU64,
+    /// Listen streams of our own that the server acknowledged.
+    acknowledged: AtomicU64,
     /// A call failed in a way that the server may be gone.
     suspicion: Notify,
     /// A call was answered in a way that another server may be there.
@@ -155,6 +157,8 @@ struct Entry {
     tell: Option<Tell>,
     caller: Option<Caller>,
     activity: Arc<Activity>,
+    /// Whether it is a listen stream, which is not answered before it ends.
+    listens: bool,
 }
 
 impl Entry {
@@ -187,6 +191,7 @@ impl Mux {
             forgotten: AtomicBool::new(false),
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
             suspicion: Notify::new(),
             doubt: Notify::new(),
             roots: watch::Sender::new(Roots::Unasked),
@@ -196,12 +201,13 @@ impl Mux {
         })
     }
 
-    /// Registers an exchange, whose answer goes to `tell`.
+    /// Registers `exchange`, whose answer goes to `tell`.
     pub(super) fn begin(
         self: &Arc<Self>,
-        caller: Option<&Caller>,
+        exchange: &Exchange<'_>,
         tell: Option<Tell>,
     ) -> Result<Pending, Failure> {
+        let caller = exchange.caller.as_ref();
         if let Some(caller) = caller {
             *lock(&self.view) = View::of(caller);
         }
@@ -211,6 +217,7 @@ impl Mux {
             tell,
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
+            listens: *exchange.method == Method::Listen,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -324,12 +331,25 @@ impl Mux {
         self.suspicion.notified().await;
     }
 
+    /// How many listen streams of our own the server has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
     /// Exchanges of clients under way.
     pub(crate) fn in_flight(&self) -> usize {
         lock(&self.pending)
             .values()
             .filter(|entry| entry.caller.is_some())
             .count()
+    }
+
+    /// Whether a call of a client is within its deadline: a server may be at work on that, and on
+    /// nothing else.
+    pub(super) fn owes_answer(&self) -> bool {
+        let pending = lock(&self.pending);
+        let owes = |entry: &Entry| entry.caller.is_some() && !entry.listens;
+        pending.values().any(owes)
     }
 
     /// Whether an exchange under way waits for the answer of a client.
@@ -387,7 +407,7 @@ impl Mux {
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
                 self.signals.lists_changed();
             }
-            notice::RESOURCE_UPDATED if self.listens(origin) => {
+            notice::RESOURCE_UPDATED | notice::SUBSCRIBED if self.listens(origin) => {
                 self.pass(method, params, origin, false);
             }
             notice::RESOURCE_UPDATED => {
@@ -395,7 +415,9 @@ impl Mux {
                     self.signals.resource_updated(params);
                 }
             }
-            notice::SUBSCRIBED => {}
+            notice::SUBSCRIBED => {
+                self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
             notice::ELICITATION_COMPLETE => self.visited(method, params, origin),
             notice::MESSAGE => self.pass(method, params, origin, true),
             _ => self.pass(method, params, origin, false),

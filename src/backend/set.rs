@@ -172,6 +172,13 @@ impl Backends {
         }
     }
 
+    /// Tells the servers that are at work for `session` which log messages it wants from now on.
+    pub fn level_changed(&self, session: &Arc<Session>) {
+        for backend in self.all() {
+            backend.level_changed(session);
+        }
+    }
+
     /// A way to one server that outlives the caller's borrow, for a stream.
     pub fn way_to(&self, server: &ServerName) -> Way {
         Way(self.get(server))

@@ -11,13 +11,13 @@ use std::{
 
 use tokio::{
     sync::{mpsc, watch},
-    time::Instant,
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
     Failure, State, Update,
     breaker::Breaker,
-    instance::Starts,
+    instance::{Instance, Starts},
     life::{Event, Life},
     lineage::Lineage,
     mux::Noted,
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     config::{Retry, Server},
     lock::lock,
-    mcp::{Era, Raw},
+    mcp::Era,
     names::ServerName,
     task::Tasks,
 };
@@ -87,6 +87,9 @@ impl Drop for Reading {
         self.own.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// Pause between looks whether the lists of a server are read.
+const READ_LOOK: Duration = Duration::from_millis(50);
 
 const UNKNOWN: u8 = 0;
 pub(super) const SPOKEN: u8 = 1;
@@ -277,32 +280,56 @@ impl Shared {
     }
 
     /// Passes on what a server said on the connection of `instance`.
-    pub(crate) fn heed(&self, noted: Noted, instance: u64) {
+    pub(crate) fn heed(&self, noted: Noted, instance: &Instance) {
         if noted.asks {
             self.breaker.asks();
         }
         if noted.asks_roots {
             self.asks_roots.store(true, Ordering::Relaxed);
         }
-        if noted.lists_changed {
+        // Of the lists the catalog's connection hears: others that missed something ask for nothing.
+        let is_catalogs = instance.lineage.callers.is_none();
+        let has_gap = noted.gaps > 0;
+        if noted.lists_changed || has_gap && is_catalogs {
             self.ask_for_lists();
         }
-        let mut lost = noted.updates_lost;
-        for params in noted.updates {
-            let uri = params.get("uri");
-            let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
-                continue;
-            };
-            let update = Update {
+        let said = noted.updates.into_iter().filter_map(|params| {
+            Some(Update {
                 server: self.server.clone(),
-                uri: uri.into_owned(),
+                uri: params.get("uri")?.as_text()?.into_owned(),
                 params,
-                instance,
-            };
+                instance: instance.id,
+            })
+        });
+        let unheard = has_gap.then(|| instance.subscriptions());
+        let unheard = unheard.into_iter().flatten();
+        let unheard = unheard.map(|uri| Update::unheard(&self.server, uri, instance.id));
+        let mut lost = noted.updates_lost;
+        for update in said.chain(unheard) {
             lost += u64::from(self.updates.try_send(update).is_err());
         }
         if lost > 0 {
             tracing::warn!(server = %self.server, lost, "updates of resources were lost: too many at once");
         }
+    }
+
+    /// Tells those who are subscribed to them on the connection `instance` that resources may have
+    /// been updated while nobody listened.
+    pub(super) async fn tell_unheard(&self, uris: Vec<String>, instance: u64) {
+        for uri in uris {
+            let update = Update::unheard(&self.server, uri, instance);
+            // Nobody takes it while the gateway stops.
+            self.updates.send(update).await.ok();
+        }
+    }
+
+    /// Waits until its lists were read on the connection that was made last, for `limit` at most.
+    pub(super) async fn until_read(&self, limit: Duration) {
+        let read = async {
+            while !self.is_read() {
+                sleep(READ_LOOK).await;
+            }
+        };
+        drop(timeout(limit, read).await);
     }
 }

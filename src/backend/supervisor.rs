@@ -4,7 +4,7 @@
 //! instance is kept up for ever, asleep while nobody uses it where that is wanted; others start on
 //! the first call and end when idle.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, sleep, timeout};
@@ -313,33 +313,39 @@ impl Maker {
         }
     }
 
-    /// Subscribes again to what clients subscribed to on an earlier connection.
+    /// Subscribes again to what clients subscribed to on an earlier connection. What was updated
+    /// meanwhile nobody tells them: they are told that it may have been.
     fn renew_subscriptions(&self, instance: &Instance, connection: &Arc<Connection>) {
         let uris = instance.subscriptions();
         if uris.is_empty() || connection.era() == Era::Modern {
             return;
         }
         let (connection, limit) = (Arc::clone(connection), self.config().timeout);
+        let (shared, id) = (Arc::clone(&self.shared), instance.id);
         instance
             .lineage
             .tasks
             .spawn("renewed subscriptions", async move {
-                let renew = async |uri| {
+                let renew = async |uri: String| {
                     let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
                     let request = handshake::control(&Method::ResourcesSubscribe, Some(params));
                     let answer = timeout(limit, connection.link.request(&request)).await;
                     tracing::debug!(uri, ?answer, "subscribed again");
+                    matches!(answer, Ok(Ok(Ok(_)))).then_some(uri)
                 };
-                stream::iter(uris)
-                    .for_each_concurrent(RENEWALS_MAX, renew)
-                    .await;
+                let renewed = stream::iter(uris).map(renew);
+                let renewed = renewed.buffer_unordered(RENEWALS_MAX);
+                let renewed: Vec<String> = renewed.filter_map(ready).collect().await;
+                // Nobody is told of what is not listed.
+                shared.until_read(limit).await;
+                shared.tell_unheard(renewed, id).await;
             });
     }
 
     /// Serves until the connection ends; whether that is because the instance is stopped.
     async fn serve(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
         instance.set(Phase::Ready(Arc::clone(&connection)));
-        let (id, lineage) = (instance.id, &*instance.lineage);
+        let lineage = &*instance.lineage;
         let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
         let mut death = pin!(watch);
         let signals = &connection.link.mux.signals;
@@ -358,7 +364,7 @@ impl Maker {
                     connection.end(&reason).await;
                     return false;
                 }
-                noted = signals.take() => self.shared.heed(noted, id),
+                noted = signals.take() => self.shared.heed(noted, instance),
             }
         }
     }

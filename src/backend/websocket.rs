@@ -34,7 +34,7 @@ use crate::config::Remote;
 
 /// Messages that may wait for the server to take them.
 const QUEUE_MAX: usize = 256;
-/// Time between pings; a peer from which nothing came in between is dead.
+/// Time between pings; a peer from which nothing came in between is dead, unless it may be at work.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long the peer may take to read a message.
 const SEND_PATIENCE: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ async fn run(socket: Socket, queue: mpsc::Receiver<Bytes>, link: Arc<Link>) {
     let mut reading = std::pin::pin!(read(stream, &link, &heard));
     let reason = tokio::select! {
         reason = &mut reading => reason,
-        reason = write(&mut sink, queue, &heard) => {
+        reason = write(&mut sink, queue, &heard, &mux) => {
             // What is being read came before the end.
             tokio::select! {
                 biased;
@@ -135,7 +135,12 @@ async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicB
 }
 
 /// Writes until the link is over; says why.
-async fn write<S>(sink: &mut S, mut queue: mpsc::Receiver<Bytes>, heard: &AtomicBool) -> String
+async fn write<S>(
+    sink: &mut S,
+    mut queue: mpsc::Receiver<Bytes>,
+    heard: &AtomicBool,
+    mux: &Mux,
+) -> String
 where
     S: Sink<Frame, Error = tungstenite::Error> + Unpin,
 {
@@ -149,7 +154,8 @@ where
                 None => return "it is being stopped".to_owned(),
             },
             _ = ping.tick() => {
-                if !heard.swap(false, Ordering::Relaxed) {
+                // Servers that do one thing at a time answer no ping during a call.
+                if !heard.swap(false, Ordering::Relaxed) && !mux.owes_answer() {
                     return format!("it gave no sign of life for {PING_EVERY:?}");
                 }
                 Frame::Ping(Bytes::new())
@@ -190,12 +196,24 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::{
+        auth::Agent,
+        backend::{handshake::control, link::Caller, mux::Settings},
+        mcp::{Logs, Method, Revision},
+        names::InvocationId,
+        session::{Client, events::events},
+        task::Tasks,
+    };
+
+    fn mux() -> Arc<Mux> {
+        Mux::new(Settings::example(), None, Tasks::new())
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_nothing_is_given_up() {
         let (_send, queue) = mpsc::channel(1);
         let mut stuck = Box::pin(unfold((), |(), _: Frame| pending()));
-        let reason = write(&mut stuck, queue, &AtomicBool::new(true)).await;
+        let reason = write(&mut stuck, queue, &AtomicBool::new(true), &mux()).await;
         assert_eq!(reason, "it took no message for 60s");
     }
 
@@ -204,17 +222,52 @@ mod tests {
         let (_send, queue) = mpsc::channel(1);
         let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
         let heard = AtomicBool::new(true);
-        let start = Instant::now();
+        let (start, mux) = (Instant::now(), mux());
         let lively = async {
             tokio::time::sleep(PING_EVERY / 2).await;
             heard.store(true, Ordering::Relaxed);
             pending().await
         };
         let reason = tokio::select! {
-            reason = write(&mut open, queue, &heard) => reason,
+            reason = write(&mut open, queue, &heard, &mux) => reason,
             never = lively => never,
         };
         assert_eq!(reason, "it gave no sign of life for 30s");
         assert_eq!(start.elapsed(), PING_EVERY * 2, "it was heard once");
+    }
+
+    /// A server that does one thing at a time answers no ping meanwhile. A listen stream is nothing
+    /// that it would be at work on.
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_may_be_at_work_is_not_given_up() {
+        for (method, is_waited_for) in [(Method::ToolsCall, true), (Method::Listen, false)] {
+            let mux = mux();
+            let mut exchange = control(&method, None);
+            exchange.caller = Some(Caller {
+                invocation: InvocationId(uuid::Uuid::now_v7()),
+                client: Arc::new(Client::stateless(
+                    Agent::anonymous().into(),
+                    Revision::LEGACY,
+                )),
+                events: events().0,
+                logs: Logs::All,
+                progress_token: None,
+                uris: None,
+                screens: None,
+            });
+            let pending = mux.begin(&exchange, None).unwrap();
+            let (_send, queue) = mpsc::channel(1);
+            let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
+            let start = Instant::now();
+            let heard = AtomicBool::new(true);
+            let mut written = Box::pin(write(&mut open, queue, &heard, &mux));
+            let gives_up = timeout(PING_EVERY * 10, &mut written).await.is_ok();
+            assert_eq!(gives_up, !is_waited_for, "{method}");
+            if is_waited_for {
+                drop(pending);
+                written.await;
+                assert_eq!(start.elapsed(), PING_EVERY * 11, "the call is over");
+            }
+        }
     }
 }

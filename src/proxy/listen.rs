@@ -1,6 +1,13 @@
 //! Subscriptions of 2026-07-28: `subscriptions/listen`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -8,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists, upstream::WayBack};
 use crate::{
-    catalog::Lookup,
+    catalog::{Lookup, UriMap, rewrite},
     governance::Ending,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
@@ -21,7 +28,11 @@ use crate::{
 };
 
 /// How soon somebody who had no room to be told of a change is told again.
-const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a client waits for servers to say what they honour; those that have not said it then are
+/// taken to honour what they declare.
+const ACKNOWLEDGE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Proxy {
     /// Holds a listen stream open: acknowledges what can be honoured, then tells of changes until
@@ -36,7 +47,7 @@ impl Proxy {
             return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
         };
         let wish: Value = wish.read().unwrap_or_default();
-        let honoured = self.honour(&wish, &call);
+        let mut honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
         let digests = || {
             let audience = lists::audience(&call.client);
@@ -47,14 +58,19 @@ impl Proxy {
         let mut seen = digests().await;
         let mut is_behind = false;
         let mut agents = self.governance.directory().changes();
+        let stop = CancellationToken::new();
+        let _ended = stop.clone().drop_guard();
+        let (mut upstream, mut words) = self.listen_upstream(&call, &honoured, &stop);
+        tokio::select! {
+            biased;
+            () = call.cancel.cancelled() => {}
+            () = honoured.heed(&mut words) => {}
+        }
         tell(
             &call,
             notice::SUBSCRIBED,
             Some(&json!({ "notifications": honoured.to_value() })),
         );
-        let stop = CancellationToken::new();
-        let _ended = stop.clone().drop_guard();
-        let mut upstream = self.listen_upstream(&call, &honoured, &stop);
         loop {
             tokio::select! {
                 biased;
@@ -63,6 +79,12 @@ impl Proxy {
                 // A server's stream has ended: the client listens again, and loses nothing unseen.
                 () = stop.cancelled() => break,
                 Some(event) = upstream.recv() => { call.events.send(event); },
+                Some(word) = words.recv() => {
+                    // Too late: the client was told something else.
+                    if matches!(word, Word::Refused(server) if honoured.has(&server)) {
+                        break;
+                    }
+                }
                 told = agents.changed() => {
                     if told.is_err() || !self.governance.directory().still_knows(&call.client.agent) {
                         break;
@@ -89,7 +111,8 @@ impl Proxy {
         Ok(Raw::parse(text).expect("joined from valid JSON"))
     }
 
-    /// What of `wish` can be honoured: list changes always, resources where the server listens too.
+    /// What of `wish` can be honoured: list changes always, resources where their server says that it
+    /// tells of them.
     fn honour(&self, wish: &Value, call: &Call) -> Honoured {
         let mut honoured = Honoured::default();
         for flag in FLAGS {
@@ -101,15 +124,20 @@ impl Proxy {
         let uris = wish.get("resourceSubscriptions").and_then(Value::as_array);
         for uri in uris.into_iter().flatten().filter_map(Value::as_str) {
             if let Lookup::Found { server, original } = catalog.resource(&call.scope, uri)
-                && self.listens(&server)
+                && self.listens(&server, tells_of_resources)
                 && self.may_see(&call.client.agent, &call.scope, &server, &original)
             {
-                honoured.uris.push(uri.to_owned());
-                honoured.by_server.entry(server).or_default().push(original);
+                let of_server = honoured.by_server.entry(server.clone()).or_default();
+                of_server.push(original.clone());
+                honoured.uris.push(Wanted {
+                    exposed: uri.to_owned(),
+                    server,
+                    original,
+                });
             }
         }
         if let (Scope::Server(server), Some(tasks)) = (&call.scope, wish.get("taskIds"))
-            && self.listens(server)
+            && self.listens(server, |_| true)
             && self.may_watch_tasks(call, server)
         {
             honoured.tasks = Some(tasks.clone());
@@ -124,22 +152,28 @@ impl Proxy {
         sight.shows_method(server, "tasks/get")
     }
 
-    fn listens(&self, server: &ServerName) -> bool {
+    /// Whether `server` has listen streams, and capabilities that will `do`.
+    fn listens(&self, server: &ServerName, will_do: impl Fn(&Raw) -> bool) -> bool {
         let known = self
             .backends
             .get(server)
             .and_then(|backend| backend.capabilities());
-        known.is_some_and(|(_, revision)| revision.era() == Era::Modern)
+        known.is_some_and(|(capabilities, revision)| {
+            revision.era() == Era::Modern && will_do(&capabilities)
+        })
     }
 
-    /// Opens a listen stream to each server whose resources or tasks are wanted.
+    /// Opens a listen stream to each server whose resources or tasks are wanted. What they tell, and
+    /// the first word of each.
     fn listen_upstream(
         &self,
         call: &Call,
         honoured: &Honoured,
         stop: &CancellationToken,
-    ) -> mpsc::Receiver<Event> {
+    ) -> (mpsc::Receiver<Event>, mpsc::Receiver<Word>) {
         let (send, receive) = mpsc::channel(EVENTS_MAX);
+        // Each server has room for its two.
+        let (say, words) = mpsc::channel((2 * honoured.by_server.len()).max(1));
         for (server, originals) in &honoured.by_server {
             let mut wish = json!({ "resourceSubscriptions": originals });
             if let Some(tasks) = &honoured.tasks {
@@ -151,15 +185,23 @@ impl Proxy {
             copy.cancel = stop.child_token();
             let uris = self.board.catalog().uri_map(&call.scope, server);
             let shows = self.shows(call, server);
-            let relay = relay(inner, send.clone(), call.id.raw().clone(), uris, shows);
+            let stream = Stream {
+                id: call.id.raw().clone(),
+                server: server.clone(),
+                uris,
+                acknowledged: Arc::default(),
+                words: say.clone(),
+                stop: stop.clone(),
+            };
+            let relay = relay(inner, send.clone(), stream.clone(), shows);
             let stop_relay = stop.clone();
             self.tasks.spawn("listen relay", async move {
                 stop_relay.run_until_cancelled(relay).await;
             });
-            let ask = self.ask_upstream(copy, stop.clone());
+            let ask = self.ask_upstream(copy, stream);
             self.tasks.spawn("listen upstream", ask);
         }
-        receive
+        (receive, words)
     }
 
     /// Whether the client of `call` may know of a resource of `server`, by the server's own URI.
@@ -181,7 +223,7 @@ impl Proxy {
     fn ask_upstream(
         &self,
         call: Box<Call>,
-        ended: CancellationToken,
+        stream: Stream,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
         let is_shared = self.is_shared();
@@ -193,6 +235,7 @@ impl Proxy {
             .ok()
             .map(|routed| self.backends.way_to(&routed.server));
         async move {
+            let mut outcome = None;
             if let (Ok(routed), Some(way)) = (routed, way) {
                 let mut ticket = governance.open(&routed.call);
                 let back = WayBack::of(&routed, is_shared);
@@ -202,9 +245,68 @@ impl Proxy {
                 };
                 let ended = governance.settle(ticket, ending).await;
                 tracing::debug!(?ended, "an upstream listen stream ended");
+                outcome = Some(ended);
             }
-            ended.cancel();
+            stream.ended(matches!(outcome, Some(Ok(_))));
         }
+    }
+}
+
+/// Whether capabilities say that their server tells of updates of resources.
+fn tells_of_resources(capabilities: &Raw) -> bool {
+    let part = capabilities.get("resources");
+    let subscribe = part.and_then(|part| part.get("subscribe"));
+    subscribe.is_some_and(|flag| flag.as_str() == "true")
+}
+
+/// What a server says of a listen stream before anything else.
+#[derive(Debug)]
+enum Word {
+    /// That it has begun, and of which resources it tells, in its own spelling; `None` where it does
+    /// not say.
+    Acknowledged(ServerName, Option<Vec<String>>),
+    /// That there is none.
+    Refused(ServerName),
+}
+
+/// A listen stream of a server, for those that follow it.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// What the client calls its own.
+    id: Raw,
+    server: ServerName,
+    /// How URIs of the server become exposed ones.
+    uris: Option<Arc<UriMap>>,
+    acknowledged: Arc<AtomicBool>,
+    words: mpsc::Sender<Word>,
+    /// Ends all streams of the client.
+    stop: CancellationToken,
+}
+
+impl Stream {
+    /// Notes what the server honours, as the params of its acknowledgement say.
+    fn acknowledged(&self, params: &Raw) {
+        let uris = params.get("notifications").map(|honoured| {
+            let uris = honoured.get("resourceSubscriptions");
+            uris.and_then(|uris| uris.read().ok()).unwrap_or_default()
+        });
+        if !self.acknowledged.swap(true, Ordering::SeqCst) {
+            self.say(Word::Acknowledged(self.server.clone(), uris));
+        }
+    }
+
+    /// Notes that the stream has ended. The client listens again where it was one.
+    fn ended(&self, in_order: bool) {
+        if in_order || self.acknowledged.load(Ordering::SeqCst) {
+            self.stop.cancel();
+        } else {
+            self.say(Word::Refused(self.server.clone()));
+        }
+    }
+
+    fn say(&self, word: Word) {
+        // There is room for all; nobody hears it where the client is gone.
+        self.words.try_send(word).ok();
     }
 }
 
@@ -226,19 +328,65 @@ fn flag_of(notification: &str) -> &'static str {
 #[derive(Debug, Default)]
 struct Honoured {
     flags: Vec<&'static str>,
-    uris: Vec<String>,
+    uris: Vec<Wanted>,
     tasks: Option<Value>,
     by_server: BTreeMap<ServerName, Vec<String>>,
 }
 
+/// A resource whose updates are wanted.
+#[derive(Debug)]
+struct Wanted {
+    /// As the client calls it.
+    exposed: String,
+    server: ServerName,
+    /// As the server calls it.
+    original: String,
+}
+
 impl Honoured {
+    /// Leaves out what servers do not honour by the first word of each, which is waited for.
+    async fn heed(&mut self, words: &mut mpsc::Receiver<Word>) {
+        let mut silent: BTreeSet<_> = self.by_server.keys().cloned().collect();
+        let patience = tokio::time::sleep(ACKNOWLEDGE_PATIENCE);
+        tokio::pin!(patience);
+        while !silent.is_empty() {
+            let word = tokio::select! {
+                word = words.recv() => word,
+                () = &mut patience => return,
+            };
+            match word {
+                Some(Word::Acknowledged(server, told)) => {
+                    if let Some(told) = told {
+                        self.uris
+                            .retain(|it| it.server != server || told.contains(&it.original));
+                    }
+                    silent.remove(&server);
+                }
+                Some(Word::Refused(server)) => {
+                    self.uris.retain(|it| it.server != server);
+                    // Tasks are of the one server there is.
+                    self.tasks = None;
+                    self.by_server.remove(&server);
+                    silent.remove(&server);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Whether the client was told that something of `server` is honoured.
+    fn has(&self, server: &ServerName) -> bool {
+        self.by_server.contains_key(server)
+    }
+
     fn to_value(&self) -> Value {
         let mut value = json!({});
         for flag in &self.flags {
             value[flag] = true.into();
         }
         if !self.uris.is_empty() {
-            value["resourceSubscriptions"] = json!(self.uris);
+            let uris: Vec<_> = self.uris.iter().map(|it| &it.exposed).collect();
+            value["resourceSubscriptions"] = json!(uris);
         }
         if let Some(tasks) = &self.tasks {
             value["taskIds"] = tasks.clone();
@@ -303,18 +451,18 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
 async fn relay(
     mut from: EventReader,
     to: mpsc::Sender<Event>,
-    id: Raw,
-    uris: Option<Arc<crate::catalog::UriMap>>,
+    stream: Stream,
     shows: impl Fn(&str) -> bool,
 ) {
     loop {
         let Event::Notification { method, params } = from.next().await else {
             continue;
         };
+        let params = params.unwrap_or(Raw::from_static("{}"));
         if method == notice::SUBSCRIBED {
+            stream.acknowledged(&params);
             continue;
         }
-        let params = params.unwrap_or(Raw::from_static("{}"));
         let uri = params.get("uri");
         if method == notice::RESOURCE_UPDATED
             && let Some(uri) = uri.as_ref().and_then(Raw::as_text)
@@ -322,13 +470,13 @@ async fn relay(
         {
             continue;
         }
-        let params = match &uris {
-            Some(uris) => crate::catalog::rewrite::notification(&method, &params, uris),
+        let params = match &stream.uris {
+            Some(uris) => rewrite::notification(&method, &params, uris),
             None => params,
         };
         let event = Event::Notification {
             method,
-            params: Some(tagged(&params, &id)),
+            params: Some(tagged(&params, &stream.id)),
         };
         if to.send(event).await.is_err() {
             return;

@@ -191,7 +191,10 @@ impl Proxy {
             && self.may_see(&session.agent, &session.scope, &update.server, &update.uri);
         let exposed = uris.expose(&update.uri);
         let subscribed = |known: &String| {
-            *known == exposed || *known == update.uri || is_within(&exposed, known)
+            let spellings = [&*exposed, &*update.uri];
+            spellings
+                .iter()
+                .any(|uri| uri == known || is_within(uri, known))
         };
         // Another connection to the same server tells its own clients.
         let backend = self.backends.get(&update.server);

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use super::Proxy;
 use crate::{
-    backend::Backend,
+    backend::{Backend, Update},
     catalog::Lookup,
     mcp::{Method, Outcome, Raw, RpcError, error},
     names::{Scope, ServerName},
@@ -138,7 +138,8 @@ impl Proxy {
                 async move {
                     // Its turn may be long after.
                     if proxy.may_hear(&session, &backend.name, &original) {
-                        backend.join(&session, &original).await;
+                        let joined = backend.join(&session, &original).await;
+                        proxy.tell_unheard(&session, &backend, &original, joined);
                     }
                 }
             });
@@ -233,7 +234,23 @@ impl Proxy {
                 self.is_wanted(backend, &original, |other| backend.serves(other, instance))
             };
             let follow = backend.follow_session(session, &original, left, is_wanted);
-            follow.await;
+            let joined = follow.await;
+            self.tell_unheard(session, backend, &original, joined);
+        }
+    }
+
+    /// Tells `session`, which is subscribed again on the connection `joined`, that the resource may have
+    /// been updated while it was not.
+    fn tell_unheard(
+        &self,
+        session: &Arc<Session>,
+        backend: &Backend,
+        original: &str,
+        joined: Option<u64>,
+    ) {
+        if let Some(instance) = joined {
+            let update = Update::unheard(&backend.name, original.to_owned(), instance);
+            self.tell_update(session, &update);
         }
     }
 
@@ -263,7 +280,8 @@ impl Proxy {
             };
             session.note_place(&uri, &backend.name, &original);
             if self.may_hear(session, &backend.name, &original) {
-                backend.join(session, &original).await;
+                let joined = backend.join(session, &original).await;
+                self.tell_unheard(session, &backend, &original, joined);
             }
         }
     }

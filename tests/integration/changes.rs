@@ -184,6 +184,65 @@ async fn an_update_reaches_its_subscriber_only() {
     }
 }
 
+/// Who is subscribed to a resource hears of those below it, however it called it.
+#[tokio::test]
+async fn an_update_below_a_resource_reaches_its_subscribers() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    for uri in ["file:///a.txt", "x+file:///a.txt"] {
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        client.listen().await;
+        subscription_of(&client, &backend, "subscribe", uri).await;
+        for below in ["file:///a.txt", "file:///a.txt/part", "file:///a.txts"] {
+            let params = format!(r#"{{"uri":"{below}"}}"#);
+            backend.speak(UPDATED, &params).await;
+        }
+        for told in ["x+file:///a.txt", "x+file:///a.txt/part"] {
+            let update = client.must(UPDATED).await;
+            assert_eq!(update.param(&["uri"]), Some(format!("\"{told}\"")), "{uri}");
+        }
+        client.is_quiet().await;
+        client.end().await;
+        let left = backend.asked("resources/unsubscribe").await;
+        left.answer("{}").await;
+    }
+    gateway.stop().await;
+}
+
+/// What a server says while it is away nobody hears: once it is subscribed again, each subscriber is
+/// told once that the resource may have been updated.
+#[tokio::test]
+async fn an_interruption_counts_as_an_update() {
+    for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let merged = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let alone = gateway
+            .client(Front::Streamable, "/mcp/servers/x", "{}")
+            .await;
+        let stranger = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        for client in [&merged, &alone, &stranger] {
+            client.listen().await;
+        }
+        subscription_of(&merged, &backend, "subscribe", "x+file:///a.txt").await;
+        subscription_of(&alone, &backend, "subscribe", "file:///a.txt").await;
+        backend.die();
+        let again = backend.asked("resources/subscribe").await;
+        for client in [&merged, &alone] {
+            client.is_quiet().await;
+        }
+        again.answer("{}").await;
+        for (client, uri) in [(&merged, "x+file:///a.txt"), (&alone, "file:///a.txt")] {
+            let told = client.must(UPDATED).await;
+            assert_eq!(told.param(&["uri"]), Some(format!("\"{uri}\"")));
+        }
+        for client in [&merged, &alone, &stranger] {
+            client.is_quiet().await;
+        }
+        gateway.stop().await;
+    }
+}
+
 /// With the last session that had it, a subscription ends at the server too; whichever way the
 /// sessions end.
 #[tokio::test]
@@ -287,6 +346,81 @@ async fn an_update_travels_on_the_listen_stream() {
             gateway.stop().await;
         }
     }
+}
+
+/// What a server does not honour is not acknowledged, and ends nothing else: where it does not declare
+/// that it tells of resources, where it refuses the stream, and where it leaves out one of them.
+#[tokio::test]
+async fn what_a_server_does_not_honour_is_left_out() {
+    const BOTH: &str = r#"["x+file:///a.txt","x+file:///b.txt"]"#;
+    const ONE: &str = r#"{"resourceSubscriptions":["x+file:///b.txt"],"toolsListChanged":true}"#;
+    const NONE: &str = r#"{"toolsListChanged":true}"#;
+    const PARTLY: &str = r#"{"tools":{"listChanged":true},"resources":{}}"#;
+    const WHOLLY: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true}}"#;
+    let refuses = |request: &wire::Envelope| {
+        let is_one = request.method() == "subscriptions/listen" && wants(request);
+        is_one.then(|| Auto::Error(r#"{"code":-32601,"message":"no"}"#.to_owned()))
+    };
+    let takes_part = |request: &wire::Envelope| {
+        let is_one = request.method() == "subscriptions/listen" && wants(request);
+        is_one.then_some(Auto::Acknowledge(
+            r#"{"resourceSubscriptions":["file:///b.txt"]}"#,
+        ))
+    };
+    let leaves_all = |request: &wire::Envelope| {
+        let is_one = request.method() == "subscriptions/listen" && wants(request);
+        is_one.then_some(Auto::Acknowledge("{}"))
+    };
+    for transport in [Transport::Http, Transport::Stdio] {
+        let cases: [(&str, Hook, &str); 4] = [
+            (PARTLY, Box::new(|_| None), NONE),
+            (WHOLLY, Box::new(refuses), NONE),
+            (WHOLLY, Box::new(takes_part), ONE),
+            (WHOLLY, Box::new(leaves_all), NONE),
+        ];
+        for (capabilities, hook, expect) in cases {
+            let backend = Backend::start(transport, Era::Modern).await;
+            backend.set_capabilities(capabilities).on_request(hook);
+            let files =
+                r#"[{"uri":"file:///a.txt","name":"a"},{"uri":"file:///b.txt","name":"b"}]"#;
+            backend.set_list("resources/list", files);
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+            let filter = format!(r#"{{"toolsListChanged":true,"resourceSubscriptions":{BOTH}}}"#);
+            let ack = follow(&client, "5", &filter).await;
+            let found = ack.param(&["notifications"]);
+            assert_eq!(
+                found.as_deref(),
+                Some(expect),
+                "{transport:?} {capabilities}"
+            );
+            // The stream goes on.
+            backend.set_list("tools/list", THREE);
+            backend.list_changed("tools").await;
+            client.must(CHANGED).await;
+            gateway.stop().await;
+        }
+    }
+}
+
+type Hook = Box<dyn Fn(&wire::Envelope) -> Option<Auto> + Send + Sync>;
+
+fn wants(request: &wire::Envelope) -> bool {
+    let wish = request.param(&["notifications"]);
+    wish.is_some_and(|wish| wish.contains("resourceSubscriptions"))
+}
+
+/// The stream of a client ends with that of a server, so that it asks anew.
+#[tokio::test]
+async fn a_listen_stream_ends_with_that_of_its_server() {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Modern, "/mcp", "{}").await;
+    let filter = r#"{"resourceSubscriptions":["x+file:///a.txt"]}"#;
+    follow(&client, "5", filter).await;
+    backend.listen("file:///a.txt").await.die().await;
+    client.answer("5").await.value();
+    gateway.stop().await;
 }
 
 /// Clients of different capabilities have connections of their own to a legacy server, which tells

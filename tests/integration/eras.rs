@@ -479,6 +479,8 @@ async fn what_servers_say_of_our_requests_is_not_said_to_clients() {
 async fn modern_calls_name_their_log_level() {
     for era in [Era::Legacy, Era::Modern] {
         let (backend, gateway) = Gateway::governed(Transport::Http, era, "").await;
+        backend
+            .on_request(|request| (request.method() == "logging/setLevel").then_some(Auto::Hand));
         let client = gateway.client(Front::Modern, "/mcp", "{}").await;
         for (meta, expect) in [
             ("", &[][..]),
@@ -491,6 +493,13 @@ async fn modern_calls_name_their_log_level() {
             client
                 .send(crate::support::wire::request("1", "tools/call", &params))
                 .await;
+            if era == Era::Legacy && !meta.is_empty() {
+                // A legacy server is told beforehand.
+                let raised = backend.asked("logging/setLevel").await;
+                let level = raised.envelope.param(&["level"]);
+                assert_eq!(level.as_deref(), Some(r#""warning""#));
+                raised.answer("{}").await;
+            }
             let asked = backend.asked("tools/call").await;
             for level in ["debug", "info", "warning", "error"] {
                 let params = format!(r#"{{"level":"{level}","data":1}}"#);

@@ -684,6 +684,49 @@ async fn each_session_has_its_log_level() {
     }
 }
 
+/// A level that is set during a call counts from then on: what is no longer wanted is kept back, and a
+/// legacy server hears that more is.
+#[tokio::test]
+async fn a_log_level_may_change_during_a_call() {
+    for (transport, era) in [
+        (Transport::Stdio, Era::Legacy),
+        (Transport::HttpEvents, Era::Legacy),
+        (Transport::HttpEvents, Era::Modern),
+    ] {
+        let backend = Backend::start(transport, era).await;
+        backend
+            .on_request(|request| (request.method() == "logging/setLevel").then_some(Auto::Hand));
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        client.ask("2", "tools/call", ECHO).await;
+        let call = backend.asked("tools/call").await;
+        for (level, heard) in [("error", false), ("debug", true)] {
+            let params = format!(r#""level":"{level}""#);
+            client.ask("1", "logging/setLevel", &params).await;
+            client.answer("1").await.value();
+            if era == Era::Legacy {
+                let raised = backend.asked("logging/setLevel").await;
+                assert_eq!(
+                    raised.envelope.param(&["level"]),
+                    Some(format!("\"{level}\""))
+                );
+                raised.answer("{}").await;
+            }
+            call.tell("notifications/message", r#"{"level":"info","data":"x"}"#)
+                .await;
+            call.tell("notifications/message", r#"{"level":"error","data":"x"}"#)
+                .await;
+            for level in ["info", "error"].into_iter().skip(usize::from(!heard)) {
+                let told = client.must("notifications/message").await;
+                assert_eq!(told.param(&["level"]), Some(format!("\"{level}\"")));
+            }
+        }
+        call.answer("{}").await;
+        client.answer("2").await;
+        gateway.stop().await;
+    }
+}
+
 /// Calls; the server is asked for messages from `level` on, if for any, and says something on each
 /// level, of which the client hears what is `expected`.
 async fn expect_logs(client: &Client, backend: &Backend, level: Option<&str>, expected: &[&str]) {

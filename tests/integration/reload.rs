@@ -394,6 +394,8 @@ async fn a_changed_server_keeps_its_subscriptions() {
         r#""file:///a.txt""#
     );
     again.answer("{}").await;
+    // What was updated between the two nobody told.
+    client.must("notifications/resources/updated").await;
     again
         .conn
         .send(crate::support::wire::notification(
@@ -402,6 +404,7 @@ async fn a_changed_server_keeps_its_subscriptions() {
         ))
         .await;
     client.must("notifications/resources/updated").await;
+    client.is_quiet().await;
     gateway.stop().await;
 }
 

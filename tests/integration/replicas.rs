@@ -228,6 +228,8 @@ async fn subscriptions_move_with_their_session() {
 
     lose(&a);
     b.asked("resources/subscribe").await.answer("{}").await;
+    // What was updated between the two nobody told.
+    client.must(UPDATED).await;
     b.speak(UPDATED, PARAMS).await;
     client.must(UPDATED).await;
     // It comes back, and has nothing to do with it any more.

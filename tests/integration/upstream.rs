@@ -8,7 +8,8 @@ use std::sync::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    Auto, Backend, Era, Front, Gateway, TestGateway, Transport, soon, wire::notification,
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon,
+    wire::{event, notification},
 };
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
@@ -255,7 +256,7 @@ async fn a_broken_stream_is_followed_again() {
         let resumed = backend.asked("GET").await;
         assert_eq!(resumed.headers.get("last-event-id").unwrap(), "e1");
         resumed
-            .raw(crate::support::wire::event(Some("e2"), &progress(2)))
+            .raw(crate::support::wire::event(Some("é2"), &progress(2)))
             .await;
         assert_eq!(
             client
@@ -267,7 +268,7 @@ async fn a_broken_stream_is_followed_again() {
         );
         resumed.die().await;
         let resumed = backend.asked("GET").await;
-        assert_eq!(resumed.headers.get("last-event-id").unwrap(), "e2");
+        assert_eq!(resumed.headers.get("last-event-id").unwrap(), "é2");
         let answer = crate::support::wire::result(call.id(), r#"{"n":1}"#);
         resumed
             .raw(crate::support::wire::event(Some("e3"), &answer))
@@ -276,6 +277,22 @@ async fn a_broken_stream_is_followed_again() {
         client.is_quiet().await;
         gateway.stop().await;
     }
+}
+
+/// What no header can carry nobody can ask for: the call is lost, and what is said on the stream for
+/// messages of no call is not taken for the rest of it.
+#[tokio::test]
+async fn a_stream_whose_place_cannot_be_named_is_not_resumed() {
+    let backend = Backend::start(Transport::HttpEvents, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client.call("1", "mcp_x_echo", r#""t""#).await;
+    let call = backend.asked("tools/call").await;
+    call.raw("id: e\u{1}\nretry: 10\ndata: \n\n").await;
+    call.die().await;
+    let failure = client.answer("1").await.failure();
+    assert_eq!(failure["data"]["reason"], "lost", "{failure}");
+    gateway.stop().await;
 }
 
 /// The stream for messages that belong to no call is tried again when it cannot be opened at first.
@@ -299,6 +316,85 @@ async fn a_standing_stream_is_tried_again() {
         }
     })
     .await;
+    gateway.stop().await;
+}
+
+/// A client that is subscribed to a resource and hears of changes.
+async fn subscriber(gateway: &crate::support::Gateway, backend: &Backend) -> Client {
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client.listen().await;
+    let uri = r#""uri":"x+file:///a.txt""#;
+    client.ask("1", "resources/subscribe", uri).await;
+    let asked = backend.asked("resources/subscribe").await;
+    asked.answer("{}").await;
+    client.answer("1").await.value();
+    client
+}
+
+const UPDATED: &str = "notifications/resources/updated";
+const TOOL: &str = r#"[{"name":"new","inputSchema":{}}]"#;
+
+/// What a server said while its standing stream was gone is said by nobody else: its lists are read
+/// again, and subscribers are told that their resources may have been updated.
+#[tokio::test]
+async fn a_gap_in_the_standing_stream_is_made_up_for() {
+    for breaks in [true, false] {
+        let backend = Backend::start(Transport::Http, Era::Legacy).await;
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = subscriber(&gateway, &backend).await;
+        backend.set_list("tools/list", TOOL);
+        backend.cut_stream(breaks).await;
+        let (first, second) = (client.next().await, client.next().await);
+        let mut told = [first.method(), second.method()];
+        told.sort_unstable();
+        let changed = "notifications/tools/list_changed";
+        assert_eq!(told, [UPDATED, changed], "{breaks}");
+        assert_eq!(client.list("tools").await.len(), 1);
+        client.is_quiet().await;
+        gateway.stop().await;
+    }
+}
+
+/// A stream that is resumed from its last event, whatever that is called, has no gap.
+#[tokio::test]
+async fn a_standing_stream_that_is_resumed_has_no_gap() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let client = subscriber(&gateway, &backend).await;
+    let updated = |title: &str| {
+        let params = format!(r#"{{"uri":"file:///a.txt","title":"{title}"}}"#);
+        notification(UPDATED, &params)
+    };
+    let told = async |title: &str| {
+        let told = client.must(UPDATED).await;
+        assert_eq!(told.param(&["title"]), Some(format!("\"{title}\"")));
+    };
+    backend.utter_raw(&event(Some("ü1"), &updated("one"))).await;
+    told("one").await;
+    backend.cut_stream(false).await;
+    let resumed = backend.asked("GET").await;
+    assert_eq!(resumed.headers.get("last-event-id").unwrap(), "ü1");
+    resumed.raw(event(Some("ü2"), &updated("two"))).await;
+    told("two").await;
+    client.is_quiet().await;
+    resumed.raw(event(Some("ü3"), &updated("three"))).await;
+    told("three").await;
+    client.is_quiet().await;
+    gateway.stop().await;
+}
+
+/// What changed between the listing and the first standing stream is found out.
+#[tokio::test]
+async fn a_standing_stream_that_opens_late_hides_no_change() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let is_open = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&is_open);
+    backend.on_http(move |verb, _| (verb == "GET" && !gate.load(Ordering::SeqCst)).then_some(503));
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    assert_eq!(gateway.tools().await.len(), 2);
+    backend.set_list("tools/list", TOOL);
+    is_open.store(true, Ordering::SeqCst);
+    gateway.tools_until(|tools| tools == ["mcp_x_new"]).await;
     gateway.stop().await;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A legacy server may let go of a stream and go on when it is asked for the rest.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Response, StatusCode};
@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use tokio::{
     sync::oneshot,
     task::{consume_budget, yield_now},
+    time::{Instant, sleep_until},
 };
 
 use super::{Content, HttpLink, content_type, denies_session, odd, way::Answer};
@@ -17,7 +18,7 @@ use crate::{
     backend::{
         Failure,
         link::{Exchange, each_message},
-        mux::Pending,
+        mux::{Mux, Pending},
     },
     mcp::{Era, Outcome, header, sse},
     session::Event,
@@ -31,6 +32,9 @@ const RESUME_AFTER_MIN: Duration = Duration::from_millis(10);
 const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Attempts to resume one broken stream without any event in between.
 const RESUMES_MAX: u32 = 5;
+/// Least time from one gap in the standing stream that is made up for to the next: what follows costs
+/// more than the stream, and some servers let go of it every few seconds.
+const GAPS_APART: Duration = Duration::from_secs(10);
 
 impl HttpLink {
     /// Reads events until the answer; resumes where a legacy server lets go of the stream.
@@ -106,10 +110,10 @@ impl HttpLink {
     }
 
     /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
-    async fn resume(&self, last: Option<&str>) -> Opening {
+    async fn resume(&self, last: Option<&HeaderValue>) -> Opening {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
-            if let Some(Ok(last)) = last.map(HeaderValue::from_str) {
-                headers.insert(header::LAST_EVENT_ID, last);
+            if let Some(last) = last {
+                headers.insert(header::LAST_EVENT_ID, last.clone());
             }
         });
         match self.way.send(request).await {
@@ -145,37 +149,51 @@ impl HttpLink {
 
     async fn stand(&self, opened: oneshot::Sender<()>) {
         let mut place = Place::default();
+        let mut gap = Gap::default();
         let mut opened = Some(opened);
         let mut was_open = false;
         let mut failures = 0;
         loop {
-            let opening = self.resume(place.last_id.as_deref()).await;
-            drop(opened.take());
+            let opening = self.resume(place.last_id.as_ref()).await;
+            if let Some(opened) = opened.take() {
+                // Whoever waited in vain goes on without the stream.
+                gap.is_open = opened.is_closed();
+            }
             match opening {
                 Opening::Stream(body) => {
                     was_open = true;
                     failures = 0;
-                    self.follow_aside(body, &mut place).await;
+                    let is_let_go = tokio::select! {
+                        is_let_go = self.follow_aside(body, &mut place) => is_let_go,
+                        never = gap.make_up(&self.mux) => match never {},
+                    };
+                    // A server that lets go of a stream with ids tells the rest when it is resumed.
+                    gap.is_open |= !is_let_go || place.last_id.is_none();
                 }
                 // Where a stream was, only the session can be what is missing.
                 Opening::NotFound if was_open && self.talk().has_session() => {
                     return self.mux.forget_session();
                 }
                 Opening::NoneEver | Opening::NotFound => return,
-                Opening::Failed => failures += 1,
+                Opening::Failed => {
+                    failures += 1;
+                    gap.is_open = true;
+                }
             }
             tokio::time::sleep(place.delay_after(failures)).await;
         }
     }
 
-    async fn follow_aside(&self, mut body: Answer, place: &mut Place) {
+    /// Follows one stream to its end; whether the server let go of it, and it did not break.
+    async fn follow_aside(&self, mut body: Answer, place: &mut Place) -> bool {
         let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
-        while let Some(Ok(frame)) = body.frame().await {
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
             if reader.push(&chunk).is_err() {
-                return;
+                return false;
             }
             while let Some(event) = reader.next_event() {
                 consume_budget().await;
@@ -191,13 +209,40 @@ impl HttpLink {
             }
             yield_now().await;
         }
+        true
+    }
+}
+
+/// What a server may have said while nobody followed its standing stream.
+#[derive(Debug, Default)]
+struct Gap {
+    /// Whether it is not made up for yet.
+    is_open: bool,
+    /// When the one before was.
+    made_up: Option<Instant>,
+}
+
+impl Gap {
+    /// Lets what may have been missed be found out, [`GAPS_APART`] from the time before.
+    async fn make_up(&mut self, mux: &Mux) -> Infallible {
+        if self.is_open {
+            if let Some(before) = self.made_up {
+                sleep_until(before + GAPS_APART).await;
+            }
+            mux.signals.missed();
+            *self = Self {
+                is_open: false,
+                made_up: Some(Instant::now()),
+            };
+        }
+        pending().await
     }
 }
 
 /// How far a stream of events was read.
 #[derive(Debug, Default)]
 struct Place {
-    last_id: Option<String>,
+    last_id: Option<HeaderValue>,
     retry_ms: Option<u64>,
     idle_ends: u32,
 }
@@ -205,7 +250,9 @@ struct Place {
 impl Place {
     fn note(&mut self, event: &sse::Event) {
         if let Some(id) = &event.id {
-            self.last_id = Some(id.clone());
+            // What no header can carry cannot be asked for; an empty one takes back those before.
+            let id = Some(id.as_bytes()).filter(|id| !id.is_empty());
+            self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
         }
         if event.retry.is_some() {
             self.retry_ms = event.retry;

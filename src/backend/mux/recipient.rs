@@ -96,10 +96,13 @@ impl Recipient {
         is_same(&self.session(), session)
     }
 
-    /// Which log messages it wants.
+    /// Which log messages it wants; a session may have changed its mind during a call.
     pub(super) fn logs(&self) -> Logs {
         match self {
-            Self::Call { caller, .. } => caller.logs,
+            Self::Call { caller, .. } => {
+                let session = caller.client.session.as_ref();
+                session.map_or(caller.logs, |session| session.logs())
+            }
             Self::Session(session, _) => session.logs(),
         }
     }
@@ -183,6 +186,13 @@ impl Mux {
             return None;
         }
         of(entry)
+    }
+
+    /// Whether a call of `session` is under way.
+    pub(in crate::backend) fn serves(&self, session: &Arc<Session>) -> bool {
+        let pending = lock(&self.pending);
+        let mut callers = pending.values().filter_map(|entry| entry.caller.as_ref());
+        callers.any(|caller| is_same(&caller.session(), session))
     }
 
     /// How the latest call was seen: outside of calls a link speaks to the client of the latest only.

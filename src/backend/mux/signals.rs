@@ -35,6 +35,8 @@ pub(crate) struct Noted {
     pub(crate) updates: Vec<Raw>,
     /// Updates that there was no room for.
     pub(crate) updates_lost: u64,
+    /// Times in which it may have said things that nobody heard.
+    pub(crate) gaps: u64,
     bytes: usize,
 }
 
@@ -49,6 +51,10 @@ impl Signals {
 
     pub(in crate::backend) fn lists_changed(&self) {
         self.note(|noted| noted.lists_changed = true);
+    }
+
+    pub(crate) fn missed(&self) {
+        self.note(|noted| noted.gaps += 1);
     }
 
     pub(super) fn resource_updated(&self, params: Raw) {

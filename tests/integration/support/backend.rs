@@ -61,6 +61,9 @@ pub(crate) const ALL: [(Transport, Era); 9] = [
 /// What the script does with a request by itself.
 #[derive(Clone, Debug)]
 pub(crate) enum Auto {
+    /// Honours this part of a listen stream.
+    #[allow(dead_code, reason = "only some tests have streams that honour less")]
+    Acknowledge(&'static str),
     /// Breaks the connection.
     Die,
     /// Answers with this error.
@@ -359,6 +362,33 @@ impl Backend {
         conn.send(text).await;
     }
 
+    /// Sends text of the event stream on the first connection, outside of any request (HTTP only).
+    pub(crate) async fn utter_raw(&self, text: &str) {
+        let out = self.standing(|out| out.clone()).await;
+        drop(out.send(Out::Raw(text.to_owned())).await);
+    }
+
+    /// Breaks the stream for messages that belong to no request, or lets go of it (HTTP only).
+    pub(crate) async fn cut_stream(&self, breaks: bool) {
+        let out = self.standing(Option::take).await;
+        if breaks {
+            drop(out.send(Out::Break).await);
+        }
+    }
+
+    /// The way out of the first connection that can be spoken on, once there is one.
+    async fn standing(
+        &self,
+        out: impl Fn(&mut Option<mpsc::Sender<Out>>) -> Option<mpsc::Sender<Out>>,
+    ) -> mpsc::Sender<Out> {
+        let found = self.script.wait(|script| {
+            let conns = lock(&script.conns);
+            let conn = conns.iter().find(|conn| conn.is_open())?;
+            out(&mut lock(&conn.out))
+        });
+        soon("a connection can be spoken on", found).await
+    }
+
     /// The listen stream whose filter names `flag`.
     pub(crate) async fn listen(&self, flag: &str) -> Arc<Asked> {
         let listen = self.script.wait(|script| {
@@ -461,13 +491,10 @@ impl Script {
         match auto.unwrap_or_else(|| self.auto(&asked.envelope)) {
             Auto::Die => asked.die().await,
             Auto::Error(error) => asked.refuse(&error).await,
+            Auto::Acknowledge(honoured) => self.acknowledge(asked, honoured).await,
             Auto::Hand if asked.envelope.method() == "subscriptions/listen" => {
-                let ack = asked.tagged(r#""notifications":{},"#);
-                asked
-                    .tell("notifications/subscriptions/acknowledged", &ack)
-                    .await;
-                lock(&self.listens).push(Arc::new(asked));
-                self.open.send_modify(|count| *count += 1);
+                let wish = asked.envelope.param(&["notifications"]).unwrap_or_default();
+                self.acknowledge(asked, &wish).await;
             }
             Auto::Hand => drop(self.requests.send(asked).await),
             Auto::Leave => self.gone.cancel(),
@@ -475,6 +502,15 @@ impl Script {
             Auto::Result(result) => asked.answer(&result).await,
             Auto::Status(status) => asked.out(Out::Status(status)).await,
         }
+    }
+
+    async fn acknowledge(&self, asked: Asked, honoured: &str) {
+        let ack = asked.tagged(&format!(r#""notifications":{honoured},"#));
+        asked
+            .tell("notifications/subscriptions/acknowledged", &ack)
+            .await;
+        lock(&self.listens).push(Arc::new(asked));
+        self.open.send_modify(|count| *count += 1);
     }
 
     fn auto(&self, request: &Envelope) -> Auto {

@@ -257,6 +257,11 @@ impl Stream {
         Attendance(Arc::clone(self))
     }
 
+    /// Whether something waits to be read.
+    pub fn has_unread(&self) -> bool {
+        self.lock().unread > 0
+    }
+
     /// Readers connected.
     pub fn readers(&self) -> usize {
         self.readers.load(Ordering::Relaxed)

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::support::{
-    Backend, Era, Front, Gateway, TestGateway, Transport,
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport,
     http::{Answer, JSON},
     value,
     wire::{Event, request},
@@ -870,6 +870,51 @@ async fn modern_requests_are_refused_as_prescribed() {
             .to_string()
             .contains("2026-07-28")
     );
+    gateway.stop().await;
+}
+
+/// Who names events first has its answers in them; an error keeps its status.
+#[tokio::test]
+async fn errors_have_their_status_however_events_are_preferred() {
+    const LACKS: &str = r#"{"code":-32021,"message":"no","data":{"requiredCapabilities":{}}}"#;
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    backend.on_request(|request| {
+        let is_call = request.method() == "tools/call";
+        let wish = is_call.then(|| request.param(&["arguments", "fail"]))?;
+        Some(match wish {
+            Some(_) => Auto::Error(LACKS.to_owned()),
+            None => Auto::Result(r#"{"resultType":"complete","content":[]}"#.to_owned()),
+        })
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let call =
+        |arguments: &str| format!(r#"{{"name":"mcp_x_echo","arguments":{arguments},{META}}}"#);
+    for (method, params, status, expect) in [
+        ("no/such", format!("{{{META}}}"), 404, Some(-32601)),
+        ("tools/call", call(r#"{"fail":1}"#), 400, Some(-32021)),
+        ("tools/call", call("{}"), 200, None),
+        ("tools/list", format!("{{{META}}}"), 200, None),
+    ] {
+        let mut headers = vec![
+            ("content-type", "application/json"),
+            ("accept", "text/event-stream, application/json"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", method),
+        ];
+        if method == "tools/call" {
+            headers.push(("mcp-name", "mcp_x_echo"));
+        }
+        let body = request("1", method, &params);
+        let answer = gateway.http().send("POST", "/mcp", &headers, body).await;
+        assert_eq!(answer.status(), status, "{method} {params}");
+        match expect {
+            Some(expect) => assert_eq!(code(answer).await, expect, "{method}"),
+            None => {
+                let answer = value(&answer.events().message().await);
+                assert!(answer["result"].is_object(), "{answer}");
+            }
+        }
+    }
     gateway.stop().await;
 }
 

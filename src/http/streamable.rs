@@ -95,7 +95,6 @@ async fn post(
                 text(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
-        Err(Malformed::Batch) if edge.proxy.is_draining() => stopping(None),
         Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
         Err(malformed) => rpc_error(
             StatusCode::BAD_REQUEST,
@@ -309,6 +308,10 @@ impl Post<'_> {
             Ok(parts) => parts,
             Err(error) => return refuse(&error),
         };
+        let asks = |part: &Result<Message, Bytes>| matches!(part, Ok(Message::Request(_)));
+        if self.edge.proxy.is_draining() && parts.iter().any(asks) {
+            return stopping(None);
+        }
         let answers = parts.into_iter().map(async |part| match part {
             Ok(message) => self.batched(&session, message).await,
             Err(refusal) => Some(refusal),

@@ -413,22 +413,21 @@ impl Link {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
             let key = waiting.key();
-            let outcome = link.answer_of(waiting).await;
+            let outcome = link.answer_of(&id, waiting).await;
             if link.mux.closed.is_cancelled() {
                 return;
             }
-            link.mux.forget_asked(&id, key);
-            if let Some(outcome) = outcome {
+            if link.mux.forget_asked(&id, key) {
                 link.send_response(id, outcome).await;
             }
             link.note_roots(of_roots);
         });
     }
 
-    /// What the server gets to hear; nothing when it withdrew its question, or is gone.
-    async fn answer_of(&self, mut waiting: Waiting) -> Option<Outcome> {
+    /// What the server gets to hear of its question `id`, unless it withdrew that, or is gone.
+    async fn answer_of(&self, id: &Id, mut waiting: Waiting) -> Outcome {
         if let Err(refusal) = waiting.ask().await {
-            return Some(Err(refusal.to_raw()));
+            return Err(refusal.to_raw());
         }
         let expired = tokio::time::sleep(self.mux.settings.ask_timeout);
         tokio::pin!(expired);
@@ -438,14 +437,17 @@ impl Link {
                 params = Progress::next(&mut waiting.progress) => self.tell_progress(&params).await,
                 answer = &mut waiting.answer => {
                     let Ok(outcome) = answer else { break };
-                    return Some(waiting.seen_by_server(outcome).await);
+                    return waiting.answered(outcome).await;
                 }
-                () = waiting.withdrawn.cancelled() => return None,
-                () = self.mux.closed.cancelled() => return None,
-                () = &mut expired => break,
+                () = waiting.withdrawn.cancelled() => break,
+                () = self.mux.closed.cancelled() => break,
+                () = &mut expired => {
+                    self.mux.withdraw_unanswered(id, waiting.key());
+                    break;
+                }
             }
         }
-        Some(Err(nobody_answers()))
+        Err(nobody_answers())
     }
 
     /// Tells the server how far a client is with what it was asked, before the answer follows.

@@ -30,7 +30,7 @@ use crate::{
     body::Unread,
     config::Remote,
     lock::lock,
-    mcp::{Era, Id, Message, Method, Outcome, Raw, Revision, envelope, header, method::notice},
+    mcp::{Era, Id, Message, Method, Outcome, Revision, envelope, header, method::notice},
     task::Tasks,
 };
 use head::Talk;
@@ -119,9 +119,8 @@ impl HttpLink {
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
         let legacy = self.talk().era() == Some(Era::Legacy);
         if legacy && *exchange.method != Method::Initialize {
-            let params =
-                serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
-            let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
+            let params = exchange.cancellation(pending.id, &failure);
+            let bytes = envelope::notification(notice::CANCELLED, Some(&params));
             self.post_aside(bytes, notice::CANCELLED, &self.mux.tasks);
         }
         Err(failure)

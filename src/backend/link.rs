@@ -20,7 +20,6 @@ use tokio::sync::{
     },
     oneshot,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
@@ -35,11 +34,11 @@ use crate::{
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError,
         envelope::{self, Malformed},
-        error,
+        error, json,
         method::notice,
     },
     names::InvocationId,
-    session::{Client, Event, Events, Session},
+    session::{Cancel, Client, Event, Events, Session},
     task::{LARGE_BYTES, aside_if_large},
 };
 
@@ -100,7 +99,32 @@ pub(crate) struct Exchange<'c> {
     /// The trace that the caller named in a header, for HTTP; one in `_meta` is in the params.
     pub(crate) traceparent: Option<&'c str>,
     pub(crate) limits: Deadlines,
-    pub(crate) cancel: Cow<'c, CancellationToken>,
+    pub(crate) cancel: Cow<'c, Cancel>,
+}
+
+impl Exchange<'_> {
+    /// What the server is told of this, which it calls `id`, once it has ended as `failure`: in the
+    /// words of the client where that cancelled it in words that may pass, else in ours.
+    pub(super) fn cancellation(&self, id: u64, failure: &Failure) -> Raw {
+        let said = self.cancel.said();
+        let said = said.filter(|_| matches!(failure, Failure::Cancelled { .. }));
+        let screens = self
+            .caller
+            .as_ref()
+            .and_then(|caller| caller.screens.as_ref());
+        let said = said.cloned().and_then(|said| match screens {
+            Some(screens) => screens.told(said),
+            None => Some(said),
+        });
+        said.map_or_else(
+            || {
+                Raw::from_value(
+                    &serde_json::json!({ "requestId": id, "reason": failure.to_string() }),
+                )
+            },
+            |said| with_request_id(&said, id),
+        )
+    }
 }
 
 /// Who gets what precedes the answer.
@@ -270,7 +294,7 @@ impl Link {
         };
         // Spec: `initialize` is never cancelled.
         if *exchange.method != Method::Initialize {
-            self.cancel(writer, &cancelled_params(pending.id, &failure));
+            self.cancel(writer, &exchange.cancellation(pending.id, &failure));
         }
         Err(failure)
     }
@@ -508,8 +532,15 @@ fn nobody_answers() -> Raw {
     .to_raw()
 }
 
-fn cancelled_params(id: u64, failure: &Failure) -> Raw {
-    Raw::from_value(&serde_json::json!({ "requestId": id, "reason": failure.to_string() }))
+/// What a client said when it cancelled a request that the server calls `id`, also where the server
+/// ignores the case of names, or takes the last of two.
+fn with_request_id(said: &Raw, id: u64) -> Raw {
+    let json = said.as_bytes();
+    let mut patch = json::Patch::new(json);
+    for member in json::members(json, 0).filter(|member| member.is_alike(json, "requestId")) {
+        patch.replace(member.value, id.to_string().into_bytes());
+    }
+    patch.finish()
 }
 
 #[cfg(test)]

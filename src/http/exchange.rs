@@ -91,7 +91,7 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
 /// What is cancelled when the client of `call` closes its stream. In 2026-07-28 that is the call;
 /// before, a closed stream must not be taken for a cancellation.
 fn cancelled_by_leaving(call: &Call) -> Option<CancellationToken> {
-    (call.client.era() == Era::Modern).then(|| call.cancel.clone())
+    (call.client.era() == Era::Modern).then(|| call.cancel.token().clone())
 }
 
 /// Answers over streamable HTTP.

@@ -15,6 +15,7 @@ mod origin;
 mod pages;
 mod patient;
 mod room;
+mod several;
 mod streamable;
 mod tls;
 

@@ -9,6 +9,7 @@ mod questions;
 
 pub mod bridge;
 pub mod calls;
+pub mod cancel;
 pub mod encoded;
 pub mod events;
 pub mod legacy;
@@ -34,6 +35,7 @@ use crate::{
     names::Scope,
 };
 
+pub use cancel::Cancel;
 pub use events::{EventReader, Events};
 pub use state::{Opening, Session};
 
@@ -143,7 +145,7 @@ pub struct Call {
     /// Where messages that precede the answer go.
     pub events: Events,
     /// Cancelled when the client no longer wants the answer.
-    pub cancel: CancellationToken,
+    pub cancel: Cancel,
     /// Cancelled when the session that it came in ends, where it came in one.
     pub ended: Option<CancellationToken>,
     /// How others name it, where its transport says so.
@@ -201,7 +203,7 @@ impl Call {
             logs: wants.logs,
             progress_token: wants.progress_token,
             events,
-            cancel: CancellationToken::new(),
+            cancel: Cancel::default(),
             ended: None,
             correlation: None,
         });

@@ -267,7 +267,7 @@ impl Edge {
         call.ended = Some(self.session.ended.clone());
         let listens = call.method == Method::Listen;
         if listens {
-            call.cancel = self.listening.child_token();
+            call.cancel = self.listening.child_token().into();
         }
         let running = self
             .session

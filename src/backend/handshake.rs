@@ -6,7 +6,6 @@ use std::{borrow::Cow, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
@@ -15,7 +14,7 @@ use super::{
 use crate::{
     config::EraPin,
     mcp::{Era, Method, Outcome, Raw, Revision, error, meta, method::notice},
-    session,
+    session::{self, Cancel},
 };
 
 /// Silence after which `initialize` is tried beside an unanswered `server/discover`: legacy
@@ -347,7 +346,7 @@ pub(crate) fn control(method: &Method, params: Option<Raw>) -> Exchange<'_> {
         header_params: Vec::new(),
         traceparent: None,
         limits: UNBOUNDED,
-        cancel: Cow::Owned(CancellationToken::new()),
+        cancel: Cow::Owned(Cancel::default()),
     }
 }
 

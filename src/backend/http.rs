@@ -35,7 +35,7 @@ use crate::{
     config::Remote,
     lock::lock,
     mcp::{
-        Era, Id, Message, Method, Outcome, Raw, Revision,
+        Era, Id, Message, Method, Outcome, Revision,
         envelope::{self, Malformed},
         header,
         method::notice,
@@ -127,9 +127,8 @@ impl HttpLink {
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
         let legacy = self.talk().era() == Some(Era::Legacy);
         if legacy && *exchange.method != Method::Initialize {
-            let params =
-                serde_json::json!({ "requestId": pending.id, "reason": failure.to_string() });
-            let bytes = envelope::notification(notice::CANCELLED, Some(&Raw::from_value(&params)));
+            let params = exchange.cancellation(pending.id, &failure);
+            let bytes = envelope::notification(notice::CANCELLED, Some(&params));
             let place = Arc::clone(&self.mux.cancellations).try_acquire_owned();
             self.post_aside(bytes, notice::CANCELLED, place.ok());
         }
@@ -521,6 +520,7 @@ mod tests {
     use crate::{
         backend::{backlog::MESSAGES_MAX, mux::Settings},
         config::Auth,
+        mcp::Raw,
         task::Tasks,
     };
 

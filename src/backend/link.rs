@@ -20,7 +20,6 @@ use tokio::sync::{
     },
     oneshot,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
@@ -35,11 +34,11 @@ use crate::{
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError,
         envelope::{self, Malformed},
-        error,
+        error, json,
         method::notice,
     },
     names::InvocationId,
-    session::{Client, Event, Events, Session},
+    session::{Cancel, Client, Event, Events, Session},
     task::{LARGE_BYTES, aside_if_large},
 };
 
@@ -100,7 +99,32 @@ pub(crate) struct Exchange<'c> {
     /// The trace that the caller named in a header, for HTTP; one in `_meta` is in the params.
     pub(crate) traceparent: Option<&'c str>,
     pub(crate) limits: Deadlines,
-    pub(crate) cancel: Cow<'c, CancellationToken>,
+    pub(crate) cancel: Cow<'c, Cancel>,
+}
+
+impl Exchange<'_> {
+    /// What the server is told of this, which it calls `id`, once it has ended as `failure`: in the
+    /// words of the client where that cancelled it in words that may pass, else in ours.
+    pub(super) fn cancellation(&self, id: u64, failure: &Failure) -> Raw {
+        let said = self.cancel.said();
+        let said = said.filter(|_| matches!(failure, Failure::Cancelled { .. }));
+        let screens = self
+            .caller
+            .as_ref()
+            .and_then(|caller| caller.screens.as_ref());
+        let said = said.cloned().and_then(|said| match screens {
+            Some(screens) => screens.told(said),
+            None => Some(said),
+        });
+        said.map_or_else(
+            || {
+                Raw::from_value(
+                    &serde_json::json!({ "requestId": id, "reason": failure.to_string() }),
+                )
+            },
+            |said| with_request_id(&said, id),
+        )
+    }
 }
 
 /// Who gets what precedes the answer.
@@ -281,7 +305,7 @@ impl Link {
         };
         // Spec: `initialize` is never cancelled.
         if *exchange.method != Method::Initialize {
-            self.cancel(writer, &cancelled_params(pending.id, &failure));
+            self.cancel(writer, &exchange.cancellation(pending.id, &failure));
         }
         Err(failure)
     }
@@ -424,22 +448,21 @@ impl Link {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
             let key = waiting.key();
-            let outcome = link.answer_of(waiting).await;
+            let outcome = link.answer_of(&id, waiting).await;
             if link.mux.closed.is_cancelled() {
                 return;
             }
-            link.mux.forget_asked(&id, key);
-            if let Some(outcome) = outcome {
+            if link.mux.forget_asked(&id, key) {
                 link.send_response(id, outcome).await;
             }
             link.note_roots(of_roots);
         });
     }
 
-    /// What the server gets to hear; nothing when it withdrew its question, or is gone.
-    async fn answer_of(&self, mut waiting: Waiting) -> Option<Outcome> {
+    /// What the server gets to hear of its question `id`, unless it withdrew that, or is gone.
+    async fn answer_of(&self, id: &Id, mut waiting: Waiting) -> Outcome {
         if let Err(refusal) = waiting.ask().await {
-            return Some(Err(refusal.to_raw()));
+            return Err(refusal.to_raw());
         }
         let expired = tokio::time::sleep(self.mux.settings.ask_timeout);
         tokio::pin!(expired);
@@ -449,14 +472,17 @@ impl Link {
                 params = Progress::next(&mut waiting.progress) => self.tell_progress(&params).await,
                 answer = &mut waiting.answer => {
                     let Ok(outcome) = answer else { break };
-                    return Some(waiting.seen_by_server(outcome).await);
+                    return waiting.answered(outcome).await;
                 }
-                () = waiting.withdrawn.cancelled() => return None,
-                () = self.mux.closed.cancelled() => return None,
-                () = &mut expired => break,
+                () = waiting.withdrawn.cancelled() => break,
+                () = self.mux.closed.cancelled() => break,
+                () = &mut expired => {
+                    self.mux.withdraw_unanswered(id, waiting.key());
+                    break;
+                }
             }
         }
-        Some(Err(nobody_answers()))
+        Err(nobody_answers())
     }
 
     /// Tells the server how far a client is with what it was asked, before the answer follows.
@@ -528,8 +554,15 @@ fn nobody_answers() -> Raw {
     .to_raw()
 }
 
-fn cancelled_params(id: u64, failure: &Failure) -> Raw {
-    Raw::from_value(&serde_json::json!({ "requestId": id, "reason": failure.to_string() }))
+/// What a client said when it cancelled a request that the server calls `id`, also where the server
+/// ignores the case of names, or takes the last of two.
+fn with_request_id(said: &Raw, id: u64) -> Raw {
+    let json = said.as_bytes();
+    let mut patch = json::Patch::new(json);
+    for member in json::members(json, 0).filter(|member| member.is_alike(json, "requestId")) {
+        patch.replace(member.value, id.to_string().into_bytes());
+    }
+    patch.finish()
 }
 
 #[cfg(test)]

@@ -242,9 +242,11 @@ impl Mux {
     /// Ends the link: whoever waits is told `reason`.
     pub(crate) fn close(&self, reason: impl Into<String>) {
         lock(&self.reason).get_or_insert_with(|| reason.into());
+        self.withdraw_all();
         self.closed.cancel();
         lock(&self.pending).clear();
-        lock(&self.asked).clear();
+        // What was asked meanwhile.
+        self.withdraw_all();
     }
 
     /// Ends the link unless a client waits for an answer; whether it did. Who comes later is told
@@ -265,8 +267,9 @@ impl Mux {
     /// find out for itself: the server may have begun it. What it asked, nobody can answer it.
     pub(crate) fn forget_session(&self) {
         self.forgotten.store(true, Ordering::Relaxed);
+        self.withdraw_all();
         self.closed.cancel();
-        lock(&self.asked).clear();
+        self.withdraw_all();
     }
 
     /// Whether the link ended because the server no longer knows its session.
@@ -576,6 +579,9 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let answered = lock(&self.mux.pending).remove(&self.id).is_none();
         if let Party::Client(session) = &self.party {
+            if !answered {
+                self.mux.withdraw_asked_in(&self.activity);
+            }
             self.mux
                 .aftermath
                 .ended(self.id, session.as_ref(), answered);

@@ -91,7 +91,7 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
 /// What is cancelled when the client of `call` closes its stream. In 2026-07-28 that is the call;
 /// before, a closed stream must not be taken for a cancellation.
 fn cancelled_by_leaving(call: &Call) -> Option<CancellationToken> {
-    (call.client.era() == Era::Modern).then(|| call.cancel.clone())
+    (call.client.era() == Era::Modern).then(|| call.cancel.token().clone())
 }
 
 /// Answers over streamable HTTP.
@@ -102,13 +102,16 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     let prefers_events = asked.prefers_events;
     let silent_until = turn_time() + edge.proxy.settings().keep_alive;
     let (mut answer, mut events) = start(edge, asked);
+    // In 2026-07-28 an error has a status, which can be said as long as nothing has begun.
+    let begins_at_once = prefers_events && client.era() == Era::Legacy;
     let (first, answered) = tokio::select! {
         biased;
-        () = std::future::ready(()), if prefers_events => (None, None),
+        () = std::future::ready(()), if begins_at_once => (None, None),
         event = events.next() => (Some(event), None),
         answered = &mut answer => match events.take() {
             // It came before the answer, if only just.
             Some(event) => (Some(event), Some(answered)),
+            None if prefers_events && answered.outcome.is_ok() => (None, Some(answered)),
             None => return whole(&id, &answered.outcome, client.era()),
         },
         // What the server sends may use up the budget of each turn.
@@ -173,7 +176,7 @@ impl Pump {
             ids: session.is_some(),
             first: if priming {
                 Some(sse::priming(&body::event_id(stream.id, 0), Some(RETRY_MS)))
-            } else if first.is_none() {
+            } else if first.is_none() && self.answered.is_none() {
                 Some(sse::KEEP_ALIVE)
             } else {
                 None

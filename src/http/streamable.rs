@@ -15,7 +15,9 @@ use super::{
     body::{self, Body, Writing},
     correlation,
     exchange::{self, Asked},
-    is, json, media, not_allowed, rpc_error, stopping, text, unopened,
+    is, json, media, not_allowed, rpc_error,
+    several::Several,
+    stopping, text, unopened,
 };
 use crate::{
     mcp::{
@@ -95,7 +97,6 @@ async fn post(
                 text(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
-        Err(Malformed::Batch) if edge.proxy.is_draining() => stopping(None),
         Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
         Err(malformed) => rpc_error(
             StatusCode::BAD_REQUEST,
@@ -170,7 +171,7 @@ impl Post<'_> {
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
         // That of a session is cancelled with the session.
-        call.cancel = self.edge.tasks.stop_token().child_token();
+        call.cancel = self.edge.tasks.stop_token().child_token().into();
         Asked {
             call,
             events,
@@ -294,7 +295,7 @@ impl Post<'_> {
         }
     }
 
-    /// A batch of 2025-03-26: each message for itself, the answers as one array.
+    /// A batch of 2025-03-26: each message for itself, the answers as one array, or as events.
     async fn batch(&self, bytes: &Bytes) -> Response<Body> {
         let refuse = |error: &RpcError| rpc_error(StatusCode::BAD_REQUEST, None, error);
         let session = match self.session().await {
@@ -309,43 +310,46 @@ impl Post<'_> {
             Ok(parts) => parts,
             Err(error) => return refuse(&error),
         };
-        let answers = parts.into_iter().map(async |part| match part {
-            Ok(message) => self.batched(&session, message).await,
-            Err(refusal) => Some(refusal),
-        });
-        let answers = futures_util::future::join_all(answers).await;
-        let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
-        if answers.is_empty() {
+        let asks = |part: &Result<Message, Bytes>| matches!(part, Ok(Message::Request(_)));
+        if self.edge.proxy.is_draining() && parts.iter().any(asks) {
+            return stopping(None);
+        }
+        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        for part in parts {
+            let begun = part
+                .map_err(Some)
+                .and_then(|part| self.begun(&session, part));
+            match begun {
+                Ok(begun) => asked.push(begun),
+                Err(answer) => answers.extend(answer),
+            }
+        }
+        if asked.is_empty() && answers.is_empty() {
             return accepted();
         }
-        let mut out = vec![b'['];
-        out.extend_from_slice(&answers.join(&b','));
-        out.push(b']');
-        json(StatusCode::OK, out)
+        let mut several = Several::start(self.edge, &session, asked, answers);
+        match several.whole(self.edge.proxy.settings().keep_alive).await {
+            Some(body) => json(StatusCode::OK, body),
+            None => several.into_events(self.edge),
+        }
     }
 
-    async fn batched(&self, session: &Arc<Session>, message: Message) -> Option<Bytes> {
+    /// The request that one message of a batch is; else, what is answered to it at once, if anything.
+    fn begun(&self, session: &Arc<Session>, message: Message) -> Result<Asked, Option<Bytes>> {
         match message {
-            Message::Request(request) => {
-                let id = request.id.clone();
-                let outcome = match asked_in(session, request) {
-                    Ok(asked) => {
-                        let (answer, mut events) = exchange::start(self.edge, asked);
-                        events.close();
-                        answer.await.outcome
-                    }
-                    Err((_, error)) => Err(error.to_raw()),
-                };
-                Some(envelope::response(Some(&id), &outcome))
-            }
+            Message::Request(request) => asked_in(session, request).map_err(|(id, error)| {
+                let refusal = Err(error.to_raw());
+                Some(envelope::response(Some(&id), &refusal))
+            }),
             Message::Notification(notification) => {
                 self.edge.proxy.told(session, &notification);
-                None
+                Err(None)
             }
             Message::Response(response) => {
-                let id = response.id?;
-                session.answer(&id, response.outcome);
-                None
+                if let Some(id) = response.id {
+                    session.answer(&id, response.outcome);
+                }
+                Err(None)
             }
         }
     }

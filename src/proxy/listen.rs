@@ -182,7 +182,7 @@ impl Proxy {
             let (inner_send, inner) = events();
             let mut copy = call.copy_for(Scope::Server(server.clone()), inner_send);
             copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
-            copy.cancel = stop.child_token();
+            copy.cancel = stop.child_token().into();
             let uris = self.board.catalog().uri_map(&call.scope, server);
             let shows = self.shows(call, server);
             let stream = Stream {

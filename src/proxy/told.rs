@@ -18,11 +18,10 @@ impl Proxy {
                 session.set_initialized();
                 true
             }
-            notice::CANCELLED => {
-                let id = params.and_then(|params| params.get("requestId"));
-                id.and_then(Id::from_raw)
-                    .is_some_and(|id| session.cancel(&id))
-            }
+            notice::CANCELLED => params.is_some_and(|params| {
+                let id = params.get("requestId").and_then(Id::from_raw);
+                id.is_some_and(|id| session.cancel(&id, params))
+            }),
             notice::ROOTS_CHANGED => {
                 self.backends.roots_changed(session);
                 true

@@ -8,12 +8,11 @@ use std::{
 };
 
 use foldhash::HashMap;
-use tokio_util::sync::CancellationToken;
 
-use super::state::Session;
+use super::{cancel::Cancel, state::Session};
 use crate::{
     lock::lock,
-    mcp::{Id, RpcError, error},
+    mcp::{Id, Raw, RpcError, error},
 };
 
 /// Calls a session may have running.
@@ -57,7 +56,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct UnderWay {
-    cancel: CancellationToken,
+    cancel: Cancel,
     /// Whether its client cancelled it.
     is_given_up: bool,
 }
@@ -74,7 +73,7 @@ impl Calls {
         &self,
         session: &Arc<Session>,
         id: &Id,
-        cancel: CancellationToken,
+        cancel: Cancel,
     ) -> Result<Running, NotBegun> {
         let mut calls = lock(&self.0);
         if session.ended.is_cancelled() {
@@ -97,8 +96,8 @@ impl Calls {
         })
     }
 
-    /// Cancels the running call `id`, as its client wants; whether there was one.
-    pub(super) fn cancel(&self, id: &Id) -> bool {
+    /// Cancels the running call `id`, as its client wants, which said `params`; whether there was one.
+    pub(super) fn cancel(&self, id: &Id, params: &Raw) -> bool {
         let mut calls = lock(&self.0);
         let Some(call) = calls.running.get_mut(id) else {
             return false;
@@ -106,7 +105,7 @@ impl Calls {
         call.is_given_up = true;
         let cancel = call.cancel.clone();
         drop(calls);
-        cancel.cancel();
+        cancel.by_client(params);
         true
     }
 

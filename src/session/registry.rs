@@ -349,10 +349,8 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tokio_util::sync::CancellationToken;
-
     use super::*;
-    use crate::{mcp::Id, names::AgentId};
+    use crate::{mcp::Id, names::AgentId, session::Cancel};
 
     const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -412,9 +410,7 @@ mod tests {
         let busy = sessions
             .open(Kind::Streamable, agent(), Scope::All)
             .unwrap();
-        let _running = busy
-            .begin(&Id::number(1), CancellationToken::new())
-            .unwrap();
+        let _running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
         sessions.sweep();
         assert!(!idle.ended.is_cancelled());
         let last = Duration::from_millis(1);
@@ -431,9 +427,7 @@ mod tests {
         let sessions = Sessions::new(1, IDLE_MAX);
         let open = || sessions.open(Kind::Streamable, agent(), Scope::All);
         let busy = open().unwrap();
-        let running = busy
-            .begin(&Id::number(1), CancellationToken::new())
-            .unwrap();
+        let running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
         assert_eq!(open().unwrap_err(), Unopened::Full { limit: 1 });
         assert!(!busy.ended.is_cancelled());
         drop(running);

@@ -164,10 +164,14 @@ impl Stream {
         if inner.finished {
             return;
         }
-        let full = inner.unread >= UNREAD_MESSAGES_MAX
-            || (inner.unread > 0 && inner.unread_bytes + item.len() > UNREAD_BYTES_MAX);
-        if full {
+        if inner.is_overrun() {
+            let (unread, bytes) = (inner.unread, inner.unread_bytes);
             drop(inner);
+            tracing::warn!(
+                unread,
+                bytes,
+                "a stream that its client does not read is ended"
+            );
             return self.give_up();
         }
         inner.push(item, false);
@@ -185,7 +189,7 @@ impl Stream {
                 let room = self.read.notified();
                 tokio::pin!(room);
                 room.as_mut().enable();
-                if !self.lock().backlog_is_full() {
+                if self.add_where_room(&message) {
                     return;
                 }
                 room.await;
@@ -195,8 +199,23 @@ impl Stream {
             self.give_up();
             return Err(Stalled);
         }
-        self.push(Item::Message(message));
         Ok(())
+    }
+
+    /// Adds a message where there is room, or nobody will read it; whether that is done. At one go:
+    /// two that find room at once may be too much together.
+    fn add_where_room(&self, message: &Bytes) -> bool {
+        let mut inner = self.lock();
+        if inner.finished {
+            return true;
+        }
+        if inner.backlog_is_full() {
+            return false;
+        }
+        inner.push(Item::Message(message.clone()), false);
+        drop(inner);
+        self.pushed.notify_waiters();
+        true
     }
 
     /// Ends the present readers once they have caught up; later ones go on.
@@ -236,6 +255,11 @@ impl Stream {
     pub fn attend(self: &Arc<Self>) -> Attendance {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Attendance(Arc::clone(self))
+    }
+
+    /// Whether something waits to be read.
+    pub fn has_unread(&self) -> bool {
+        self.lock().unread > 0
     }
 
     /// Readers connected.
@@ -325,6 +349,26 @@ impl Inner {
         self.unread >= KEPT_MESSAGES_MAX || self.unread_bytes >= KEPT_BYTES_MAX
     }
 
+    /// Whether far more waits to be read than a reader may leave. One message that is larger than that
+    /// counts for nothing: however large an answer is, it is no fault of who is to read it.
+    fn is_overrun(&self) -> bool {
+        if self.unread >= UNREAD_MESSAGES_MAX {
+            return true;
+        }
+        if self.unread_bytes < UNREAD_BYTES_MAX {
+            return false;
+        }
+        let largest = self.unread().map(|kept| kept.item.len()).max();
+        let larger = largest.filter(|len| *len > UNREAD_BYTES_MAX);
+        self.unread_bytes - larger.unwrap_or(0) >= UNREAD_BYTES_MAX
+    }
+
+    /// What is kept that nobody has read.
+    fn unread(&self) -> impl Iterator<Item = &Kept> {
+        let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
+        self.kept.range(first..)
+    }
+
     /// Whether a pause is what comes last and nobody has read it: another would say no more.
     fn ends_in_pause(&self) -> bool {
         let last = self.kept.back();
@@ -333,9 +377,8 @@ impl Inner {
 
     /// Whether nobody has read `item` since it was added last.
     fn waits(&self, item: &Item) -> bool {
-        let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
-        let mut unread = self.kept.range(first..);
-        unread.any(|kept| !kept.may_drop && kept.item == *item)
+        self.unread()
+            .any(|kept| !kept.may_drop && kept.item == *item)
     }
 
     /// Notes that everything up to `seq` was read.
@@ -344,8 +387,7 @@ impl Inner {
         if seq <= self.delivered {
             return;
         }
-        let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
-        let read = self.kept.range(first..).take_while(|kept| kept.seq <= seq);
+        let read = self.unread().take_while(|kept| kept.seq <= seq);
         let (count, bytes) = read.fold((0, 0), |(n, b), kept| (n + 1, b + kept.item.len()));
         self.unread -= count;
         self.unread_bytes -= bytes;
@@ -535,6 +577,40 @@ mod tests {
         assert!(overrun.is_cancelled() && stream.is_finished(), "past it");
         assert_eq!(stream.bytes(), 0, "nothing is kept of it");
         assert_eq!(stream.next(&mut reader).await, None);
+    }
+
+    /// A message that is larger than all that may wait does so beside what is there, and beside what
+    /// comes; there may be one of them.
+    #[test]
+    fn one_larger_message_may_wait() {
+        let larger = || Item::Message(Bytes::from(vec![b'x'; UNREAD_BYTES_MAX + 1]));
+        let overrun = CancellationToken::new();
+        let stream = Stream::watched(1, overrun.clone());
+        stream.push(message("log"));
+        stream.push(larger());
+        stream.push(message("changed"));
+        assert!(!overrun.is_cancelled());
+        assert_eq!(stream.bytes(), UNREAD_BYTES_MAX + 11);
+        stream.push(larger());
+        stream.push(message("one too many"));
+        assert!(overrun.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn answers_wait_for_room_one_after_the_other() {
+        let stream = Stream::new(1);
+        let mut reader = stream.take_over();
+        let answer = Bytes::from(vec![b'x'; UNREAD_BYTES_MAX]);
+        let send = async || stream.send(answer.clone()).await;
+        let read = async {
+            for _ in 0..3 {
+                let read = stream.next(&mut reader).await;
+                assert_eq!(read, Some(Item::Message(answer.clone())));
+                assert!(stream.bytes() <= 2 * UNREAD_BYTES_MAX);
+            }
+        };
+        let (one, two, three, ()) = tokio::join!(send(), send(), send(), read);
+        assert_eq!([one, two, three], [Ok(()); 3]);
     }
 
     #[tokio::test(start_paused = true)]

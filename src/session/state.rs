@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Event, ServerRequest,
+    Cancel, Event, ServerRequest,
     calls::{Calls, NotBegun, Running},
     encoded::{Care, Encoded},
     legacy,
@@ -213,17 +213,13 @@ impl Session {
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
     /// When [`CALLS_MAX`](super::calls::CALLS_MAX) are. When the session has ended.
-    pub fn begin(
-        self: &Arc<Self>,
-        id: &Id,
-        cancel: CancellationToken,
-    ) -> Result<Running, NotBegun> {
+    pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<Running, NotBegun> {
         self.calls.begin(self, id, cancel)
     }
 
-    /// Cancels the running call `id`, as its client wants; whether there was one.
-    pub fn cancel(&self, id: &Id) -> bool {
-        self.calls.cancel(id)
+    /// Cancels the running call `id`, as its client wants, which said `params`; whether there was one.
+    pub fn cancel(&self, id: &Id, params: &Raw) -> bool {
+        self.calls.cancel(id, params)
     }
 
     /// Calls running.
@@ -456,10 +452,10 @@ mod tests {
     fn an_id_in_use_is_refused_until_its_call_ends() {
         let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
         let id = Id::number(1);
-        let running = session.begin(&id, CancellationToken::new()).unwrap();
-        assert!(session.begin(&id, CancellationToken::new()).is_err());
+        let running = session.begin(&id, Cancel::default()).unwrap();
+        assert!(session.begin(&id, Cancel::default()).is_err());
         drop(running);
-        assert!(session.begin(&id, CancellationToken::new()).is_ok());
+        assert!(session.begin(&id, Cancel::default()).is_ok());
     }
 
     /// Who cancelled a call expects no answer; who had it cut off does.
@@ -467,13 +463,17 @@ mod tests {
     fn an_answer_is_expected_unless_its_client_cancelled() {
         let check = |cancel: fn(&Session), expect: bool| {
             let session = Arc::new(Session::new(Kind::Sse, agent(), Scope::All));
-            let token = CancellationToken::new();
+            let token = Cancel::default();
             let mut running = session.begin(&Id::number(1), token.clone()).unwrap();
             cancel(&session);
             assert!(token.is_cancelled());
             assert_eq!(running.answered(), expect);
         };
-        check(|session| assert!(session.cancel(&Id::number(1))), false);
+        let by_client = |session: &Session| {
+            let params = Raw::from_static(r#"{"requestId":1}"#);
+            assert!(session.cancel(&Id::number(1), &params));
+        };
+        check(by_client, false);
         check(Session::end, true);
     }
 
@@ -482,7 +482,7 @@ mod tests {
         let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
         let stream = session.open_stream();
         let id = Id::number(1);
-        let begin = || session.begin(&id, CancellationToken::new());
+        let begin = || session.begin(&id, Cancel::default());
         let mut running = begin().unwrap();
         assert!(running.answered());
         assert!(!running.answered(), "only once");
@@ -502,7 +502,7 @@ mod tests {
             stream.offer(Bytes::from_static(b"{}"));
         }
         let start = tokio::time::Instant::now();
-        let running = session.begin(&Id::number(1), CancellationToken::new());
+        let running = session.begin(&Id::number(1), Cancel::default());
         let answer = session.send(Bytes::from_static(b"last"), &stream);
         let end = async {
             session.end();

@@ -12,7 +12,8 @@ use crate::lock::lock;
 
 /// Streams of a session that are kept for resumption, the finished ones included.
 pub const STREAMS_MAX: usize = 16;
-/// Bytes in the streams of a session at which finished ones are given up, the oldest first.
+/// Bytes in the streams of a session at which finished ones are given up: those first that were read,
+/// and the oldest of them.
 pub const STREAM_BYTES_MAX: usize = 16 << 20;
 /// Between the numbers of two streams for answers: those are odd. The stream for messages that
 /// belong to no call has an even one. A restored session counts on from a larger number, so that an
@@ -80,9 +81,9 @@ impl Streams {
         self.trim();
         let mut answers = lock(&self.answers);
         if answers.len() >= STREAMS_MAX
-            && let Some(oldest) = answers.iter().position(|stream| stream.is_finished())
+            && let Some(spare) = spare(&answers)
         {
-            answers.remove(oldest);
+            answers.remove(spare);
         }
         answers.push(Arc::clone(&stream));
         stream
@@ -94,18 +95,16 @@ impl Streams {
         answers.iter().find(|stream| stream.id == id).cloned()
     }
 
-    /// Gives up finished streams that were read, and the oldest ones beyond the budget.
+    /// Gives up finished streams that were read, and others beyond the budget.
     pub(super) fn trim(&self) {
         let mut answers = lock(&self.answers);
         answers.retain(|stream| !stream.is_spent());
         let mut bytes: usize = answers.iter().map(|stream| stream.bytes()).sum();
-        answers.retain(|stream| {
-            let keep = bytes <= STREAM_BYTES_MAX || !stream.is_finished();
-            if !keep {
-                bytes -= stream.bytes();
-            }
-            keep
-        });
+        while bytes > STREAM_BYTES_MAX
+            && let Some(spare) = spare(&answers)
+        {
+            bytes -= answers.remove(spare).bytes();
+        }
     }
 
     /// Whether somebody reads the stream for what belongs to no call.
@@ -129,5 +128,77 @@ impl Streams {
         if let Some(standing) = self.standing() {
             standing.finish();
         }
+    }
+}
+
+/// Which of these streams makes room for others: one that is finished, and may have been missed only
+/// at its end; else one with something that nobody has read, which would be lost.
+fn spare(answers: &[Arc<Stream>]) -> Option<usize> {
+    let oldest = |fits: fn(&Stream) -> bool| answers.iter().position(|stream| fits(stream));
+    oldest(|stream| stream.is_finished() && !stream.has_unread())
+        .or_else(|| oldest(Stream::is_finished))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::session::replay::Item;
+
+    /// A finished stream with an answer of so many bytes.
+    fn answered(streams: &Streams, bytes: usize) -> Arc<Stream> {
+        let stream = streams.open();
+        stream.push(Item::Message(Bytes::from(vec![b'x'; bytes])));
+        stream.finish();
+        stream
+    }
+
+    /// The same, read to its end.
+    async fn read(streams: &Streams, bytes: usize) {
+        let stream = answered(streams, bytes);
+        let mut place = stream.take_over();
+        while stream.next(&mut place).await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn what_was_read_makes_room_for_what_was_not() {
+        let streams = Streams::after(0);
+        let unread = answered(&streams, 1);
+        for _ in 0..2 * STREAMS_MAX {
+            read(&streams, 1).await;
+        }
+        assert!(streams.answer(unread.id).is_some());
+        let kept = lock(&streams.answers).len();
+        assert_eq!(kept, STREAMS_MAX);
+    }
+
+    #[tokio::test]
+    async fn bytes_that_were_read_make_room_for_those_that_were_not() {
+        let streams = Streams::after(0);
+        let unread = answered(&streams, STREAM_BYTES_MAX / 2);
+        for _ in 0..4 {
+            // Of what was read a stream keeps less than this.
+            read(&streams, STREAM_BYTES_MAX / 2).await;
+            streams.trim();
+        }
+        assert!(streams.answer(unread.id).is_some());
+        let second = answered(&streams, STREAM_BYTES_MAX / 2 + 1);
+        streams.trim();
+        assert!(streams.answer(unread.id).is_none(), "the oldest goes");
+        assert!(streams.answer(second.id).is_some());
+    }
+
+    #[test]
+    fn where_nothing_was_read_the_oldest_goes() {
+        let streams = Streams::after(0);
+        let all: Vec<_> = (0..=STREAMS_MAX).map(|_| answered(&streams, 1)).collect();
+        assert!(streams.answer(all[0].id).is_none());
+        let others = all[1..].iter();
+        assert!(
+            others
+                .map(|stream| stream.id)
+                .all(|id| streams.answer(id).is_some())
+        );
     }
 }

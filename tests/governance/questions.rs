@@ -352,6 +352,27 @@ async fn notifications_of_clients_are_looked_at() {
     }
 }
 
+/// Why a client cancels is looked at as well; where that may not pass, the server hears that it does.
+#[tokio::test]
+async fn words_of_a_cancellation_are_looked_at() {
+    let ours = "the client cancelled the request";
+    for (transport, front) in ways() {
+        for (action, expect) in [("redact", "[EMAIL]"), ("block", ours)] {
+            let scan = format!("arguments = {{ email = \"{action}\" }}");
+            let dialogue = Dialogue::new(transport, front, &scan, "").await;
+            let said = format!(r#"{{"requestId":1,"reason":"{MAIL}"}}"#);
+            let cancelled = "notifications/cancelled";
+            dialogue.client.notify(cancelled, &said).await;
+            let heard = dialogue.server.backend.told(cancelled).await.envelope;
+            let id = heard.param(&["requestId"]);
+            assert_eq!(id.as_deref(), Some(dialogue.call.id()));
+            let reason = value(&heard.param(&["reason"]).unwrap());
+            assert_eq!(reason, expect, "{transport:?} {front:?}");
+            dialogue.gateway.stop().await;
+        }
+    }
+}
+
 /// The methods whose results may ask for input in 2026-07-28, each with what a call of it names.
 const ROUNDS: [(&str, &str); 3] = [
     ("tools/call", CALL),

@@ -8,7 +8,7 @@ use crate::support::{
     Auto, Backend, Era, Front, TestGateway, Transport,
     http::{Answer, Http},
     soon,
-    wire::{request, spawn, value},
+    wire::{Envelope, request, result, spawn, value},
 };
 
 /// A call that the drain deadline cuts off is answered: as events, and as a JSON body.
@@ -216,6 +216,42 @@ async fn a_drain_takes_nothing_new_and_finishes_what_runs() {
     assert!(client.answer("1").await.result.is_some());
     assert!(soon("the stop", stop).await.unwrap(), "nothing was cut off");
     assert!(TcpStream::connect(addr).await.is_err(), "nobody listens");
+}
+
+/// A batch may hold the answer that a running call waits for: while nothing new is taken, it is.
+#[tokio::test]
+async fn a_drain_takes_batches_without_requests() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().setting("drain_timeout = \"1m\"");
+    let gateway = gateway.server("x", &backend).start().await;
+    let http = gateway.http();
+    let able = r#"{"protocolVersion":"2025-03-26","capabilities":{"sampling":{}}}"#;
+    let opened = http.post("/mcp", request("0", "initialize", able)).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let session = [("mcp-session-id", session.as_str())];
+    let call = request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+    let (answer, call) = tokio::join!(http.post_with("/mcp", &session, call), async {
+        let call = backend.asked("tools/call").await;
+        call.ask("77", "sampling/createMessage", r#"{"messages":[]}"#)
+            .await;
+        call
+    });
+    let mut events = answer.events();
+    let question = Envelope::of(&events.message().await);
+    let stop = spawn(gateway.running.stop());
+    not_ready(&http).await;
+    let told = r#"{"jsonrpc":"2.0","method":"notifications/acme"}"#;
+    let answer = result(question.id.as_deref().unwrap(), r#"{"role":"user"}"#);
+    let with_request = format!("[{answer},{}]", request("2", "ping", "{}"));
+    let refused_batch = http.post_with("/mcp", &session, with_request).await;
+    refused(refused_batch).await;
+    let batch = format!("[{told},{answer}]");
+    let taken = http.post_with("/mcp", &session, batch).await;
+    assert_eq!(taken.status(), 202);
+    assert_eq!(backend.answered().await.value()["role"], "user");
+    call.answer(r#"{"content":[]}"#).await;
+    assert!(Envelope::of(&events.message().await).result.is_some());
+    assert!(soon("the stop", stop).await.unwrap(), "nothing was cut off");
 }
 
 /// Streams that only tell of changes hold up no stop. That of 2026-07-28 ends with its result, at

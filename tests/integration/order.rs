@@ -119,6 +119,52 @@ async fn a_cancellation_reaches_the_server() {
     }
 }
 
+/// What a client says when it cancels reaches the server as it was said, but for the id; at length it
+/// is not said.
+#[tokio::test]
+async fn the_words_of_a_cancellation_reach_the_server() {
+    let said = |id: &str| {
+        format!(
+            r#"{{"reason":"stop\u0021","REQUESTID":{id},"_meta":{{"k":1E400}},"requestId":{id}}}"#
+        )
+    };
+    for (transport, era) in ALL {
+        let by_stream = matches!(transport, Transport::Http | Transport::HttpEvents);
+        if by_stream && era == Era::Modern {
+            continue;
+        }
+        for front in [
+            Front::Streamable,
+            Front::Sse,
+            Front::Stdio,
+            Front::StdioModern,
+        ] {
+            let (backend, gateway) = Gateway::governed(transport, era, "").await;
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.ask("7777", "tools/call", ECHO).await;
+            let call = backend.asked("tools/call").await;
+            client
+                .notify("notifications/cancelled", &said("7777"))
+                .await;
+            let heard = backend.told("notifications/cancelled").await.envelope;
+            let what = format!("{transport:?} {era:?} {front:?}");
+            assert_eq!(heard.params, Some(said(call.id())), "{what}");
+            gateway
+                .status_until("x", |status| status["in_flight"] == 0)
+                .await;
+            client.ask("8888", "tools/call", ECHO).await;
+            let _call = backend.asked("tools/call").await;
+            let long = format!(r#"{{"requestId":8888,"reason":"{}"}}"#, "x".repeat(5000));
+            client.notify("notifications/cancelled", &long).await;
+            let heard = backend.told("notifications/cancelled").await.envelope;
+            let reason = heard.param(&["reason"]);
+            let ours = r#""the client cancelled the request""#;
+            assert_eq!(reason.as_deref(), Some(ours), "{what}");
+            gateway.stop().await;
+        }
+    }
+}
+
 /// Closing the stream cancels in 2026-07-28 and does not before.
 #[tokio::test]
 async fn a_disconnect_cancels_in_the_modern_era_only() {

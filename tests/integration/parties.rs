@@ -1,8 +1,9 @@
 //! What a server says reaches the one client it belongs to, and nobody else.
 
 use crate::support::{
-    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, backend::Asked,
-    wire::notification,
+    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
+    backend::Asked,
+    wire::{Envelope, notification},
 };
 
 /// Two clients with equal ids and tokens: progress and results stay apart.
@@ -506,6 +507,77 @@ async fn a_withdrawn_question_is_withdrawn_from_its_client() {
         assert_eq!(cancelled.param(&["requestId"]), asked.id, "{transport:?}");
         call.answer("{}").await;
         one.answer("1").await;
+        gateway.stop().await;
+    }
+}
+
+/// A question whose server is gone, or whose call has ended, is withdrawn before the call is answered.
+#[tokio::test]
+async fn a_question_that_nobody_awaits_is_withdrawn() {
+    for transport in [
+        Transport::Http,
+        Transport::Sse,
+        Transport::Stdio,
+        Transport::WebSocket,
+    ] {
+        for front in Front::LEGACY {
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
+            let what = format!("{transport:?} {front:?}");
+            let client = gateway.client(front, "/mcp", ELICITS).await;
+            let asked = async |id: &str| {
+                client.ask(id, "tools/call", ECHO).await;
+                let call = backend.asked("tools/call").await;
+                call.ask("5", "elicitation/create", ELICITATION).await;
+                (call, client.must("elicitation/create").await)
+            };
+            let withdrawn = async |question: Envelope| {
+                let told = client.must("notifications/cancelled").await;
+                assert_eq!(told.param(&["requestId"]), question.id, "{what}");
+            };
+            let (_call, question) = asked("1").await;
+            client.cancel("1").await;
+            withdrawn(question).await;
+            if front == Front::Streamable {
+                client.answer("1").await.failure();
+            }
+            backend.told("notifications/cancelled").await;
+            let refused = backend.answered().await;
+            assert!(refused.error.is_some(), "{what}: the server may still wait");
+
+            let (call, question) = asked("2").await;
+            call.die().await;
+            withdrawn(question).await;
+            let failure = client.answer("2").await.failure();
+            assert_eq!(failure["data"]["code"], "LOST", "{what}: {failure}");
+            gateway.stop().await;
+        }
+    }
+}
+
+/// On a pipe a question may be of any call of its client under way: the end of one withdraws nothing,
+/// and where all are over the server's own word still reaches the client.
+#[tokio::test]
+async fn a_question_of_another_call_is_not_withdrawn() {
+    for front in [Front::Sse, Front::Stdio] {
+        let (backend, gateway) = Gateway::governed(Transport::Stdio, Era::Legacy, "").await;
+        let client = gateway.client(front, "/mcp", ELICITS).await;
+        client.ask("1", "tools/call", ECHO).await;
+        let first = backend.asked("tools/call").await;
+        client.ask("2", "tools/call", ECHO).await;
+        backend.asked("tools/call").await;
+        first.ask("5", "elicitation/create", ELICITATION).await;
+        let question = client.must("elicitation/create").await;
+        client.cancel("2").await;
+        backend.told("notifications/cancelled").await;
+        first.answer("{}").await;
+        client.answer("1").await;
+        first
+            .tell("notifications/cancelled", r#"{"requestId":5}"#)
+            .await;
+        let told = client.must("notifications/cancelled").await;
+        assert_eq!(told.param(&["requestId"]), question.id, "{front:?}");
+        client.is_quiet().await;
+        assert!(backend.was_told().await.is_none());
         gateway.stop().await;
     }
 }

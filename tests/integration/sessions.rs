@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::support::{
-    Backend, Era, Front, Gateway, TestGateway, Transport,
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport,
     http::{Answer, JSON},
     value,
-    wire::{Event, request},
+    wire::{Envelope, Event, request, result},
 };
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -479,6 +479,75 @@ async fn bodies_have_limits() {
     gateway.stop().await;
 }
 
+/// What precedes an answer in a batch comes before it, be it progress or a question; a client that
+/// waits hears that it is not forgotten.
+#[tokio::test]
+async fn a_batch_is_answered_in_events_where_something_precedes_an_answer() {
+    const CALLS: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_x_echo","_meta":{"progressToken":"t"}}},
+        {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"mcp_x_other"}},{"nonsense":1}]"#;
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    let gateway = TestGateway::new().setting("keep_alive = \"1s\"");
+    let gateway = gateway.server("x", &backend).start().await;
+    let http = gateway.http();
+    let able = r#"{"protocolVersion":"2025-03-26","capabilities":{"sampling":{}}}"#;
+    let opened = http.post("/mcp", request("0", "initialize", able)).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let header = [("mcp-session-id", session.as_str())];
+    let calls = async || {
+        let (first, second) = (
+            backend.asked("tools/call").await,
+            backend.asked("tools/call").await,
+        );
+        let is_first = first.token().is_some();
+        if is_first {
+            (first, second)
+        } else {
+            (second, first)
+        }
+    };
+    let post = || http.post_with("/mcp", &header, CALLS);
+    let (answer, (first, second)) = tokio::join!(post(), async {
+        let (first, second) = calls().await;
+        first.progress(1).await;
+        (first, second)
+    });
+    let mut events = answer.events();
+    let mut next = async || Envelope::of(&events.message().await);
+    let both = [next().await, next().await];
+    let told = |message: &Envelope| message.param(&["progressToken"]);
+    assert!(
+        both.iter()
+            .any(|message| told(message).as_deref() == Some(r#""t""#))
+    );
+    let refused = |message: &Envelope| message.error.is_some() && message.code() == -32600;
+    assert!(both.iter().any(refused), "what was no message: {both:?}");
+    second.ask("5", "sampling/createMessage", "{}").await;
+    let question = next().await;
+    assert_eq!(question.method(), "sampling/createMessage");
+    let id = question.id.as_deref().unwrap();
+    let taken = http.post_with("/mcp", &header, result(id, "{}")).await;
+    assert_eq!(taken.status(), 202);
+    assert_eq!(backend.answered().await.id.as_deref(), Some("5"));
+    second.answer(r#"{"content":[]}"#).await;
+    assert_eq!(next().await.id.as_deref(), Some("2"));
+    first.answer(r#"{"content":[]}"#).await;
+    assert_eq!(next().await.id.as_deref(), Some("1"));
+    events.ends().await;
+
+    // Nothing precedes the answers, but they take their time.
+    let (answer, (first, second)) = tokio::join!(post(), calls());
+    let mut events = answer.events();
+    first.answer(r#"{"content":[]}"#).await;
+    second.answer(r#"{"content":[]}"#).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(Envelope::of(&events.message().await).id);
+    }
+    assert_eq!(ids.iter().flatten().count(), 2, "{ids:?}");
+    events.ends().await;
+    gateway.stop().await;
+}
+
 /// A batch may hold so many messages and no more, on every transport that has batches.
 #[tokio::test]
 async fn batches_have_a_limit() {
@@ -870,6 +939,50 @@ async fn modern_requests_are_refused_as_prescribed() {
             .to_string()
             .contains("2026-07-28")
     );
+    gateway.stop().await;
+}
+
+/// Who names events first has its answers in them; an error keeps its status.
+#[tokio::test]
+async fn errors_have_their_status_however_events_are_preferred() {
+    const LACKS: &str = r#"{"code":-32021,"message":"no","data":{"requiredCapabilities":{}}}"#;
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    backend.on_request(|request| {
+        let is_call = request.method() == "tools/call";
+        let wish = is_call.then(|| request.param(&["arguments", "fail"]))?;
+        Some(match wish {
+            Some(_) => Auto::Error(LACKS.to_owned()),
+            None => Auto::Result(r#"{"resultType":"complete","content":[]}"#.to_owned()),
+        })
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let call =
+        |arguments: &str| format!(r#"{{"name":"mcp_x_echo","arguments":{arguments},{META}}}"#);
+    for (method, params, status, expect) in [
+        ("no/such", format!("{{{META}}}"), 404, Some(-32601)),
+        ("tools/call", call(r#"{"fail":1}"#), 400, Some(-32021)),
+        ("tools/call", call("{}"), 200, None),
+        ("tools/list", format!("{{{META}}}"), 200, None),
+    ] {
+        let mut headers = vec![
+            ("content-type", "application/json"),
+            ("accept", "text/event-stream, application/json"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", method),
+        ];
+        if method == "tools/call" {
+            headers.push(("mcp-name", "mcp_x_echo"));
+        }
+        let body = request("1", method, &params);
+        let answer = gateway.http().send("POST", "/mcp", &headers, body).await;
+        assert_eq!(answer.status(), status, "{method} {params}");
+        if let Some(expect) = expect {
+            assert_eq!(code(answer).await, expect, "{method}");
+        } else {
+            let answer = value(&answer.events().message().await);
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+    }
     gateway.stop().await;
 }
 

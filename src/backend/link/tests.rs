@@ -2,11 +2,14 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::*;
 use crate::{
+    auth::Agent,
     backend::{
         backlog,
         mux::{CANCELLATIONS_MAX, Settings},
     },
     mcp::Revision,
+    names::Scope,
+    session::{replay::Item, state::Kind},
     task::Tasks,
 };
 
@@ -235,4 +238,42 @@ async fn who_asks_on_and_takes_no_answers_is_given_up() {
         panic!("it is lost");
     };
     assert!(reason.contains("does not take the answers"), "{reason}");
+}
+
+/// A question that its client does not answer in time is withdrawn there, and refused to the server.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_answer_in_time_is_asked_no_more() {
+    let agent = Arc::new(Agent::anonymous());
+    let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
+    let stream = session.open_standing();
+    let settings = Settings::example();
+    let patience = settings.ask_timeout;
+    let mux = Mux::new(settings, Some(Arc::clone(&session)), Tasks::new());
+    let (writer, mut queue) = mpsc::channel(1);
+    let link = Arc::new(Link::pipe(mux, writer));
+    let asks = r#"{"jsonrpc":"2.0","id":"q","method":"acme/ask"}"#;
+    let asks = Message::parse(&Bytes::from_static(asks.as_bytes())).unwrap();
+    link.incoming(asks, None);
+    let mut place = stream.take_over();
+    let mut next = async || match stream.next(&mut place).await {
+        Some(Item::Message(bytes)) => Message::parse(&bytes).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let Message::Request(question) = next().await else {
+        panic!("it is asked");
+    };
+    let start = tokio::time::Instant::now();
+    let Message::Notification(told) = next().await else {
+        panic!("it is told");
+    };
+    assert!(start.elapsed() >= patience);
+    assert_eq!(told.method, notice::CANCELLED);
+    let id = told.params.and_then(|params| params.get("requestId"));
+    assert_eq!(id.as_ref(), Some(question.id.raw()));
+    let refusal = Message::parse(&queue.recv().await.unwrap()).unwrap();
+    let Message::Response(refusal) = refusal else {
+        panic!("{refusal:?}");
+    };
+    assert!(refusal.outcome.is_err());
+    assert!(!session.answer(&question.id, Ok(Raw::from_static("{}"))));
 }

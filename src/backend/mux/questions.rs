@@ -18,7 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Mux, Roots, recipient::Recipient};
 use crate::{
-    backend::{activity::Suspended, aftermath::QUESTIONS},
+    backend::{
+        activity::{Activity, Suspended},
+        aftermath::QUESTIONS,
+    },
     catalog::{UriMap, rewrite},
     governance::Screens,
     lock::lock,
@@ -37,37 +40,62 @@ const PROGRESS_MAX: usize = 64;
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
 /// A server request that a client has been asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Asked {
     key: u64,
     recipient: Recipient,
+    /// Whether it can be of no other call than the recipient's.
+    is_sure: bool,
     stage: Arc<Stage>,
 }
 
-/// Whether a question was put to its client, and whether its server withdrew it.
+impl Asked {
+    /// Tells the client that nobody waits for its answer, where it is still to give one.
+    fn withdraw(&self, reason: Option<&str>) {
+        if !self.stage.withdraw() {
+            return;
+        }
+        let mut told = serde_json::json!({ "requestId": self.key });
+        if let Some(reason) = reason {
+            told["reason"] = reason.into();
+        }
+        let params = Raw::from_value(&told);
+        self.recipient.send_late(|| Event::Notification {
+            method: Cow::Borrowed(notice::CANCELLED),
+            params: Some(params.clone()),
+        });
+    }
+}
+
+/// Whether a question waits for its client, and whether it was withdrawn.
 #[derive(Debug, Default)]
 struct Stage {
     withdrawn: CancellationToken,
     /// Held while it is put: a withdrawal comes after it, or in its place.
-    is_put: Mutex<bool>,
+    is_open: Mutex<bool>,
 }
 
 impl Stage {
     /// Puts the question, unless it was withdrawn; whether it is refused.
     fn put(&self, ask: impl FnOnce() -> bool) -> bool {
-        let mut is_put = lock(&self.is_put);
+        let mut is_open = lock(&self.is_open);
         if self.withdrawn.is_cancelled() {
             return false;
         }
-        *is_put = ask();
-        !*is_put
+        *is_open = ask();
+        !*is_open
     }
 
-    /// Withdraws the question; whether its client knows of it.
+    /// Withdraws the question; whether its client is to be told.
     fn withdraw(&self) -> bool {
-        let is_put = lock(&self.is_put);
+        let mut is_open = lock(&self.is_open);
         self.withdrawn.cancel();
-        *is_put
+        std::mem::take(&mut *is_open)
+    }
+
+    /// Notes that the client has answered.
+    fn answered(&self) {
+        *lock(&self.is_open) = false;
     }
 }
 
@@ -75,8 +103,9 @@ impl Stage {
 pub(in super::super) struct Waiting {
     key: u64,
     pub(in super::super) answer: oneshot::Receiver<Outcome>,
-    /// Cancelled when the server no longer wants the answer.
+    /// Cancelled when nobody wants the answer any more.
     pub(in super::super) withdrawn: CancellationToken,
+    stage: Arc<Stage>,
     /// Keeps the deadline of the exchange that waits for it from passing.
     pub(in super::super) _held: Option<Suspended>,
     pub(in super::super) method: Method,
@@ -160,8 +189,9 @@ impl Waiting {
         question.put(looked_at)
     }
 
-    /// What the client answered, as the server may see it.
-    pub(in super::super) async fn seen_by_server(&self, outcome: Outcome) -> Outcome {
+    /// Takes what the client answered, as the server may see it.
+    pub(in super::super) async fn answered(&self, outcome: Outcome) -> Outcome {
+        self.stage.answered();
         let outcome = match (outcome, &self.uris) {
             (Ok(result), Some(uris)) => Ok(rewrite::answer(self.method.as_str(), &result, uris)),
             (outcome, _) => outcome,
@@ -300,6 +330,8 @@ impl Mux {
         let asked = Asked {
             key,
             recipient: recipient.clone(),
+            // Without an origin it is of the latest call, and another may have been meant.
+            is_sure: origin.is_some() || self.in_flight() == 1,
             stage: Arc::clone(&stage),
         };
         self.note_asked(id, asked)?;
@@ -349,24 +381,50 @@ impl Mux {
         let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
             return;
         };
-        if !asked.stage.withdraw() {
-            return;
-        }
-        let mut told = serde_json::json!({ "requestId": asked.key });
-        if let Some(reason) = params.and_then(|params| params.get("reason")) {
-            told["reason"] = reason.as_text().into();
-        }
-        let params = Some(Raw::from_value(&told));
-        let method = Cow::Borrowed(notice::CANCELLED);
-        asked.recipient.send(Event::Notification { method, params });
+        let reason = params.and_then(|params| params.get("reason"));
+        asked.withdraw(reason.as_ref().and_then(Raw::as_text).as_deref());
     }
 
-    /// Forgets the question `key` that the server calls `id`, which may be another's by now.
-    pub(in super::super) fn forget_asked(&self, id: &Id, key: u64) {
+    /// Withdraws all that the server has asked, since it is gone. Before whoever waits for the server
+    /// is told so: nothing of a call follows its answer.
+    pub(super) fn withdraw_all(&self) {
+        let all = std::mem::take(&mut *lock(&self.asked));
+        for asked in all.values() {
+            asked.withdraw(Some("the server that asked is gone"));
+        }
+    }
+
+    /// Withdraws what was asked in the exchange of `activity`, which has ended without an answer. The
+    /// server may still wait, and is told that there will be none.
+    pub(super) fn withdraw_asked_in(&self, activity: &Arc<Activity>) {
+        let of_exchange: Vec<Asked> = {
+            let asked = lock(&self.asked);
+            let all = asked.values().filter(|asked| asked.is_sure);
+            let found = all.filter(|asked| asked.recipient.is_exchange(activity));
+            found.cloned().collect()
+        };
+        for asked in of_exchange {
+            asked.withdraw(Some("the request that it was asked in has ended"));
+        }
+    }
+
+    /// Withdraws the question `key` that the server calls `id`, which nobody has answered in time.
+    pub(in super::super) fn withdraw_unanswered(&self, id: &Id, key: u64) {
+        let asked = lock(&self.asked).get(id).cloned();
+        if let Some(asked) = asked.filter(|asked| asked.key == key) {
+            asked.withdraw(Some("it was not answered in time"));
+        }
+    }
+
+    /// Forgets the question `key` that the server calls `id`, which may be another's by now; whether
+    /// the server still waits for the answer.
+    pub(in super::super) fn forget_asked(&self, id: &Id, key: u64) -> bool {
         let mut asked = lock(&self.asked);
-        if asked.get(id).is_some_and(|known| known.key == key) {
+        let is_known = asked.get(id).is_some_and(|known| known.key == key);
+        if is_known {
             asked.remove(id);
         }
+        is_known
     }
 }
 
@@ -407,6 +465,7 @@ fn prepared(
         key,
         answer,
         withdrawn: stage.withdrawn.clone(),
+        stage: Arc::clone(&stage),
         _held: held,
         method,
         uris,
@@ -453,6 +512,7 @@ mod tests {
         let asked = Asked {
             key: 1,
             recipient: Recipient::Session(Arc::clone(&session), View::default()),
+            is_sure: true,
             stage: Arc::default(),
         };
         mux.note_asked(&Id::number(1), asked).unwrap();
@@ -476,6 +536,7 @@ mod tests {
         let asked = Asked {
             key: 1,
             recipient,
+            is_sure: true,
             stage,
         };
         mux.note_asked(&Id::number(7), asked).unwrap();

@@ -107,6 +107,26 @@ impl Recipient {
         }
     }
 
+    /// Whether it is the call whose exchange has this `activity`.
+    pub(super) fn is_exchange(&self, activity: &Arc<Activity>) -> bool {
+        match self {
+            Self::Call { activity: own, .. } => Arc::ptr_eq(own, activity),
+            Self::Session(..) => false,
+        }
+    }
+
+    /// Sends what concerns the client also once its call is over: then as what belongs to no call.
+    pub(super) fn send_late(&self, event: impl Fn() -> Event) -> bool {
+        let after = || {
+            let Self::Call { caller, .. } = self else {
+                return false;
+            };
+            let session = caller.client.session.clone();
+            session.is_some_and(|session| Self::Session(session, View::of(caller)).send(event()))
+        };
+        self.send(event()) || after()
+    }
+
     pub(super) fn send(&self, event: Event) -> bool {
         match self {
             Self::Call { caller, .. } => caller.tell(event),

@@ -8,7 +8,6 @@ use std::{
 use indexmap::IndexMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     mcp::{Id, Logs, Raw, Revision},
     names::ProfileName,
     router,
-    session::{Call, Client},
+    session::{Call, Cancel, Client},
 };
 
 static GITHUB: LazyLock<ServerName> = LazyLock::new(|| ServerName::parse("github").unwrap());
@@ -544,7 +543,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         logs: Logs::All,
         progress_token: None,
         events: crate::session::events::events().0,
-        cancel: CancellationToken::new(),
+        cancel: Cancel::default(),
         ended: None,
         correlation: None,
     })

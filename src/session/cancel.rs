@@ -1,0 +1,59 @@
+//! That a client no longer wants the answer to a call, and in which words.
+
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::Raw;
+
+/// Bytes of what a client says when it cancels a call; of more, its server hears that it did, and no
+/// more. Each of them may wait for a server that does not read.
+pub const SAID_BYTES_MAX: usize = 4096;
+
+/// Cancelled when the client no longer wants the answer to a call, and read as the token that it is.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel {
+    token: CancellationToken,
+    said: Arc<OnceLock<Raw>>,
+}
+
+impl Cancel {
+    /// Cancels the call as its client wants, which said `params`.
+    pub fn by_client(&self, params: &Raw) {
+        if params.as_bytes().len() <= SAID_BYTES_MAX {
+            self.said.get_or_init(|| params.clone());
+        }
+        self.token.cancel();
+    }
+
+    /// The params of the client's `notifications/cancelled`, where it sent one of such a length.
+    pub fn said(&self) -> Option<&Raw> {
+        self.said.get()
+    }
+
+    /// The token alone.
+    pub fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+}
+
+impl Deref for Cancel {
+    type Target = CancellationToken;
+
+    fn deref(&self) -> &CancellationToken {
+        &self.token
+    }
+}
+
+/// Cancelled with a token of others, or before.
+impl From<CancellationToken> for Cancel {
+    fn from(token: CancellationToken) -> Self {
+        Self {
+            token,
+            said: Arc::default(),
+        }
+    }
+}

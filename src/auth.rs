@@ -247,14 +247,16 @@ impl Directory {
         self.changes.send_replace(());
     }
 
-    /// Whether who came in as `agent` may stay: the agent is known and enabled, and none of its keys
-    /// has been revoked or has expired since.
+    /// Whether who came in as `agent` may stay: the agent is known, and since then neither was it
+    /// disabled, nor has one of its keys been revoked or expired. One that was disabled already hears of
+    /// it with each call.
     ///
     /// Nobody stays anonymous once keys are asked for.
     pub fn still_knows(&self, agent: &Agent) -> bool {
         let known = self.current(agent.id);
-        known.is_some_and(|known| known.enabled && known.revocations == agent.revocations)
-            && (agent.id != AgentId::ANONYMOUS || self.is_anonymous())
+        known.is_some_and(|known| {
+            known.enabled >= agent.enabled && known.revocations == agent.revocations
+        }) && (agent.id != AgentId::ANONYMOUS || self.is_anonymous())
     }
 
     /// The agent behind a request with these headers.
@@ -480,6 +482,26 @@ mod tests {
         assert!(!directory.still_knows(&first));
         directory.load(Vec::new(), Vec::new());
         assert_eq!(directory.current(agent.id), None);
+    }
+
+    #[test]
+    fn who_is_disabled_is_shown_out_but_not_who_came_in_so() {
+        let directory = directory(Authentication::Keys);
+        let load = |enabled| {
+            let agent = Agent {
+                id: AgentId::of_name("stored"),
+                name: "stored".to_owned(),
+                enabled,
+                ..Agent::anonymous()
+            };
+            directory.load(vec![agent.clone()], vec![key_of(&agent)]);
+            directory.current(agent.id).unwrap()
+        };
+        let (enabled, disabled) = (load(true), load(false));
+        assert!(!directory.still_knows(&enabled));
+        assert!(directory.still_knows(&disabled), "each call says so");
+        load(true);
+        assert!(directory.still_knows(&enabled) && directory.still_knows(&disabled));
     }
 
     #[test]

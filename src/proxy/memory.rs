@@ -247,6 +247,7 @@ impl Proxy {
         let saved = Saved::from_json(&stored.body)?;
         let is_alive = stored.agent == agent.id
             && SignedDuration::try_from(self.sessions.idle_max()).is_ok_and(|most| idle < most)
+            && agent.enabled
             && self.governance.directory().still_knows(agent);
         if !is_alive || !saved.is_of(scope) {
             return None;

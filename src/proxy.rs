@@ -298,7 +298,7 @@ impl Proxy {
             Err(ending) => return ending,
         };
         Self::tell_lost_in(&routed.call, &routed.server);
-        let back = upstream::WayBack::of(&routed, self.is_shared());
+        let back = upstream::WayBack::of(&routed, || self.is_shared());
         let admitted = match self.governance.admit(routed, ticket).await {
             Ok(admitted) => admitted,
             Err(refusal) => return Ending::Refused(refusal),

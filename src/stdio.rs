@@ -271,7 +271,7 @@ impl Edge {
         }
         let running = self
             .session
-            .begin(&call.id, call.cancel.clone())
+            .begin(&call.id, call.cancel.heard())
             .map_err(NotBegun::to_error)?;
         let proxy = Arc::clone(&self.proxy);
         let answer = Box::pin(async move {

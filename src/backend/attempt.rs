@@ -229,7 +229,10 @@ impl Backend {
             connection.map_err(Unanswered::before)?
         };
         may_cross(call, &served.connection).map_err(Unanswered::before)?;
-        if let Some(level) = news_of_level(&served.connection, call.logs) {
+        // It may have changed while the call waited.
+        let session = call.client.session.as_ref();
+        let wanted = session.map_or(call.logs, |session| session.logs());
+        if let Some(level) = news_of_level(&served.connection, wanted) {
             Box::pin(tell_level(&served.connection, level)).await;
         }
         served.note_call();

@@ -26,12 +26,13 @@ use crate::config::{Auth, Remote};
 /// the closing is lost, and only its sender can know whether it may be repeated.
 pub(super) const POOL_IDLE: Duration = Duration::from_secs(4);
 
-/// How long a connection may be silent before the other end is asked for a sign of life. Streams are
-/// silent for hours while nothing happens, and a path may end without a word.
+/// How long a connection may be silent before the system of the other end is asked for a sign of life.
+/// Streams are silent for hours while nothing happens, and a path may end without a word. A ping of
+/// HTTP/2 would ask the server itself, which answers none while it is at work on a call.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How long such a sign may take: over HTTP/2, and over TCP, where it is asked for once more each time.
+/// How long such a sign may take, before it is asked for once more.
 const KEEP_ALIVE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often it is asked for over TCP before the connection is given up.
+/// How often it is asked for before the connection is given up.
 const KEEP_ALIVE_PROBES: u32 = 4;
 
 /// A pooling HTTP client.
@@ -43,18 +44,11 @@ type Broken = Box<dyn std::error::Error + Send + Sync>;
 /// A client for `url`, whose connections open within `connect`, TLS included.
 pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
     let tls = tls(url.scheme_str() == Some("https"))?;
-    Ok(pooling(secure(tls, connect)))
-}
-
-/// A client that opens connections with `connector`.
-fn pooling(connector: Connector<Https>) -> HttpClient {
-    Client::builder(TokioExecutor::new())
+    let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_timer(TokioTimer::new())
-        .timer(TokioTimer::new())
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .http2_keep_alive_timeout(KEEP_ALIVE_PATIENCE)
-        .build(connector)
+        .build(secure(tls, connect));
+    Ok(client)
 }
 
 /// Opens connections within a time, from the name of the host to the end of the handshake.
@@ -169,69 +163,13 @@ pub(crate) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use http::Request;
     use rustix::net::sockopt;
-    use rustls::{ServerConfig, pki_types::PrivatePkcs8KeyDer};
-    use tokio::{io::AsyncReadExt, net::TcpListener, time::Instant};
-    use tokio_rustls::TlsAcceptor;
+    use tokio::net::TcpListener;
 
     use super::*;
 
     /// Longer than anything here takes.
     const LONG: Duration = Duration::from_secs(3600);
-
-    /// TLS of a server that speaks HTTP/2, and of a client that trusts it.
-    fn pair() -> (TlsAcceptor, ClientConfig) {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        let cert = made.cert.der().clone();
-        let mut server = ServerConfig::builder_with_provider(ring::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![cert.clone()], key.into())
-            .unwrap();
-        server.alpn_protocols = vec![b"h2".to_vec()];
-        let mut roots = RootCertStore::empty();
-        roots.add(cert).unwrap();
-        let client = ClientConfig::builder_with_provider(ring::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        (TlsAcceptor::from(Arc::new(server)), client)
-    }
-
-    /// Nobody else would find out that the path to a server has ended while it has nothing to say.
-    #[tokio::test]
-    async fn a_server_that_is_never_heard_of_again_is_given_up() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://{}/", listener.local_addr().unwrap());
-        let (acceptor, tls) = pair();
-        let client = pooling(secure(tls, LONG));
-        let request = Request::get(url).body(Full::default()).unwrap();
-        let mut asking = std::pin::pin!(client.request(request));
-        let hears = async {
-            let (tcp, _) = listener.accept().await.unwrap();
-            let mut stream = acceptor.accept(tcp).await.unwrap();
-            let mut heard = Vec::new();
-            while !heard.starts_with(b"PRI * HTTP/2.0") {
-                assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
-            }
-            stream
-        };
-        let _silent = tokio::select! {
-            stream = hears => stream,
-            answer = &mut asking => panic!("{answer:?}"),
-        };
-        tokio::time::pause();
-        let start = Instant::now();
-        let given_up = timeout(LONG, asking).await.expect("it is given up");
-        given_up.unwrap_err();
-        assert!(start.elapsed() <= KEEP_ALIVE + 2 * KEEP_ALIVE_PATIENCE);
-    }
 
     #[tokio::test]
     async fn a_silent_connection_is_asked_for_a_sign_of_life() {

@@ -261,18 +261,26 @@ fn denies_modern(refusal: &Raw) -> bool {
         Some(error::UNSUPPORTED_VERSION) => {
             offered(refusal).is_none_or(|offered| !speaks_modern(&offered))
         }
-        Some(error::INVALID_REQUEST | WITHOUT_SESSION) => asks_for_session(refusal),
+        Some(error::INVALID_REQUEST | error::INVALID_PARAMS | WITHOUT_SESSION) => {
+            is_of_another_era(refusal)
+        }
         Some(_) | None => false,
     }
 }
 
-/// Whether a refusal says that there is no session, or that none was opened. There is no code for that;
-/// these are the words of SDKs.
-fn asks_for_session(refusal: &Raw) -> bool {
+/// Whether a refusal says that there is no session or that none was opened, or that the revision or the
+/// method is unknown. There is no code for that; these are the words of SDKs.
+fn is_of_another_era(refusal: &Raw) -> bool {
+    const WORDS: [&str; 4] = [
+        "initializ",
+        "invalid request parameters",
+        "protocol version",
+        "session",
+    ];
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let message = message.to_ascii_lowercase();
-    message.contains("session") || message.contains("initializ")
+    WORDS.iter().any(|words| message.contains(words))
 }
 
 /// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
@@ -391,6 +399,8 @@ mod tests {
             r#"{"code":-32000,"message":"Bad Request: Server not initialized"}"#,
             r#"{"code":-32000,"message":"Bad Request: Mcp-Session-Id header is required"}"#,
             r#"{"code":-32600,"message":"Bad Request: Missing session ID"}"#,
+            r#"{"code":-32000,"message":"Bad Request: Unsupported protocol version: 2026-07-28"}"#,
+            r#"{"code":-32602,"message":"Invalid request parameters","data":""}"#,
         ] {
             modern(Err(session), true);
         }

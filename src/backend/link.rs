@@ -240,12 +240,12 @@ impl Link {
     /// Notes where it looks as if the server were gone, or, behind a URL, as if another were there.
     fn suspect(&self, answer: &Result<Outcome, Failure>) {
         // Which headers it wants is in its list of tools, which we may have from before a change.
-        let code = answer.as_ref().ok().and_then(|outcome| {
-            let refusal = outcome.as_ref().err()?;
-            error::code(refusal)
-        });
-        if code == Some(error::HEADER_MISMATCH) {
-            self.mux.signals.lists_changed();
+        if let Ok(Err(refusal)) = answer
+            && self.as_http().is_some()
+            && self.mux.speaks_modern()
+            && error::code(refusal) == Some(error::HEADER_MISMATCH)
+        {
+            self.mux.signals.lists_doubted();
         }
         let is_bad = |failure| Sign::of(failure, false) != Sign::None;
         if self.as_http().is_some() && handshake::casts_doubt(answer) {

@@ -111,9 +111,9 @@ pub(crate) struct Mux {
     asked: Mutex<HashMap<Id, Asked>>,
     /// Places of our own answers to requests of the server.
     pub(super) answers: Arc<Semaphore>,
-    /// Places of cancellations that find the pipe full.
+    /// Places of cancellations that their server does not take at once.
     pub(super) cancellations: Arc<Semaphore>,
-    /// Notifications of clients that find the pipe full.
+    /// Notifications of clients that their server does not take at once.
     pub(super) backlog: Backlog,
     visits: Visits,
     reason: Mutex<Option<String>>,
@@ -427,7 +427,7 @@ impl Mux {
         }
     }
 
-    fn speaks_modern(&self) -> bool {
+    pub(super) fn speaks_modern(&self) -> bool {
         let spoken = self.spoken.get();
         spoken.is_some_and(|revision| revision.era() == Era::Modern)
     }

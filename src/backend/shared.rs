@@ -317,6 +317,10 @@ impl Shared {
     /// been updated while nobody listened.
     pub(super) async fn tell_unheard(&self, uris: Vec<String>, instance: u64) {
         for uri in uris {
+            // What servers say themselves is not to be lost for it.
+            while self.updates.capacity() < self.updates.max_capacity() / 2 {
+                sleep(READ_LOOK).await;
+            }
             let update = Update::unheard(&self.server, uri, instance);
             // Nobody takes it while the gateway stops.
             self.updates.send(update).await.ok();

@@ -2,7 +2,7 @@
 //!
 //! Clients check a list as a whole: one tool without an input schema, or with `null` for a
 //! description, and the official ones show no tool of any server. On the route of its own server an
-//! item stays as it is.
+//! item stays as it is, but for output schemas that legacy revisions do not have.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Building a snapshot: read every offer, lay out each server's own route, then the merged one.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
@@ -73,9 +73,18 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
             }
         };
         placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
+        let mut mended = BTreeMap::new();
         merged.fill(kind, &placed, &parts, |placed| {
-            render(kind, placed, &parts[placed.part], &mut problems)
+            let part = &parts[placed.part];
+            render(kind, placed, part, mended.entry(placed.part).or_default())
         });
+        problems.extend(mended.into_iter().filter_map(|(at, items)| {
+            Some(Problem {
+                server: parts[at].offer.server.clone(),
+                kind: Some(kind),
+                cause: items.cause()?,
+            })
+        }));
         merged.shelves[kind].freshness = merged_freshness(kind, offers);
         let known = placed.iter().map(|placed| {
             let key = (placed.part, placed.item.original.clone());
@@ -369,22 +378,41 @@ fn merged_name(kind: Kind, at: usize, item: &Item<'_>, part: &Part<'_>, names: &
     }
 }
 
+/// Items of one server and kind that merged routes show mended.
+#[derive(Default)]
+struct Mended {
+    /// The first, and its members that were.
+    first: Option<(Arc<str>, Vec<&'static str>)>,
+    more: usize,
+}
+
+impl Mended {
+    fn note(&mut self, item: &Item<'_>, members: Vec<&'static str>) {
+        match &self.first {
+            None => self.first = Some((item.original.clone(), members)),
+            Some(_) => self.more += 1,
+        }
+    }
+
+    fn cause(self) -> Option<Cause> {
+        let (original, members) = self.first?;
+        Some(Cause::Mended {
+            original: original.to_string(),
+            members,
+            more: self.more,
+        })
+    }
+}
+
 /// The item as merged routes show it.
-fn render(kind: Kind, placed: &Placed<'_>, part: &Part<'_>, problems: &mut Vec<Problem>) -> Raw {
+fn render(kind: Kind, placed: &Placed<'_>, part: &Part<'_>, mended: &mut Mended) -> Raw {
     let item = placed.item;
     let rendered = item.render(&placed.exposed, placed.label, &part.uris);
-    let Some((mended, members)) = mend::mend(kind, &rendered) else {
+    let Some((item_mended, members)) = mend::mend(kind, &rendered) else {
         return rendered;
     };
-    problems.push(Problem {
-        server: part.offer.server.clone(),
-        kind: Some(kind),
-        cause: Cause::Mended {
-            original: item.original.to_string(),
-            members,
-        },
-    });
-    mended
+    mended.note(item, members);
+    item_mended
 }
 
 impl Tables {

@@ -120,14 +120,16 @@ pub enum Cause {
         /// Characters kept.
         limit: usize,
     },
-    /// Members of the item are of the wrong type, or one that it needs is missing; the server can mend
-    /// it.
-    #[error("`{original}`: {} missing or of the wrong type; merged routes show it mended", quoted(.members))]
+    /// Members of items are of the wrong type, or one that they need is missing; the server can mend
+    /// them.
+    #[error("{}: {} missing or of the wrong type; merged routes show it mended", several(original, *more), quoted(.members))]
     Mended {
-        /// The server's own name or URI.
+        /// The server's own name or URI of the first of them.
         original: String,
-        /// The members.
+        /// Its members.
         members: Vec<&'static str>,
+        /// How many further items of the kind are mended, these members of them or others.
+        more: usize,
     },
     /// The item has no name or URI, or one that is not a non-empty string; the server can mend it.
     #[error("item {index} has no usable `{member}`; it is not served")]
@@ -201,6 +203,13 @@ impl fmt::Display for Outcome {
             Self::Hidden(Some(server)) => write!(f, "it is not listed, {server} has the name"),
             Self::Hidden(None) => f.write_str("it is not listed"),
         }
+    }
+}
+
+fn several(first: &str, more: usize) -> String {
+    match more {
+        0 => format!("`{first}`"),
+        _ => format!("`{first}`, as the first of {}", more + 1),
     }
 }
 

@@ -54,7 +54,8 @@ pub(super) struct File {
     /// Worker threads; by default one for every two cores. Programs that it starts have the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) workers: Option<usize>,
-    /// Silence on an open stream after which a comment is sent, so that proxies keep it open.
+    /// Silence on an open stream after which a comment is sent, so that proxies keep it open; and how
+    /// long a request or a batch is waited for before its answer becomes a stream.
     pub(super) keep_alive: Time,
     /// How long the first list waits for servers that are still connecting, and lists of the
     /// first client that servers can ask something for what they list for such clients; `0` never

@@ -58,6 +58,15 @@ impl Out {
     }
 }
 
+/// Whoever leaves before it is known how the answer goes out leaves no stream that never ends.
+impl Drop for Out {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.get() {
+            stream.finish();
+        }
+    }
+}
+
 impl Several {
     /// Starts to answer `asked`, all in `session`, beside the `answers` that are there already.
     pub(super) fn start(

@@ -446,7 +446,7 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
     let (mut call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     call.ended = Some(session.ended.clone());
     let running = session
-        .begin(&call.id, call.cancel.clone())
+        .begin(&call.id, call.cancel.heard())
         .map_err(|reason| (call.id.clone(), reason.to_error()))?;
     Ok(Asked {
         call,

@@ -64,13 +64,12 @@ impl Proxy {
         tokio::select! {
             biased;
             () = call.cancel.cancelled() => {}
+            () = self.tasks.drain_token().cancelled() => {}
+            () = stop.cancelled() => {}
             () = honoured.heed(&mut words) => {}
         }
-        tell(
-            &call,
-            notice::SUBSCRIBED,
-            Some(&json!({ "notifications": honoured.to_value() })),
-        );
+        let granted = json!({ "notifications": honoured.to_value() });
+        tell(&call, notice::SUBSCRIBED, Some(&granted));
         loop {
             tokio::select! {
                 biased;
@@ -226,7 +225,6 @@ impl Proxy {
         stream: Stream,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
-        let is_shared = self.is_shared();
         let routed = router::route(call, &self.board.catalog());
         let routed =
             routed.inspect_err(|lost| tracing::debug!(why = ?lost.1, "no upstream stream"));
@@ -238,7 +236,7 @@ impl Proxy {
             let mut outcome = None;
             if let (Ok(routed), Some(way)) = (routed, way) {
                 let mut ticket = governance.open(&routed.call);
-                let back = WayBack::of(&routed, is_shared);
+                let back = WayBack::of(&routed, || true);
                 let ending = match governance.admit(routed, &mut ticket).await {
                     Ok(admitted) => back.ending(way.forward(admitted).await),
                     Err(refusal) => Ending::Refused(refusal),

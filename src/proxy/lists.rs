@@ -190,11 +190,14 @@ impl Proxy {
         let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri)
             && self.may_see(&session.agent, &session.scope, &update.server, &update.uri);
         let exposed = uris.expose(&update.uri);
+        let is_of = |uri: &str, known: &String| uri == known || is_within(uri, known);
+        // What a server calls it may be the name that another has for something else.
+        let is_theirs = |known: &String| {
+            let place = session.place_of(known);
+            place.is_none_or(|(server, _)| server == update.server)
+        };
         let subscribed = |known: &String| {
-            let spellings = [&*exposed, &*update.uri];
-            spellings
-                .iter()
-                .any(|uri| uri == known || is_within(uri, known))
+            is_of(&exposed, known) || (is_of(&update.uri, known) && is_theirs(known))
         };
         // Another connection to the same server tells its own clients.
         let backend = self.backends.get(&update.server);

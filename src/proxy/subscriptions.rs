@@ -274,7 +274,12 @@ impl Proxy {
     pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
         let wait = self.settings().first_list_wait;
         self.board.settled(&session.scope, wait).await;
-        for uri in session.subscriptions() {
+        let subscriptions = session.subscriptions();
+        if !subscriptions.is_empty() {
+            // What it is told waits there for a client that says something else first.
+            session.open_standing();
+        }
+        for uri in subscriptions {
             let Some((backend, original)) = self.resource(&session.scope, &uri) else {
                 continue;
             };

@@ -35,15 +35,17 @@ pub(super) struct WayBack {
 }
 
 impl WayBack {
-    /// The way back of `routed`; `is_shared` where all callers may do and see the same.
-    pub(super) fn of(routed: &Routed, is_shared: bool) -> Self {
+    /// The way back of `routed`; what is read is for who asked alone unless `is_shared`.
+    pub(super) fn of(routed: &Routed, is_shared: impl FnOnce() -> bool) -> Self {
+        let legacy = routed.call.client.era() == Era::Legacy;
+        let is_read = routed.call.method == Method::ResourcesRead;
         Self {
             server: routed.server.clone(),
             method: routed.call.method.clone(),
             tool: routed.tool.clone(),
             merged: !matches!(routed.call.scope, Scope::Server(_)),
-            legacy: routed.call.client.era() == Era::Legacy,
-            is_private: !is_shared && routed.call.method == Method::ResourcesRead,
+            legacy,
+            is_private: is_read && !legacy && !is_shared(),
             uris: routed.uris.clone(),
         }
     }
@@ -72,7 +74,9 @@ impl WayBack {
     fn translate(&self, outcome: Outcome) -> Outcome {
         let outcome = match outcome {
             Err(refusal) if error::code(&refusal).is_some_and(|it| BETWEEN_US.contains(&it)) => {
-                return Err(self.disguise(&refusal));
+                let uris = self.uris.as_ref().filter(|_| self.merged);
+                let exposed = uris.map(|uris| rewrite::error(&refusal, uris));
+                return Err(self.disguise(&exposed.unwrap_or(refusal)));
             }
             Ok(result) if self.is_private => Ok(modern::keep_private(&result)),
             other => other,

@@ -17,21 +17,31 @@ pub const SAID_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
     token: CancellationToken,
-    said: Arc<OnceLock<Raw>>,
+    /// Where the client can say so; few requests have such a place.
+    said: Option<Arc<OnceLock<Raw>>>,
 }
 
 impl Cancel {
+    /// The same, with a place for what the client says.
+    #[must_use]
+    pub fn heard(&mut self) -> Self {
+        self.said.get_or_insert_default();
+        self.clone()
+    }
+
     /// Cancels the call as its client wants, which said `params`.
-    pub fn by_client(&self, params: &Raw) {
-        if params.as_bytes().len() <= SAID_BYTES_MAX {
-            self.said.get_or_init(|| params.clone());
+    pub(super) fn by_client(&self, params: &Raw) {
+        if let Some(said) = &self.said
+            && params.as_bytes().len() <= SAID_BYTES_MAX
+        {
+            said.get_or_init(|| params.clone());
         }
         self.token.cancel();
     }
 
     /// The params of the client's `notifications/cancelled`, where it sent one of such a length.
     pub fn said(&self) -> Option<&Raw> {
-        self.said.get()
+        self.said.as_ref()?.get()
     }
 
     /// The token alone.
@@ -51,9 +61,6 @@ impl Deref for Cancel {
 /// Cancelled with a token of others, or before.
 impl From<CancellationToken> for Cancel {
     fn from(token: CancellationToken) -> Self {
-        Self {
-            token,
-            said: Arc::default(),
-        }
+        Self { token, said: None }
     }
 }

@@ -32,9 +32,11 @@ const RESUME_AFTER_MIN: Duration = Duration::from_millis(10);
 const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Attempts to resume one broken stream without any event in between.
 const RESUMES_MAX: u32 = 5;
-/// Least time from one gap in the standing stream that is made up for to the next: what follows costs
-/// more than the stream, and some servers let go of it every few seconds.
+/// Least time from one gap in the standing stream that is made up for to the next, twice as long after
+/// each: what follows costs more than the stream, and some servers let go of it every few seconds.
 const GAPS_APART: Duration = Duration::from_secs(10);
+/// The most it comes to, and how long it takes without a gap until it is the least again.
+const GAPS_APART_MAX: Duration = Duration::from_secs(300);
 
 impl HttpLink {
     /// Reads events until the answer; resumes where a legacy server lets go of the stream.
@@ -218,21 +220,25 @@ impl HttpLink {
 struct Gap {
     /// Whether it is not made up for yet.
     is_open: bool,
-    /// When the one before was.
-    made_up: Option<Instant>,
+    /// When the one before was, and how far from it the next is at least.
+    made_up: Option<(Instant, Duration)>,
 }
 
 impl Gap {
-    /// Lets what may have been missed be found out, [`GAPS_APART`] from the time before.
+    /// Lets what may have been missed be found out, [`GAPS_APART`] from the time before or more.
     async fn make_up(&mut self, mux: &Mux) -> Infallible {
         if self.is_open {
-            if let Some(before) = self.made_up {
-                sleep_until(before + GAPS_APART).await;
-            }
+            let apart = match self.made_up {
+                Some((before, apart)) if before.elapsed() < GAPS_APART_MAX => {
+                    sleep_until(before + apart).await;
+                    GAPS_APART_MAX.min(2 * apart)
+                }
+                Some(_) | None => GAPS_APART,
+            };
             mux.signals.missed();
             *self = Self {
                 is_open: false,
-                made_up: Some(Instant::now()),
+                made_up: Some((Instant::now(), apart)),
             };
         }
         pending().await

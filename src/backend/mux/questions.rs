@@ -351,6 +351,10 @@ impl Mux {
 
     fn note_asked(&self, id: &Id, entry: Asked) -> Result<(), RpcError> {
         let mut asked = lock(&self.asked);
+        // What is asked already is withdrawn after it was closed.
+        if self.closed.is_cancelled() {
+            return Err(RpcError::new(error::INTERNAL, "the connection has ended"));
+        }
         if asked.len() >= ASKED_MAX {
             let message = "too many requests wait for clients";
             return Err(RpcError::new(error::INTERNAL, message).retry_soon());

@@ -5,7 +5,10 @@
 
 use std::sync::Mutex;
 
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Duration, Instant},
+};
 
 use crate::{lock::lock, mcp::Raw};
 
@@ -13,6 +16,9 @@ use crate::{lock::lock, mcp::Raw};
 const UPDATES_MAX: usize = 1024;
 /// Bytes of such updates; one larger update may wait.
 const UPDATES_BYTES_MAX: usize = 4 << 20;
+/// Least time from one answer that casts doubt on the lists to the next that does: who calls decides how
+/// often there is one.
+const DOUBTS_APART: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -20,6 +26,8 @@ pub(crate) struct Signals {
     noted: Mutex<Noted>,
     /// Something was noted that nobody has taken yet.
     news: Notify,
+    /// When an answer last cast doubt on the lists.
+    doubted: Mutex<Option<Instant>>,
 }
 
 /// What was said since the supervisor asked last.
@@ -49,8 +57,18 @@ impl Signals {
         self.note(|noted| noted.asks_roots = true);
     }
 
-    pub(in crate::backend) fn lists_changed(&self) {
+    pub(super) fn lists_changed(&self) {
         self.note(|noted| noted.lists_changed = true);
+    }
+
+    /// An answer looks as if a list had changed.
+    pub(in crate::backend) fn lists_doubted(&self) {
+        let mut doubted = lock(&self.doubted);
+        if doubted.is_none_or(|at| at.elapsed() >= DOUBTS_APART) {
+            *doubted = Some(Instant::now());
+            drop(doubted);
+            self.lists_changed();
+        }
     }
 
     pub(crate) fn missed(&self) {
@@ -125,6 +143,20 @@ mod tests {
         assert_eq!(counted(&[half, half]).await, (2, 0));
         assert_eq!(counted(&[half, half + 1]).await, (1, 1));
         assert_eq!(counted(&[UPDATES_BYTES_MAX + 1]).await, (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn doubts_lead_to_a_list_now_and_then() {
+        let signals = Signals::default();
+        let is_noted = || lock(&signals.noted).lists_changed;
+        signals.lists_doubted();
+        assert!(signals.take().await.lists_changed);
+        tokio::time::advance(DOUBTS_APART / 2).await;
+        signals.lists_doubted();
+        assert!(!is_noted());
+        tokio::time::advance(DOUBTS_APART / 2).await;
+        signals.lists_doubted();
+        assert!(is_noted());
     }
 
     #[tokio::test(start_paused = true)]

@@ -582,3 +582,19 @@ pub struct ServerLimits {
     /// Memory that a child and all that it starts may use together; any amount when `None`.
     pub memory: Option<Memory>,
 }
+
+#[cfg(test)]
+impl Server {
+    /// A toolbox with every setting at its default, for tests that need any server.
+    pub(crate) fn example() -> Self {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: Format::Toml,
+            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
+            directory: ".".into(),
+        };
+        let loaded = parse([source], &Environment::default()).unwrap();
+        let (_, server) = loaded.config.servers.into_iter().next().unwrap();
+        server
+    }
+}

@@ -536,7 +536,7 @@ mod tests {
             link::Link,
             mux::{Mux, Settings},
         },
-        config::{self, Environment, Format, Source},
+        config::Server,
         mcp::{Id, Message, Revision, envelope, method::notice},
         names::ServerName,
     };
@@ -592,19 +592,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
-        let source = Source {
-            name: "test.toml".to_owned(),
-            format: Format::Toml,
-            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
-            directory: ".".into(),
-        };
-        let loaded = config::parse([source], &Environment::default()).unwrap();
         let tasks = Tasks::new();
         let (updates, _) = mpsc::channel(1);
         let name = ServerName::parse("x").unwrap();
-        let server = &loaded.config.servers[&name];
         let guard = Guard::new(None, &tasks);
-        let backend = Backend::new(&name, server, &guard, &updates, &tasks);
+        let backend = Backend::new(&name, &Server::example(), &guard, &updates, &tasks);
         let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
         let mut changes = backend.list_changes();
         backend.follow_lists(&control);

@@ -334,7 +334,6 @@ mod tests {
             link::Link,
             mux::{Mux, Settings},
         },
-        config::{self, Environment, Format, Source},
         mcp::{Id, Message, Revision},
         names::ServerName,
         task::Tasks,
@@ -344,15 +343,7 @@ mod tests {
 
     /// Asked after 30 s, given 10 s, dead after 3 checks.
     fn server() -> Server {
-        let source = Source {
-            name: "test.toml".to_owned(),
-            format: Format::Toml,
-            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
-            directory: ".".into(),
-        };
-        let loaded = config::parse([source], &Environment::default()).unwrap();
-        let (_, server) = loaded.config.servers.into_iter().next().unwrap();
-        server
+        Server::example()
     }
 
     fn written() -> Arc<Written> {

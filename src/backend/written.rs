@@ -69,18 +69,10 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::config::{self, Environment, Format, Source};
 
     #[test]
     fn whoever_is_told_finds_everything_set() {
-        let source = Source {
-            name: "test.toml".to_owned(),
-            format: Format::Toml,
-            text: "[servers.x]\ntransport = 'builtin'".to_owned(),
-            directory: ".".into(),
-        };
-        let loaded = config::parse([source], &Environment::default()).unwrap();
-        let (_, mut server) = loaded.config.servers.into_iter().next().unwrap();
+        let mut server = Server::example();
         let written = Written::new(&server);
         let told = written.rewrites().0;
         let followed = Cell::new(0);

@@ -97,7 +97,9 @@ impl ConfigArgs {
             return self.config.clone();
         }
         let environment = Environment::of_process();
-        let named = environment.get(CONFIG_VARIABLE).map(PathBuf::from);
+        // Who empties a variable wants nothing of it.
+        let named = environment.get(CONFIG_VARIABLE);
+        let named = named.filter(|name| !name.is_empty()).map(PathBuf::from);
         named.or_else(config::find_default).into_iter().collect()
     }
 

@@ -102,7 +102,21 @@ pub(super) fn override_keys(
         };
         match path_of(rest, config) {
             Ok(path) => {
-                let over = nested(&path, text, spans);
+                let mut value = Node {
+                    span: spans.value,
+                    value: Value::Text(text.clone()),
+                    origin: Origin::Environment,
+                };
+                // Over a table a table is laid as that of a file is. Whether other text is one, the key
+                // that it is for decides.
+                let below = path.iter().try_fold(&*config, |node, key| {
+                    let entry = node.get(key)?;
+                    Some(&entry.node)
+                });
+                if below.is_some_and(|below| below.as_table().is_some()) {
+                    unfold(&mut value);
+                }
+                let over = nested(&path, value, spans.name);
                 sources.hide(source, |hidden, text| hidden.add_secrets(&over, text));
                 config.merge(over);
             }
@@ -236,27 +250,26 @@ fn plain(key: &str) -> String {
 }
 
 /// A table that holds `text` at `path` and nothing else.
-fn nested(path: &[String], text: &str, spans: Spans) -> Node {
-    let value = Node {
-        span: spans.value,
-        value: Value::Text(text.to_owned()),
-        origin: Origin::Environment,
-    };
+fn nested(path: &[String], value: Node, name: Span) -> Node {
     path.iter().rev().fold(value, |node, key| {
-        let entry = Entry {
-            key: spans.name,
-            node,
-        };
-        Node::new(
-            spans.name,
-            Value::Table(IndexMap::from([(key.clone(), entry)])),
-        )
+        let entry = Entry { key: name, node };
+        Node::new(name, Value::Table(IndexMap::from([(key.clone(), entry)])))
     })
+}
+
+/// Makes `node` the list or table that is written in it, where a variable holds one.
+pub(super) fn unfold(node: &mut Node) {
+    let text = node
+        .as_text()
+        .filter(|_| node.origin == Origin::Environment);
+    if let Some(compound) = text.and_then(|text| compound(text, node.span)) {
+        *node = compound;
+    }
 }
 
 /// The list or table written in the value of a variable, as in `["a", "b"]` or `{a = "b"}`; `None`
 /// when it is neither.
-pub(super) fn compound(text: &str, span: Span) -> Option<Node> {
+fn compound(text: &str, span: Span) -> Option<Node> {
     // The parser of figment recurses without a limit of its own, and 0.10.19 takes bytes for
     // characters when it meets an escape.
     let depth = text.chars().filter(|c| matches!(c, '[' | '{')).count();

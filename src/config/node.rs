@@ -168,7 +168,14 @@ impl Node {
 
     /// Marks the items of lists that are not in `conforming`, which is this without what is wrong,
     /// so that [`Place::item`] finds the others by their places there.
+    ///
+    /// The text of a variable becomes the list or table that it turned out to be.
     pub(super) fn note_left_out(&mut self, conforming: &Self) {
+        let is_text = self.origin == Origin::Environment && self.as_text().is_some();
+        if is_text && conforming.as_text().is_none() {
+            *self = conforming.clone();
+            return;
+        }
         match (&mut self.value, &conforming.value) {
             (Value::List(items), Value::List(kept)) => {
                 let mut kept = kept.iter().peekable();
@@ -188,6 +195,14 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// Whether this is an `auth` of its own, and no `type` alone from a variable, which stands beside
+    /// the variables of its other keys.
+    fn is_whole_auth(&self) -> bool {
+        let is_alone = self.as_table().is_some_and(|table| table.len() == 1);
+        self.get("type")
+            .is_some_and(|kind| !is_alone || kind.node.origin != Origin::Environment)
     }
 
     /// Lays `other` over this: tables merge key by key, everything else is replaced.
@@ -212,10 +227,13 @@ fn merge_tables(below: &mut Table, above: Table) {
             below.shift_remove(&name);
             continue;
         }
-        let replaces = name == "auth" && entry.node.get("type").is_some();
+        let replaces = name == "auth" && entry.node.is_whole_auth();
         match below.get_mut(&name) {
             Some(old) if !replaces => {
-                old.key = entry.key;
+                // A section stays where it was begun.
+                if old.node.as_table().is_none() || entry.node.as_table().is_none() {
+                    old.key = entry.key;
+                }
                 old.node.merge(entry.node);
             }
             _ => {

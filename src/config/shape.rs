@@ -73,13 +73,7 @@ impl<'s> Check<'s, '_> {
     }
 
     fn table(&mut self, node: &mut Node, section: Section<'s>, path: &str) -> bool {
-        if node.origin == Origin::Environment
-            && let Some(compound) = node
-                .as_text()
-                .and_then(|t| environment::compound(t, node.span))
-        {
-            *node = compound;
-        }
+        environment::unfold(node);
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
             let keys = section.keys();
@@ -164,13 +158,7 @@ impl<'s> Check<'s, '_> {
     }
 
     fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
-        if node.origin == Origin::Environment
-            && let Some(compound) = node
-                .as_text()
-                .and_then(|t| environment::compound(t, node.span))
-        {
-            *node = compound;
-        }
+        environment::unfold(node);
         let Value::List(items) = &mut node.value else {
             let written = self
                 .quotable(node)
@@ -205,13 +193,7 @@ impl<'s> Check<'s, '_> {
         if options.iter().all(|option| tag(option).is_some()) {
             return self.tagged(node, options, path);
         }
-        if node.origin == Origin::Environment
-            && let Some(compound) = node
-                .as_text()
-                .and_then(|t| environment::compound(t, node.span))
-        {
-            *node = compound;
-        }
+        environment::unfold(node);
         let wanted = match node.value {
             Value::List(_) => "array",
             Value::Table(_) => "object",
@@ -240,6 +222,7 @@ impl<'s> Check<'s, '_> {
 
     fn tagged(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
         let tags: Vec<&str> = options.iter().filter_map(tag).collect();
+        environment::unfold(node);
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
             let examples: Vec<String> = options.iter().map(table_example).collect();

@@ -39,7 +39,7 @@ pub(super) fn expand(
 pub(super) fn names(node: &Node) -> Vec<String> {
     let mut names = Vec::new();
     each_text(node, &mut |text| {
-        for rest in text.split("${").skip(1) {
+        for rest in text.replace("$$", "").split("${").skip(1) {
             let rest = rest.strip_prefix("env:").unwrap_or(rest);
             names.push(rest.chars().take_while(|c| is_name_char(*c)).collect());
         }

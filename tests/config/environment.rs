@@ -1,8 +1,8 @@
 //! Variables of the environment that override keys.
 
-use tollbridge::config::{Auth, Charset, Config, Environment, Transport};
+use tollbridge::config::{Auth, Authentication, Charset, Config, Environment, Transport};
 
-use crate::support::{config_in, server};
+use crate::support::{config_in, report, server};
 
 const FILE: &str = r#"
     port_search = 1
@@ -98,6 +98,60 @@ fn a_credential_can_come_from_outside() {
         };
         matches!(&remote.auth, Auth::Bearer { token } if token.expose() == "12345")
     });
+}
+
+/// What is wrong with a section is said where it was begun, whatever else adds to it.
+#[test]
+fn a_section_stays_where_it_was_begun() {
+    let variables = [("TOLLBRIDGE_SERVERS__X__ERA", "legacy")];
+    let told = report(
+        &variables,
+        &[("tollbridge.toml", "[servers.x]\npriority = 1\n")],
+    );
+    assert!(told.contains("--> tollbridge.toml:1:10"), "{told}");
+}
+
+/// A table in a variable is laid over that of the file, as one of another file is.
+#[test]
+fn tables_are_laid_over_tables() {
+    let docs = r#"{timeout = "3s", tags = ["a"]}"#;
+    check("TOLLBRIDGE_SERVERS__DOCS", docs, |c| {
+        let docs = server(c, "docs");
+        let Transport::Auto(remote) = &docs.transport else {
+            panic!()
+        };
+        docs.timeout.as_secs() == 3 && matches!(remote.auth, Auth::Bearer { .. })
+    });
+    let replicas = r#"[{url = "https://a.example/mcp"}, {url = "https://b.example/mcp"}]"#;
+    let variables = [("TOLLBRIDGE_SERVERS__TWO__REPLICAS", replicas)];
+    let file = "[servers.two]\ntags = [\"a\"]\n";
+    let config = config_in(&variables, file);
+    assert_eq!(server(&config, "two").replicas.len(), 2);
+    let guarded =
+        "[governance]\nauth = \"keys\"\n[agents.a]\nkeys = [\"tbk_0123456789abcdef0123456789abcdef\"]\n";
+    let price = [("TOLLBRIDGE_GOVERNANCE", "{price = \"0.02\"}")];
+    let config = config_in(&price, guarded);
+    assert_eq!(config.governance.auth, Authentication::Keys);
+    let rules = r#"[{name = "x", tools = ["*"], at = "/a", equals = 5}]"#;
+    check("TOLLBRIDGE_GOVERNANCE__ARGS", rules, |_| true);
+}
+
+#[test]
+fn a_credential_of_another_type_can_come_from_outside() {
+    let whole = r#"{type = "header", name = "X-Key", value = "v"}"#;
+    let is_header = |config: &Config| {
+        let Transport::Auto(remote) = &server(config, "docs").transport else {
+            panic!()
+        };
+        matches!(&remote.auth, Auth::Header { value, .. } if value.expose() == "v")
+    };
+    check("TOLLBRIDGE_SERVERS__DOCS__AUTH", whole, is_header);
+    let bare = FILE.replace("auth = { type = \"bearer\", token = \"t\" }", "");
+    let key = |name: &str| format!("TOLLBRIDGE_SERVERS__DOCS__AUTH__{name}");
+    let variables = [("NAME", "X-Key"), ("TYPE", "header"), ("VALUE", "v")];
+    let variables = variables.map(|(name, value)| (key(name), value));
+    let variables = variables.each_ref().map(|(name, value)| (&**name, *value));
+    assert!(is_header(&config_in(&variables, &bare)));
 }
 
 #[test]

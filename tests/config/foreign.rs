@@ -408,3 +408,14 @@ fn command(config: &Config, name: &str) -> (String, usize) {
     };
     (command.program.clone(), command.args.len())
 }
+
+/// What stands in `auth` for a login that we do not make keeps nothing else from running.
+#[test]
+fn logins_of_other_programs_are_left_out() {
+    let file = r#"{"mcpServers":{"a":{"url":"https://a.example/mcp","auth":{"CLIENT_ID":"c"}}}}"#;
+    let told = warnings(&[], &[("mcp.json", file)]);
+    assert!(
+        told.contains("`auth`") && told.contains("write `headers`"),
+        "{told}"
+    );
+}

@@ -112,6 +112,10 @@ impl Translation<'_> {
 
     fn key(&mut self, key: &str, entry: Entry) {
         match (key, &entry.node.value) {
+            ("auth", Value::Table(auth)) if !auth.contains_key("type") => {
+                let why = "not supported by this version: write `headers`";
+                self.findings.add(no_equivalent(key, entry.key, why));
+            }
             ("disabled", Value::Bool(disabled)) => {
                 let enabled = Value::Bool(!disabled);
                 self.put(

@@ -127,8 +127,7 @@ fn tables_are_laid_over_tables() {
     let file = "[servers.two]\ntags = [\"a\"]\n";
     let config = config_in(&variables, file);
     assert_eq!(server(&config, "two").replicas.len(), 2);
-    let guarded =
-        "[governance]\nauth = \"keys\"\n[agents.a]\nkeys = [\"tbk_0123456789abcdef0123456789abcdef\"]\n";
+    let guarded = "[governance]\nauth = \"keys\"\n[agents.a]\nkeys = [\"tbk_0123456789abcdef0123456789abcdef\"]\n";
     let price = [("TOLLBRIDGE_GOVERNANCE", "{price = \"0.02\"}")];
     let config = config_in(&price, guarded);
     assert_eq!(config.governance.auth, Authentication::Keys);

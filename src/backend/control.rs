@@ -2,6 +2,8 @@
 //!
 //! Nothing here is done on behalf of a client, so nothing here is governed.
 
+mod page;
+
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::select_all;
@@ -16,13 +18,12 @@ use super::{
     instance::{Connection, Phase, fraction},
     maker::Wanted,
 };
+use page::Page;
+
 use crate::{
     catalog::{ByKind, FirstPage, Kind},
     config::{EraPin, Transport},
-    mcp::{
-        Era, Method, Raw,
-        json::{self, Member, Patch},
-    },
+    mcp::{Era, Method, Raw},
     task::{Tasks, aside_if_large},
 };
 
@@ -438,58 +439,6 @@ fn capability(kind: Kind) -> &'static str {
     }
 }
 
-/// One page of a list.
-struct Page {
-    items: Vec<Raw>,
-    next: Option<Raw>,
-    /// What it says of the list, where it is the first.
-    first: FirstPage,
-}
-
-impl Page {
-    /// Reads a result, and at most `items_max` of its items.
-    fn read(result: &Raw, kind: Kind, items_max: usize) -> Self {
-        let json = result.as_bytes();
-        // Walked once: it may be large.
-        let members: Vec<Member> = json::members(json, 0).collect();
-        let last = |key: &str| {
-            let member = members.iter().rfind(|member| member.is(json, key))?;
-            Some(result.slice(member.value.clone()))
-        };
-        let items = members
-            .iter()
-            .rfind(|member| member.is(json, kind.member()));
-        let items = items.map(|member| json::elements(json, member.value.start));
-        let items = items.into_iter().flatten().take(items_max);
-        let is_known = |member: &Member| {
-            let mut known = [kind.member()].into_iter().chain(PAGE_MEMBERS);
-            known.any(|key| member.is(json, key))
-        };
-        let has_more = members.iter().any(|member| !is_known(member));
-        let rest = has_more.then(|| {
-            let mut patch = Patch::new(json);
-            patch.remove_members(0, is_known);
-            patch.finish()
-        });
-        Self {
-            items: items.map(|span| result.slice(span)).collect(),
-            next: last("nextCursor").filter(|next| next.as_str() != "null"),
-            first: FirstPage {
-                ttl_ms: last("ttlMs").and_then(|ttl| ttl.as_str().parse().ok()),
-                public: last("cacheScope")
-                    .as_ref()
-                    .and_then(Raw::as_text)
-                    .as_deref()
-                    == Some("public"),
-                rest,
-            },
-        }
-    }
-}
-
-/// The members of a page, beside its items, that we understand.
-const PAGE_MEMBERS: [&str; 4] = ["nextCursor", "resultType", "ttlMs", "cacheScope"];
-
 impl Transport {
     /// How it is reached, without secrets: the program, or the URL without its query.
     pub(super) fn to_address(&self) -> String {
@@ -522,116 +471,4 @@ pub(super) fn transport_name(transport: &Transport) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Mutex, atomic::AtomicBool};
-
-    use bytes::Bytes;
-    use tokio::{sync::mpsc, time::Instant};
-
-    use super::*;
-    use crate::{
-        backend::{
-            guard::Guard,
-            handshake::Hello,
-            link::Link,
-            mux::{Mux, Settings},
-        },
-        config::Server,
-        mcp::{Id, Message, Revision, envelope, method::notice},
-        names::ServerName,
-    };
-
-    /// A connection to a server of 2026-07-28, and what is sent on it.
-    fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Bytes>) {
-        let (writer, sent) = mpsc::channel(16);
-        let mux = Mux::new(Settings::example(), None, Tasks::new());
-        let connection = Connection {
-            link: Arc::new(Link::pipe(mux, writer)),
-            hello: Hello {
-                revision: Revision::MODERN,
-                capabilities: Raw::from_static(capabilities),
-                info: None,
-                instructions: None,
-            },
-            pid: None,
-            level: Mutex::default(),
-            followed: AtomicBool::new(false),
-        };
-        (Control(Arc::new(connection)), sent)
-    }
-
-    #[tokio::test]
-    async fn lists_are_fresh_for_as_long_as_their_server_says() {
-        let check = |capabilities, ages: [Option<u64>; 4], expect: Option<u64>| {
-            let mut pages = ByKind::default();
-            for (kind, ttl_ms) in Kind::ALL.into_iter().zip(ages) {
-                pages[kind] = Some(FirstPage {
-                    ttl_ms,
-                    ..FirstPage::default()
-                });
-            }
-            let found = control(capabilities).0.fresh_for(&pages);
-            let Some(seconds) = expect else {
-                assert_eq!(found, None, "{capabilities} {ages:?}");
-                return;
-            };
-            let shortest = Duration::from_secs(seconds);
-            let times = shortest..=shortest.mul_f64(1.0 + JITTER);
-            assert!(times.contains(&found.unwrap()), "{found:?} {ages:?}");
-        };
-        let minute = Some(60_000);
-        check("{}", [None, Some(0), None, None], None);
-        check("{}", [minute; 4], Some(60));
-        check("{}", [Some(90_000), Some(0), minute, None], Some(60));
-        check("{}", [Some(1), minute, minute, minute], Some(30));
-        check("{}", [Some(u64::MAX); 4], Some(24 * 3600));
-        let tells = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":false}}"#;
-        check(tells, [minute, None, None, None], None);
-        check(tells, [minute; 4], Some(60));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
-        let tasks = Tasks::new();
-        let (updates, _) = mpsc::channel(1);
-        let name = ServerName::parse("x").unwrap();
-        let guard = Guard::new(None, &tasks);
-        let backend = Backend::new(&name, &Server::example(), &guard, &updates, &tasks);
-        let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
-        let mut changes = backend.list_changes();
-        backend.follow_lists(&control);
-        let link = Arc::clone(&control.0.link);
-        let say = |text: Bytes| link.incoming(Message::parse(&text).unwrap(), None);
-        let mut asked = async || {
-            let Message::Request(listen) = Message::parse(&sent.recv().await.unwrap()).unwrap()
-            else {
-                panic!("not a request");
-            };
-            listen.id
-        };
-        let refuse = |id: &Id| {
-            let refusal = Raw::from_static(r#"{"code":-32601,"message":"no"}"#);
-            say(envelope::response(Some(id), &Err(refusal)));
-        };
-        let check = |start: Instant, seconds: u64| {
-            let longest = Duration::from_secs(seconds);
-            let times = longest.mul_f64(1.0 - JITTER)..=longest + Duration::from_millis(1);
-            assert!(times.contains(&start.elapsed()), "{:?}", start.elapsed());
-        };
-        let mut id = asked().await;
-        for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
-            let start = Instant::now();
-            refuse(&id);
-            id = asked().await;
-            check(start, seconds);
-            changes.changed_and_quiet(Duration::ZERO).await;
-        }
-        say(envelope::notification(notice::SUBSCRIBED, None));
-        for seconds in [5, 10] {
-            let start = Instant::now();
-            refuse(&id);
-            id = asked().await;
-            check(start, seconds);
-        }
-    }
-}
+mod tests;

@@ -381,6 +381,11 @@ impl<'a> Patch<'a> {
     /// Removes every member of the object at `at` for which `drop` says so.
     pub fn remove_members(&mut self, at: usize, drop: impl Fn(&Member) -> bool) {
         let all: Vec<Member> = members(self.json, at).collect();
+        self.remove_from(&all, drop);
+    }
+
+    /// The same for an object whose members are `all`, so that large ones are walked through once.
+    pub fn remove_from(&mut self, all: &[Member], drop: impl Fn(&Member) -> bool) {
         let mut kept_before = false;
         for (index, member) in all.iter().enumerate() {
             if !drop(member) {

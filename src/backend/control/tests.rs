@@ -1,0 +1,112 @@
+//! How fresh lists are, and how often a server is asked to tell of changes.
+
+use std::sync::{Mutex, atomic::AtomicBool};
+
+use bytes::Bytes;
+use tokio::{sync::mpsc, time::Instant};
+
+use super::*;
+use crate::{
+    backend::{
+        guard::Guard,
+        handshake::Hello,
+        link::Link,
+        mux::{Mux, Settings},
+    },
+    config::Server,
+    mcp::{Id, Message, Revision, envelope, method::notice},
+    names::ServerName,
+};
+
+/// A connection to a server of 2026-07-28, and what is sent on it.
+fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Bytes>) {
+    let (writer, sent) = mpsc::channel(16);
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let connection = Connection {
+        link: Arc::new(Link::pipe(mux, writer)),
+        hello: Hello {
+            revision: Revision::MODERN,
+            capabilities: Raw::from_static(capabilities),
+            info: None,
+            instructions: None,
+        },
+        pid: None,
+        level: Mutex::default(),
+        followed: AtomicBool::new(false),
+    };
+    (Control(Arc::new(connection)), sent)
+}
+
+#[tokio::test]
+async fn lists_are_fresh_for_as_long_as_their_server_says() {
+    let check = |capabilities, ages: [Option<u64>; 4], expect: Option<u64>| {
+        let mut pages = ByKind::default();
+        for (kind, ttl_ms) in Kind::ALL.into_iter().zip(ages) {
+            pages[kind] = Some(FirstPage {
+                ttl_ms,
+                ..FirstPage::default()
+            });
+        }
+        let found = control(capabilities).0.fresh_for(&pages);
+        let Some(seconds) = expect else {
+            assert_eq!(found, None, "{capabilities} {ages:?}");
+            return;
+        };
+        let shortest = Duration::from_secs(seconds);
+        let times = shortest..=shortest.mul_f64(1.0 + JITTER);
+        assert!(times.contains(&found.unwrap()), "{found:?} {ages:?}");
+    };
+    let minute = Some(60_000);
+    check("{}", [None, Some(0), None, None], None);
+    check("{}", [minute; 4], Some(60));
+    check("{}", [Some(90_000), Some(0), minute, None], Some(60));
+    check("{}", [Some(1), minute, minute, minute], Some(30));
+    check("{}", [Some(u64::MAX); 4], Some(24 * 3600));
+    let tells = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":false}}"#;
+    check(tells, [minute, None, None, None], None);
+    check(tells, [minute; 4], Some(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
+    let tasks = Tasks::new();
+    let (updates, _) = mpsc::channel(1);
+    let name = ServerName::parse("x").unwrap();
+    let guard = Guard::new(None, &tasks);
+    let backend = Backend::new(&name, &Server::example(), &guard, &updates, &tasks);
+    let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
+    let mut changes = backend.list_changes();
+    backend.follow_lists(&control);
+    let link = Arc::clone(&control.0.link);
+    let say = |text: Bytes| link.incoming(Message::parse(&text).unwrap(), None);
+    let mut asked = async || {
+        let Message::Request(listen) = Message::parse(&sent.recv().await.unwrap()).unwrap() else {
+            panic!("not a request");
+        };
+        listen.id
+    };
+    let refuse = |id: &Id| {
+        let refusal = Raw::from_static(r#"{"code":-32601,"message":"no"}"#);
+        say(envelope::response(Some(id), &Err(refusal)));
+    };
+    let check = |start: Instant, seconds: u64| {
+        let longest = Duration::from_secs(seconds);
+        let times = longest.mul_f64(1.0 - JITTER)..=longest + Duration::from_millis(1);
+        assert!(times.contains(&start.elapsed()), "{:?}", start.elapsed());
+    };
+    let mut id = asked().await;
+    for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
+        let start = Instant::now();
+        refuse(&id);
+        id = asked().await;
+        check(start, seconds);
+        changes.changed_and_quiet(Duration::ZERO).await;
+    }
+    say(envelope::notification(notice::SUBSCRIBED, None));
+    for seconds in [5, 10] {
+        let start = Instant::now();
+        refuse(&id);
+        id = asked().await;
+        check(start, seconds);
+    }
+}

@@ -112,19 +112,20 @@ const ANYTHING: &str = r#"{"type":"object"}"#;
 pub(super) fn mend(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
     let json = item.as_bytes();
     let mut patch = Patch::new(json);
-    let mut changed = mend_members(&mut patch, json, 0, optional(kind));
+    let members: Vec<Member> = json::members(json, 0).collect();
+    let mut changed = mend_members(&mut patch, json, &members, optional(kind));
     match kind {
         Kind::Tools => {
-            if mend_input(&mut patch, json) {
+            if mend_input(&mut patch, json, &members) {
                 changed.push("inputSchema");
             }
-            let output = json::find(json, 0, "outputSchema");
-            if output.is_some_and(|output| mend_schema(&mut patch, json, output.start)) {
+            let output = members.iter().rfind(|it| it.is(json, "outputSchema"));
+            if output.is_some_and(|it| mend_schema(&mut patch, json, it.value.start)) {
                 changed.push("outputSchema");
             }
         }
         Kind::Resources | Kind::Templates => {
-            if mend_name(&mut patch, json, kind) {
+            if mend_name(&mut patch, json, &members, kind) {
                 changed.push("name");
             }
         }
@@ -134,12 +135,12 @@ pub(super) fn mend(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
     (!changed.is_empty()).then(|| (patch.finish(), changed))
 }
 
-/// Removes those of the members at `at` that are not what `optional` says, and such parts of the
-/// others; which these are.
+/// Removes those of the `members` of an object that are not what `optional` says, and such parts of
+/// the others; which these are.
 fn mend_members(
     patch: &mut Patch<'_>,
     json: &[u8],
-    at: usize,
+    members: &[Member],
     optional: Members,
 ) -> Vec<&'static str> {
     let known = |member: &Member| optional.iter().find(|(key, _)| member.is(json, key));
@@ -147,20 +148,15 @@ fn mend_members(
         known(member).is_some_and(|(_, shape)| !shape.may_stay(json, &member.value))
     };
     let mut changed = Vec::new();
-    let mut has_odd = false;
-    for member in json::members(json, at) {
-        let Some((key, shape)) = known(&member) else {
-            continue;
-        };
-        if is_odd(&member) {
-            has_odd = true;
-            changed.push(*key);
-        } else if shape.mend_parts(patch, json, member.value.start) {
+    for member in members {
+        if let Some((key, shape)) = known(member)
+            && (is_odd(member) || shape.mend_parts(patch, json, member.value.start))
+        {
             changed.push(*key);
         }
     }
-    if has_odd {
-        patch.remove_members(at, is_odd);
+    if !changed.is_empty() {
+        patch.remove_from(members, is_odd);
     }
     changed
 }
@@ -218,7 +214,10 @@ impl Shape {
                 }
                 is_mended
             }
-            Object(_, optional) => !mend_members(patch, json, at, optional).is_empty(),
+            Object(_, optional) => {
+                let members: Vec<Member> = json::members(json, at).collect();
+                !mend_members(patch, json, &members, optional).is_empty()
+            }
             Bool | DateTime | Fraction | Integer | Text | Word(_) => false,
         }
     }
@@ -230,17 +229,14 @@ fn is_of_objects(json: &[u8], at: usize) -> bool {
     said.is_some_and(|said| said == "object")
 }
 
-fn mend_input(patch: &mut Patch<'_>, json: &[u8]) -> bool {
+fn mend_input(patch: &mut Patch<'_>, json: &[u8], members: &[Member]) -> bool {
     let mut has_one = false;
     let mut is_mended = false;
-    for member in json::members(json, 0) {
-        if !member.is(json, "inputSchema") {
-            continue;
-        }
+    for member in members.iter().filter(|it| it.is(json, "inputSchema")) {
         has_one = true;
         let at = member.value.start;
         if json[at] != b'{' {
-            patch.replace(member.value, ANYTHING.as_bytes());
+            patch.replace(member.value.clone(), ANYTHING.as_bytes());
             is_mended = true;
             continue;
         }
@@ -297,20 +293,17 @@ fn mend_properties(patch: &mut Patch<'_>, json: &[u8], properties: usize) -> boo
 }
 
 /// Gives a resource its URI for a name where it has none.
-fn mend_name(patch: &mut Patch<'_>, json: &[u8], kind: Kind) -> bool {
-    let Some(uri) = json::find(json, 0, kind.key()) else {
+fn mend_name(patch: &mut Patch<'_>, json: &[u8], members: &[Member], kind: Kind) -> bool {
+    let Some(uri) = members.iter().rfind(|it| it.is(json, kind.key())) else {
         return false;
     };
-    let uri = &json[uri];
+    let uri = &json[uri.value.clone()];
     let mut has_one = false;
     let mut is_mended = false;
-    for member in json::members(json, 0) {
-        if !member.is(json, "name") {
-            continue;
-        }
+    for member in members.iter().filter(|it| it.is(json, "name")) {
         has_one = true;
         if !Text.may_stay(json, &member.value) {
-            patch.replace(member.value, uri.to_vec());
+            patch.replace(member.value.clone(), uri.to_vec());
             is_mended = true;
         }
     }

@@ -272,17 +272,24 @@ pub fn upgrade(method: &Method, result: &Raw) -> Raw {
 pub fn downgrade(result: &Raw) -> Raw {
     let json = result.as_bytes();
     let mut patch = text::Patch::new(json);
-    let foreign = text::members(json, 0)
-        .find(|member| member.is(json, "structuredContent") && json[member.value.start] != b'{');
-    let unread = foreign.map(|foreign| say_as_text(&mut patch, json, foreign));
-    patch.remove_members(0, |member| {
+    // Walked once: it may be large.
+    let members: Vec<text::Member> = text::members(json, 0).collect();
+    let find = |key: &str| members.iter().rfind(|member| member.is(json, key));
+    let foreign = find("structuredContent").filter(|it| json[it.value.start] != b'{');
+    let unread = foreign.map(|foreign| {
+        let content = find("content").filter(|it| json[it.value.start] == b'[');
+        say_as_text(&mut patch, json, foreign, content)
+    });
+    patch.remove_from(&members, |member| {
         ["resultType", "ttlMs", "cacheScope"]
             .iter()
             .chain(&unread)
             .any(|key| member.is(json, key))
     });
-    if let Some(span) = text::find(json, 0, "_meta") {
-        patch.remove_members(span.start, |member| member.is(json, meta::SERVER_INFO));
+    if let Some(meta) = find("_meta") {
+        patch.remove_members(meta.value.start, |member| {
+            member.is(json, meta::SERVER_INFO)
+        });
     }
     if patch.is_empty() {
         result.clone()
@@ -311,23 +318,27 @@ const PRIVATE: &[u8] = br#""private""#;
 
 /// Has the content of a tool's result say what `structured` does, unless it has text already; the
 /// member that is to be removed then.
-fn say_as_text(patch: &mut text::Patch<'_>, json: &[u8], structured: text::Member) -> &'static str {
+fn say_as_text(
+    patch: &mut text::Patch<'_>,
+    json: &[u8],
+    structured: &text::Member,
+    content: Option<&text::Member>,
+) -> &'static str {
     let said = Raw::string(&String::from_utf8_lossy(&json[structured.value.clone()]));
     let block = format!(r#"{{"type":"text","text":{}}}"#, said.as_str());
-    let content = text::find(json, 0, "content");
-    let Some(content) = content.filter(|span| json[span.start] == b'[') else {
-        patch.replace(structured.key, &br#""content""#[..]);
-        patch.replace(structured.value, format!("[{block}]").into_bytes());
+    let Some(content) = content.map(|content| content.value.start) else {
+        patch.replace(structured.key.clone(), &br#""content""#[..]);
+        patch.replace(structured.value.clone(), format!("[{block}]").into_bytes());
         return "content";
     };
     let is_text = |element: Range<usize>| {
         let kind = text::find(json, element.start, "type");
         kind.is_some_and(|kind| &json[kind] == br#""text""#)
     };
-    if !text::elements(json, content.start).any(is_text) {
-        let is_empty = text::elements(json, content.start).next().is_none();
+    if !text::elements(json, content).any(is_text) {
+        let is_empty = text::elements(json, content).next().is_none();
         let comma = if is_empty { "" } else { "," };
-        let front = content.start + 1;
+        let front = content + 1;
         patch.replace(front..front, format!("{block}{comma}").into_bytes());
     }
     "structuredContent"

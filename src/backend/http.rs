@@ -129,8 +129,9 @@ impl HttpLink {
         if legacy && *exchange.method != Method::Initialize {
             let params = exchange.cancellation(pending.id, &failure);
             let bytes = envelope::notification(notice::CANCELLED, Some(&params));
-            let place = Arc::clone(&self.mux.cancellations).try_acquire_owned();
-            self.post_aside(bytes, notice::CANCELLED, place.ok());
+            if let Some(place) = self.mux.place_of_cancellation() {
+                self.post_aside(bytes, notice::CANCELLED, place);
+            }
         }
         Err(failure)
     }
@@ -341,18 +342,14 @@ impl HttpLink {
     }
 
     /// Posts in a task of its own, in the place that the message got until the server has taken it;
-    /// whether it arrives is only logged. One that got none is lost; whether it got one.
+    /// whether it arrives is only logged. Whether it is on its way.
     pub(crate) fn post_aside(
         &self,
         bytes: Bytes,
         method: &str,
-        place: Option<OwnedSemaphorePermit>,
+        place: OwnedSemaphorePermit,
     ) -> bool {
         let server = self.mux.settings.server.clone();
-        let Some(place) = place else {
-            tracing::debug!(%server, "a message is lost: too many others wait");
-            return false;
-        };
         let Some(link) = self.link() else {
             return false;
         };

@@ -332,9 +332,10 @@ impl Link {
     /// it does not read as fast as it is written to.
     fn cancel(&self, writer: &mpsc::Sender<Bytes>, params: &Raw) {
         let bytes = envelope::notification(notice::CANCELLED, Some(params));
-        if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes) {
-            let place = Arc::clone(&self.mux.cancellations).try_acquire_owned();
-            self.put_aside(writer, bytes, place.ok());
+        if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes)
+            && let Some(place) = self.mux.place_of_cancellation()
+        {
+            self.put_aside(writer, bytes, place);
         }
     }
 
@@ -346,31 +347,24 @@ impl Link {
             Wire::Pipe(writer) => match writer.try_send(bytes) {
                 Ok(()) => true,
                 Err(TrySendError::Full(bytes)) => {
-                    let place = self.mux.backlog.place(bytes.len());
-                    self.put_aside(writer, bytes, place)
+                    let place = self.mux.place_of_notification(bytes.len());
+                    place.is_some_and(|place| {
+                        self.put_aside(writer, bytes, place);
+                        true
+                    })
                 }
                 Err(TrySendError::Closed(_)) => false,
             },
             Wire::Http(http) => {
-                let place = self.mux.backlog.place(bytes.len());
-                http.post_aside(bytes, method, place)
+                let place = self.mux.place_of_notification(bytes.len());
+                place.is_some_and(|place| http.post_aside(bytes, method, place))
             }
         }
     }
 
-    /// Lets a message wait, in the place it got, until the writer of a pipe has room. One that got none
-    /// is lost; whether it got one.
-    fn put_aside(
-        &self,
-        writer: &mpsc::Sender<Bytes>,
-        bytes: Bytes,
-        place: Option<OwnedSemaphorePermit>,
-    ) -> bool {
+    /// Lets a message wait, in the place it got, until the writer of a pipe has room.
+    fn put_aside(&self, writer: &mpsc::Sender<Bytes>, bytes: Bytes, place: OwnedSemaphorePermit) {
         let server = self.mux.settings.server.clone();
-        let Some(place) = place else {
-            tracing::debug!(%server, "a message is lost: too many others wait");
-            return false;
-        };
         let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
         let mut taken = Box::pin(async move {
             if let Err(failure) = enqueue(&mux, &writer, bytes, ASIDE_PATIENCE).await {
@@ -382,7 +376,6 @@ impl Link {
         if (&mut taken).now_or_never().is_none() {
             self.mux.tasks.spawn("message aside", taken);
         }
-        true
     }
 
     /// That the link ended before the exchange was sent: a call may be sent on another.

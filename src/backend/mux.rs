@@ -21,7 +21,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, Semaphore, oneshot, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -345,6 +345,26 @@ impl Mux {
             .values()
             .filter(|entry| entry.caller.is_some())
             .count()
+    }
+
+    /// A place for a notification of so many bytes that waits for its server; it is lost where there is
+    /// none.
+    pub(super) fn place_of_notification(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.or_lost(self.backlog.place(bytes))
+    }
+
+    /// The same for the cancellation of a request.
+    pub(super) fn place_of_cancellation(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.cancellations).try_acquire_owned();
+        self.or_lost(place.ok())
+    }
+
+    fn or_lost(&self, place: Option<OwnedSemaphorePermit>) -> Option<OwnedSemaphorePermit> {
+        if place.is_none() {
+            let server = &self.settings.server;
+            tracing::debug!(%server, "a message is lost: too many others wait");
+        }
+        place
     }
 
     /// Whether a call of a client is within its deadline: a server may be at work on that, and on

@@ -84,6 +84,13 @@ impl Client {
         }
     }
 
+    /// Which log messages it wants now of a call that began with `wanted`: a session may have changed its
+    /// mind since.
+    pub fn logs(&self, wanted: Logs) -> Logs {
+        let session = self.session.as_ref();
+        session.map_or(wanted, |session| session.logs())
+    }
+
     /// Whether servers can ask it something over a connection of its own: only legacy servers see
     /// what it declares.
     pub fn can_be_asked(&self) -> bool {

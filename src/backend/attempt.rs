@@ -229,10 +229,7 @@ impl Backend {
             connection.map_err(Unanswered::before)?
         };
         may_cross(call, &served.connection).map_err(Unanswered::before)?;
-        // It may have changed while the call waited.
-        let session = call.client.session.as_ref();
-        let wanted = session.map_or(call.logs, |session| session.logs());
-        if let Some(level) = news_of_level(&served.connection, wanted) {
+        if let Some(level) = news_of_level(&served.connection, call.client.logs(call.logs)) {
             Box::pin(tell_level(&served.connection, level)).await;
         }
         served.note_call();

@@ -96,13 +96,10 @@ impl Recipient {
         is_same(&self.session(), session)
     }
 
-    /// Which log messages it wants; a session may have changed its mind during a call.
+    /// Which log messages it wants.
     pub(super) fn logs(&self) -> Logs {
         match self {
-            Self::Call { caller, .. } => {
-                let session = caller.client.session.as_ref();
-                session.map_or(caller.logs, |session| session.logs())
-            }
+            Self::Call { caller, .. } => caller.client.logs(caller.logs),
             Self::Session(session, _) => session.logs(),
         }
     }

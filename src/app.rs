@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     config::Config,
-    governance::{Governance, InvalidTerms},
-    http::{self, Edge, InvalidListener},
+    governance::{Governance, InvalidTerms, Law},
+    http::{self, Certificate, Edge, InvalidListener},
     proxy::Proxy,
     status::Status,
     task::Tasks,
@@ -206,6 +206,28 @@ pub enum StartError {
     /// The terms of an agent, a profile or a server.
     #[error("the config has terms that cannot be used: {0}")]
     Terms(#[from] InvalidTerms),
+}
+
+impl StartError {
+    /// Whether another config would do, and nothing else.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            Self::Terms(_) | Self::Listener(InvalidListener::Tls(_)) => true,
+            Self::Books(_) | Self::Listener(InvalidListener::Bind { .. }) => false,
+        }
+    }
+}
+
+/// Tries of a start what takes no port and no data directory: the certificate, and the terms.
+///
+/// # Errors
+/// What is wrong with them; all such errors are mistakes.
+pub fn vet(config: &Config) -> Result<(), StartError> {
+    if let Some(tls) = &config.tls {
+        Certificate::read(tls).map_err(InvalidListener::Tls)?;
+    }
+    Law::new(config)?;
+    Ok(())
 }
 
 /// A gateway that listens over HTTP.

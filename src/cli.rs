@@ -32,7 +32,11 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{app::Surroundings, backend::guard, config};
+use crate::{
+    app::{StartError, Surroundings},
+    backend::guard,
+    config,
+};
 use output::{print, say};
 
 /// Wrong usage or config.
@@ -123,6 +127,15 @@ fn wrong_usage(message: &str) -> ExitCode {
 fn failed(error: &dyn std::error::Error) -> ExitCode {
     say(&format!("{error}\n"));
     ExitCode::FAILURE
+}
+
+/// Says why no gateway starts.
+fn not_started(error: &StartError) -> ExitCode {
+    if error.is_mistake() {
+        wrong_usage(&error.to_string())
+    } else {
+        failed(error)
+    }
 }
 
 /// This program, to be run as the guard of its children.

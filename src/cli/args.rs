@@ -103,19 +103,19 @@ impl ConfigArgs {
         named.or_else(config::find_default).into_iter().collect()
     }
 
-    /// Reads the config.
-    pub(super) fn read(&self) -> Result<Loaded, Unusable> {
+    /// Reads the config for who will use `server`, if one is named, although it may be disabled.
+    pub(super) fn read(&self, server: Option<&str>) -> Result<Loaded, Unusable> {
         let environment = Environment::of_process();
         let files = self.files();
         if files.is_empty() {
             return Err(Unusable::Missing);
         }
-        Ok(config::load(&files, &environment)?)
+        Ok(config::load_with(&files, server, &environment)?)
     }
 
     /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently()?;
+        let mut config = self.load_silently(None)?;
         self.start_log(&mut config)?;
         Ok(config)
     }
@@ -138,7 +138,13 @@ impl ConfigArgs {
     /// Reads the config of a command that ends by itself, and starts a log for errors only; what
     /// is wrong goes to stderr.
     pub(super) fn load_quietly(&self) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently()?;
+        self.load_quietly_with(None)
+    }
+
+    /// Like [`Self::load_quietly`], for who will use `server`, if one is named, although it may be
+    /// disabled.
+    pub(super) fn load_quietly_with(&self, server: Option<&str>) -> Result<Config, ExitCode> {
+        let mut config = self.load_silently(server)?;
         self.quieten(&mut config)?;
         Ok(config)
     }
@@ -149,8 +155,8 @@ impl ConfigArgs {
         self.start_log(config)
     }
 
-    fn load_silently(&self) -> Result<Config, ExitCode> {
-        let loaded = self.read().map_err(|unusable| unusable.say())?;
+    fn load_silently(&self, server: Option<&str>) -> Result<Config, ExitCode> {
+        let loaded = self.read(server).map_err(|unusable| unusable.say())?;
         warn(&loaded.warnings);
         Ok(loaded.config)
     }

@@ -18,9 +18,10 @@ use super::{
     target::Target,
 };
 use crate::{
+    app,
     backend::State,
     catalog::Cost,
-    config::{Config, Loaded, Notice},
+    config::{Config, Loaded, Mistakes, Notice},
     names::Scope,
 };
 use patterns::{Names, Patterns};
@@ -48,7 +49,9 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(&self) -> ExitCode {
-        let loaded = match self.config.read() {
+        let server = self.connect.as_ref().and_then(Option::as_deref);
+        let read = self.config.read(server);
+        let loaded = match read.and_then(|loaded| Ok(vetted(loaded)?)) {
             Ok(loaded) => loaded,
             Err(unusable) if self.json => {
                 print_json(&json!({ "ok": false, "notices": unusable.to_json() }));
@@ -135,6 +138,18 @@ impl Check {
             printed
         };
         if ok { printed } else { ExitCode::FAILURE }
+    }
+}
+
+/// `loaded`, where a gateway would start with it.
+fn vetted(loaded: Loaded) -> Result<Loaded, Mistakes> {
+    match app::vet(&loaded.config) {
+        Ok(()) => Ok(loaded),
+        Err(error) => {
+            let mut notices = loaded.warnings;
+            notices.push(Notice::mistake(error.to_string()));
+            Err(Mistakes { notices })
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, interval_at};
 
 use super::{
-    EXIT_INTERRUPTED, args, failed, interrupted,
+    EXIT_INTERRUPTED, args, interrupted, not_started,
     output::{harmless, say},
     surroundings,
     survey::Found,
@@ -58,7 +58,7 @@ pub(super) struct Gateway {
 pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> ExitCode) -> ExitCode {
     let core = match Core::start_afresh(&target.config, surroundings()).await {
         Ok(core) => core,
-        Err(error) => return failed(&error),
+        Err(error) => return not_started(&error),
     };
     let directory = core.proxy.governance().directory();
     let agent = match args::agent(target.agent.as_deref(), directory) {

@@ -6,8 +6,8 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    args::ConfigArgs, block_on, drained, failed, interrupted, interrupted_again, output::print,
-    service, surroundings, wrong_usage,
+    args::ConfigArgs, block_on, drained, interrupted, interrupted_again, not_started,
+    output::print, service, surroundings, wrong_usage,
 };
 use crate::{
     app::{self, ConfigSource},
@@ -72,7 +72,7 @@ fn raise_open_files() {
 async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
     let running = match app::start(config, surroundings()).await {
         Ok(running) => running,
-        Err(error) => return failed(&error),
+        Err(error) => return not_started(&error),
     };
     // Who reads the next line may send a signal at once.
     let interruption = interrupted();

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     args::{self, ConfigArgs},
-    block_on, drained, failed, interrupted, interrupted_again, surroundings,
+    block_on, drained, interrupted, interrupted_again, not_started, surroundings,
 };
 use crate::{
     app::{ConfigSource, Core},
@@ -71,7 +71,7 @@ async fn serve(
 ) -> ExitCode {
     let core = match Core::start(config, surroundings()).await {
         Ok(core) => core,
-        Err(error) => return failed(&error),
+        Err(error) => return not_started(&error),
     };
     let agent = match args::agent(agent, core.proxy.governance().directory()) {
         Ok(agent) => agent,

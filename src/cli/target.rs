@@ -73,7 +73,7 @@ impl TargetArgs {
         if let Some(url) = &self.url {
             return self.remote(url);
         }
-        let config = self.config.load_quietly()?;
+        let config = self.config.load_quietly_with(self.server.as_deref())?;
         let target = match &self.server {
             None => Target::all(config),
             Some(name) => Target::one(config, name)?,

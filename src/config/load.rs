@@ -76,6 +76,19 @@ impl Format {
 /// # Errors
 /// Everything that is wrong with them.
 pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mistakes> {
+    load_with(files, None, environment)
+}
+
+/// Like [`load`], for who will use `server` although it may be disabled: variables that it needs must
+/// have values.
+///
+/// # Errors
+/// Everything that is wrong with the files.
+pub fn load_with(
+    files: &[PathBuf],
+    server: Option<&str>,
+    environment: &Environment,
+) -> Result<Loaded, Mistakes> {
     let mut loading = Loading::default();
     let mut sources = Vec::new();
     for file in files {
@@ -87,7 +100,7 @@ pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mist
             }
         }
     }
-    loading.run(sources, environment, Path::is_file)
+    loading.run(sources, server, environment, Path::is_file)
 }
 
 /// Like [`load`], from texts instead of files: no file is opened, and every file that a config
@@ -99,7 +112,7 @@ pub fn parse(
     sources: impl IntoIterator<Item = Source>,
     environment: &Environment,
 ) -> Result<Loaded, Mistakes> {
-    Loading::default().run(sources, environment, |_| true)
+    Loading::default().run(sources, None, environment, |_| true)
 }
 
 /// Whether a file with this `text` says nothing, not even in a comment.
@@ -190,6 +203,7 @@ impl Loading {
     fn run(
         mut self,
         sources: impl IntoIterator<Item = Source>,
+        wanted: Option<&str>,
         environment: &Environment,
         is_file: fn(&Path) -> bool,
     ) -> Result<Loaded, Mistakes> {
@@ -210,7 +224,7 @@ impl Loading {
         if !*is_incomplete {
             environment::override_keys(&mut tree, environment, &used, sources, findings);
         }
-        variables::expand(&mut tree, environment, sources, findings);
+        variables::expand(&mut tree, wanted, environment, sources, findings);
         let config = self.config(&mut tree, is_file);
         self.finish(config)
     }

@@ -27,6 +27,10 @@ impl Span {
     pub(super) fn range(self) -> std::ops::Range<usize> {
         self.start..self.end
     }
+
+    pub(super) fn contains(self, other: Self) -> bool {
+        self.source == other.source && self.start <= other.start && other.end <= self.end
+    }
 }
 
 /// One value and where it stands.

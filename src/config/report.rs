@@ -128,8 +128,17 @@ impl RenderedMark {
 impl Notice {
     /// A warning of what is known only once the servers are asked, when no file is at hand any more.
     pub(crate) fn warning(message: String, suggestion: Option<String>) -> Self {
+        Self::of_no_file(Severity::Warning, message, suggestion)
+    }
+
+    /// A mistake in what the config refers to.
+    pub(crate) fn mistake(message: String) -> Self {
+        Self::of_no_file(Severity::Mistake, message, None)
+    }
+
+    fn of_no_file(severity: Severity, message: String, suggestion: Option<String>) -> Self {
         Self {
-            severity: Severity::Warning,
+            severity,
             message,
             label: None,
             suggestion,
@@ -335,6 +344,7 @@ impl Finding {
 pub(super) struct Findings {
     list: Vec<Finding>,
     dropped: Vec<Node>,
+    excused: Vec<Span>,
 }
 
 impl Findings {
@@ -360,10 +370,25 @@ impl Findings {
         std::mem::take(&mut self.dropped)
     }
 
+    /// What points into `span` is not told.
+    pub(super) fn excuse(&mut self, span: Span) {
+        self.excused.push(span);
+    }
+
+    pub(super) fn is_excused(&self, span: Span) -> bool {
+        self.excused.iter().any(|excused| excused.contains(span))
+    }
+
     /// Renders them, in the order of the sources and of the places in them.
     pub(super) fn into_notices(mut self, sources: &Sources) -> Vec<Notice> {
         let place = |f: &Finding| f.marks.first().map(|(span, _)| (span.source, span.start));
         self.list.sort_by_key(place);
+        let excused = std::mem::take(&mut self.excused);
+        let is_told = |finding: &Finding| match finding.marks.first() {
+            Some((span, _)) => !excused.iter().any(|excused| excused.contains(*span)),
+            None => true,
+        };
+        self.list.retain(is_told);
         let masked: Vec<_> = sources
             .list
             .iter()

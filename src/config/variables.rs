@@ -6,7 +6,7 @@
 //! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there.
 //!
 //! Runs after merging, so that a value which another file replaces needs no variable; a server
-//! that is not enabled needs none either.
+//! that is not enabled needs none either, unless it is the one that is asked for.
 
 use std::path::Path;
 
@@ -19,14 +19,17 @@ use super::{
 /// Deepest nesting of defaults.
 const DEPTH_MAX: usize = 16;
 
-/// Expands every string below `node`; where a variable has no value, that is reported.
+/// Expands every string below `node`; where a variable has no value, that is reported, but for those
+/// of disabled servers other than `wanted`.
 pub(super) fn expand(
     node: &mut Node,
+    wanted: Option<&str>,
     environment: &Environment,
     sources: &Sources,
     findings: &mut Findings,
 ) {
     let mut expander = Expander {
+        wanted,
         environment,
         sources,
         findings,
@@ -55,6 +58,8 @@ fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
 }
 
 struct Expander<'e> {
+    /// The server that needs its variables although it may be disabled.
+    wanted: Option<&'e str>,
     environment: &'e Environment,
     sources: &'e Sources,
     findings: &'e mut Findings,
@@ -64,10 +69,10 @@ struct Expander<'e> {
 
 impl Expander<'_> {
     fn tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
-        if let [section, _] = path.as_slice()
+        if let [section, name] = path.as_slice()
             && section == "servers"
         {
-            self.lenient = self.is_disabled(node);
+            self.lenient = self.is_disabled(node) && self.wanted != Some(name);
         }
         if node.origin == Origin::Written {
             self.text(node, path);
@@ -114,6 +119,7 @@ impl Expander<'_> {
             lenient: self.lenient,
             output: String::new(),
             has_variable: false,
+            is_incomplete: false,
             problems: Vec::new(),
             doubts: Vec::new(),
         };
@@ -121,6 +127,7 @@ impl Expander<'_> {
         let Expansion {
             output,
             has_variable,
+            is_incomplete,
             problems,
             doubts,
             ..
@@ -133,6 +140,9 @@ impl Expander<'_> {
                     .at(place(&doubt.written), "taken literally")
                     .help(doubt.help),
             );
+        }
+        if is_incomplete {
+            self.findings.excuse(node.span);
         }
         if problems.is_empty() {
             node.value = Value::Text(output);
@@ -169,6 +179,8 @@ struct Expansion<'e> {
     lenient: bool,
     output: String,
     has_variable: bool,
+    /// Whether the name of a variable stands in for its value.
+    is_incomplete: bool,
     problems: Vec<Problem>,
     doubts: Vec<Doubt>,
 }
@@ -239,11 +251,16 @@ impl Expansion<'_> {
         match (self.environment.get(name), default) {
             (Some(value), _) => self.output.push_str(value),
             (None, Some(default)) => self.run(default, depth + 1),
-            (None, None) if self.lenient => self.output.push_str(name),
+            (None, None) if self.lenient => self.stand_in(name),
             (None, None) => self.problems.push(Problem::Unset {
                 name: name.to_owned(),
             }),
         }
+    }
+
+    fn stand_in(&mut self, name: &str) {
+        self.output.push_str(name);
+        self.is_incomplete = true;
     }
 
     fn doubt(&mut self, inner: &str, name: &str, default: Option<&str>) {
@@ -319,7 +336,7 @@ impl Expansion<'_> {
         let default = self.source.inputs.get(id).cloned().flatten();
         match self.environment.get(&name).map(str::to_owned).or(default) {
             Some(value) => self.output.push_str(&value),
-            None if self.lenient => self.output.push_str(&name),
+            None if self.lenient => self.stand_in(&name),
             None => self.problems.push(Problem::Input {
                 id: id.to_owned(),
                 name,

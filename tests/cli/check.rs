@@ -71,6 +71,26 @@ async fn mistakes_are_shown_with_their_place() {
     assert!(notice["message"].is_string() && notice["suggestion"].is_string());
 }
 
+/// What `serve` refuses to start with, `check` refuses as well.
+#[tokio::test]
+async fn files_that_the_config_names_are_read() {
+    let tls = "listen = \"127.0.0.1:0\"\ntls = { cert = \"cert.pem\", key = \"key.pem\" }\n";
+    let place = Place::new(&format!("{tls}{TWO_SERVERS}"));
+    for name in ["cert.pem", "key.pem"] {
+        std::fs::write(place.file(name), "-----BEGIN NOTHING-----\n").unwrap();
+    }
+    let checked = place.run(&["check"]).await;
+    assert_eq!((checked.code, checked.stdout.as_str()), (Some(2), ""));
+    assert!(checked.stderr.contains("cert.pem"), "{checked:?}");
+    let as_json = place.run(&["check", "--json"]).await.json();
+    assert_eq!(
+        (&as_json["ok"], as_json["notices"][0]["severity"].as_str()),
+        (&json!(false), Some("mistake"))
+    );
+    let served = place.run(&["serve"]).await;
+    assert_eq!(served.code, Some(2), "{served:?}");
+}
+
 #[tokio::test]
 async fn warnings_go_beside_the_config() {
     let place = Place::new("");

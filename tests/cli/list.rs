@@ -110,6 +110,25 @@ async fn what_a_broken_server_has_is_missing() {
     assert_eq!(servers[2]["state"], "disabled");
 }
 
+/// Variables that no gateway needs are needed by who asks a disabled server all the same.
+#[tokio::test]
+async fn a_disabled_server_that_is_asked_needs_its_variables() {
+    let place = Place::new(&format!(
+        "{TOOLBOX}[servers.off]\nenabled = false\ncommand = \"sh\"\nenv = {{ KEY = \"${{NO_SUCH_KEY}}\" }}\n"
+    ));
+    assert_eq!(place.run(&["list"]).await.code, Some(0));
+    let lines = [
+        ["list", "--server", "off"].as_slice(),
+        &["call", "--server", "off", "tool"],
+        &["check", "--connect", "off"],
+    ];
+    for line in lines {
+        let ran = place.run(line).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("NO_SUCH_KEY"), "{ran:?}");
+    }
+}
+
 /// The rest is listed when the time is over.
 #[tokio::test]
 async fn a_server_that_takes_long_is_missing() {

@@ -88,6 +88,28 @@ fn what_is_not_used_needs_no_value() {
     "#;
     let config = config_in(&[], disabled);
     assert!(!server(&config, "a").enabled);
+    let typed = r#"
+        [servers.a]
+        command = "a"
+        enabled = false
+        era = "${NONE}"
+        price = "${NONE}"
+        priority = "${NONE}"
+        timeout = "${NONE}s"
+        retry = { base = "${NONE}" }
+        tools = { allow = "${NONE}", deny = ["${NONE}"] }
+    "#;
+    let config = config_in(&[], typed);
+    let defaults = config_in(&[], "[servers.a]\ncommand = 'a'\nenabled = false");
+    assert_eq!(server(&config, "a").timeout, server(&defaults, "a").timeout);
+    let unknown = "[servers.a]\nenabled = false\nurl = '${NONE}'";
+    insta::assert_snapshot!(warnings(&[], &[("a.toml", unknown)]), @r"
+    warning: `servers.a` is left out
+     --> a.toml:3:1
+      |
+    3 | url = '${NONE}'
+      | ^^^ disabled, and a variable in its URL has no value
+    ");
     let replaced = "[servers.a]\ncommand = '${NONE}'";
     let by = "[servers.a]\ncommand = 'a'";
     accepted(&[], &[("a.toml", replaced), ("b.toml", by)]);

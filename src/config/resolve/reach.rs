@@ -35,6 +35,19 @@ const URL_KEYS: [&str; 2] = ["auth", "headers"];
 impl Resolver<'_> {
     /// `None` after a mistake, and for a disabled server that does not say.
     pub(super) fn transport(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
+        let reached = self.written_transport(server, at);
+        let url = at.key("url");
+        if reached.is_none() && url.span().is_some_and(|url| self.findings.is_excused(url)) {
+            self.findings
+                .add(Finding::warning(format!("`{}` is left out", at.path())).at(
+                    url.key_span(),
+                    "disabled, and a variable in its URL has no value",
+                ));
+        }
+        reached
+    }
+
+    fn written_transport(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
         let kind = server.transport;
         let (command, url) = (at.key("command").is_written(), at.key("url").is_written());
         match (command, url) {

@@ -51,7 +51,8 @@ pub(super) fn translate(
     let Some(theirs) = table.shift_remove(section) else {
         return;
     };
-    let servers = servers::translate(theirs.node, dialect, findings);
+    let is_of_project = sources.get(source).is_of_project();
+    let servers = servers::translate(theirs.node, dialect, is_of_project, findings);
     let bridge = table.shift_remove("bridge");
     let ours = table.shift_remove("servers");
     let mut servers = Entry {

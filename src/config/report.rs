@@ -3,7 +3,12 @@
 //! Every stage of loading adds to [`Findings`]; only `config` turns them into [`Notice`]s. What
 //! must stay true: no secret reaches an excerpt (see `mask`), and nothing is left out silently.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use annotate_snippets::{
     AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle,
@@ -220,14 +225,29 @@ pub(super) struct SourceText {
     /// How messages name it.
     pub(super) name: String,
     pub(super) text: String,
-    /// Relative paths in it start here.
-    pub(super) directory: PathBuf,
+    /// Where it is.
+    directory: PathBuf,
     /// Whether it has the shape of another program's config, with that program's `${...}` forms.
     pub(super) foreign: bool,
     /// The inputs it declares (VS Code), with their defaults.
     pub(super) inputs: BTreeMap<String, Option<String>>,
     /// Secrets in it.
     pub(super) hidden: Hidden,
+}
+
+impl SourceText {
+    /// Where relative paths in it start: where it is, but for settings of an editor in a project,
+    /// which are about the project.
+    pub(super) fn folder(&self) -> &Path {
+        let project = self.directory.parent().filter(|_| self.is_of_project());
+        project.unwrap_or(&self.directory)
+    }
+
+    /// Whether it is kept with a project, in the directory that an editor has there.
+    pub(super) fn is_of_project(&self) -> bool {
+        let name = self.directory.file_name();
+        self.foreign && name.is_some_and(|name| name == ".vscode" || name == ".cursor")
+    }
 }
 
 impl Sources {

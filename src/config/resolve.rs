@@ -247,7 +247,7 @@ impl Resolver<'_> {
         path
     }
 
-    /// `written` as a path; a relative one starts at the directory of the file it is written in.
+    /// `written` as a path; a relative one starts at the folder of the file it is written in.
     fn path(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
         if written.starts_with('~') {
             self.findings.add(
@@ -261,7 +261,7 @@ impl Resolver<'_> {
         let source = at
             .span()
             .map(|span| self.surroundings.sources.get(span.source));
-        let path = source.map_or_else(|| written.into(), |source| source.directory.join(written));
+        let path = source.map_or_else(|| written.into(), |source| source.folder().join(written));
         // Only where the directory of the process is gone does it stay relative.
         std::path::absolute(&path).unwrap_or(path)
     }

@@ -8,8 +8,6 @@
 //! Runs after merging, so that a value which another file replaces needs no variable; a server
 //! that is not enabled needs none either, unless it is the one that is asked for.
 
-use std::path::Path;
-
 use super::{
     Environment, hint,
     node::{Node, Origin, Span, Value},
@@ -285,12 +283,12 @@ impl Expansion<'_> {
 
     /// The forms of other programs; false when `inner` is none of them.
     fn foreign_form(&mut self, inner: &str, depth: usize) -> bool {
-        let folder = || workspace_folder(&self.source.directory);
+        let folder = self.source.folder();
         match inner {
             "userHome" => self.value_or("HOME", None, depth),
-            "workspaceFolder" => self.output.push_str(&folder().to_string_lossy()),
+            "workspaceFolder" => self.output.push_str(&folder.to_string_lossy()),
             "workspaceFolderBasename" => {
-                let name = folder().file_name().unwrap_or_default().to_string_lossy();
+                let name = folder.file_name().unwrap_or_default().to_string_lossy();
                 self.output.push_str(&name);
             }
             "pathSeparator" | "/" => self.output.push(std::path::MAIN_SEPARATOR),
@@ -315,8 +313,8 @@ impl Expansion<'_> {
                 });
             }
             "workspaceFolder" => {
-                let folder = workspace_folder(&self.source.directory);
-                self.output.push_str(&folder.to_string_lossy());
+                self.output
+                    .push_str(&self.source.folder().to_string_lossy());
             }
             name => match rest.strip_prefix('-') {
                 // As in a shell, an empty variable takes the default too.
@@ -356,18 +354,6 @@ pub(super) fn input_variable(id: &str) -> String {
             }
         })
         .collect()
-}
-
-/// The project that a config in `directory` belongs to.
-fn workspace_folder(directory: &Path) -> &Path {
-    let is_settings = directory
-        .file_name()
-        .is_some_and(|name| name == ".vscode" || name == ".cursor");
-    if is_settings {
-        directory.parent().unwrap_or(directory)
-    } else {
-        directory
-    }
 }
 
 /// Where the `}` that ends `inner` stands, past those of nested variables.

@@ -1,8 +1,8 @@
 //! Configs of other programs, as those programs write them.
 
-use tollbridge::config::{Charset, Config, Conflict, Loaded, Probe, Transport};
+use tollbridge::config::{Charset, Config, Conflict, Loaded, Probe, Source, Transport, parse};
 
-use crate::support::{accepted, server, warnings};
+use crate::support::{accepted, server, source, warnings};
 
 #[test]
 fn claude_desktop() {
@@ -181,6 +181,37 @@ fn vs_code_without_inputs() {
     let text = r#"{ "servers": { "a": { "type": "stdio", "command": "a" } } }"#;
     let config = accepted(&[], &[("mcp.json", text)]).config;
     assert_eq!(command(&config, "a"), ("a".to_owned(), 0));
+}
+
+/// A program of a project is started there, and `~` is its user's directory.
+#[test]
+fn vs_code_in_a_project() {
+    let text = r#"{ "servers": {
+        "a": { "type": "stdio", "command": "./bin/a", "args": ["~/x", "~", "~y"] },
+        "b": { "type": "stdio", "command": "~/b", "cwd": "src" },
+        "c": { "type": "sse", "url": "https://a.example/mcp" }
+    } }"#;
+    let programs = |directory: &str| {
+        let source = Source {
+            directory: directory.into(),
+            ..source("mcp.json", text)
+        };
+        let environment = [("HOME", "/home/me")].into_iter().collect();
+        let config = parse([source], &environment).unwrap().config;
+        assert!(matches!(server(&config, "c").transport, Transport::Auto(_)));
+        ["a", "b"].map(|name| match &server(&config, name).transport {
+            Transport::Stdio(program) => program.clone(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let [a, b] = programs("/project/.vscode");
+    assert_eq!(a.program, "/project/bin/a");
+    assert_eq!(a.args, ["/home/me/x", "/home/me", "~y"]);
+    assert_eq!(a.cwd, Some("/project".into()));
+    assert_eq!(b.program, "/home/me/b");
+    assert_eq!(b.cwd, Some("/project/src".into()));
+    let [a, _] = programs("/etc/tollbridge");
+    assert_eq!((a.program.as_str(), a.cwd), ("/etc/tollbridge/bin/a", None));
 }
 
 #[test]

@@ -39,7 +39,12 @@ const NO_EQUIVALENT: [(&str, &str); 12] = [
 ];
 
 /// The servers of `section`, in our shape and with names that we can use.
-pub(super) fn translate(section: Node, dialect: Dialect, findings: &mut Findings) -> Node {
+pub(super) fn translate(
+    section: Node,
+    dialect: Dialect,
+    is_of_project: bool,
+    findings: &mut Findings,
+) -> Node {
     let Value::Table(entries) = section.value else {
         return section;
     };
@@ -47,7 +52,10 @@ pub(super) fn translate(section: Node, dialect: Dialect, findings: &mut Findings
     for (name, mut entry) in entries {
         let name = usable_name(name, &entry, findings);
         if let Some(table) = entry.node.as_table_mut() {
-            let theirs = std::mem::take(table);
+            let mut theirs = std::mem::take(table);
+            if dialect == Dialect::VsCode {
+                as_vs_code_starts(&mut theirs, is_of_project);
+            }
             *table = Translation {
                 dialect,
                 findings,
@@ -88,6 +96,34 @@ fn usable_name(name: String, entry: &Entry, findings: &mut Findings) -> String {
         ),
     );
     usable
+}
+
+/// What VS Code does with programs: `~` is the user's directory, and those of a project start in it.
+fn as_vs_code_starts(server: &mut Table, is_of_project: bool) {
+    for key in ["args", "command", "cwd"] {
+        if let Some(entry) = server.get_mut(key) {
+            expand_home(&mut entry.node);
+        }
+    }
+    if let Some(program) = server.get("command").filter(|_| is_of_project) {
+        let folder = Value::Text("${workspaceFolder}".to_owned());
+        let here = entry(program.key, program.node.span, folder);
+        server.entry("cwd".to_owned()).or_insert(here);
+    }
+}
+
+fn expand_home(node: &mut Node) {
+    match &mut node.value {
+        Value::List(items) => items.iter_mut().for_each(expand_home),
+        Value::Text(text) => {
+            if let Some(rest) = text.strip_prefix('~')
+                && (rest.is_empty() || rest.starts_with('/'))
+            {
+                *text = format!("${{userHome}}{rest}");
+            }
+        }
+        Value::Bool(_) | Value::Float(_) | Value::Integer(_) | Value::Null | Value::Table(_) => {}
+    }
 }
 
 struct Translation<'f> {
@@ -208,8 +244,9 @@ fn transport(word: &str, dialect: Dialect) -> Option<&str> {
     match word {
         "local" => Some("stdio"),
         "remote" => None,
-        // VS Code falls back to the older transport by itself.
-        "http" if dialect == Dialect::VsCode => Some("auto"),
+        // VS Code falls back to the older transport by itself, and tries the newer one first
+        // whatever the word.
+        "http" | "sse" if dialect == Dialect::VsCode => Some("auto"),
         "streamable-http" | "streamableHttp" | "streamable_http" => Some("http"),
         "ws" => Some("websocket"),
         other => Some(other),

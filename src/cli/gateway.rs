@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, interval_at};
 
 use super::{
-    EXIT_INTERRUPTED, args, interrupted, not_started,
+    EXIT_INTERRUPTED, args, interrupted, interrupted_again, not_started,
     output::{harmless, say},
     surroundings,
     survey::Found,
@@ -75,12 +75,22 @@ pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> Exi
         start: Instant::now(),
         patience: target.config.first_list_wait,
     };
-    let code = tokio::select! {
-        code = work(&gateway) => code,
-        () = interrupted() => ExitCode::from(EXIT_INTERRUPTED),
+    let cut_short = ExitCode::from(EXIT_INTERRUPTED);
+    let done = tokio::select! {
+        code = work(&gateway) => Some(code),
+        () = interrupted() => None,
     };
-    gateway.core.stop().await;
-    code
+    // Children may take their time to end; who has none to wait interrupts again.
+    let again = async {
+        match done {
+            Some(_) => interrupted().await,
+            None => interrupted_again().await,
+        }
+    };
+    tokio::select! {
+        _ = gateway.core.stop() => done.unwrap_or(cut_short),
+        () = again => cut_short,
+    }
 }
 
 impl Gateway {

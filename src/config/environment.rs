@@ -173,7 +173,8 @@ impl NoPath {
 ///
 /// Names that operators chose (servers, and keys of tables such as `env`) are looked up in
 /// `config`, ignoring case and taking every other character for `_`; a name that is not there is
-/// taken as it is written, but for those of [`NAMED`].
+/// taken as it is written, but for those of [`NAMED`]. Where classes of a scan are keys, they are
+/// those of the product or an operator's own.
 fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
     let segments: Vec<&str> = name.split("__").collect();
     if segments.iter().any(|segment| segment.is_empty()) {
@@ -188,6 +189,12 @@ fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
             existing(segment, at, Some(noun))?
         } else if is_chosen_by_operator(&above) {
             existing(segment, at, None)?
+        } else if let [.., "scan", part] = above.as_slice()
+            && SCANNED.contains(part)
+        {
+            let mut tables: Vec<&Node> = at.into_iter().collect();
+            own_classes(config, &mut tables);
+            class(segment, &tables)?
         } else {
             segment.to_lowercase()
         };
@@ -203,6 +210,42 @@ const NAMED: [(&str, &str); 3] = [
     ("profiles", "profile"),
     ("servers", "server"),
 ];
+
+/// Keys of `scan` whose keys are classes.
+const SCANNED: [&str; 5] = [
+    "arguments",
+    "notifications",
+    "prompts",
+    "resources",
+    "results",
+];
+
+/// Adds the tables below `node` in which an operator names classes of a scan.
+fn own_classes<'n>(node: &'n Node, tables: &mut Vec<&'n Node>) {
+    for (key, Entry { node, .. }) in node.as_table().into_iter().flatten() {
+        if key == "scan" {
+            let own = ["custom", "dictionaries"].map(|key| node.get(key));
+            tables.extend(own.into_iter().flatten().map(|entry| &entry.node));
+        } else {
+            own_classes(node, tables);
+        }
+    }
+}
+
+/// The class that `segment` stands for: a key of `tables`, else one of the product's.
+fn class(segment: &str, tables: &[&Node]) -> Result<String, NoPath> {
+    let keys = tables.iter().filter_map(|table| table.as_table());
+    let same = |key: &&String| plain(key) == segment.to_uppercase();
+    let keys = keys.flat_map(|table| table.keys()).filter(same);
+    let mut candidates: Vec<String> = keys.cloned().collect();
+    candidates.sort_unstable();
+    candidates.dedup();
+    match candidates.len() {
+        0 => Ok(segment.to_lowercase()),
+        1 => Ok(candidates.remove(0)),
+        _ => Err(NoPath::Ambiguous { candidates }),
+    }
+}
 
 /// Whether the keys of the table at `path` are names that operators chose.
 fn is_chosen_by_operator(path: &[&str]) -> bool {

@@ -1,6 +1,9 @@
 //! `call`: arguments, results, and what comes before them.
 
+use std::time::Duration;
+
 use insta::assert_snapshot;
+use tokio::time::{Instant, sleep};
 
 use crate::support::{Place, SCRIPT, TOOLBOX, TWO_SERVERS, gone, pids, send, until};
 
@@ -232,6 +235,31 @@ async fn an_interrupted_call_leaves_nothing_behind() {
         .await
         .expect("it ends");
     assert_eq!(status.code(), Some(130));
+    gone(&pids).await;
+}
+
+/// Whoever has no time to wait for servers that take theirs interrupts once more.
+#[tokio::test]
+async fn a_second_interruption_waits_for_nobody() {
+    let place = Place::new(SCRIPT);
+    let script = format!("trap '' TERM\n{}sleep 60\n", include_str!("server.sh"));
+    std::fs::write(place.file("server.sh"), script).expect("written");
+    let mut child = place
+        .command(&["call", "mcp_script_hang"])
+        .spawn()
+        .expect("it starts");
+    let hanging = place.file("hanging");
+    until(|| hanging.exists().then_some(())).await;
+    let pids = pids(&place).await;
+    send(&child, rustix::process::Signal::INT);
+    sleep(Duration::from_millis(300)).await;
+    let again = Instant::now();
+    send(&child, rustix::process::Signal::INT);
+    let status = crate::support::bounded(child.wait())
+        .await
+        .expect("it ends");
+    assert_eq!(status.code(), Some(130));
+    assert!(again.elapsed() < Duration::from_secs(1), "{again:?}");
     gone(&pids).await;
 }
 

@@ -135,6 +135,21 @@ fn tables_are_laid_over_tables() {
     check("TOLLBRIDGE_GOVERNANCE__ARGS", rules, |_| true);
 }
 
+/// Classes of a scan are the product's, in lower case, or an operator's own as they are written.
+#[test]
+fn classes_of_scans_are_found() {
+    let file =
+        "[governance.scan]\ncustom = { Badge-No = \"B[0-9]{6}\" }\n[servers.a]\ncommand = \"a\"\n";
+    let variables = [
+        ("TOLLBRIDGE_GOVERNANCE__SCAN__ARGUMENTS__BADGE_NO", "block"),
+        ("TOLLBRIDGE_GOVERNANCE__SCAN__RESULTS__CREDIT_CARD", "block"),
+    ];
+    let config = config_in(&variables, file);
+    let scan = config.governance.terms.scan.expect("it is written");
+    assert!(scan.arguments.contains_key("Badge-No"), "{scan:?}");
+    assert!(scan.results.contains_key("credit_card"), "{scan:?}");
+}
+
 #[test]
 fn a_credential_of_another_type_can_come_from_outside() {
     let whole = r#"{type = "header", name = "X-Key", value = "v"}"#;

@@ -199,9 +199,11 @@ fn vs_code_in_a_project() {
         let environment = [("HOME", "/home/me")].into_iter().collect();
         let config = parse([source], &environment).unwrap().config;
         assert!(matches!(server(&config, "c").transport, Transport::Auto(_)));
-        ["a", "b"].map(|name| match &server(&config, name).transport {
-            Transport::Stdio(program) => program.clone(),
-            other => panic!("{other:?}"),
+        ["a", "b"].map(|name| {
+            let Transport::Stdio(program) = &server(&config, name).transport else {
+                panic!()
+            };
+            program.clone()
         })
     };
     let [a, b] = programs("/project/.vscode");
@@ -286,6 +288,28 @@ const BRIDGE: &str = r#"
       }
     }
 "#;
+
+/// What `aggregation` does not have is not passed over in silence.
+#[test]
+fn kinds_that_the_older_bridge_does_not_have() {
+    let text = r#"{
+      "mcpServers": { "a": { "command": "a" } },
+      "bridge": { "aggregation": { "tool": false, "prompts": "no" } }
+    }"#;
+    insta::assert_snapshot!(warnings(&[], &[("config.json", text)]), @r#"
+    warning: `bridge.aggregation.tool` has no equivalent here
+     --> config.json:3:36
+      |
+    3 |       "bridge": { "aggregation": { "tool": false, "prompts": "no" } }
+      |                                    ^^^^^^ not a key that is understood
+
+    warning: `bridge.aggregation.prompts` has no equivalent here
+     --> config.json:3:51
+      |
+    3 |       "bridge": { "aggregation": { "tool": false, "prompts": "no" } }
+      |                                                   ^^^^^^^^^ neither `true` nor `false`
+    "#);
+}
 
 #[test]
 fn the_older_bridge() {

@@ -161,7 +161,9 @@ pub(super) fn translate(
                 let off = entry(theirs.key, theirs.node.span, off);
                 in_section("naming", "namespace_resources", off, table, findings);
             }
-            ("aggregation", Value::Table(kinds)) => expose(kinds, theirs.node.span, servers),
+            ("aggregation", Value::Table(kinds)) => {
+                expose(kinds, theirs.node.span, servers, findings);
+            }
             ("failover", Value::Table(keys)) => {
                 let words = [
                     ("maxFailures", "failures"),
@@ -192,12 +194,24 @@ fn in_section(name: &str, key: &str, value: Entry, table: &mut Table, findings: 
 }
 
 /// Lets every server that does not say so itself show the kinds that `kinds` switches on.
-fn expose(kinds: &Table, span: Span, servers: &mut Node) {
+fn expose(kinds: &Table, span: Span, servers: &mut Node, findings: &mut Findings) {
+    const KINDS: [&str; 3] = ["tools", "resources", "prompts"];
+    for (kind, switch) in kinds {
+        let why = if !KINDS.contains(&kind.as_str()) {
+            "not a key that is understood"
+        } else if !matches!(switch.node.value, Value::Bool(_)) {
+            "neither `true` nor `false`"
+        } else {
+            continue;
+        };
+        let what = format!("bridge.aggregation.{kind}");
+        findings.add(no_equivalent(&what, switch.key, why));
+    }
     let is_on = |kind: &&str| {
         let switch = kinds.get(*kind).map(|entry| &entry.node.value);
         !matches!(switch, Some(Value::Bool(false)))
     };
-    let shown: Vec<Node> = ["tools", "resources", "prompts"]
+    let shown: Vec<Node> = KINDS
         .iter()
         .filter(|kind| is_on(kind))
         .map(|kind| Node::new(span, Value::Text((*kind).to_owned())))

@@ -164,13 +164,15 @@ impl HttpLink {
             match opening {
                 Opening::Stream(body) => {
                     was_open = true;
-                    failures = 0;
+                    place.idle_ends = 1;
+                    let start = Instant::now();
                     let is_let_go = tokio::select! {
                         is_let_go = self.follow_aside(body, &mut place) => is_let_go,
                         never = gap.make_up(&self.mux) => match never {},
                     };
                     // A server that lets go of a stream with ids tells the rest when it is resumed.
                     gap.is_open |= !is_let_go || place.last_id.is_none();
+                    failures = place.failures_after(failures, start.elapsed());
                 }
                 // Where a stream was, only the session can be what is missing.
                 Opening::NotFound if was_open && self.talk().has_session() => {
@@ -272,6 +274,17 @@ impl Place {
             .clamp(RESUME_AFTER_MIN, RESUME_AFTER_MAX)
     }
 
+    /// The failures in a row, after so many and a stream that stood so long: one that says nothing and
+    /// does not outlast the wait for the next is one more, unless the server says when to come back.
+    fn failures_after(&self, failures: u32, stood: Duration) -> u32 {
+        let is_of_use = self.idle_ends == 0 || self.retry_ms.is_some();
+        if is_of_use || stood >= self.delay_after(failures + 1) {
+            0
+        } else {
+            failures + 1
+        }
+    }
+
     /// The wait after so many failures in a row, each of which doubles it.
     fn delay_after(&self, failures: u32) -> Duration {
         let delay = match failures {
@@ -293,4 +306,40 @@ enum Opening {
     /// The server has no such stream, or no such session.
     NotFound,
     Stream(Answer),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long it is waited for the next stream, where each of `streams` stood so long in silence.
+    fn waits(place: &Place, streams: &[u64]) -> Vec<u128> {
+        let mut failures = 0;
+        let mut wait = |seconds: &u64| {
+            failures = place.failures_after(failures, Duration::from_secs(*seconds));
+            place.delay_after(failures).as_millis()
+        };
+        streams.iter().map(&mut wait).collect()
+    }
+
+    #[test]
+    fn a_stream_that_ends_at_once_is_opened_less_and_less_often() {
+        let silent = Place {
+            idle_ends: 1,
+            ..Place::default()
+        };
+        let waited = waits(&silent, &[0; 9]);
+        assert_eq!(
+            waited,
+            [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]
+        );
+        assert_eq!(waits(&silent, &[0, 0, 30, 30]), [500, 1000, 500, 500]);
+        let of_use = Place::default();
+        assert_eq!(waits(&of_use, &[0; 3]), [500; 3]);
+        let asked_to = Place {
+            retry_ms: Some(20),
+            ..silent
+        };
+        assert_eq!(waits(&asked_to, &[0; 3]), [20; 3]);
+    }
 }

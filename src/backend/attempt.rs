@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     Backend, Failure, State,
     breaker::{Change, Sign},
-    choice::{Served, Wish},
+    choice::{RECONNECT_CHECKS, RECONNECT_PAUSE, Served, Wish},
     gate::Seat,
     handshake,
     instance::{Connection, Instance, Phase},
@@ -72,7 +72,7 @@ impl Unanswered {
 
     /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
     /// done, it may have done at either time.
-    fn twice(first: Failure, second: Failure) -> Self {
+    pub(super) fn twice(first: Failure, second: Failure) -> Self {
         if !first.may_have_arrived() {
             return Self::during(second);
         }
@@ -238,7 +238,7 @@ impl Backend {
         // No connection comes back while the gateway stops.
         let is_over = || self.maker.tasks.stop_token().is_cancelled();
         let outcome = match outcome {
-            Err(failure) if may_repeat(admitted, &failure) && !is_over() => {
+            Err(failure) if self.may_repeat(admitted, &failure) && !is_over() => {
                 let left = limits.after(start.elapsed());
                 // Who reads the server's own log finds the call there twice.
                 let (server, method) = (&self.name, &call.method);
@@ -270,31 +270,49 @@ impl Backend {
         Ok(Answer { outcome, revision })
     }
 
-    /// Sends a call once more within what is `left` of its time, on a connection that stands.
+    /// Whether a call that failed is sent once more: where the server cannot have begun it, since it
+    /// no longer knew the session or could not be reached; or where doing it twice is like doing it
+    /// once. Of replicas another takes it, which need not be waited for.
+    fn may_repeat(&self, admitted: &Admitted, failure: &Failure) -> bool {
+        if *failure == Failure::SessionGone || self.maker.shared.is_replica() {
+            return *failure == Failure::SessionGone;
+        }
+        let is_unsent = matches!(failure, Failure::Connect { .. });
+        let is_lost = matches!(failure, Failure::Lost { .. });
+        is_unsent && !self.config().grace.is_zero() || is_lost && is_repeatable(admitted)
+    }
+
+    /// Sends a call once more within what is `left` of its time, on a connection that stands. A server
+    /// behind a URL that starts again has one all the time, and is looked for a few times.
     async fn once_more(
         &self,
         admitted: &Admitted,
-        old: Served,
+        mut served: Served,
         left: Deadlines,
     ) -> Result<(Served, Result<Outcome, Failure>), Failure> {
         let call = &admitted.routed().call;
         let start = Instant::now();
         let patience = left.idle.min(self.patience(admitted));
-        let mut served = if old.connection.closed().is_cancelled() {
-            let wish = Wish {
-                client: &call.client,
-                method: &call.method,
-                until: start + patience,
-            };
-            in_time(call, patience, self.reconnected(old, wish)).await?
-        } else {
-            old
-        };
-        may_cross(call, &served.connection)?;
-        served.note_call();
-        let left = left.after(start.elapsed());
-        let outcome = self.exchange(admitted, &served.connection, left).await;
-        Ok((served, outcome))
+        let mut looks = 0..RECONNECT_CHECKS;
+        loop {
+            if served.connection.closed().is_cancelled() {
+                let wish = Wish {
+                    client: &call.client,
+                    method: &call.method,
+                    until: start + patience,
+                };
+                served = in_time(call, patience, self.reconnected(served, wish)).await?;
+            }
+            may_cross(call, &served.connection)?;
+            served.note_call();
+            let left = left.after(start.elapsed());
+            let outcome = self.exchange(admitted, &served.connection, left).await;
+            let is_away = matches!(outcome, Err(Failure::Connect { .. } | Failure::SessionGone));
+            if !is_away || looks.next().is_none() {
+                return Ok((served, outcome));
+            }
+            tokio::time::sleep(RECONNECT_PAUSE).await;
+        }
     }
 
     /// Tells legacy servers that are at work for `session` of the log messages it wants from now on,
@@ -401,15 +419,8 @@ fn patience(admitted: &Admitted, config: &Server) -> Duration {
     of_tool.copied().unwrap_or(config.timeout)
 }
 
-/// Whether a call that failed is sent once more: where the server cannot have begun it, since it
-/// no longer knew the session or nothing was sent; or where doing it twice is like doing it once.
-fn may_repeat(admitted: &Admitted, failure: &Failure) -> bool {
-    let is_lost = matches!(failure, Failure::Lost { .. });
-    *failure == Failure::SessionGone || is_lost && is_repeatable(admitted)
-}
-
 /// Whether a call may be made twice, as its method or its tool says.
-fn is_repeatable(admitted: &Admitted) -> bool {
+pub(super) fn is_repeatable(admitted: &Admitted) -> bool {
     let routed = admitted.routed();
     match &routed.call.method {
         Method::ToolsCall => routed

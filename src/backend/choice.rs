@@ -425,8 +425,8 @@ impl Backend {
 }
 
 /// Pause between looks for a new connection, and how many looks there are.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
-const RECONNECT_CHECKS: usize = 40;
+pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const RECONNECT_CHECKS: usize = 40;
 
 /// The capabilities of `client` that a server of `era` is told when it is connected.
 fn declared(client: &Client, era: Era) -> Arc<str> {

@@ -429,7 +429,7 @@ impl Failure {
         match self {
             Self::Absent { cause } => {
                 if let Self::Timeout { after } = **cause {
-                    return format!("it was not ready within {after:?}").into();
+                    return format!("it was not ready within {} ms", millis(after)).into();
                 }
                 format!("it is not connected: {}", cause.for_client()).into()
             }

@@ -3,10 +3,11 @@
 //! Each is a [`Backend`] of its own, with its own connections and its own breaker; the server's
 //! backend owns them and asks here. Replicas stand in the order of preference, those of the
 //! gateway's own locality first. A session stays on its replica until that is out; a call that
-//! never reached one goes to the next at once, one that may have reached it fails.
+//! never reached one goes to the next at once, and so does one that did where doing it twice does
+//! no harm; others fail.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
@@ -18,7 +19,9 @@ use futures_util::future::select_all;
 use globset::{GlobSet, GlobSetBuilder};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Answer, Backend, Failure, Unanswered, breaker::Sign, instance::Phase};
+use super::{
+    Answer, Backend, Failure, Unanswered, attempt::is_repeatable, breaker::Sign, instance::Phase,
+};
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits, Transport},
     governance::{Admitted, ArgumentTest},
@@ -197,9 +200,24 @@ fn is_passed_on(failure: &Failure) -> bool {
     is_held_back || is_ill(failure)
 }
 
-/// What a caller is told of two replicas that did not take its call, where `later` came `after` the
-/// other: that which promises the earliest retry, else the last.
+/// Whether another replica is asked after `unanswered`, or the same one again: where none took the
+/// call, or the one that took it failed and doing it twice is like doing it once.
+fn goes_on(admitted: &Admitted, unanswered: &Unanswered) -> bool {
+    let failure = &unanswered.failure;
+    if !unanswered.delivered {
+        return is_passed_on(failure);
+    }
+    let is_lost = matches!(failure, Failure::Lost { .. });
+    let is_broken = matches!(failure, Failure::Http { status, .. } if status.is_server_error());
+    (is_lost || is_broken) && is_repeatable(admitted)
+}
+
+/// What a caller is told of two replicas that did not serve its call, where `later` came `after` the
+/// other: that which promises the earliest retry, else the last. What one may have done is not hidden.
 fn more_hopeful(earlier: Unanswered, after: Duration, later: Unanswered) -> Unanswered {
+    if earlier.delivered {
+        return Unanswered::twice(earlier.failure, later.failure);
+    }
     let failure = earlier.failure.after(after);
     let other = later.failure.retry_after();
     let is_sooner = |wait| other.is_none_or(|other| wait <= other);
@@ -365,7 +383,8 @@ impl Replicas {
         }
     }
 
-    /// Takes a call to a replica; to the next where it did not reach one.
+    /// Takes a call to a replica; to the next where it did not reach one, or the one is lost and the
+    /// call may be made twice. Where no other takes it, the one that was lost may be back.
     pub(super) async fn call(
         &self,
         admitted: &Admitted,
@@ -378,10 +397,15 @@ impl Replicas {
         let mut last = Unanswered::before(Failure::Unknown);
         let mut heard = start;
         let route = self.route(admitted);
-        for at in self.candidates(admitted, route) {
+        let mut candidates = VecDeque::from(self.candidates(admitted, route));
+        while let Some(at) = candidates.pop_front() {
             let replica = &self.all[at];
             match replica.call(admitted, waited + start.elapsed()).await {
-                Err(unanswered) if !unanswered.delivered && is_passed_on(&unanswered.failure) => {
+                Err(unanswered) if goes_on(admitted, &unanswered) => {
+                    let is_lost = matches!(unanswered.failure, Failure::Lost { .. });
+                    if is_lost && !last.delivered {
+                        candidates.push_back(at);
+                    }
                     last = more_hopeful(last, heard.elapsed(), unanswered);
                     heard = Instant::now();
                 }

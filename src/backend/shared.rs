@@ -185,6 +185,11 @@ impl Shared {
         self.joined.set(joined).ok();
     }
 
+    /// Whether it is one of several that serve the same calls.
+    pub(super) fn is_replica(&self) -> bool {
+        self.joined.get().is_some()
+    }
+
     pub(super) fn reading(&self) -> Reading {
         self.reads.under_way.fetch_add(1, Ordering::SeqCst);
         Reading {

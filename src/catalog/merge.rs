@@ -289,11 +289,21 @@ fn report_collisions(
             claimants.entry(&claim.name).or_default().push(index);
         }
     }
+    // Names that were given and that their owners did not claim, being in collisions of their own.
+    let given: HashMap<&str, usize> = names
+        .iter()
+        .enumerate()
+        .filter_map(|(index, name)| Some((name.as_deref()?, index)))
+        .filter(|(name, index)| claims[*index].name != *name)
+        .collect();
     for (index, (claim, verdict)) in claims.iter().zip(verdicts).enumerate() {
         let name = names[index].clone();
         let outcome = match (verdict, &name) {
             (Verdict::Kept, Some(name)) if *name == claim.name => continue,
             (Verdict::Kept, Some(_)) if kind.has_uris() => continue,
+            (Verdict::Kept, Some(name)) if given.contains_key(claim.name.as_str()) => {
+                Some(Outcome::Exposed(name.clone()))
+            }
             (Verdict::Kept, Some(_)) => None,
             (Verdict::Contested, Some(name)) => Some(Outcome::Exposed(name.clone())),
             (Verdict::Hidden(winner), _) => {
@@ -310,7 +320,7 @@ fn report_collisions(
             Some(outcome) => Cause::Collision {
                 original,
                 name: claim.name.clone(),
-                with: rivals(index, &claimants, claims),
+                with: rivals(index, &claimants, &given, claims),
                 outcome,
             },
         };
@@ -325,11 +335,15 @@ fn report_collisions(
 fn rivals(
     index: usize,
     claimants: &HashMap<&str, Vec<usize>>,
+    given: &HashMap<&str, usize>,
     claims: &[Claim<'_>],
 ) -> Vec<ServerName> {
-    let same = claimants.get(claims[index].name.as_str());
-    let others = same.into_iter().flatten().filter(|other| **other != index);
-    let servers: BTreeSet<&ServerName> = others.map(|other| claims[*other].server).collect();
+    let wanted = claims[index].name.as_str();
+    let same = claimants.get(wanted).into_iter().flatten().copied();
+    let others = same
+        .chain(given.get(wanted).copied())
+        .filter(|other| *other != index);
+    let servers: BTreeSet<&ServerName> = others.map(|other| claims[other].server).collect();
     servers.into_iter().cloned().collect()
 }
 

@@ -3,6 +3,7 @@
 //! Each file holds the tests of one promise; `support` holds both ends.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod again;
 mod support;
 
 mod able;

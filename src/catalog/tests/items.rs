@@ -182,6 +182,25 @@ fn problems_read_well() {
     ");
 }
 
+/// A name may be taken by what a collision of others gave it to: it is not too long for that.
+#[test]
+fn a_name_that_a_collision_gave_away_is_taken() {
+    let colliding = Catalog::build(&naming(), &[offer("s", &["a.b", "a-b"])]);
+    let given = names(&colliding)[0].to_owned();
+    let own = given.strip_prefix("mcp_s_").unwrap();
+    let catalog = Catalog::build(&naming(), &[offer("s", &["a.b", "a-b", own])]);
+    let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    let about_it = format!("`{own}` shares the exposed name `{given}` with s; it is exposed as");
+    assert!(
+        told.iter().any(|problem| problem.contains(&about_it)),
+        "{told:?}"
+    );
+    assert!(
+        !told.iter().any(|problem| problem.contains("too long")),
+        "{told:?}"
+    );
+}
+
 #[test]
 fn a_renamed_item_keeps_the_name_the_operator_chose() {
     let mut offer = offer("s", &["search", "find", "swap", "pws"]);

@@ -1,0 +1,148 @@
+//! Calls that are made again: behind a URL whose server starts anew, and on another replica.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::sleep,
+};
+
+use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport};
+
+/// A tool that may be called twice, and one that may not.
+const TOOLS: &str = r#"[{"name":"sets","inputSchema":{"type":"object"},"annotations":{"idempotentHint":true}},{"name":"adds","inputSchema":{"type":"object"}}]"#;
+const SETS: &str = r#""name":"mcp_x_sets""#;
+const ADDS: &str = r#""name":"mcp_x_adds""#;
+const DONE: &str = r#"{"content":[]}"#;
+
+/// The way to a server, which can be closed: then nobody listens, and what was open is cut.
+struct Way {
+    address: SocketAddr,
+    to: SocketAddr,
+    open: JoinSet<()>,
+}
+
+impl Way {
+    async fn to(backend: &Backend) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, to) = (listener.local_addr().unwrap(), backend.address());
+        let mut open = JoinSet::new();
+        open.spawn(carry(listener, to));
+        Self { address, to, open }
+    }
+
+    /// Idle connections are known to be closed when it returns.
+    async fn close(&mut self) {
+        self.open.shutdown().await;
+        sleep(Duration::from_millis(200)).await;
+    }
+
+    async fn open(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.open.spawn(carry(listener, self.to));
+    }
+}
+
+async fn carry(listener: TcpListener, to: SocketAddr) {
+    let mut open = JoinSet::new();
+    loop {
+        let (mut client, _) = listener.accept().await.unwrap();
+        open.spawn(async move {
+            let mut server = TcpStream::connect(to).await.unwrap();
+            copy_bidirectional(&mut client, &mut server).await.ok();
+        });
+    }
+}
+
+async fn behind(way: &Way, keys: &str) -> (Gateway, Client) {
+    let address = way.address;
+    let keys = format!("url = \"http://{address}/mcp\"\ntransport = \"http\"\n{keys}");
+    let gateway = TestGateway::new().section("x", &keys).start().await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    (gateway, client)
+}
+
+async fn ask(client: &Client, id: &str, name: &str) {
+    client.ask(id, "tools/call", name).await;
+}
+
+/// A server behind a URL that is away for a moment loses its sessions and costs no call that may be
+/// made twice, nor one that never reached it.
+#[tokio::test]
+async fn a_server_behind_a_url_that_starts_anew_is_waited_for() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    backend.set_list("tools/list", TOOLS);
+    let mut way = Way::to(&backend).await;
+    let (gateway, client) = behind(&way, "").await;
+    ask(&client, "1", SETS).await;
+    let first = backend.asked("tools/call").await;
+    way.close().await;
+    backend.forget_sessions();
+    way.open().await;
+    let again = backend.asked("tools/call").await;
+    again.answer(DONE).await;
+    assert!(client.answer("1").await.result.is_some());
+    drop(first);
+    way.close().await;
+    ask(&client, "2", ADDS).await;
+    sleep(Duration::from_millis(200)).await;
+    way.open().await;
+    backend.asked("tools/call").await.answer(DONE).await;
+    assert!(client.answer("2").await.result.is_some());
+    gateway.stop().await;
+}
+
+/// Without grace nobody waits: the caller is told at once that the call never left.
+#[tokio::test]
+async fn without_grace_nobody_waits_for_a_server_behind_a_url() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    backend.set_list("tools/list", TOOLS);
+    let mut way = Way::to(&backend).await;
+    let (gateway, client) = behind(&way, "grace = \"0s\"\nhealth = { probe = \"off\" }").await;
+    way.close().await;
+    ask(&client, "1", ADDS).await;
+    let failure = client.answer("1").await.failure();
+    assert_eq!(failure["data"]["code"], "UNAVAILABLE", "{failure}");
+    way.open().await;
+    assert!(backend.was_asked().await.is_none());
+    gateway.stop().await;
+}
+
+/// What a lost replica had begun goes to another where doing it twice does no harm, and the same
+/// where it answered with an HTTP error.
+#[tokio::test]
+async fn another_replica_takes_what_may_be_done_twice() {
+    for status in [None, Some(503)] {
+        let (a, b) = (
+            Backend::start(Transport::Http, Era::Legacy).await,
+            Backend::start(Transport::Http, Era::Legacy).await,
+        );
+        for backend in [&a, &b] {
+            backend.set_list("tools/list", TOOLS);
+        }
+        b.on_request(|request| {
+            let is_call = request.method() == "tools/call";
+            is_call.then(|| Auto::Result(DONE.to_owned()))
+        });
+        let reached = [&a, &b].map(|it| it.config().trim().replace('\n', ", "));
+        let replicas = format!("replicas = [{{ {} }}, {{ {} }}]", reached[0], reached[1]);
+        let gateway = TestGateway::new().section("x", &replicas).start().await;
+        gateway
+            .status_until("x", |status| {
+                let mut replicas = status["replicas"].as_array().unwrap().iter();
+                replicas.all(|replica| replica["state"] == "connected")
+            })
+            .await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        if let Some(status) = status {
+            a.on_http(move |verb, _| (verb == "POST").then_some(status));
+        } else {
+            a.on_request(|request| (request.method() == "tools/call").then_some(Auto::Die));
+        }
+        ask(&client, "1", SETS).await;
+        assert!(client.answer("1").await.result.is_some(), "{status:?}");
+        gateway.stop().await;
+    }
+}

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     catalog::{Catalog, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
-    mcp::{Method, Params, Raw, RpcError, error, json, tasks},
+    mcp::{Era, Method, Params, Raw, RpcError, error, json, tasks},
     names::{Scope, ServerName},
     session::Call,
 };
@@ -103,6 +103,9 @@ impl From<RpcError> for Unroutable {
     }
 }
 
+/// Whether the agent of a call may see the resource of a server; asked where several servers have one.
+pub type Sees<'s> = &'s dyn Fn(&Call, &ServerName, &Subject) -> bool;
+
 /// Finds the server a call belongs to. In a box, as the call: every step hands it to the next.
 ///
 /// # Errors
@@ -110,14 +113,15 @@ impl From<RpcError> for Unroutable {
 pub fn route(
     call: Box<Call>,
     catalog: &Catalog,
+    sees: Sees<'_>,
 ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
         Method::PromptsGet => prompt(&["name"], &call, catalog).map_err(Unroutable::from),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-            resource(&call, catalog).map_err(Unroutable::from)
+            resource(&call, catalog, sees).map_err(Unroutable::from)
         }
-        Method::Complete => completion(&call, catalog).map_err(Unroutable::from),
+        Method::Complete => completion(&call, catalog, sees).map_err(Unroutable::from),
         Method::Other(_) | Method::Listen | Method::SetLevel => {
             whole_server(&call).map_err(Unroutable::from)
         }
@@ -234,9 +238,9 @@ fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcEr
     })
 }
 
-fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+fn resource(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
     let uri = Named::of(call, &["uri"])?;
-    let (server, original) = find_resource(call, catalog, &uri.text)?;
+    let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
     let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);
     Ok(Target {
         server,
@@ -246,12 +250,12 @@ fn resource(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     })
 }
 
-fn completion(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+fn completion(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
     match completed(call)? {
         Completed::Prompt => prompt(Completed::PROMPT, call, catalog),
         Completed::Template => {
             let uri = Named::of(call, Completed::TEMPLATE)?;
-            let (server, original) = find_resource(call, catalog, &uri.text)?;
+            let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
             let subject = Subject::of_resource(Kind::Templates, &server, &original, catalog);
             Ok(Target {
                 server,
@@ -297,28 +301,35 @@ fn completed(call: &Call) -> Result<Completed, RpcError> {
 fn find_resource(
     call: &Call,
     catalog: &Catalog,
+    sees: Sees<'_>,
     uri: &str,
 ) -> Result<(ServerName, String), RpcError> {
-    let modern = call.client.era() == crate::mcp::Era::Modern;
-    let code = if modern {
-        error::INVALID_PARAMS
-    } else {
-        error::RESOURCE_NOT_FOUND
+    let refusal = |message: String| {
+        let code = match call.client.era() {
+            Era::Legacy => error::RESOURCE_NOT_FOUND,
+            Era::Modern => error::INVALID_PARAMS,
+        };
+        RpcError::new(code, message).with(json!({ "uri": uri }))
     };
-    match catalog.resource(&call.scope, uri) {
-        Lookup::Found { server, original } => Ok((server, original)),
-        Lookup::NotFound => {
-            Err(RpcError::new(code, format!("Resource not found: {uri}"))
-                .with(json!({ "uri": uri })))
-        }
-        Lookup::Ambiguous { servers } => {
-            let names = servers
-                .iter()
-                .map(ServerName::as_str)
-                .collect::<Vec<_>>()
-                .join(", ");
+    let mut servers = match catalog.resource(&call.scope, uri) {
+        Lookup::Found { server, original } => return Ok((server, original)),
+        Lookup::NotFound => Vec::new(),
+        Lookup::Ambiguous { servers } => servers,
+    };
+    // What an agent may not see is not there for it.
+    servers.retain(|server| {
+        let resource = Subject::of_resource(Kind::Resources, server, uri, catalog);
+        sees(call, server, &resource)
+    });
+    match servers.as_slice() {
+        [] => Err(refusal(format!("Resource not found: {uri}"))),
+        [only] => Ok((only.clone(), uri.to_owned())),
+        several => {
+            let mut names: Vec<&str> = several.iter().map(ServerName::as_str).collect();
+            names.sort_unstable();
+            let names = names.join(", ");
             let message = format!("{uri} could be a resource of {names}; use its listed URI");
-            Err(RpcError::new(code, message).with(json!({ "uri": uri })))
+            Err(refusal(message))
         }
     }
 }
@@ -344,8 +355,8 @@ struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// The string at `path`. A doubled member is refused: who reads it differently from us would
-    /// act on another name than the one that was authorized.
+    /// The string at `path`. A doubled member is refused, also one that differs in case alone: who
+    /// reads it differently from us would act on another name than the one that was authorized.
     fn of(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {
         let wrong = |what: &str| {
             let at = path.join(".");
@@ -383,13 +394,13 @@ impl<'a> Named<'a> {
     }
 }
 
-/// The value at `path`; none and `true` where a member on the way is doubled.
+/// The value at `path`; none and `true` where a member on the way is doubled, whatever its case.
 fn find(json: &[u8], path: &[&str]) -> (Option<Range<usize>>, bool) {
     let mut span = 0..json.len();
     for key in path {
-        let mut found = json::members(json, span.start).filter(|member| member.is(json, key));
+        let mut found = json::members(json, span.start).filter(|it| it.is_alike(json, key));
         match (found.next(), found.next()) {
-            (Some(only), None) => span = only.value,
+            (Some(only), None) if only.is(json, key) => span = only.value,
             (_, second) => return (None, second.is_some()),
         }
     }

@@ -6,6 +6,9 @@
 
 use std::fmt::Write as _;
 
+/// How many spellings [`others`] gives.
+pub(crate) const OTHERS: usize = 4;
+
 /// Whether nobody can tell by `uri` what its server makes of it: its path leads upwards, however
 /// that is escaped (RFC 3986, section 5.2.4), or it has what is legal in no URI and what parsers drop
 /// or take for something else (control characters, space around it, backslashes, hosts in disguise).
@@ -30,9 +33,10 @@ pub(crate) fn strays(uri: &str) -> bool {
 
 /// Other spellings of what servers take for the same as `uri` (RFC 3986, section 6.2.2): scheme and
 /// host in small letters, no empty or `.` segments, no fragment; a file without host and query; with
-/// nothing escaped that need not be, and with everything escaped that may be. Empty where `uri` is
-/// spelled so.
-pub(crate) fn others(uri: &str) -> [String; 2] {
+/// nothing escaped that need not be, and with everything escaped that may be; and both as programs
+/// read the path of a file, to whom `%2F` is a slash and one at the end is nothing. Empty where `uri`
+/// is spelled so.
+pub(crate) fn others(uri: &str) -> [String; OTHERS] {
     let Some((scheme, rest)) = uri.split_once(':') else {
         return Default::default();
     };
@@ -58,7 +62,14 @@ pub(crate) fn others(uri: &str) -> [String; 2] {
         .filter(|_| !is_file)
         .unwrap_or_default();
     let path = without_empty(path, is_file);
-    [plain(&path), escaped(&path)].map(|path| {
+    let parted = as_files(&path, is_file);
+    let paths = [
+        plain(&path),
+        escaped(&path),
+        plain(&parted),
+        escaped(&parted),
+    ];
+    paths.map(|path| {
         let spelled = format!("{start}{path}{tail}");
         if spelled == uri {
             String::new()
@@ -93,6 +104,14 @@ fn without_empty(path: &str, is_rooted: bool) -> String {
         ""
     };
     format!("{root}{}{end}", parts.join("/"))
+}
+
+/// `path` with its escaped slashes as such, and none at its end.
+fn as_files(path: &str, is_rooted: bool) -> String {
+    let bytes = decoded(path, |byte| byte == b'/');
+    let parted = String::from_utf8(bytes).unwrap_or_else(|_| path.to_owned());
+    let parted = without_empty(&parted, is_rooted);
+    parted.strip_suffix('/').unwrap_or(&parted).to_owned()
 }
 
 /// `path` with nothing escaped but what would part it otherwise.
@@ -216,6 +235,10 @@ mod tests {
             "file:///priv/a?",
             "file:///priv/a?b#c",
             "file:///priv/a#x",
+            "file:///priv%2Fa",
+            "file:///priv%2fa/",
+            "file:///priv/a%2F",
+            "file:///%2Fpriv//a/",
         ] {
             check(uri, "file:///priv/a");
             check(&format!("x+{uri}"), "x+file:///priv/a");
@@ -241,9 +264,9 @@ mod tests {
         check("urn:A:b", "urn:A:b");
         // A sign is no digit.
         check("a:%%2b2e", "a:%+2e");
-        assert_eq!(others("a:%+2e"), ["", ""]);
-        assert_eq!(others("plain"), ["", ""]);
-        assert_eq!(others("x+file:///priv/a"), ["", ""]);
+        for alone in ["a:%+2e", "plain", "x+file:///priv/a"] {
+            assert_eq!(others(alone), [""; OTHERS]);
+        }
     }
 
     proptest! {

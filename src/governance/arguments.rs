@@ -218,7 +218,8 @@ impl Test {
 /// What stands at a place of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Found<'a> {
-    /// More than one member has the name; servers differ in which they take.
+    /// More than one member has the name, or one has it in another case; servers differ in which they
+    /// take.
     Doubled,
     /// Nothing.
     Nothing,
@@ -255,11 +256,11 @@ fn walk<'a>(json: &'a [u8], path: &[String]) -> Found<'a> {
 }
 
 fn member<'a>(json: &'a [u8], key: &str) -> Found<'a> {
-    let mut found = json::members(json, 0).filter(|member| member.is(json, key));
+    let mut found = json::members(json, 0).filter(|member| member.is_alike(json, key));
     match (found.next(), found.next()) {
         (None, _) => Found::Nothing,
-        (Some(member), None) => Found::Value(&json[member.value]),
-        (Some(_), Some(_)) => Found::Doubled,
+        (Some(member), None) if member.is(json, key) => Found::Value(&json[member.value]),
+        (Some(_), _) => Found::Doubled,
     }
 }
 

@@ -301,27 +301,38 @@ impl<'a> Item<'a> {
     }
 
     /// Other spellings of the URI of a resource, qualified and as exposed.
-    fn others(&self) -> [String; 4] {
+    fn others(&self) -> [String; OTHERS] {
+        let mut all = <[String; OTHERS]>::default();
         if self.kind != ItemKind::Resource {
-            return Default::default();
+            return all;
         }
         let qualified = spelling::others(self.original).map(|uri| match &*uri {
             "" => uri,
             uri => format!("{}/{uri}", self.server.as_str()),
         });
-        let [first, second] = qualified;
-        let [third, fourth] = spelling::others(self.exposed);
-        [first, second, third, fourth]
+        let both = qualified.into_iter().chain(spelling::others(self.exposed));
+        all.iter_mut()
+            .zip(both)
+            .for_each(|(slot, name)| *slot = name);
+        all
     }
 
     /// Every name that a glob may refuse it by: also those that servers take for the same.
-    fn names_that_refuse<'n>(&self, qualified: &'n str, others: &'n [String; 4]) -> [&'n str; 7]
+    fn names_that_refuse<'n>(
+        &self,
+        qualified: &'n str,
+        others: &'n [String; OTHERS],
+    ) -> [&'n str; 3 + OTHERS]
     where
         'a: 'n,
     {
-        let [first, second, third] = self.names(qualified);
-        let [a, b, c, d] = others.each_ref().map(String::as_str);
-        [first, second, third, a, b, c, d]
+        let mut all = [""; 3 + OTHERS];
+        let others = others.iter().map(String::as_str);
+        let names = self.names(qualified).into_iter().chain(others);
+        all.iter_mut()
+            .zip(names)
+            .for_each(|(slot, name)| *slot = name);
+        all
     }
 
     /// Every name of its own.
@@ -523,6 +534,9 @@ impl fmt::Display for Reason<'_> {
         }
     }
 }
+
+/// Other spellings of a resource: those of its qualified name and of its exposed one.
+const OTHERS: usize = 2 * spelling::OTHERS;
 
 const fn article(mode: PolicyMode) -> &'static str {
     match mode {

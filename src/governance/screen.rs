@@ -336,7 +336,8 @@ impl Seen {
 
 /// Where in the `params` of a request of `method` is what is looked at, and in which direction it counts:
 /// what is written into them, and what the client answers to what its server asked before (2026-07-28).
-/// A member that stands there twice is looked at twice, since servers differ in which they take.
+/// A member that stands there twice is looked at twice, since servers differ in which they take; some
+/// ignore case.
 pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range<usize>)> {
     const ANSWERS: (&str, Direction) = ("inputResponses", Direction::Arguments);
     let members: &[(&str, Direction)] = match method {
@@ -363,7 +364,7 @@ pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range
     };
     let json = params.as_bytes();
     let looked_at = json::members(json, 0).filter_map(|member| {
-        let found = members.iter().find(|(name, _)| member.is(json, name));
+        let found = members.iter().find(|(name, _)| member.is_alike(json, name));
         found.map(|(_, direction)| (*direction, member.value))
     });
     looked_at.collect()
@@ -536,7 +537,7 @@ mod tests {
     #[test]
     fn members_that_stand_twice_are_looked_at_twice() {
         let params = Raw::from_static(
-            r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"arguments":3}"#,
+            r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"Arguments":3}"#,
         );
         let found: Vec<_> = of_request(&Method::ToolsCall, &params)
             .into_iter()

@@ -40,7 +40,7 @@ impl Params {
             match key {
                 "_meta" => meta = None,
                 "name" => name_is_doubled |= name.replace(value..end).is_some(),
-                _ => {}
+                other => name_is_doubled |= other.eq_ignore_ascii_case("name"),
             }
             Some(end)
         })?;
@@ -66,7 +66,8 @@ impl Params {
         text(&self.raw.as_bytes()[self.member(key)?])
     }
 
-    /// Whether there is more than one member `name`.
+    /// Whether there is more than one member `name`, or another that servers take for it which ignore
+    /// case.
     pub fn name_is_doubled(&self) -> bool {
         self.name_is_doubled
     }
@@ -89,8 +90,11 @@ impl From<Raw> for Params {
         let mut names = members(json, 0).filter(|member| member.is(json, "name"));
         let first = names.next();
         let later = names.last();
+        let is_other = |member: &super::json::Member| {
+            member.is_alike(json, "name") && !member.is(json, "name")
+        };
         Self {
-            name_is_doubled: later.is_some(),
+            name_is_doubled: later.is_some() || members(json, 0).any(|member| is_other(&member)),
             name: later.or(first).map(|member| member.value),
             meta: Some(Meta::walk(&raw))
                 .filter(|meta| meta.span.is_some())
@@ -145,6 +149,8 @@ mod tests {
         check(r#"{ "name" : "a" }"#, Some(r#""a""#), false, None);
         check(r#"{"name":1,"name":[2]}"#, Some("[2]"), true, None);
         check(r#"{"name":1,"n\u0061me":2}"#, Some("2"), true, None);
+        check(r#"{"name":1,"NAME":2}"#, Some("1"), true, None);
+        check(r#"{"n\u0061Me":1,"name":2}"#, Some("2"), true, None);
         check(r#"{"a":{"name":1}}"#, None, false, None);
         check(
             r#"{"_meta":{"progressToken":"t"}}"#,

@@ -19,7 +19,6 @@ use crate::{
     governance::Ending,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
-    router,
     session::{
         Call, Event, EventReader,
         events::{EVENTS_MAX, events},
@@ -225,7 +224,7 @@ impl Proxy {
         stream: Stream,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
-        let routed = router::route(call, &self.board.catalog());
+        let routed = self.route_in(&self.board.catalog(), call);
         let routed =
             routed.inspect_err(|lost| tracing::debug!(why = ?lost.1, "no upstream stream"));
         let way = routed

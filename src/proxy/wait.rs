@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Proxy, lists};
 use crate::{
     backend::{Backend, Failure},
-    catalog::{Audience, Prospect},
+    catalog::{Audience, Catalog, Prospect},
     governance::{Ending, Refusal, Ticket},
     mcp::{RpcError, error},
     names::ServerName,
-    router::{self, Routed, Unroutable},
+    router::{self, Routed, Subject, Unroutable},
     session::Call,
 };
 
@@ -34,7 +34,7 @@ impl Proxy {
         ticket: &mut Ticket,
     ) -> Result<Box<Routed>, Ending> {
         let audience = lists::audience(&call.client);
-        let route = |call| router::route(call, &self.board.catalog_for(audience));
+        let route = |call| self.route_in(&self.board.catalog_for(audience), call);
         let mut lost = match route(call) {
             Ok(routed) => return Ok(routed),
             Err(lost) => lost,
@@ -59,6 +59,19 @@ impl Proxy {
             return Err(ending_of(lost.1));
         }
         Box::pin(self.route_once_listed(*lost, &prospects, ticket)).await
+    }
+
+    /// Finds the server of a call in `catalog`, for what its agent may see.
+    pub(super) fn route_in(
+        &self,
+        catalog: &Catalog,
+        call: Box<Call>,
+    ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
+        let sees = |call: &Call, server: &ServerName, resource: &Subject| {
+            let sight = self.governance.sight(&call.client.agent, &call.scope);
+            sight.shows_resource(server, &resource.merged, &resource.original)
+        };
+        router::route(call, catalog, &sees)
     }
 
     /// Waits until the servers of the route of `call` are listed for its client, for as long as lists
@@ -100,7 +113,7 @@ impl Proxy {
                 away.get_or_insert(failure);
                 continue;
             }
-            match router::route(call, &self.board.catalog_for(audience)) {
+            match self.route_in(&self.board.catalog_for(audience), call) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => (call, unroutable) = *lost,
             }

@@ -312,6 +312,81 @@ async fn a_name_is_denied_on_every_route() {
     }
 }
 
+/// Servers that ignore the case of names would act on another name than the one that was authorized.
+#[tokio::test]
+async fn names_in_another_case_name_nothing() {
+    let settings = "[governance]\nprice = \"0\"\n\
+                    args = [{ name = \"r\", at = \"/owner\", equals = \"evil\" }]\n\
+                    policy = { mode = \"allowlist\", tools = [\"x/echo\"], prompts = [\"*\"], resources = [\"x/**\"] }\n";
+    let stage = Stage::new(settings, "").await;
+    for (method, params, code) in [
+        (
+            "tools/call",
+            r#"{"name":"mcp_x_echo","Name":"other"}"#,
+            -32602,
+        ),
+        (
+            "tools/call",
+            r#"{"n\u0041me":"other","name":"mcp_x_echo"}"#,
+            -32602,
+        ),
+        ("tools/call", r#"{"NAME":"mcp_x_echo"}"#, -32602),
+        (
+            "prompts/get",
+            r#"{"name":"mcp_x_greet","nAme":"x"}"#,
+            -32602,
+        ),
+        (
+            "resources/read",
+            r#"{"uri":"x+file:///a.txt","Uri":"file:///b.txt"}"#,
+            -32602,
+        ),
+        (
+            "tools/call",
+            r#"{"name":"mcp_x_echo","arguments":{},"ARGUMENTS":{"owner":"evil"}}"#,
+            -32003,
+        ),
+        (
+            "tools/call",
+            r#"{"name":"mcp_x_echo","arguments":{"owner":"acme","Owner":"evil"}}"#,
+            -32003,
+        ),
+    ] {
+        assert_eq!(stage.ask(method, params).await.code(), code, "{params}");
+    }
+    assert!(stage.server.seen().is_empty());
+    stage.must(r#"{"owner":"acme","Another":1}"#).await;
+    stage.stop().await;
+}
+
+/// Where several servers have one URI, those count that the agent may see, and no others are named.
+#[tokio::test]
+async fn a_uri_of_several_servers_is_that_of_the_one_that_is_seen() {
+    let other = Server::start().await;
+    let settings = format!(
+        "[servers.y]\n{}\n[agents.ann]\npolicy = {{ mode = \"allowlist\", resources = [\"x/**\"] }}\n\
+         [agents.bob]\n[governance]\nprice = \"0\"\npolicy = {{ mode = \"all\" }}\n",
+        other.backend.config()
+    );
+    let stage = Stage::new(&settings, "").await;
+    let uri = r#""uri":"file:///a.txt""#;
+    let client = stage
+        .gateway
+        .client_of(ANN, Front::Streamable, "/mcp")
+        .await;
+    client.ask("1", "resources/read", uri).await;
+    assert!(client.answer("1").await.result.is_some());
+    let client = stage
+        .gateway
+        .client_of(BOB, Front::Streamable, "/mcp")
+        .await;
+    client.ask("1", "resources/read", uri).await;
+    let refused = client.answer("1").await.failure();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("could be a resource of x, y"), "{refused}");
+    stage.stop().await;
+}
+
 /// A resource is denied however its URI is written.
 #[tokio::test]
 async fn a_resource_is_denied_by_every_spelling() {
@@ -324,6 +399,8 @@ async fn a_resource_is_denied_by_every_spelling() {
             ("/mcp", "x+file:///a.txt"),
             ("/mcp", "file:///a.txt"),
             ("/mcp/servers/x", "file:///a.txt"),
+            ("/mcp/servers/x", "file:///%2Fa.txt"),
+            ("/mcp/servers/x", "file:///a.txt/"),
             ("/mcp/profiles/p", "x+file:///a.txt"),
             ("/mcp/profiles/p", "file:///a.txt"),
         ] {

@@ -409,7 +409,7 @@ proptest! {
             let listed = format!("[{}]", view.page_where(0, None, visible).unwrap().items);
             let usable = view.entries().iter().filter(|entry| {
                 let call = call(scope, kind, &entry.exposed);
-                let routed = router::route(call, &catalog).map_err(|lost| lost.1).unwrap();
+                let routed = router::route(call, &catalog, &|_, _, _| true).map_err(|lost| lost.1).unwrap();
                 rules.decide(&Item::of_routed(&routed).unwrap()).allowed
             });
             let usable: Vec<&str> = usable.map(|entry| entry.item.as_str()).collect();
@@ -425,7 +425,7 @@ fn methods_of_a_server_are_items_and_those_of_the_protocol_are_not() {
     let check = |method: Method, expect: Option<Item<'_>>| {
         let mut call = call(&scope, Kind::Tools, "");
         call.method = method;
-        let routed = router::route(call, &catalog)
+        let routed = router::route(call, &catalog, &|_, _, _| true)
             .map_err(|lost| lost.1)
             .unwrap();
         assert_eq!(Item::of_routed(&routed), expect);

@@ -65,6 +65,8 @@ const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct Scanner {
     compiled: Compiled,
     rules: [Rules; Direction::ALL.len()],
+    /// What masks whatever an operator's own classes find.
+    own: Rules,
 }
 
 /// What all directions have in common.
@@ -237,6 +239,7 @@ impl Scanner {
             Direction::ALL.map(|direction| rules(direction, scan, &names, countries));
         Ok(Self {
             rules: [arguments?, notifications?, prompts?, resources?, results?],
+            own: own_rules(&names, countries),
             compiled: Compiled {
                 mask: scan.mask,
                 prefixes: Prefixes::new(),
@@ -257,6 +260,18 @@ impl Scanner {
     pub fn is_idle(&self, direction: Direction) -> bool {
         let rules = &self.rules[direction as usize];
         rules.wanted.classes.is_empty() && rules.custom.is_empty()
+    }
+
+    /// `message` without what an operator's own classes find, whatever is to happen to it elsewhere;
+    /// `None` where they find nothing.
+    pub fn without_own(&self, message: &Raw) -> Option<Raw> {
+        if self.own.custom.is_empty() {
+            return None;
+        }
+        let text = message.as_str();
+        let mut sink = Sink::new(&self.compiled, &self.own, self.compiled.mask);
+        let changes = walk::walk(text, Names::default(), &mut sink, 0);
+        (!changes.edits.is_empty()).then(|| patched(text, &changes))
     }
 
     /// Looks through `message`. `schema` is that of the tool whose result it is, or, among
@@ -561,6 +576,22 @@ fn rules(
             .collect(),
         actions,
     })
+}
+
+fn own_rules(names: &[Arc<str>], countries: Countries) -> Rules {
+    let own = Class::ALL.len()..names.len();
+    let action = |class: usize| match class {
+        class if own.contains(&class) => ScanAction::Redact,
+        _ => ScanAction::Off,
+    };
+    Rules {
+        actions: (0..names.len()).map(action).collect(),
+        wanted: Wanted {
+            classes: Classes::default(),
+            countries,
+        },
+        custom: own.clone().collect(),
+    }
 }
 
 fn selected(codes: &[String]) -> Result<Countries, InvalidScan> {

@@ -294,6 +294,7 @@ impl Backend {
         let start = Instant::now();
         let patience = left.idle.min(self.patience(admitted));
         let mut looks = 0..RECONNECT_CHECKS;
+        let mut is_renewed = false;
         loop {
             if served.connection.closed().is_cancelled() {
                 let wish = Wish {
@@ -307,8 +308,13 @@ impl Backend {
             served.note_call();
             let left = left.after(start.elapsed());
             let outcome = self.exchange(admitted, &served.connection, left).await;
-            let is_away = matches!(outcome, Err(Failure::Connect { .. } | Failure::SessionGone));
-            if !is_away || looks.next().is_none() {
+            let goes_on = match &outcome {
+                Err(Failure::Connect { .. }) => looks.next().is_some(),
+                // It has started anew. Whoever denies a new session denies the next.
+                Err(Failure::SessionGone) => !std::mem::replace(&mut is_renewed, true),
+                Ok(_) | Err(_) => false,
+            };
+            if !goes_on {
                 return Ok((served, outcome));
             }
             tokio::time::sleep(RECONNECT_PAUSE).await;

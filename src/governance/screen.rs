@@ -83,6 +83,15 @@ pub(super) struct Seen {
 }
 
 impl Screens {
+    /// `data` without what classes of the config find; `None` where they find nothing.
+    fn without_own(&self, data: &Raw) -> Option<Raw> {
+        let first = self.0.first.without_own(data);
+        let second = self.0.second.as_ref();
+        second
+            .and_then(|second| second.without_own(first.as_ref().unwrap_or(data)))
+            .or(first)
+    }
+
     /// The scanner of the terms comes first; nothing where there is none at all. Those of a call come
     /// with the codes of its refusals, and its record says what they find.
     pub(super) fn new(
@@ -471,8 +480,11 @@ static MASKER: LazyLock<Scanner> = LazyLock::new(|| {
     Scanner::new(&everything).expect("only an operator's own patterns can be wrong")
 });
 
-/// Arguments as a record may hold them; `None` when that cannot be done.
-pub(super) fn masked(arguments: &Raw) -> Option<Raw> {
+/// Arguments as a record may hold them, where `screens` looked at the call; `None` when that cannot be
+/// done.
+pub(super) fn masked(arguments: &Raw, screens: Option<&Screens>) -> Option<Raw> {
+    let own = screens.and_then(|screens| screens.without_own(arguments));
+    let arguments = own.as_ref().unwrap_or(arguments);
     let verdict = MASKER.scan(Direction::Arguments, arguments, || None);
     if verdict.blocked.is_some() {
         return None;

@@ -202,7 +202,7 @@ impl Governance {
         if !self.law.load().keeps_arguments {
             return None;
         }
-        let masked = screen::masked(&ticket.arguments()?)?;
+        let masked = screen::masked(&ticket.arguments()?, ticket.screens.as_ref())?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 

@@ -165,6 +165,7 @@ impl Ticket {
 
     /// The line that is written before the call leaves.
     pub(super) fn opening(&self) -> Opened<'_> {
+        let named = |name| self.named(name);
         Opened {
             id: self.id,
             ts: clock::now(),
@@ -172,9 +173,9 @@ impl Ticket {
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
             server: self.server().unwrap_or_default().into(),
-            method: self.method.as_str().into(),
-            tool: self.tool().map(Cow::from),
-            exposed: self.said().exposed.as_deref().map(Cow::from),
+            method: self.masked_method(),
+            tool: self.tool().map(named),
+            exposed: self.said().exposed.as_deref().map(named),
             arguments_digest: self.said().digest,
             price: self.price,
             accounts: self.accounts(),
@@ -202,7 +203,7 @@ impl Ticket {
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
             server_revision: ended.server_revision.map(Cow::from),
-            method: self.method.as_str().into(),
+            method: self.masked_method(),
             tool: self.tool().map(named),
             exposed: self.said().exposed.as_deref().map(named),
             arguments_digest: self.said().digest,
@@ -260,6 +261,15 @@ impl Ticket {
             Some(_) => name.into(),
             None => masked_name(name),
         }
+    }
+
+    /// The method as others may see it: one that is none of the protocol's is whatever the caller wrote.
+    fn masked_method(&self) -> Cow<'_, str> {
+        let name = self.method.as_str();
+        if let Method::Other(_) = self.method {
+            return masked_name(name);
+        }
+        name.into()
     }
 
     fn request_id(&self) -> Option<&str> {

@@ -149,15 +149,19 @@ impl<'k> Sink<'k> {
     pub(super) fn may_pass(&self, word: &str, own: &str) -> bool {
         is_short_word(word.as_bytes())
             && !credential::may_be_of_key(own)
-            && self.rules.custom.is_empty()
+            && !self.has_custom()
             && self.replacements.is_none()
+    }
+
+    /// Whether an operator's own patterns are looked for, which may be about anything.
+    pub(super) fn has_custom(&self) -> bool {
+        !self.rules.custom.is_empty()
     }
 
     /// Whether a key is worth a look: most are plain words.
     pub(super) fn may_be_in_key(&self, written: &str) -> bool {
         let telling = |b: u8| b.is_ascii_digit() || matches!(b, b'@' | b'\\' | b':');
-        !self.rules.custom.is_empty()
-            || written.len() >= TEXT_BYTES_MIN && written.bytes().any(telling)
+        self.has_custom() || written.len() >= TEXT_BYTES_MIN && written.bytes().any(telling)
     }
 
     /// What is found in `text`, overlaps joined, in order.

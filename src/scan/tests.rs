@@ -354,6 +354,28 @@ fn classes_of_the_config_and_values_to_allow() {
     assert_eq!(redacted(&scan, text), expect);
 }
 
+/// Patterns of one's own see numbers however short they are.
+#[test]
+fn classes_of_the_config_see_short_numbers() {
+    let mut scan = all();
+    scan.custom.insert("badge".into(), r"\b\d{4}\b".into());
+    assert_eq!(
+        redacted(&scan, r#"{"a":1234,"b":12345}"#),
+        r#"{"a":0,"b":12345}"#
+    );
+}
+
+/// What stands where data is expected is no data for that, in arguments or results.
+#[test]
+fn words_in_the_place_of_data_are_looked_at() {
+    let text = r#"{"data":"4111111111111111","mimeType":"text/plain"}"#;
+    let masked = r#"{"data":"[CREDIT_CARD]","mimeType":"text/plain"}"#;
+    assert_eq!(redacted(&all(), text), masked);
+    let image = "Bwc7".repeat(80) + "4111111111111111";
+    let image = json!({"data": image, "mimeType": "image/png"}).to_string();
+    assert_eq!(redacted(&all(), &image), image);
+}
+
 #[test]
 fn mistakes_are_named() {
     let check = |change: &dyn Fn(&mut Scan), expect: &str| {

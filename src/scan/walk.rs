@@ -21,6 +21,8 @@ use crate::mcp::json;
 
 /// Levels of JSON inside of strings that are read as JSON; deeper ones are read as text.
 const NESTED_MAX: usize = 4;
+/// Longest text of letters and digits that is no data for sure, bytes: numbers of cards, keys, tokens.
+const WORD_BYTES_MAX: usize = 256;
 /// Longest value of a sibling that may say what another value is, bytes.
 const SIBLING_BYTES_MAX: usize = 42;
 
@@ -312,7 +314,8 @@ impl<'a> Walk<'a, '_, '_> {
 
     fn number(&mut self, span: Range<usize>) {
         const DIGITS_MIN: usize = 7;
-        if span.len() < DIGITS_MIN {
+        // Only an operator's own pattern is about numbers that are shorter.
+        if span.len() < DIGITS_MIN && !self.sink.has_custom() {
             return;
         }
         let Some(whole) = whole(&self.json[span.clone()]) else {
@@ -334,7 +337,7 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     /// Looks into the string at `span` when it is base64 of a type that is to be decoded; through
-    /// it as text when it is not base64.
+    /// it as text when it is not base64, or so short that it may as well be a word or a key.
     fn blob(&mut self, mime: &str, span: &Range<usize>) {
         let inner = span.start + 1..span.end - 1;
         let view = self.view(&inner);
@@ -344,19 +347,20 @@ impl<'a> Walk<'a, '_, '_> {
             self.value(span);
             return;
         }
-        if !self.sink.decodes(mime) {
-            return;
-        }
-        let Ok(content) = STANDARD.decode(view.text.as_bytes()) else {
-            self.value(span);
-            return;
-        };
-        if let Some(with) = self.content(&content) {
+        let decodes = self.sink.decodes(mime);
+        let decoded = decodes.then(|| STANDARD.decode(view.text.as_bytes()).ok());
+        let content = decoded.flatten();
+        if let Some(with) = content.as_deref().and_then(|content| self.content(content)) {
             self.changes.edits.push(Edit {
                 span: inner,
                 with: STANDARD.encode(with),
             });
             self.leaf(span);
+            return;
+        }
+        let is_data = content.is_some() || !decodes;
+        if !is_data || view.text.len() <= WORD_BYTES_MAX {
+            self.value(span);
         }
     }
 

@@ -100,10 +100,11 @@ async fn a_call_that_may_have_arrived_is_charged_though_refused_later() {
         let server = Server::start().await;
         server.backend.set_list("tools/list", tools);
         let stage = Stage::with(server, terms, "").await;
-        let script = Mutex::new(vec![second.clone(), first.clone()]);
+        let script = Mutex::new(vec![first.clone()]);
+        let afterwards = second.clone();
         stage.server.backend.on_request(move |envelope| {
             let is_call = envelope.method() == "tools/call";
-            is_call.then(|| script.lock().unwrap().pop().unwrap_or(Auto::Nothing))
+            is_call.then(|| script.lock().unwrap().pop().unwrap_or(afterwards.clone()))
         });
         stage.call("{}").await.failure();
         let record = stage.last();
@@ -684,4 +685,30 @@ pub(crate) fn events(data: &Path) -> Vec<(String, String, String)> {
         }
     }
     events
+}
+
+/// What an operator's own classes find is in no record, whatever becomes of it in the call; nor is what
+/// a caller calls a method.
+#[tokio::test]
+async fn records_hold_nothing_that_own_classes_find() {
+    let settings = "[audit]\narguments = true\n[governance]\nprice = \"0\"\n\
+                    scan = { arguments = { \"*\" = \"report\" }, custom = { ticket = 'TICKET-\\d+' } }\n";
+    let stage = Stage::new(settings, "").await;
+    stage
+        .must(r#"{"a":"TICKET-123 of ann.lee@example.org"}"#)
+        .await;
+    assert_eq!(
+        stage.server.last_arguments(),
+        serde_json::json!({"a": "TICKET-123 of ann.lee@example.org"})
+    );
+    let recorded = stage.last().arguments.unwrap().to_string();
+    assert_eq!(recorded, r#"{"a":"[TICKET] of [EMAIL]"}"#);
+    let odd = stage
+        .gateway
+        .client(Front::Streamable, "/mcp/servers/x", "{}")
+        .await;
+    odd.ask("9", "acme/ann.lee@example.org", "").await;
+    odd.answer("9").await;
+    assert_eq!(stage.last().method, "acme/[EMAIL]");
+    stage.stop().await;
 }

@@ -48,7 +48,10 @@ pub struct Overview {
     /// What governance did; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governance: Option<Governed>,
-    /// Legacy sessions of HTTP clients; for those who may see everything.
+    /// How many legacy sessions of HTTP clients are open; for those who may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions_open: Option<usize>,
+    /// Legacy sessions of HTTP clients, the first hundred; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<Vec<SessionReport>>,
     /// What the merged routes list.
@@ -360,6 +363,10 @@ impl Status {
             config: match insight {
                 Insight::States => None,
                 Insight::Whole => Some(self.config()),
+            },
+            sessions_open: match insight {
+                Insight::States => None,
+                Insight::Whole => Some(self.proxy.sessions().len()),
             },
             sessions: match insight {
                 Insight::States => None,

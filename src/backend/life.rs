@@ -188,6 +188,13 @@ pub struct Transition {
     pub reason: Option<String>,
 }
 
+impl Transition {
+    /// Whether something was wrong, and it is said what.
+    pub(super) fn is_error(&self) -> bool {
+        self.state.is_trouble() && self.reason.is_some()
+    }
+}
+
 /// What a life is of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Of {

@@ -34,6 +34,10 @@ pub struct Report {
     /// last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What was wrong with it last, as far as [`Report::history`] goes back, also where it is well
+    /// again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<Transition>,
     /// The states it was in and is in, the current one last, [`HISTORY_MAX`] at
     /// most.
     pub history: Vec<Transition>,
@@ -112,6 +116,7 @@ impl Report {
     #[must_use]
     pub fn without_details(mut self) -> Self {
         self.reason = None;
+        self.last_error = None;
         for transition in &mut self.history {
             transition.reason = None;
         }
@@ -172,6 +177,7 @@ impl Backend {
             asleep,
             since,
             reason: with_limit(reason, held_back_until.as_deref()),
+            last_error: history.iter().rev().find(|past| past.is_error()).cloned(),
             history,
             breaker: BreakerReport {
                 // What is counted never falls, whichever replica is listed.

@@ -25,7 +25,7 @@ impl Status {
              {resources} resources, {prompts} prompts listed. \
              The same as <a href='?format=json'>JSON</a>.</p>{trouble}{lost}\
              <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
-             <th>Prompts<th>Calls<th>p50 ms<th>p99 ms<th>Restarts<th>Last listed{rows}</table>{governance}",
+             <th>Prompts<th>Calls<th>Under way<th>p50 ms<th>p99 ms<th>Pid<th>Restarts<th>Last listed{rows}</table>{governance}",
             trouble = overview.config.as_ref().map(trouble).unwrap_or_default(),
             lost = overview.governance.as_ref().map(unkept).unwrap_or_default(),
             governance = overview
@@ -36,10 +36,10 @@ impl Status {
             status = overview.status,
             version = overview.version,
             uptime = overview.uptime_seconds,
-            sessions = match insight {
-                Insight::States => String::new(),
-                Insight::Whole => format!("{} sessions, ", self.proxy.sessions().len()),
-            },
+            sessions = overview
+                .sessions_open
+                .map(|open| format!("{open} sessions, "))
+                .unwrap_or_default(),
             tools = overview.listed.tools,
             resources = overview.listed.resources,
             prompts = overview.listed.prompts,
@@ -128,7 +128,7 @@ fn row(server: &ServerReport) -> String {
     let state = report.state.as_str();
     let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
     let mut row = format!(
-        "<tr><td><b>{}</b><td class={state} title='since {}'>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+        "<tr><td><b>{}</b><td class={state} title='since {}'>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
         escape(&report.name),
         escape(&report.since),
         report.transport,
@@ -137,8 +137,10 @@ fn row(server: &ServerReport) -> String {
         server.offers.resources + server.offers.templates,
         server.offers.prompts,
         report.answered,
+        report.in_flight,
         millis(report.latency_ms_p50),
         millis(report.latency_ms_p99),
+        report.pid.map(|pid| pid.to_string()).unwrap_or_default(),
         report.restarts,
         escape(report.last_listed.as_deref().unwrap_or_default()),
     );
@@ -171,7 +173,7 @@ fn row(server: &ServerReport) -> String {
         let text: Vec<String> = notes.into_iter().chain(tail).collect();
         write!(
             row,
-            "<tr><td colspan=12><pre>{}</pre>",
+            "<tr><td colspan=14><pre>{}</pre>",
             escape(&text.join("\n"))
         )
         .expect("a String takes all");

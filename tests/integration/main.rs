@@ -30,6 +30,7 @@ mod replicas;
 mod restart;
 mod roots;
 mod sessions;
+mod shown;
 mod tasks;
 mod unlisted;
 mod upstream;

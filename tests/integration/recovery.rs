@@ -62,6 +62,8 @@ async fn each_state_is_shown_once() {
     let status = gateway.status_until("x", back).await;
     let tail = &states(&status)[2..];
     assert_eq!(tail, ["disconnected", "connecting", "connected"]);
+    assert_eq!(status["last_error"]["at"], last["at"], "{status}");
+    assert!(status["reason"].is_null(), "{status}");
     let page = gateway
         .http()
         .get("/status", &[("accept", "text/html")])

@@ -53,13 +53,15 @@ class Failure(Exception):
 
 
 class NotInstallable(Failure):
-    """This machine lacks Node, npm or a Python that makes virtual environments."""
+    """This machine lacks git, Node, npm or a Python that makes virtual environments."""
 
 
 def install() -> None:
     """Installs the pinned packages, unless they are there."""
     if sys.version_info < (3, 11):
         raise NotInstallable("Python 3.11 or a later one is needed to run the clients")
+    if shutil.which("git") is None:
+        raise NotInstallable("git is missing; install it to run the server that reads repositories")
     SUITE.mkdir(parents=True, exist_ok=True)
     if stamp("npm") != NPM:
         npm = shutil.which("npm")

@@ -50,14 +50,17 @@ impl Scanners {
     }
 }
 
-/// The scanners that apply to a call: that of the agent's terms, and that of the server.
+/// The scanners that apply to what passes between a client and a server: that of the agent's terms, and
+/// that of the server.
 #[derive(Clone, Debug)]
 pub struct Screens(Arc<Looks>);
 
 #[derive(Debug)]
 struct Looks {
-    first: Arc<Scanner>,
+    first: Option<Arc<Scanner>>,
     second: Option<Arc<Scanner>>,
+    /// Whether nothing passes, whatever it is.
+    is_shut: bool,
     /// Whether what would be blocked or redacted is only reported.
     observe: bool,
     /// The codes of refusals.
@@ -68,6 +71,9 @@ struct Looks {
     /// call is written, or where there is no call.
     beside: Mutex<Option<Seen>>,
 }
+
+/// The class of what nobody has looked at, which does not pass.
+const UNSCANNED: &str = "unscanned";
 
 /// What a look at some data has found.
 #[derive(Debug, Default)]
@@ -83,23 +89,43 @@ pub(super) struct Seen {
 }
 
 impl Screens {
-    /// The scanner of the terms comes first; nothing where there is none at all. Those of a call come
-    /// with the codes of its refusals, and its record says what they find.
+    /// The scanner of the terms comes first; nothing where there is none at all. `codes` are those of
+    /// refusals.
     pub(super) fn new(
         (terms, server): (Option<&Arc<Scanner>>, Option<&Arc<Scanner>>),
         observe: bool,
-        of_call: Option<ErrorCodes>,
+        codes: ErrorCodes,
         checks: Checks,
     ) -> Option<Self> {
         let mut all = [terms, server].into_iter().flatten();
         Some(Self(Arc::new(Looks {
-            first: Arc::clone(all.next()?),
+            first: Some(Arc::clone(all.next()?)),
             second: all.next().map(Arc::clone),
+            is_shut: false,
             observe,
-            codes: of_call.unwrap_or(ErrorCodes::Contract),
+            codes,
             checks,
-            beside: Mutex::new(of_call.map(|_| Seen::default())),
+            beside: Mutex::default(),
         })))
+    }
+
+    /// Lets nothing pass: where there are no rules, nobody can say that something may.
+    pub(super) fn shut(codes: ErrorCodes) -> Self {
+        Self(Arc::new(Looks {
+            first: None,
+            second: None,
+            is_shut: true,
+            observe: false,
+            codes,
+            checks: Checks::default(),
+            beside: Mutex::default(),
+        }))
+    }
+
+    /// The same for a call, whose record says what is found.
+    pub(super) fn of_call(self) -> Self {
+        *lock(&self.0.beside) = Some(Seen::default());
+        self
     }
 
     /// What was found beside the arguments and the answer of the call, for its record.
@@ -108,11 +134,12 @@ impl Screens {
     }
 
     fn scanners(&self) -> impl Iterator<Item = &Scanner> {
-        std::iter::once(&*self.0.first).chain(self.0.second.as_deref())
+        let both = [&self.0.first, &self.0.second];
+        both.into_iter().filter_map(Option::as_deref)
     }
 
     fn is_idle(&self, direction: Direction) -> bool {
-        self.scanners().all(|scanner| scanner.is_idle(direction))
+        !self.0.is_shut && self.scanners().all(|scanner| scanner.is_idle(direction))
     }
 
     /// Looks at `data`; aside, when it is large. `schema` is asked for only where something
@@ -178,6 +205,9 @@ impl Screens {
             schema
         };
         let mut seen = Seen::default();
+        if self.0.is_shut {
+            seen.blocked.push(UNSCANNED.into());
+        }
         for scanner in self.scanners() {
             let current = seen.redacted.as_ref().unwrap_or(data);
             let mut verdict = scanner.scan(direction, current, schema);
@@ -495,7 +525,7 @@ async fn failing_closed(look: impl Future<Output = (Seen, bool)>) -> (Seen, bool
     looked.unwrap_or_else(|_| {
         tracing::error!("a scan broke off");
         let seen = Seen {
-            blocked: vec!["unscanned".into()],
+            blocked: vec![UNSCANNED.into()],
             ..Seen::default()
         };
         (seen, false)
@@ -552,7 +582,8 @@ mod tests {
         let (email, card) = (compiled("email"), compiled("credit_card"));
         let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
         let check = |terms, server, expect: &str| {
-            let Some(screens) = Screens::new((terms, server), false, None, Checks::default())
+            let codes = ErrorCodes::Contract;
+            let Some(screens) = Screens::new((terms, server), false, codes, Checks::default())
             else {
                 return assert_eq!(expect, "", "nothing looks");
             };

@@ -24,6 +24,7 @@ use crate::{
     mcp::{
         Method, Outcome, Raw, Revision, RpcError,
         json::{self, Patch},
+        method::notice,
     },
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
     task::{LARGE_BYTES, aside_if_large},
@@ -249,18 +250,18 @@ impl Screens {
         }
     }
 
-    /// A notification's params as the client may see them; `None` when it must not pass.
-    pub fn notification(&self, params: Raw) -> Option<Raw> {
-        self.passing(Direction::Notifications, params)
+    /// The params of a notification of `method` as the client may see them; `None` when it must not pass.
+    pub fn notification(&self, method: &str, params: Raw) -> Option<Raw> {
+        self.passing(of_notification(method), params)
     }
 
     /// The params of what a client tells as its server may see them; `None` when it must not pass.
     pub fn told(&self, params: Raw) -> Option<Raw> {
-        self.passing(Direction::Arguments, params)
+        self.passing(&[Direction::Arguments], params)
     }
 
-    fn passing(&self, direction: Direction, params: Raw) -> Option<Raw> {
-        if self.is_idle(direction) {
+    fn passing(&self, directions: &[Direction], params: Raw) -> Option<Raw> {
+        if directions.iter().all(|direction| self.is_idle(*direction)) {
             return Some(params);
         }
         if params.as_bytes().len() > LARGE_BYTES {
@@ -269,12 +270,27 @@ impl Screens {
             );
             return None;
         }
-        let (seen, _) = self.look_now(direction, &params, None);
+        let seen = self.look_each_way(directions, &params);
         self.note(&seen);
-        if !seen.blocked.is_empty() {
-            return None;
+        seen.passed(params)
+    }
+
+    /// Looks at `data` in this thread, in several directions.
+    fn look_each_way(&self, directions: &[Direction], data: &Raw) -> Seen {
+        let mut seen = Seen::default();
+        for direction in directions {
+            let current = seen.redacted.as_ref().unwrap_or(data);
+            let (mut more, _) = self.look_now(*direction, current, None);
+            if seen.redacted.is_some() {
+                // The stricter wins here too.
+                let (whole, _) = self.look_now(*direction, data, None);
+                if !whole.blocked.is_empty() {
+                    more = whole;
+                }
+            }
+            seen.add(more);
         }
-        Some(seen.redacted.unwrap_or(params))
+        seen
     }
 
     /// Whether what a server asks is so large that [`Screens::large_question`] is for it.
@@ -337,9 +353,7 @@ impl Screens {
         };
         if let Some(beside) = lock(&self.0.beside).as_mut() {
             beside.would_block |= seen.would_block;
-            for (what, times) in &seen.found {
-                *beside.found.entry(what.clone()).or_default() += times;
-            }
+            beside.count(&seen.found);
         } else {
             tracing::info!(found = summary, "data was looked at outside of any call");
         }
@@ -347,6 +361,26 @@ impl Screens {
 }
 
 impl Seen {
+    /// `params`, in which this was found, as they may pass; `None` when they must not.
+    fn passed(self, params: Raw) -> Option<Raw> {
+        let may_pass = self.blocked.is_empty();
+        may_pass.then(|| self.redacted.unwrap_or(params))
+    }
+
+    /// Adds what another look at the same has found.
+    fn add(&mut self, more: Self) {
+        self.blocked.extend(more.blocked);
+        self.would_block |= more.would_block;
+        self.count(&more.found);
+        self.redacted = more.redacted.or(self.redacted.take());
+    }
+
+    fn count(&mut self, found: &BTreeMap<(Arc<str>, ScanAction), u64>) {
+        for (what, times) in found {
+            *self.found.entry(what.clone()).or_default() += times;
+        }
+    }
+
     /// What the record says was found.
     pub(super) fn summary(&self) -> Option<String> {
         if self.found.is_empty() {
@@ -424,6 +458,15 @@ pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Directi
         | Method::TemplatesList
         | Method::ToolsCall
         | Method::ToolsList => &[Direction::Results],
+    }
+}
+
+/// In which directions a notification counts: that of a task has in it what a `tasks/get` would be
+/// answered, the result of the task and what its server asks meanwhile.
+fn of_notification(method: &str) -> &'static [Direction] {
+    match method {
+        notice::TASKS => &[Direction::Notifications, Direction::Results],
+        _ => &[Direction::Notifications],
     }
 }
 

@@ -252,7 +252,16 @@ impl Screens {
 
     /// The params of a notification of `method` as the client may see them; `None` when it must not pass.
     pub fn notification(&self, method: &str, params: Raw) -> Option<Raw> {
-        self.passing(of_notification(method), params)
+        let token = match method {
+            notice::PROGRESS => Apart::of(&params, "progressToken", Raw::from_static("0")),
+            _ => None,
+        };
+        let Some(token) = token else {
+            return self.passing(of_notification(method), params);
+        };
+        // It is the word of the client, who knows its call by it.
+        let passed = self.passing(of_notification(method), token.without.clone())?;
+        Some(token.put_back(&passed))
     }
 
     /// The params of what a client tells as its server may see them; `None` when it must not pass.
@@ -479,29 +488,37 @@ pub(super) fn with_parts(params: &Raw, parts: Vec<(Range<usize>, Raw)>) -> Raw {
     patch.finish()
 }
 
-/// The `requestState` of a result (2026-07-28): opaque to all but its server, which gets it back and
-/// may refuse the call when a byte of it differs. Nobody looks at it.
-pub(super) struct State {
-    /// The result with an empty one.
+/// A member that nobody looks at.
+pub(super) struct Apart {
+    name: &'static str,
+    /// All the rest, and something in its place.
     pub(super) without: Raw,
     written: Raw,
 }
 
-/// The state in `body`, the answer of a server of `revision`, where it has one.
-pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<State> {
+/// The `requestState` in `body`, the answer of a server of `revision`, where it has one: opaque to all
+/// but its server, which gets it back and may refuse the call when a byte of it differs.
+pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<Apart> {
     if revision != Some(Revision::MODERN.as_str()) || !asks_for_more(body) {
         return None;
     }
-    let span = body.member(STATE)?;
-    let written = body.slice(span.clone());
-    let without = with_parts(body, vec![(span, Raw::from_static("\"\""))]);
-    Some(State { without, written })
+    Apart::of(body, STATE, Raw::from_static("\"\""))
 }
 
-impl State {
-    /// `masked`, which came of what is without it, with the state as its server wrote it.
+impl Apart {
+    /// The member `name` of `body`, where it has one, and `stands_in` for it.
+    fn of(body: &Raw, name: &'static str, stands_in: Raw) -> Option<Self> {
+        let span = body.member(name)?;
+        Some(Self {
+            name,
+            written: body.slice(span.clone()),
+            without: with_parts(body, vec![(span, stands_in)]),
+        })
+    }
+
+    /// `masked`, which came of what is without it, with the member as it was written.
     pub(super) fn put_back(&self, masked: &Raw) -> Raw {
-        match masked.member(STATE) {
+        match masked.member(self.name) {
             Some(span) => with_parts(masked, vec![(span, self.written.clone())]),
             None => masked.clone(),
         }

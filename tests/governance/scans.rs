@@ -358,6 +358,41 @@ async fn a_task_counts_as_its_result() {
     }
 }
 
+/// The token of progress is the client's own word: whatever it looks like, the client gets it back.
+#[tokio::test]
+async fn a_progress_token_stays_as_it_is() {
+    for action in ["redact", "block"] {
+        let server = Server::start().await;
+        server.does("tools/call", Auto::Hand);
+        let scan = format!("scan = {{ notifications = {{ \"*\" = \"{action}\" }} }}");
+        let stage = Stage::at_in_front_of(server, Level::Default, &scan).await;
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            for token in [format!("\"{MAIL}\""), "4111111111111111".to_owned()] {
+                client.call("1", "mcp_x_echo", &token).await;
+                let asked = stage.server.backend.asked("tools/call").await;
+                let ours = asked.token().unwrap();
+                for message in [MAIL, "harmless"] {
+                    let progress =
+                        format!(r#"{{"message":"{message}","progressToken":{ours},"progress":1}}"#);
+                    asked.tell("notifications/progress", &progress).await;
+                }
+                asked.answer("{}").await;
+                if action == "redact" {
+                    let told = client.must("notifications/progress").await;
+                    let expect =
+                        format!(r#"{{"message":"[EMAIL]","progressToken":{token},"progress":1}}"#);
+                    assert_eq!(told.params, Some(expect), "{front:?}");
+                }
+                let told = client.must("notifications/progress").await;
+                assert_eq!(told.param(&["progressToken"]), Some(token), "{front:?}");
+                client.answer("1").await;
+            }
+        }
+        stage.stop().await;
+    }
+}
+
 /// What arrives of `text` under a scan of arguments.
 async fn arrives(level: Level, scan: &str, text: &str) -> String {
     let stage = stage(level, scan).await;

@@ -117,7 +117,9 @@ impl Admitted {
         &self.routed
     }
 
-    /// What notifications on their way to the client are looked at with.
+    /// What notifications on their way to the client are looked at with. None of a listen stream, which
+    /// outlives these rules: whoever holds it looks at each by those of the moment
+    /// ([`Governance::screens`]).
     pub fn screens(&self) -> Option<&Screens> {
         self.screens.as_ref()
     }
@@ -275,6 +277,11 @@ impl Governance {
         }
         let screens = rules.screens(toll, law.style.codes);
         ticket.screens = screens.map(Screens::of_call);
+        let is_stream = routed.call.method == Method::Listen;
+        if is_stream && ticket.screens.is_none() {
+            // There may be something to note by the rules of later.
+            ticket.screens = Some(Screens::idle(law.style.codes).of_call());
+        }
         if let Some(screens) = ticket.screens.clone() {
             // In a box: most calls are not looked at, and hold no room for it.
             Box::pin(self.scan_request(&mut routed, &screens, ticket)).await?;
@@ -286,7 +293,7 @@ impl Governance {
             }
             self.open_record(ticket).await?;
         }
-        let screens = ticket.screens.clone();
+        let screens = ticket.screens.clone().filter(|_| !is_stream);
         Ok(Admitted {
             invocation: ticket.id,
             routed,

@@ -112,10 +112,19 @@ impl Screens {
 
     /// Lets nothing pass: where there are no rules, nobody can say that something may.
     pub(super) fn shut(codes: ErrorCodes) -> Self {
+        Self::without_scanners(codes, true)
+    }
+
+    /// Lets everything pass.
+    pub(super) fn idle(codes: ErrorCodes) -> Self {
+        Self::without_scanners(codes, false)
+    }
+
+    fn without_scanners(codes: ErrorCodes, is_shut: bool) -> Self {
         Self(Arc::new(Looks {
             first: None,
             second: None,
-            is_shut: true,
+            is_shut,
             observe: false,
             codes,
             checks: Checks::default(),
@@ -252,24 +261,31 @@ impl Screens {
 
     /// The params of a notification of `method` as the client may see them; `None` when it must not pass.
     pub fn notification(&self, method: &str, params: Raw) -> Option<Raw> {
+        self.notification_of(self, method, params)
+    }
+
+    /// The same on the stream of a call that was admitted with other `screens`: its record says what is
+    /// found.
+    pub fn notification_of(&self, screens: &Self, method: &str, params: Raw) -> Option<Raw> {
         let token = match method {
             notice::PROGRESS => Apart::of(&params, "progressToken", Raw::from_static("0")),
             _ => None,
         };
         let Some(token) = token else {
-            return self.passing(of_notification(method), params);
+            return self.passing(of_notification(method), params, screens);
         };
         // It is the word of the client, who knows its call by it.
-        let passed = self.passing(of_notification(method), token.without.clone())?;
+        let passed = self.passing(of_notification(method), token.without.clone(), screens)?;
         Some(token.put_back(&passed))
     }
 
     /// The params of what a client tells as its server may see them; `None` when it must not pass.
     pub fn told(&self, params: Raw) -> Option<Raw> {
-        self.passing(&[Direction::Arguments], params)
+        self.passing(&[Direction::Arguments], params, self)
     }
 
-    fn passing(&self, directions: &[Direction], params: Raw) -> Option<Raw> {
+    /// What of `params` may pass; what is found is noted for the call of `noting`.
+    fn passing(&self, directions: &[Direction], params: Raw, noting: &Self) -> Option<Raw> {
         if directions.iter().all(|direction| self.is_idle(*direction)) {
             return Some(params);
         }
@@ -280,7 +296,7 @@ impl Screens {
             return None;
         }
         let seen = self.look_each_way(directions, &params);
-        self.note(&seen);
+        noting.note(&seen);
         seen.passed(params)
     }
 

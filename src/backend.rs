@@ -41,6 +41,7 @@ mod sse;
 mod stats;
 mod stdio;
 mod supervisor;
+mod views;
 mod websocket;
 mod written;
 
@@ -48,9 +49,6 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::Ordering},
 };
-
-use arc_swap::Guard;
-use tokio::sync::mpsc;
 
 use crate::{
     config::Server,
@@ -60,6 +58,7 @@ use crate::{
     session::Session,
     task::Tasks,
 };
+use arc_swap::Guard;
 pub use attempt::{Answer, Unanswered};
 use backlog::Backlog;
 use breaker::Breaker;
@@ -85,6 +84,8 @@ pub use set::{Backends, Replaced, Way};
 pub use shared::Reading;
 use shared::Shared;
 pub use stats::Stats;
+use views::Outlet;
+pub use views::{View, Viewer};
 pub use written::Rewrites;
 use written::Written;
 
@@ -148,23 +149,24 @@ impl Backend {
         name: &ServerName,
         config: &Server,
         guard: &ChildGuard,
-        updates: &mpsc::Sender<Update>,
+        outlet: &Outlet,
         tasks: &Tasks,
     ) -> Self {
         let written = Written::new(config);
-        let shared = Arc::new(Shared::new(name, config, updates, tasks));
+        let shared = Arc::new(Shared::new(name, config, &outlet.updates, tasks));
         let maker = Arc::new(Maker {
             server: name.clone(),
             written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
+            views: outlet.views.clone(),
             shared,
         });
         let pool = Pool::of(config);
         let replicas = Replicas::of(config, |called, replica| {
             // Above every level: what it adds to a line is wanted wherever the line is.
             let span = tracing::error_span!("replica", replica = called);
-            let replica = Self::new(name, replica, guard, updates, &tasks.within(span));
+            let replica = Self::new(name, replica, guard, outlet, &tasks.within(span));
             replica.maker.shared.join(&maker.shared);
             replica
         });

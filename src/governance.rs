@@ -117,7 +117,9 @@ impl Admitted {
         &self.routed
     }
 
-    /// What notifications on their way to the client are looked at with.
+    /// What notifications on their way to the client are looked at with. None of a listen stream, which
+    /// outlives these rules: whoever holds it looks at each by those of the moment
+    /// ([`Governance::screens`]).
     pub fn screens(&self) -> Option<&Screens> {
         self.screens.as_ref()
     }
@@ -273,7 +275,13 @@ impl Governance {
         if let Some(inputs) = toll.map(|toll| &toll.inputs).filter(|it| it.is_on()) {
             Box::pin(validated(inputs, &routed, ticket)).await?;
         }
-        ticket.screens = rules.screens(toll, Some(law.style.codes));
+        let screens = rules.screens(toll, law.style.codes);
+        ticket.screens = screens.map(Screens::of_call);
+        let is_stream = routed.call.method == Method::Listen;
+        if is_stream && ticket.screens.is_none() {
+            // There may be something to note by the rules of later.
+            ticket.screens = Some(Screens::idle(law.style.codes).of_call());
+        }
         if let Some(screens) = ticket.screens.clone() {
             // In a box: most calls are not looked at, and hold no room for it.
             Box::pin(self.scan_request(&mut routed, &screens, ticket)).await?;
@@ -285,7 +293,7 @@ impl Governance {
             }
             self.open_record(ticket).await?;
         }
-        let screens = ticket.screens.clone();
+        let screens = ticket.screens.clone().filter(|_| !is_stream);
         Ok(Admitted {
             invocation: ticket.id,
             routed,
@@ -517,6 +525,21 @@ impl Governance {
         }
     }
 
+    /// What passes outside of any call between `server` and the client of `agent` is looked at with, by
+    /// the rules of this moment; `None` where nothing is looked for. Where there are none for the two,
+    /// nothing passes.
+    pub fn screens(&self, agent: &Agent, scope: &Scope, server: &ServerName) -> Option<Screens> {
+        let law = self.law.load();
+        let known = self.books.directory.current(agent.id);
+        let profile = profile_of(scope);
+        let known = known.filter(|agent| agent.enabled && may_use(agent, profile));
+        let rules = known.and_then(|agent| law.rules_of(&agent, profile, &self.limiters).ok());
+        match (rules, law.toll(server)) {
+            (Some(rules), toll @ Some(_)) => rules.screens(toll, law.style.codes),
+            (None, _) | (_, None) => Some(Screens::shut(law.style.codes)),
+        }
+    }
+
     /// The params of what the client of `agent` tells `server` outside of any call, as the server may
     /// see them; `None` when they must not pass.
     pub fn told(
@@ -526,11 +549,7 @@ impl Governance {
         server: &ServerName,
         params: Raw,
     ) -> Option<Raw> {
-        let agent = self.books.directory.current(agent.id)?;
-        let law = self.law.load();
-        let rules = law.rules_of(&agent, profile_of(scope), &self.limiters);
-        let rules = rules.ok()?;
-        match rules.screens(law.toll(server), None) {
+        match self.screens(agent, scope, server) {
             Some(screens) => screens.told(params),
             None => Some(params),
         }

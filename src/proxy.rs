@@ -8,6 +8,7 @@ mod journal;
 mod listen;
 mod lists;
 mod memory;
+mod outlook;
 mod subscriptions;
 mod told;
 mod upstream;
@@ -44,6 +45,7 @@ use crate::{
     task::Tasks,
 };
 use memory::Memory;
+use outlook::Outlook;
 use subscriptions::Review;
 
 /// Everything a request needs on its way.
@@ -96,9 +98,16 @@ impl Proxy {
         store: Option<Store>,
         tasks: &Tasks,
     ) -> Self {
+        let governance = Arc::new(governance);
+        let board = Board::new(config, &backends, tasks.stop_token().clone());
+        let board = Arc::new(board);
+        backends.show_by(Arc::new(Outlook {
+            governance: Arc::clone(&governance),
+            board: Arc::clone(&board),
+        }));
         Self {
-            governance: Arc::new(governance),
-            board: Arc::new(Board::new(config, &backends, tasks.stop_token().clone())),
+            governance,
+            board,
             backends,
             sessions: Sessions::new(
                 config.limits.sessions_per_agent,

@@ -333,6 +333,7 @@ mod tests {
             instance::Phase,
             link::Link,
             mux::{Mux, Settings},
+            views::{Outlet, Views},
         },
         mcp::{Id, Message, Revision},
         names::ServerName,
@@ -390,10 +391,13 @@ mod tests {
     #[tokio::test]
     async fn a_server_whose_connection_has_ended_is_disconnected() {
         let tasks = Tasks::new();
-        let (updates, _) = mpsc::channel(1);
+        let outlet = Outlet {
+            updates: mpsc::channel(1).0,
+            views: Views::clear(),
+        };
         let guard = Guard::new(None, &tasks);
         let name = ServerName::parse("x").unwrap();
-        let backend = Backend::new(&name, &server(), &guard, &updates, &tasks);
+        let backend = Backend::new(&name, &server(), &guard, &outlet, &tasks);
         let (connection, _sent) = connection();
         backend.catalog.set(Phase::Ready(Arc::clone(&connection)));
         backend.maker.shared.life().take(Event::Listed, None);

@@ -164,7 +164,7 @@ pub(super) fn screened(event: Event, screens: Option<&Screens>) -> Option<Event>
             },
             Some(screens),
         ) => {
-            let params = Some(screens.notification(params)?);
+            let params = Some(screens.notification(&method, params)?);
             Some(Event::Notification { method, params })
         }
         (event, _) => Some(event),

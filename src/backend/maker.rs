@@ -18,7 +18,9 @@ use super::{
     lineage::Lineage,
     link::Link,
     mux::{Mux, Settings},
-    pipe, sse, stdio, websocket,
+    pipe, sse, stdio,
+    views::Views,
+    websocket,
     written::Written,
 };
 use crate::{
@@ -44,6 +46,7 @@ pub(crate) struct Maker {
     pub(super) written: Arc<Written>,
     pub(crate) tasks: Tasks,
     pub(crate) guard: Guard,
+    pub(super) views: Views,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -241,6 +244,7 @@ impl Maker {
             ask_timeout: config.max_total_timeout,
             roots: config.roots.clone(),
             is_for_lists: wanted.is_for_lists,
+            views: self.views.clone(),
         };
         Mux::new(settings, wanted.home.clone(), wanted.lineage.tasks.clone())
     }

@@ -35,6 +35,7 @@ use super::{
     aftermath::{Aftermath, TELLINGS},
     backlog::Backlog,
     link::{Caller, Exchange},
+    views::Views,
 };
 use crate::{
     catalog::rewrite,
@@ -50,7 +51,7 @@ use crate::{
     task::Tasks,
 };
 use questions::Asked;
-use recipient::{Recipient, View};
+use recipient::Recipient;
 use signals::Signals;
 use visits::Visits;
 
@@ -75,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) roots: Option<Vec<Root>>,
     /// Whether the link is for the lists of the server alone, so that no client is behind it.
     pub(crate) is_for_lists: bool,
+    /// How sessions see what the server says outside of calls.
+    pub(crate) views: Views,
 }
 
 #[cfg(test)]
@@ -89,6 +92,7 @@ impl Settings {
             ask_timeout: Duration::from_secs(1),
             roots: None,
             is_for_lists: false,
+            views: Views::clear(),
         }
     }
 }
@@ -117,8 +121,6 @@ pub(crate) struct Mux {
     pub(super) backlog: Backlog,
     visits: Visits,
     reason: Mutex<Option<String>>,
-    /// How the client of the latest call sees its server.
-    view: Mutex<View>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
     born: Instant,
@@ -187,7 +189,6 @@ impl Mux {
             backlog: Backlog::default(),
             visits: Visits::default(),
             reason: Mutex::default(),
-            view: Mutex::default(),
             forgotten: AtomicBool::new(false),
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -208,9 +209,6 @@ impl Mux {
         tell: Option<Tell>,
     ) -> Result<Pending, Failure> {
         let caller = exchange.caller.as_ref();
-        if let Some(caller) = caller {
-            *lock(&self.view) = View::of(caller);
-        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity::new());
         let entry = Entry {
@@ -510,9 +508,9 @@ impl Mux {
         };
         let call = origin.and_then(|id| self.recipient(Some(id), TELLINGS));
         let recipient = call.filter(|call| call.is_of(&session));
-        let recipient =
-            recipient.unwrap_or_else(|| Recipient::Session(session, self.latest_view()));
-        recipient.send(Event::Notification { method, params });
+        if let Some(recipient) = recipient.or_else(|| self.outside(session)) {
+            recipient.send(Event::Notification { method, params });
+        }
     }
 
     /// Notes the visits without which the exchange `id`, whose answer came by a way of its own, is

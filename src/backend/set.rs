@@ -15,7 +15,12 @@ use arc_swap::ArcSwap;
 use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
-use super::{Answer, Backend, Failure, Unanswered, Update, guard::Guard, retire::Lease};
+use super::{
+    Answer, Backend, Failure, Unanswered, Update,
+    guard::Guard,
+    retire::Lease,
+    views::{Outlet, Viewer, Views},
+};
 use crate::{
     config::Config, governance::Admitted, lock::lock, names::ServerName, session::Session,
     task::Tasks,
@@ -36,7 +41,7 @@ pub struct Backends {
     /// Those that finish their calls, or say goodbye.
     retiring: Arc<Mutex<Vec<Arc<Backend>>>>,
     guard: Guard,
-    updates: mpsc::Sender<Update>,
+    outlet: Outlet,
     tasks: Tasks,
 }
 
@@ -64,11 +69,20 @@ impl Backends {
             set: ArcSwap::default(),
             retiring: Arc::default(),
             guard: Guard::new(guard, tasks),
-            updates,
+            outlet: Outlet {
+                updates,
+                views: Views::default(),
+            },
             tasks: tasks.clone(),
         };
         backends.replace(config);
         (backends, receiver)
+    }
+
+    /// Lets sessions see what servers say outside of calls as `viewer` says; until then they see nothing
+    /// of it.
+    pub fn show_by(&self, viewer: Arc<dyn Viewer>) {
+        self.outlet.views.come_from(viewer);
     }
 
     /// Begins to connect to every enabled server, in the background.
@@ -94,7 +108,7 @@ impl Backends {
                     known.rewrite(server);
                     Arc::clone(known)
                 } else {
-                    let new = Backend::new(name, server, &self.guard, &self.updates, &self.tasks);
+                    let new = Backend::new(name, server, &self.guard, &self.outlet, &self.tasks);
                     let new = Arc::new(new);
                     replaced.fresh.push(Arc::clone(&new));
                     new

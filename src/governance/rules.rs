@@ -156,18 +156,14 @@ impl Rules {
     }
 
     /// What data to and from a server, which asks for `toll`, is looked at with; `None` when
-    /// nothing is looked for. `of_call` are the codes of refusals where that is part of a call.
-    pub(super) fn screens(
-        &self,
-        toll: Option<&Toll>,
-        of_call: Option<ErrorCodes>,
-    ) -> Option<Screens> {
+    /// nothing is looked for. `codes` are those of refusals.
+    pub(super) fn screens(&self, toll: Option<&Toll>, codes: ErrorCodes) -> Option<Screens> {
         let of_server = toll.and_then(|toll| toll.scan.as_ref());
         let checks = toll.map(|toll| toll.inputs.checks().clone());
         Screens::new(
             (self.scan.as_ref(), of_server),
             self.observes(Rule::Scan),
-            of_call,
+            codes,
             checks.unwrap_or_default(),
         )
     }

@@ -24,6 +24,7 @@ use crate::{
     mcp::{
         Method, Outcome, Raw, Revision, RpcError,
         json::{self, Patch},
+        method::notice,
     },
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
     task::{LARGE_BYTES, aside_if_large},
@@ -50,14 +51,17 @@ impl Scanners {
     }
 }
 
-/// The scanners that apply to a call: that of the agent's terms, and that of the server.
+/// The scanners that apply to what passes between a client and a server: that of the agent's terms, and
+/// that of the server.
 #[derive(Clone, Debug)]
 pub struct Screens(Arc<Looks>);
 
 #[derive(Debug)]
 struct Looks {
-    first: Arc<Scanner>,
+    first: Option<Arc<Scanner>>,
     second: Option<Arc<Scanner>>,
+    /// Whether nothing passes, whatever it is.
+    is_shut: bool,
     /// Whether what would be blocked or redacted is only reported.
     observe: bool,
     /// The codes of refusals.
@@ -68,6 +72,9 @@ struct Looks {
     /// call is written, or where there is no call.
     beside: Mutex<Option<Seen>>,
 }
+
+/// The class of what nobody has looked at, which does not pass.
+const UNSCANNED: &str = "unscanned";
 
 /// What a look at some data has found.
 #[derive(Debug, Default)]
@@ -85,30 +92,59 @@ pub(super) struct Seen {
 impl Screens {
     /// `data` without what classes of the config find; `None` where they find nothing.
     fn without_own(&self, data: &Raw) -> Option<Raw> {
-        let first = self.0.first.without_own(data);
-        let second = self.0.second.as_ref();
-        second
-            .and_then(|second| second.without_own(first.as_ref().unwrap_or(data)))
-            .or(first)
+        let scanners = [&self.0.first, &self.0.second].into_iter().flatten();
+        scanners.fold(None, |left, scanner| {
+            let again = scanner.without_own(left.as_ref().unwrap_or(data));
+            again.or(left)
+        })
     }
 
-    /// The scanner of the terms comes first; nothing where there is none at all. Those of a call come
-    /// with the codes of its refusals, and its record says what they find.
+    /// The scanner of the terms comes first; nothing where there is none at all. `codes` are those of
+    /// refusals.
     pub(super) fn new(
         (terms, server): (Option<&Arc<Scanner>>, Option<&Arc<Scanner>>),
         observe: bool,
-        of_call: Option<ErrorCodes>,
+        codes: ErrorCodes,
         checks: Checks,
     ) -> Option<Self> {
         let mut all = [terms, server].into_iter().flatten();
         Some(Self(Arc::new(Looks {
-            first: Arc::clone(all.next()?),
+            first: Some(Arc::clone(all.next()?)),
             second: all.next().map(Arc::clone),
+            is_shut: false,
             observe,
-            codes: of_call.unwrap_or(ErrorCodes::Contract),
+            codes,
             checks,
-            beside: Mutex::new(of_call.map(|_| Seen::default())),
+            beside: Mutex::default(),
         })))
+    }
+
+    /// Lets nothing pass: where there are no rules, nobody can say that something may.
+    pub(super) fn shut(codes: ErrorCodes) -> Self {
+        Self::without_scanners(codes, true)
+    }
+
+    /// Lets everything pass.
+    pub(super) fn idle(codes: ErrorCodes) -> Self {
+        Self::without_scanners(codes, false)
+    }
+
+    fn without_scanners(codes: ErrorCodes, is_shut: bool) -> Self {
+        Self(Arc::new(Looks {
+            first: None,
+            second: None,
+            is_shut,
+            observe: false,
+            codes,
+            checks: Checks::default(),
+            beside: Mutex::default(),
+        }))
+    }
+
+    /// The same for a call, whose record says what is found.
+    pub(super) fn of_call(self) -> Self {
+        *lock(&self.0.beside) = Some(Seen::default());
+        self
     }
 
     /// What was found beside the arguments and the answer of the call, for its record.
@@ -117,11 +153,12 @@ impl Screens {
     }
 
     fn scanners(&self) -> impl Iterator<Item = &Scanner> {
-        std::iter::once(&*self.0.first).chain(self.0.second.as_deref())
+        let both = [&self.0.first, &self.0.second];
+        both.into_iter().filter_map(Option::as_deref)
     }
 
     fn is_idle(&self, direction: Direction) -> bool {
-        self.scanners().all(|scanner| scanner.is_idle(direction))
+        !self.0.is_shut && self.scanners().all(|scanner| scanner.is_idle(direction))
     }
 
     /// Looks at `data`; aside, when it is large. `schema` is asked for only where something
@@ -187,6 +224,9 @@ impl Screens {
             schema
         };
         let mut seen = Seen::default();
+        if self.0.is_shut {
+            seen.blocked.push(UNSCANNED.into());
+        }
         for scanner in self.scanners() {
             let current = seen.redacted.as_ref().unwrap_or(data);
             let mut verdict = scanner.scan(direction, current, schema);
@@ -228,18 +268,34 @@ impl Screens {
         }
     }
 
-    /// A notification's params as the client may see them; `None` when it must not pass.
-    pub fn notification(&self, params: Raw) -> Option<Raw> {
-        self.passing(Direction::Notifications, params)
+    /// The params of a notification of `method` as the client may see them; `None` when it must not pass.
+    pub fn notification(&self, method: &str, params: Raw) -> Option<Raw> {
+        self.notification_of(self, method, params)
+    }
+
+    /// The same on the stream of a call that was admitted with other `screens`: its record says what is
+    /// found.
+    pub fn notification_of(&self, screens: &Self, method: &str, params: Raw) -> Option<Raw> {
+        let token = match method {
+            notice::PROGRESS => Apart::of(&params, "progressToken", Raw::from_static("0")),
+            _ => None,
+        };
+        let Some(token) = token else {
+            return self.passing(of_notification(method), params, screens);
+        };
+        // It is the word of the client, who knows its call by it.
+        let passed = self.passing(of_notification(method), token.without.clone(), screens)?;
+        Some(token.put_back(&passed))
     }
 
     /// The params of what a client tells as its server may see them; `None` when it must not pass.
     pub fn told(&self, params: Raw) -> Option<Raw> {
-        self.passing(Direction::Arguments, params)
+        self.passing(&[Direction::Arguments], params, self)
     }
 
-    fn passing(&self, direction: Direction, params: Raw) -> Option<Raw> {
-        if self.is_idle(direction) {
+    /// What of `params` may pass; what is found is noted for the call of `noting`.
+    fn passing(&self, directions: &[Direction], params: Raw, noting: &Self) -> Option<Raw> {
+        if directions.iter().all(|direction| self.is_idle(*direction)) {
             return Some(params);
         }
         if params.as_bytes().len() > LARGE_BYTES {
@@ -248,12 +304,27 @@ impl Screens {
             );
             return None;
         }
-        let (seen, _) = self.look_now(direction, &params, None);
-        self.note(&seen);
-        if !seen.blocked.is_empty() {
-            return None;
+        let seen = self.look_each_way(directions, &params);
+        noting.note(&seen);
+        seen.passed(params)
+    }
+
+    /// Looks at `data` in this thread, in several directions.
+    fn look_each_way(&self, directions: &[Direction], data: &Raw) -> Seen {
+        let mut seen = Seen::default();
+        for direction in directions {
+            let current = seen.redacted.as_ref().unwrap_or(data);
+            let (mut more, _) = self.look_now(*direction, current, None);
+            if seen.redacted.is_some() {
+                // The stricter wins here too.
+                let (whole, _) = self.look_now(*direction, data, None);
+                if !whole.blocked.is_empty() {
+                    more = whole;
+                }
+            }
+            seen.add(more);
         }
-        Some(seen.redacted.unwrap_or(params))
+        seen
     }
 
     /// Whether what a server asks is so large that [`Screens::large_question`] is for it.
@@ -316,9 +387,7 @@ impl Screens {
         };
         if let Some(beside) = lock(&self.0.beside).as_mut() {
             beside.would_block |= seen.would_block;
-            for (what, times) in &seen.found {
-                *beside.found.entry(what.clone()).or_default() += times;
-            }
+            beside.count(&seen.found);
         } else {
             tracing::info!(found = summary, "data was looked at outside of any call");
         }
@@ -326,6 +395,26 @@ impl Screens {
 }
 
 impl Seen {
+    /// `params`, in which this was found, as they may pass; `None` when they must not.
+    fn passed(self, params: Raw) -> Option<Raw> {
+        let may_pass = self.blocked.is_empty();
+        may_pass.then(|| self.redacted.unwrap_or(params))
+    }
+
+    /// Adds what another look at the same has found.
+    fn add(&mut self, more: Self) {
+        self.blocked.extend(more.blocked);
+        self.would_block |= more.would_block;
+        self.count(&more.found);
+        self.redacted = more.redacted.or(self.redacted.take());
+    }
+
+    fn count(&mut self, found: &BTreeMap<(Arc<str>, ScanAction), u64>) {
+        for (what, times) in found {
+            *self.found.entry(what.clone()).or_default() += times;
+        }
+    }
+
     /// What the record says was found.
     pub(super) fn summary(&self) -> Option<String> {
         if self.found.is_empty() {
@@ -407,6 +496,15 @@ pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Directi
     }
 }
 
+/// In which directions a notification counts: that of a task has in it what a `tasks/get` would be
+/// answered, the result of the task and what its server asks meanwhile.
+fn of_notification(method: &str) -> &'static [Direction] {
+    match method {
+        notice::TASKS => &[Direction::Notifications, Direction::Results],
+        _ => &[Direction::Notifications],
+    }
+}
+
 /// The params with other parts in the place of some.
 pub(super) fn with_parts(params: &Raw, parts: Vec<(Range<usize>, Raw)>) -> Raw {
     let mut patch = Patch::new(params.as_bytes());
@@ -416,29 +514,37 @@ pub(super) fn with_parts(params: &Raw, parts: Vec<(Range<usize>, Raw)>) -> Raw {
     patch.finish()
 }
 
-/// The `requestState` of a result (2026-07-28): opaque to all but its server, which gets it back and
-/// may refuse the call when a byte of it differs. Nobody looks at it.
-pub(super) struct State {
-    /// The result with an empty one.
+/// A member that nobody looks at.
+pub(super) struct Apart {
+    name: &'static str,
+    /// All the rest, and something in its place.
     pub(super) without: Raw,
     written: Raw,
 }
 
-/// The state in `body`, the answer of a server of `revision`, where it has one.
-pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<State> {
+/// The `requestState` in `body`, the answer of a server of `revision`, where it has one: opaque to all
+/// but its server, which gets it back and may refuse the call when a byte of it differs.
+pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<Apart> {
     if revision != Some(Revision::MODERN.as_str()) || !asks_for_more(body) {
         return None;
     }
-    let span = body.member(STATE)?;
-    let written = body.slice(span.clone());
-    let without = with_parts(body, vec![(span, Raw::from_static("\"\""))]);
-    Some(State { without, written })
+    Apart::of(body, STATE, Raw::from_static("\"\""))
 }
 
-impl State {
-    /// `masked`, which came of what is without it, with the state as its server wrote it.
+impl Apart {
+    /// The member `name` of `body`, where it has one, and `stands_in` for it.
+    fn of(body: &Raw, name: &'static str, stands_in: Raw) -> Option<Self> {
+        let span = body.member(name)?;
+        Some(Self {
+            name,
+            written: body.slice(span.clone()),
+            without: with_parts(body, vec![(span, stands_in)]),
+        })
+    }
+
+    /// `masked`, which came of what is without it, with the member as it was written.
     pub(super) fn put_back(&self, masked: &Raw) -> Raw {
-        match masked.member(STATE) {
+        match masked.member(self.name) {
             Some(span) => with_parts(masked, vec![(span, self.written.clone())]),
             None => masked.clone(),
         }
@@ -508,7 +614,7 @@ async fn failing_closed(look: impl Future<Output = (Seen, bool)>) -> (Seen, bool
     looked.unwrap_or_else(|_| {
         tracing::error!("a scan broke off");
         let seen = Seen {
-            blocked: vec!["unscanned".into()],
+            blocked: vec![UNSCANNED.into()],
             ..Seen::default()
         };
         (seen, false)
@@ -565,7 +671,8 @@ mod tests {
         let (email, card) = (compiled("email"), compiled("credit_card"));
         let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
         let check = |terms, server, expect: &str| {
-            let Some(screens) = Screens::new((terms, server), false, None, Checks::default())
+            let codes = ErrorCodes::Contract;
+            let Some(screens) = Screens::new((terms, server), false, codes, Checks::default())
             else {
                 return assert_eq!(expect, "", "nothing looks");
             };

@@ -127,6 +127,11 @@ impl Ended<'static> {
 }
 
 impl Ticket {
+    /// What its record is told of where something is found beside the call; `None` before it is admitted.
+    pub fn screens(&self) -> Option<&Screens> {
+        self.screens.as_ref()
+    }
+
     pub(super) fn open(call: &Call) -> Self {
         Self {
             id: InvocationId(Uuid::now_v7()),

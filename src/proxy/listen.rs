@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -15,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists, upstream::WayBack};
 use crate::{
+    auth::Agent,
     catalog::{Lookup, UriMap, rewrite},
-    governance::Ending,
+    discovery::Board,
+    governance::{Ending, Governance, Screens, Sight},
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
     session::{
@@ -182,7 +184,7 @@ impl Proxy {
             copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
             copy.cancel = stop.child_token().into();
             let uris = self.board.catalog().uri_map(&call.scope, server);
-            let shows = self.shows(call, server);
+            let hearing = self.hearing(call, server);
             let stream = Stream {
                 id: call.id.raw().clone(),
                 server: server.clone(),
@@ -190,8 +192,9 @@ impl Proxy {
                 acknowledged: Arc::default(),
                 words: say.clone(),
                 stop: stop.clone(),
+                screens: Arc::default(),
             };
-            let relay = relay(inner, send.clone(), stream.clone(), shows);
+            let relay = relay(inner, send.clone(), stream.clone(), hearing);
             let stop_relay = stop.clone();
             self.tasks.spawn("listen relay", async move {
                 stop_relay.run_until_cancelled(relay).await;
@@ -202,18 +205,14 @@ impl Proxy {
         (receive, words)
     }
 
-    /// Whether the client of `call` may know of a resource of `server`, by the server's own URI.
-    fn shows(&self, call: &Call, server: &ServerName) -> impl Fn(&str) -> bool + use<> {
-        let (board, governance) = (Arc::clone(&self.board), Arc::clone(&self.governance));
-        let (scope, server) = (call.scope.clone(), server.clone());
-        let agent = Arc::clone(&call.client.agent);
-        move |uri: &str| {
-            let catalog = board.catalog();
-            let merged = catalog.uris(&Scope::All, &server).expose(uri);
-            catalog.shows_resource(&scope, &server, uri)
-                && governance
-                    .sight(&agent, &scope)
-                    .shows_resource(&server, &merged, uri)
+    /// What the client of `call` may hear of `server` on its stream.
+    fn hearing(&self, call: &Call, server: &ServerName) -> Hearing {
+        Hearing {
+            board: Arc::clone(&self.board),
+            governance: Arc::clone(&self.governance),
+            agent: Arc::clone(&call.client.agent),
+            scope: call.scope.clone(),
+            server: server.clone(),
         }
     }
 
@@ -237,7 +236,10 @@ impl Proxy {
                 let mut ticket = governance.open(&routed.call);
                 let back = WayBack::of(&routed, || true);
                 let ending = match governance.admit(routed, &mut ticket).await {
-                    Ok(admitted) => back.ending(way.forward(admitted).await),
+                    Ok(admitted) => {
+                        stream.begins_with(ticket.screens());
+                        back.ending(way.forward(admitted).await)
+                    }
                     Err(refusal) => Ending::Refused(refusal),
                 };
                 let ended = governance.settle(ticket, ending).await;
@@ -278,9 +280,18 @@ struct Stream {
     words: mpsc::Sender<Word>,
     /// Ends all streams of the client.
     stop: CancellationToken,
+    /// What it was admitted with: its record says what is found on it.
+    screens: Arc<OnceLock<Screens>>,
 }
 
 impl Stream {
+    /// Notes what it was admitted with, before anything comes on it.
+    fn begins_with(&self, screens: Option<&Screens>) {
+        if let Some(screens) = screens {
+            self.screens.set(screens.clone()).ok();
+        }
+    }
+
     /// Notes what the server honours, as the params of its acknowledgement say.
     fn acknowledged(&self, params: &Raw) {
         let uris = params.get("notifications").map(|honoured| {
@@ -443,14 +454,58 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
     patch.finish()
 }
 
-/// Passes on what a server says on its listen stream, in exposed URIs and under the client's id.
-/// Of updates, those of resources that the route `shows`.
-async fn relay(
-    mut from: EventReader,
-    to: mpsc::Sender<Event>,
-    stream: Stream,
-    shows: impl Fn(&str) -> bool,
-) {
+/// What the client of a listen stream may hear of a server, by the rules and the catalog of the moment:
+/// the stream outlives those that it began under.
+struct Hearing {
+    board: Arc<Board>,
+    governance: Arc<Governance>,
+    agent: Arc<Agent>,
+    scope: Scope,
+    server: ServerName,
+}
+
+impl Hearing {
+    /// The params of what the server tells on `stream`, in its own spelling, as the client may hear them;
+    /// `None` where it may not.
+    fn heard(&self, method: &str, params: Raw, stream: &Stream) -> Option<Raw> {
+        if !self.may_be_told(method, &params) {
+            return None;
+        }
+        let Self { agent, scope, .. } = self;
+        let Some(screens) = self.governance.screens(agent, scope, &self.server) else {
+            return Some(params);
+        };
+        let begun = stream.screens.get().unwrap_or(&screens);
+        screens.notification_of(begun, method, params)
+    }
+
+    /// Whether the client may know of what is told.
+    fn may_be_told(&self, method: &str, params: &Raw) -> bool {
+        let sight = || self.governance.sight(&self.agent, &self.scope);
+        match method {
+            notice::RESOURCE_UPDATED => {
+                let uri = params.get("uri");
+                let uri = uri.as_ref().and_then(Raw::as_text);
+                uri.is_none_or(|uri| self.shows(&uri, &sight()))
+            }
+            // Who may ask for a task may hear of it.
+            notice::TASKS => sight().shows_method(&self.server, "tasks/get"),
+            _ => true,
+        }
+    }
+
+    /// Whether the client may know of a resource, by the server's own URI.
+    fn shows(&self, uri: &str, sight: &Sight) -> bool {
+        let catalog = self.board.catalog();
+        let merged = catalog.uris(&Scope::All, &self.server).expose(uri);
+        catalog.shows_resource(&self.scope, &self.server, uri)
+            && sight.shows_resource(&self.server, &merged, uri)
+    }
+}
+
+/// Passes on what a server says on its listen stream, in exposed URIs and under the client's id, as far
+/// as the client may hear it.
+async fn relay(mut from: EventReader, to: mpsc::Sender<Event>, stream: Stream, hearing: Hearing) {
     loop {
         let Event::Notification { method, params } = from.next().await else {
             continue;
@@ -460,13 +515,9 @@ async fn relay(
             stream.acknowledged(&params);
             continue;
         }
-        let uri = params.get("uri");
-        if method == notice::RESOURCE_UPDATED
-            && let Some(uri) = uri.as_ref().and_then(Raw::as_text)
-            && !shows(&uri)
-        {
+        let Some(params) = hearing.heard(&method, params, &stream) else {
             continue;
-        }
+        };
         let params = match &stream.uris {
             Some(uris) => rewrite::notification(&method, &params, uris),
             None => params,

@@ -255,7 +255,68 @@ async fn large_questions_and_answers_are_looked_at() {
     }
 }
 
-/// Questions between calls are looked at as those of the latest call were.
+/// A connection that the gateway makes anew for a subscription, after its server or the gateway itself has
+/// ended, has seen no call. What is said on it is looked at, and names resources as the route does.
+#[tokio::test]
+async fn what_is_said_before_any_call_is_looked_at() {
+    let server = Server::over(Transport::Stdio, Era::Legacy).await;
+    server.does("resources/subscribe", Auto::Hand);
+    let plan = TestGateway::new()
+        .setting(
+            "[governance]\nprice = \"0\"\nscan = { arguments = { email = \"block\" }, \
+             results = { email = \"redact\" }, notifications = { email = \"redact\" } }\n",
+        )
+        .server_with("x", &server.backend, "isolation = \"session\"");
+    let gateway = plan.start().await;
+    let mut client = gateway.client(Front::Streamable, "/mcp", ABLE).await;
+    client.listen().await;
+    let uri = r#""uri":"x+file:///a.txt""#;
+    client.ask("1", "resources/subscribe", uri).await;
+    let asked = server.backend.asked("resources/subscribe").await;
+    asked.answer("{}").await;
+    client.answer("1").await.value();
+    asked.die().await;
+    is_looked_at_without_calls(&server, &client).await;
+    gateway.stop().await;
+
+    let gateway = plan.start().await;
+    client.http = gateway.http();
+    client.is_quiet().await;
+    client.listen().await;
+    // That the server knows nothing of before.
+    client.must("notifications/message").await;
+    is_looked_at_without_calls(&server, &client).await;
+    gateway.stop().await;
+}
+
+/// Asks and tells something where a subscription was renewed.
+async fn is_looked_at_without_calls(server: &Server, client: &Client) {
+    let renewed = server.backend.asked("resources/subscribe").await;
+    renewed.answer("{}").await;
+    let updated = client.must("notifications/resources/updated").await;
+    let uri = r#""x+file:///a.txt""#;
+    assert_eq!(updated.param(&["uri"]).as_deref(), Some(uri));
+    let log = format!(r#"{{"level":"error","data":"{MAIL}"}}"#);
+    renewed.tell("notifications/message", &log).await;
+    let told = client.must("notifications/message").await;
+    assert_eq!(told.param(&["data"]).as_deref(), Some("\"[EMAIL]\""));
+    let link = json!({ "type": "resource_link", "uri": "file:///a.txt", "name": MAIL });
+    let message = json!({ "role": "user", "content": link });
+    let asks = json!({ "messages": [message], "maxTokens": 10 }).to_string();
+    renewed.ask("5", "sampling/createMessage", &asks).await;
+    let question = client.must("sampling/createMessage").await;
+    let seen = value(&question.param(&["messages"]).unwrap())[0]["content"].clone();
+    let expect = json!({ "type": "resource_link", "uri": "x+file:///a.txt", "name": "[EMAIL]" });
+    assert_eq!(seen, expect);
+    let answer =
+        json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": MAIL } });
+    let id = question.id.as_deref().unwrap();
+    client.respond(id, &answer.to_string()).await;
+    let refused = server.backend.answered().await;
+    is_refused(&refused, -32002, "PII in the client's answer");
+}
+
+/// Questions between calls are looked at by the rules of that moment.
 #[tokio::test]
 async fn questions_between_calls_are_looked_at() {
     let masks = "arguments = { email = \"block\" }, results = { email = \"redact\" }";

@@ -3,19 +3,25 @@
 use std::{fs, num::NonZeroU32, path::Path, time::Duration};
 
 use tollbridge::{
-    config::{Authentication, Budget, Config, Policy, PolicyMode, Rate, Secret, Window},
+    config::{
+        Authentication, Budget, Config, Policy, PolicyMode, Rate, Scan, ScanAction, Secret, Window,
+    },
     money::Micros,
 };
 
 use crate::{
     harness::Server,
-    support::{Client, Front, Gateway, TestGateway, client::Who, soon, value},
+    support::{
+        Auto, Client, Era, Front, Gateway, TestGateway, Transport, client::Who, soon, value,
+    },
 };
 
 const EVE: Who<'static> = Who {
     name: "eve",
     key: "tbk_eve_0123456789abcdef0123456789abcdef",
 };
+
+const MAIL: &str = "ann.lee@example.org";
 
 const RULES: &str = r#"[governance]
 auth = "keys"
@@ -71,6 +77,106 @@ async fn a_policy_counts_at_once() {
         assert_eq!(calls(&client).await, -32003, "{front:?}");
         reload(&gateway, |_| {});
         assert_eq!(calls(&client).await, 0, "{front:?}");
+    }
+    gateway.stop().await;
+}
+
+fn masks(config: &mut Config) {
+    let email = || [("email".to_owned(), ScanAction::Redact)];
+    config.governance.terms.scan = Some(Scan {
+        results: email().into_iter().collect(),
+        notifications: email().into_iter().collect(),
+        ..Scan::default()
+    });
+}
+
+fn denies_tasks(config: &mut Config) {
+    config.governance.terms.policy = Some(Policy {
+        mode: PolicyMode::All,
+        deny: vec![globset::Glob::new("x/tasks/get").unwrap()],
+        ..Policy::default()
+    });
+}
+
+/// A listen stream that is open goes on, by the rules of the moment; its record says what was found on it.
+#[tokio::test]
+async fn rules_count_at_once_on_open_listen_streams() {
+    let server = Server::over(Transport::Http, Era::Modern).await;
+    let plan = TestGateway::new()
+        .setting(RULES)
+        .server("x", &server.backend);
+    let gateway = plan.start().await;
+    let path = "/mcp/servers/x";
+    let client = gateway.client_of(EVE, Front::Modern, path).await;
+    let wish = r#""notifications":{"taskIds":["t"],"resourceSubscriptions":["file:///a.txt"]}"#;
+    client.ask("1", "subscriptions/listen", wish).await;
+    client
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    let stream = server.backend.listen("taskIds").await;
+    let task = stream.tagged(&format!(
+        r#""taskId":"t","status":"working","statusMessage":"{MAIL}","#
+    ));
+    let tell_task = async || stream.tell("notifications/tasks", &task).await;
+    let heard = async || {
+        let told = client.must("notifications/tasks").await;
+        value(&told.param(&["statusMessage"]).unwrap())
+    };
+    tell_task().await;
+    assert_eq!(heard().await, MAIL);
+    reload(&gateway, masks);
+    tell_task().await;
+    assert_eq!(heard().await, "[EMAIL]");
+    reload(&gateway, denies_tasks);
+    tell_task().await;
+    let update = stream.tagged(r#""uri":"file:///a.txt","#);
+    stream
+        .tell("notifications/resources/updated", &update)
+        .await;
+    client.must("notifications/resources/updated").await;
+    reload(&gateway, |_| {});
+    tell_task().await;
+    assert_eq!(heard().await, MAIL);
+    let data_dir = gateway.config.data_dir.clone();
+    gateway.stop().await;
+    let records = crate::harness::records(&data_dir);
+    let listened = records
+        .iter()
+        .find(|record| record.method == "subscriptions/listen");
+    let rule = listened.unwrap().rule.as_deref();
+    assert_eq!(rule, Some("scan: email x1 redacted"));
+}
+
+/// What comes between calls on the stream of a session is looked at by the rules of the moment.
+#[tokio::test]
+async fn a_scan_counts_at_once_on_open_streams_of_sessions() {
+    let server = Server::over(Transport::Stdio, Era::Legacy).await;
+    server.does("tools/call", Auto::Hand);
+    let gateway = TestGateway::new()
+        .setting(RULES)
+        .server_with("x", &server.backend, "isolation = \"session\"")
+        .start()
+        .await;
+    for front in Front::LEGACY {
+        let client = gateway.client_of(EVE, front, "/mcp").await;
+        client.listen().await;
+        client
+            .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+            .await;
+        let call = server.backend.asked("tools/call").await;
+        call.answer("{}").await;
+        client.answer("1").await;
+        let heard = async || {
+            let log = format!(r#"{{"level":"error","data":"{MAIL}"}}"#);
+            call.tell("notifications/message", &log).await;
+            let told = client.must("notifications/message").await;
+            value(&told.param(&["data"]).unwrap())
+        };
+        assert_eq!(heard().await, MAIL, "{front:?}");
+        reload(&gateway, masks);
+        assert_eq!(heard().await, "[EMAIL]", "{front:?}");
+        reload(&gateway, |_| {});
+        assert_eq!(heard().await, MAIL, "{front:?}");
     }
     gateway.stop().await;
 }

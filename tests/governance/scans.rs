@@ -9,7 +9,7 @@ use tollbridge::audit::Decision;
 use crate::{
     harness::{Level, Server, Stage, ask_on, call_over, code_of, text_result},
     support::{
-        Auto, Client, Front, soon, value,
+        Auto, Client, Era, Front, Transport, soon, value,
         wire::{request, spawn},
     },
 };
@@ -301,6 +301,96 @@ async fn check_notifications(stage: &Stage, client: &Client, action: &str) {
     let told = client.must("notifications/message").await;
     assert_eq!(told.param(&["data"]).as_deref(), Some(r#""done""#));
     client.answer("1").await;
+}
+
+/// What a server tells of a task is looked at as what it answers to `tasks/get` is too.
+#[tokio::test]
+async fn a_task_counts_as_its_result() {
+    let parts = [
+        format!(
+            r#""status":"completed","result":{{"content":[{{"type":"text","text":"{MAIL}"}}]}},"#
+        ),
+        format!(r#""status":"failed","error":{{"code":-1,"message":"{MAIL}"}},"#),
+        format!(
+            r#""status":"input_required","inputRequests":{{"k":{{"method":"elicitation/create","params":{{"message":"{MAIL}"}}}}}},"#
+        ),
+        format!(r#""status":"working","statusMessage":"{MAIL}","#),
+    ];
+    for (scan, passes) in [
+        (r#"results = { email = "redact" }"#, true),
+        (r#"results = { email = "block" }"#, false),
+        (
+            r#"results = { email = "block" }, notifications = { email = "redact" }"#,
+            false,
+        ),
+        (
+            r#"results = { email = "redact" }, notifications = { email = "block" }"#,
+            false,
+        ),
+    ] {
+        let server = Server::over(Transport::Http, Era::Modern).await;
+        let settings = format!("[governance]\nprice = \"0\"\nscan = {{ {scan} }}\n");
+        let stage = Stage::with(server, &settings, "").await;
+        let path = "/mcp/servers/x";
+        let client = stage.gateway.client(Front::Modern, path, "{}").await;
+        let wish = r#""notifications":{"taskIds":["t"]}"#;
+        client.ask("1", "subscriptions/listen", wish).await;
+        client
+            .must("notifications/subscriptions/acknowledged")
+            .await;
+        let stream = stage.server.backend.listen("taskIds").await;
+        let tell = async |members: &str| {
+            let task = stream.tagged(&format!(r#""taskId":"t",{members}"#));
+            stream.tell("notifications/tasks", &task).await;
+        };
+        for part in &parts {
+            tell(part).await;
+            if passes {
+                let told = client.must("notifications/tasks").await.params.unwrap();
+                assert!(told.contains("[EMAIL]") && !told.contains("ann"), "{told}");
+            }
+        }
+        tell(r#""status":"working","#).await;
+        let told = client.must("notifications/tasks").await;
+        assert_eq!(told.param(&["status"]).as_deref(), Some(r#""working""#));
+        assert_eq!(told.param(&["statusMessage"]), None, "{scan}");
+        stage.stop().await;
+    }
+}
+
+/// The token of progress is the client's own word: whatever it looks like, the client gets it back.
+#[tokio::test]
+async fn a_progress_token_stays_as_it_is() {
+    for action in ["redact", "block"] {
+        let server = Server::start().await;
+        server.does("tools/call", Auto::Hand);
+        let scan = format!("scan = {{ notifications = {{ \"*\" = \"{action}\" }} }}");
+        let stage = Stage::at_in_front_of(server, Level::Default, &scan).await;
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            for token in [format!("\"{MAIL}\""), "4111111111111111".to_owned()] {
+                client.call("1", "mcp_x_echo", &token).await;
+                let asked = stage.server.backend.asked("tools/call").await;
+                let ours = asked.token().unwrap();
+                for message in [MAIL, "harmless"] {
+                    let progress =
+                        format!(r#"{{"message":"{message}","progressToken":{ours},"progress":1}}"#);
+                    asked.tell("notifications/progress", &progress).await;
+                }
+                asked.answer("{}").await;
+                if action == "redact" {
+                    let told = client.must("notifications/progress").await;
+                    let expect =
+                        format!(r#"{{"message":"[EMAIL]","progressToken":{token},"progress":1}}"#);
+                    assert_eq!(told.params, Some(expect), "{front:?}");
+                }
+                let told = client.must("notifications/progress").await;
+                assert_eq!(told.param(&["progressToken"]), Some(token), "{front:?}");
+                client.answer("1").await;
+            }
+        }
+        stage.stop().await;
+    }
 }
 
 /// What arrives of `text` under a scan of arguments.

@@ -12,6 +12,7 @@ use crate::{
         handshake::Hello,
         link::Link,
         mux::{Mux, Settings},
+        views::{Outlet, Views},
     },
     config::Server,
     mcp::{Id, Message, Revision, envelope, method::notice},
@@ -70,10 +71,13 @@ async fn lists_are_fresh_for_as_long_as_their_server_says() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
-    let (updates, _) = mpsc::channel(1);
+    let outlet = Outlet {
+        updates: mpsc::channel(1).0,
+        views: Views::clear(),
+    };
     let name = ServerName::parse("x").unwrap();
     let guard = Guard::new(None, &tasks);
-    let backend = Backend::new(&name, &Server::example(), &guard, &updates, &tasks);
+    let backend = Backend::new(&name, &Server::example(), &guard, &outlet, &tasks);
     let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
     let mut changes = backend.list_changes();
     backend.follow_lists(&control);

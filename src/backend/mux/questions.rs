@@ -3,7 +3,7 @@
 //!
 //! Called by the link that a question comes on. What must stay true: only the client that was asked
 //! can answer, the reader of the connection never waits, and nothing passes that the scan of the
-//! call, or of the latest call where none is under way, does not let pass.
+//! call, or that of the moment where none is under way, does not let pass.
 
 use std::{
     borrow::Cow,
@@ -502,7 +502,7 @@ mod tests {
     use super::*;
     use crate::{
         auth::Agent,
-        backend::mux::{Settings, recipient::View},
+        backend::mux::Settings,
         names::Scope,
         session::{Session, replay::Item, state::Kind},
         task::Tasks,
@@ -515,7 +515,7 @@ mod tests {
         let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
         let asked = Asked {
             key: 1,
-            recipient: Recipient::Session(Arc::clone(&session), View::default()),
+            recipient: mux.outside(Arc::clone(&session)).unwrap(),
             is_sure: true,
             stage: Arc::default(),
         };

@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Entry, Mux};
+use super::{Entry, Mux, Settings};
 use crate::{
     backend::{
         activity::Activity,
         aftermath::TELLINGS,
         link::{Caller, screened},
+        views::View,
     },
     catalog::UriMap,
     governance::Screens,
@@ -19,31 +20,6 @@ use crate::{
     session::{Client, Event, Opening, Session},
 };
 
-/// How a client sees what a server says outside of calls: as in the latest of its calls.
-#[derive(Clone, Debug, Default)]
-pub(super) struct View {
-    /// What passes is looked at with.
-    screens: Option<Screens>,
-    /// How URIs of the server become exposed ones.
-    uris: Option<Arc<UriMap>>,
-    /// Whose call it was.
-    session: Weak<Session>,
-}
-
-impl View {
-    pub(super) fn of(caller: &Caller) -> Self {
-        Self {
-            screens: caller.screens.clone(),
-            uris: caller.uris.clone(),
-            session: caller.session(),
-        }
-    }
-
-    fn is_of(&self, session: &Arc<Session>) -> bool {
-        is_same(&self.session, session)
-    }
-}
-
 /// The one party a message belongs to.
 #[derive(Clone, Debug)]
 pub(super) enum Recipient {
@@ -51,6 +27,7 @@ pub(super) enum Recipient {
         caller: Caller,
         activity: Arc<Activity>,
     },
+    /// A session outside of its calls, and how it sees the server at this moment.
     Session(Arc<Session>, View),
 }
 
@@ -119,7 +96,11 @@ impl Recipient {
                 return false;
             };
             let session = caller.client.session.clone();
-            session.is_some_and(|session| Self::Session(session, View::of(caller)).send(event()))
+            let view = View {
+                screens: caller.screens.clone(),
+                uris: caller.uris.clone(),
+            };
+            session.is_some_and(|session| Self::Session(session, view).send(event()))
         };
         self.send(event()) || after()
     }
@@ -152,11 +133,8 @@ impl Mux {
             return found;
         }
         let session = self.aftermath.echo()?;
-        let view = self.latest_view();
-        // With the rules and names of another client it would be told what is not meant for it.
-        let is_sure =
-            view.is_of(&session) && !self.aftermath.concerns_others(Some(&session), TELLINGS);
-        is_sure.then(|| Recipient::Session(session, view))
+        let is_sure = !self.aftermath.concerns_others(Some(&session), TELLINGS);
+        is_sure.then(|| self.outside(session)).flatten()
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;
@@ -192,8 +170,8 @@ impl Mux {
             }
         }
         let Some((_, entry)) = latest else {
-            let view = self.latest_view();
-            return self.home.clone().map(|home| Recipient::Session(home, view));
+            drop(pending);
+            return self.outside(self.home.clone()?);
         };
         let session = entry
             .caller
@@ -212,9 +190,11 @@ impl Mux {
         callers.any(|caller| is_same(&caller.session(), session))
     }
 
-    /// How the latest call was seen: outside of calls a link speaks to the client of the latest only.
-    pub(super) fn latest_view(&self) -> View {
-        lock(&self.view).clone()
+    /// The session outside of its calls; `None` where nobody can say what it may see.
+    pub(super) fn outside(&self, session: Arc<Session>) -> Option<Recipient> {
+        let Settings { server, views, .. } = &self.settings;
+        let view = views.of(&session, server)?;
+        Some(Recipient::Session(session, view))
     }
 }
 

@@ -1,0 +1,76 @@
+//! How sessions see what servers say outside of calls.
+//!
+//! Asked by `mux` for each message that belongs to a session and to no call of it. A connection may be
+//! made without any call (a subscription that is renewed), and outlives the rules of its calls, so that
+//! none of these is taken for the view.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, OnceLock},
+};
+
+use tokio::sync::mpsc;
+
+use super::Update;
+use crate::{catalog::UriMap, governance::Screens, names::ServerName, session::Session};
+
+/// How a session sees a server at a moment.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What passes is looked at with; `None` where nothing is looked for.
+    pub screens: Option<Screens>,
+    /// How URIs of the server become exposed ones.
+    pub uris: Option<Arc<UriMap>>,
+}
+
+/// Who knows the rules and the catalog of the moment.
+pub trait Viewer: Debug + Send + Sync {
+    /// How `session` sees `server`.
+    fn view(&self, session: &Session, server: &ServerName) -> View;
+}
+
+/// Where what a server says outside of calls goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    /// Updates of resources.
+    pub(crate) updates: mpsc::Sender<Update>,
+    /// How sessions see the rest.
+    pub(crate) views: Views,
+}
+
+/// The viewer, as soon as there is one: the rules and the catalog come after the backends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Views(Arc<OnceLock<Arc<dyn Viewer>>>);
+
+impl Views {
+    /// Takes the viewer; there is one for good.
+    pub(super) fn come_from(&self, viewer: Arc<dyn Viewer>) {
+        self.0.set(viewer).ok();
+    }
+
+    /// How `session` sees `server`; `None` where nobody can say, so that it may see nothing.
+    pub(super) fn of(&self, session: &Session, server: &ServerName) -> Option<View> {
+        let viewer = self.0.get()?;
+        Some(viewer.view(session, server))
+    }
+}
+
+#[cfg(test)]
+impl Views {
+    /// Everything is seen as it is.
+    pub(crate) fn clear() -> Self {
+        #[derive(Debug)]
+        struct Clear;
+        impl Viewer for Clear {
+            fn view(&self, _: &Session, _: &ServerName) -> View {
+                View {
+                    screens: None,
+                    uris: None,
+                }
+            }
+        }
+        let views = Self::default();
+        views.come_from(Arc::new(Clear));
+        views
+    }
+}

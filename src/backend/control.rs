@@ -24,7 +24,7 @@ pub use standing::{Following, Standing};
 use crate::{
     catalog::{ByKind, FirstPage, Kind},
     config::{EraPin, Transport},
-    mcp::{Era, Method, Raw},
+    mcp::{Era, Method, Raw, error},
     task::aside_if_large,
 };
 
@@ -49,17 +49,15 @@ impl Control {
         self.0.era() == Era::Legacy
     }
 
-    /// Whether both are the same connection.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    fn is_over(&self) -> bool {
+    /// Whether the connection has ended.
+    pub fn is_over(&self) -> bool {
         self.0.closed().is_cancelled()
     }
 
-    fn has(&self, capability: &str) -> bool {
-        self.0.hello.capabilities.member(capability).is_some()
+    /// Whether the server declares that it has lists of `kind`.
+    pub fn declares(&self, kind: Kind) -> bool {
+        let capabilities = &self.0.hello.capabilities;
+        capabilities.member(capability(kind)).is_some()
     }
 
     /// How long lists that came with `pages` are taken for fresh where the server does not say when they
@@ -78,6 +76,13 @@ impl Control {
         let part = self.0.hello.capabilities.get(capability);
         part.and_then(|part| part.get("listChanged"))
             .is_some_and(|flag| flag.as_str() == "true")
+    }
+}
+
+/// Equal where both are the same connection.
+impl PartialEq for Control {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -142,6 +147,19 @@ pub struct List {
     pub first: FirstPage,
 }
 
+/// What came of asking for one list.
+#[derive(Debug)]
+pub enum Listed {
+    /// The server declares it and has no such method.
+    NoMethod,
+    /// The server refused it, or a page of it, with this error.
+    Refused(Raw),
+    /// The server does not have it, as it says.
+    Undeclared,
+    /// All of it.
+    Whole(List),
+}
+
 impl Backend {
     /// Follows what the server says of its lists.
     pub fn list_changes(&self) -> ListChanges {
@@ -176,13 +194,13 @@ impl Backend {
         is_same && !control.is_over()
     }
 
-    /// The list of `kind`; `None` when the server has none.
+    /// The list of `kind`.
     ///
     /// # Errors
     /// When a page cannot be had, or the server pages without end.
-    pub async fn list(&self, kind: Kind, control: &Control) -> Result<Option<List>, Failure> {
-        if !control.has(capability(kind)) {
-            return Ok(None);
+    pub async fn list(&self, kind: Kind, control: &Control) -> Result<Listed, Failure> {
+        if !control.declares(kind) {
+            return Ok(Listed::Undeclared);
         }
         let mut list = List {
             items: Vec::new(),
@@ -192,12 +210,8 @@ impl Backend {
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
                 Ok(result) => result,
-                // Servers with static resources often have no templates method.
-                Err(_) if kind == Kind::Templates && page == 0 => return Ok(None),
-                Err(refusal) => {
-                    let what = format!("{} was refused: {}", kind.method(), refusal.as_str());
-                    return Err(Failure::Garbled { what });
-                }
+                Err(refusal) if page == 0 && lacks_method(&refusal) => return Ok(Listed::NoMethod),
+                Err(refusal) => return Ok(Listed::Refused(refusal)),
             };
             let bytes = result.as_bytes().len();
             // One more than may be is enough to know.
@@ -213,7 +227,7 @@ impl Backend {
             }
             let next = read.next;
             if next.is_none() {
-                return Ok(Some(list));
+                return Ok(Listed::Whole(list));
             }
             if next == cursor {
                 break;
@@ -326,6 +340,11 @@ fn capability(kind: Kind) -> &'static str {
         Kind::Resources | Kind::Templates => "resources",
         Kind::Prompts => "prompts",
     }
+}
+
+/// Whether a server refused since it has no such method.
+fn lacks_method(refusal: &Raw) -> bool {
+    error::code(refusal) == Some(error::METHOD_NOT_FOUND)
 }
 
 impl Transport {

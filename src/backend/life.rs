@@ -34,7 +34,7 @@ pub enum State {
     Connected,
     /// The first connection is being made, or a new one has not been listed yet.
     Connecting,
-    /// Connected, but its lists cannot be read, or it misses health checks.
+    /// Connected, but not all of its lists can be read, or it misses health checks.
     Degraded,
     /// Switched off in the config.
     Disabled,
@@ -89,9 +89,10 @@ impl State {
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 Event::Listed,
             ) => Self::Connected,
-            (
+            (Self::NeedsReauth, Event::ListedInPart)
+            | (
                 Self::Connected | Self::Connecting | Self::Degraded,
-                Event::Missed | Event::Unlisted,
+                Event::ListedInPart | Event::Missed | Event::Unlisted,
             ) => Self::Degraded,
             (_, Event::FellAsleep)
             | (Self::Connected | Self::Degraded, Event::Lost | Event::Unreachable)
@@ -107,11 +108,17 @@ impl State {
             | (Self::NeedsReauth, Event::Missed | Event::Unlisted)
             | (
                 Self::Disconnected,
-                Event::Listed | Event::Lost | Event::Missed | Event::Unlisted | Event::Unreachable,
+                Event::Listed
+                | Event::ListedInPart
+                | Event::Lost
+                | Event::Missed
+                | Event::Unlisted
+                | Event::Unreachable,
             )
             | (
                 Self::Failed,
                 Event::Listed
+                | Event::ListedInPart
                 | Event::Lost
                 | Event::Missed
                 | Event::Unlisted
@@ -131,6 +138,8 @@ pub(super) enum Event {
     Greeted,
     /// Its lists were read.
     Listed,
+    /// Some of its lists were read, others could not be.
+    ListedInPart,
     /// The connection ended.
     Lost,
     /// It did not answer a health check.
@@ -162,7 +171,7 @@ impl Event {
             | Self::SwitchedOff
             | Self::Unreachable
             | Self::Withdrawn => false,
-            Self::Listed | Self::Missed | Self::Unlisted => was,
+            Self::Listed | Self::ListedInPart | Self::Missed | Self::Unlisted => was,
         }
     }
 
@@ -419,7 +428,7 @@ impl Life {
 mod tests {
     use super::*;
 
-    const EVENTS: [(char, Event); 11] = [
+    const EVENTS: [(char, Event); 12] = [
         ('g', Event::Greeted),
         ('l', Event::Listed),
         ('o', Event::Lost),
@@ -431,6 +440,7 @@ mod tests {
         ('w', Event::Withdrawn),
         ('z', Event::FellAsleep),
         ('b', Event::Started),
+        ('p', Event::ListedInPart),
     ];
 
     /// Each row says where every event leads from one state.
@@ -441,14 +451,14 @@ mod tests {
             Failed as F, NeedsReauth as R,
         };
         let table = [
-            //    g    l    o    m    r    s    u    x    w    z    b
-            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N]),
-            (N, [N, C, F, D, R, Off, D, F, N, Dis, N]),
-            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N]),
-            (Off, [Off; 11]),
-            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N]),
-            (F, [N, F, F, F, R, Off, F, F, F, Dis, N]),
-            (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N]),
+            //    g    l    o    m    r    s    u    x    w    z    b    p
+            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N, D]),
+            (N, [N, C, F, D, R, Off, D, F, N, Dis, N, D]),
+            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N, D]),
+            (Off, [Off; 12]),
+            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N, Dis]),
+            (F, [N, F, F, F, R, Off, F, F, F, Dis, N, F]),
+            (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N, D]),
         ];
         for (index, (state, row)) in table.into_iter().enumerate() {
             assert_eq!(State::ALL[index], state, "the table has every state");

@@ -255,6 +255,14 @@ impl Backend {
         }
     }
 
+    /// Notes that the replica could be listed whose connection `control` is, and whether but for some
+    /// lists; it is not what is served.
+    pub fn note_listable(&self, control: &Control, missing: Option<String>) {
+        if let Some(owner) = self.owner(control) {
+            owner.take_listed(control, missing);
+        }
+    }
+
     fn take_listed(&self, control: &Control, missing: Option<String>) {
         let event = match missing {
             None => Event::Listed,
@@ -325,7 +333,7 @@ impl Backend {
                 Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
             },
             Standing::Up(_) => (self.state() == State::Degraded).then(|| Failure::Unlisted {
-                why: self.stand().reason,
+                why: self.lead().stand().reason,
             }),
         }
     }

@@ -5,12 +5,14 @@
 //! dead or slow server never delays the others.
 //!
 //! A list that cannot be read costs itself alone: the others are published, and what was known of
-//! it stays.
+//! it stays. Replicas are tried one after the other, and those that could not be listed again beside
+//! the one that is (`behind`).
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
 //! served by them. What legacy servers list for others is asked for by `able`.
 
 mod able;
+mod behind;
 mod board;
 mod lists;
 
@@ -19,7 +21,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    backend::{Backend, Control, Standing},
+    backend::{Backend, Control, Failure, Following, Standing},
     catalog::Listing,
     task::Tasks,
 };
@@ -33,6 +35,8 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 const RELIST_AFTER: Duration = Duration::from_secs(5);
 /// The longest such pause.
 const RELIST_AFTER_MAX: Duration = Duration::from_secs(60);
+/// How long a replica may take for its lists while another could be listed in its place.
+const OTHERS_AFTER: Duration = Duration::from_secs(3);
 
 /// Starts to follow a server until it is retired, if it is enabled.
 pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
@@ -43,6 +47,10 @@ pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
     tasks.spawn("discovery", follow);
     let able = able::follow(Arc::clone(backend), Arc::clone(board));
     spawn(backend, "discovery for able clients", able, tasks);
+    if backend.standing().is_of_several() {
+        let behind = behind::follow(Arc::clone(backend));
+        spawn(backend, "discovery of other replicas", behind, tasks);
+    }
 }
 
 /// Lets `follow` run until `backend` is retired.
@@ -82,7 +90,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 relist = tokio::select! {
                     biased;
                     () = backend.retired().cancelled() => return,
-                    relist = lister.refresh(control) => relist,
+                    relist = lister.refresh(control, &mut standing) => relist,
                 };
             }
             Standing::Asleep => gone = None,
@@ -138,17 +146,29 @@ impl Lister {
 
     /// Lists the server and publishes what it offers; says how soon to do so again, since that failed
     /// or since the lists are fresh no longer.
-    async fn refresh(&mut self, control: &Control) -> Option<Duration> {
+    async fn refresh(&mut self, control: &Control, standing: &mut Following) -> Option<Duration> {
         let backend = &self.backend;
         let _reading = backend.reading(control);
         // What a predecessor of another program or URL listed is none of it.
         let before = self.last.clone().or_else(|| self.board.kept(backend));
         let before = before.unwrap_or_default();
-        let read = Lists::read(backend, control, &before).await;
+        let outwaited = async {
+            sleep(OTHERS_AFTER).await;
+            standing.until_other(control).await;
+        };
+        let read = tokio::select! {
+            read = Lists::read(backend, control, &before) => read,
+            () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER }),
+        };
         let missing = read.as_ref().ok().and_then(Lists::missing);
         let has_failed = read.is_err() || missing.is_some();
         let retry = has_failed.then(|| self.retries.next(control));
         match read {
+            // The other is to be listed first.
+            Ok(_) if has_failed && standing.has_other(control) => {
+                backend.note_listable(control, missing);
+                retry
+            }
             Ok(lists) => {
                 if !has_failed {
                     self.retries.of = None;
@@ -163,8 +183,11 @@ impl Lister {
             }
             Err(failure) => {
                 tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");
+                let has_other = standing.has_other(control);
                 backend.note_unlisted(control, &failure);
-                self.board.settle(&backend.name);
+                if !has_other {
+                    self.board.settle(&backend.name);
+                }
                 retry
             }
         }

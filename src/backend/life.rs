@@ -17,6 +17,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tokio::sync::watch;
 use tracing::Span;
 
 use super::Failure;
@@ -175,6 +176,23 @@ impl Event {
         }
     }
 
+    /// What is known afterwards of its lists on the connection of that moment.
+    fn leaves_lists(self, was: Lists) -> Lists {
+        match self {
+            Self::Greeted | Self::Started => Lists::Untried,
+            Self::Listed => Lists::Read,
+            Self::ListedInPart => Lists::ReadInPart,
+            Self::Unlisted => Lists::Unreadable,
+            Self::FellAsleep
+            | Self::Lost
+            | Self::Missed
+            | Self::Refused
+            | Self::SwitchedOff
+            | Self::Unreachable
+            | Self::Withdrawn => was,
+        }
+    }
+
     /// The same, unless `failure` is that our credential was refused.
     pub(super) fn or_refused(self, failure: &Failure) -> Self {
         if matches!(failure, Failure::Unauthorized { .. }) {
@@ -183,6 +201,16 @@ impl Event {
             self
         }
     }
+}
+
+/// What came of reading the lists on the connection of the moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Lists {
+    Untried,
+    Read,
+    /// Not all of them could be read.
+    ReadInPart,
+    Unreadable,
 }
 
 /// A change of state.
@@ -216,6 +244,8 @@ pub(crate) struct Life {
     /// The state once more, to be read without the lock.
     state: AtomicU8,
     inner: Mutex<Inner>,
+    /// Tells that the state is another, or what is known of the lists.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -224,6 +254,7 @@ struct Inner {
     history: VecDeque<Transition>,
     /// Why it is in that state by what is known now; the transition has what was known then.
     reason: Option<String>,
+    lists: Lists,
     /// Whether it was ended since nobody used it, and has not been connected since.
     is_asleep: bool,
     /// Attempts that came to nothing since it was last connected.
@@ -282,11 +313,13 @@ impl Life {
             inner: Mutex::new(Inner {
                 history: [first].into(),
                 reason: None,
+                lists: Lists::Untried,
                 is_asleep: false,
                 attempts: 0,
                 failed_after: 1,
                 in_trouble: false,
             }),
+            changed: watch::channel(()).0,
         }
     }
 
@@ -298,6 +331,16 @@ impl Life {
     /// The state.
     pub(crate) fn state(&self) -> State {
         State::ALL[usize::from(self.state.load(Ordering::Relaxed)) % State::ALL.len()]
+    }
+
+    /// What is known of the lists on the connection of the moment.
+    pub(super) fn lists(&self) -> Lists {
+        self.lock().lists
+    }
+
+    /// Tells when the state is another, or what is known of the lists.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Takes what was learnt, and why it is so.
@@ -316,8 +359,17 @@ impl Life {
         if !still_holds() {
             return;
         }
+        let (old, old_lists) = (self.state(), inner.lists);
+        inner.lists = event.leaves_lists(old_lists);
+        self.enter(old.after(event), event, reason, &mut inner);
+        if (self.state(), inner.lists) != (old, old_lists) {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Goes to `new`, where `event` leads.
+    fn enter(&self, mut new: State, event: Event, reason: Option<String>, inner: &mut Inner) {
         let old = self.state();
-        let mut new = old.after(event);
         if (old, new) == (State::Connecting, State::Failed) {
             new = inner.attempted();
         }
@@ -600,6 +652,31 @@ mod tests {
             let history = life.stand().history;
             assert_eq!(history.len(), expect.min(HISTORY_MAX), "{rounds} rounds");
             assert_eq!(history.last().unwrap().state, State::Degraded);
+        }
+    }
+
+    /// Who follows it hears of each change, also of one that leaves the state what it is.
+    #[test]
+    fn what_is_known_of_the_lists_is_told() {
+        use Lists::{Read, ReadInPart, Unreadable, Untried};
+        let life = life();
+        let mut changes = life.changes();
+        for (event, lists, is_told) in [
+            ("g", Untried, false),
+            ("m", Untried, true),
+            ("u", Unreadable, true),
+            ("u", Unreadable, false),
+            ("p", ReadInPart, true),
+            ("l", Read, true),
+            ("r", Read, true),
+            ("o", Read, true),
+            ("g", Untried, true),
+        ] {
+            live(&life, event);
+            assert_eq!(life.lists(), lists, "{event}");
+            let told = changes.has_changed().unwrap();
+            assert_eq!(told, is_told, "{event}");
+            changes.mark_unchanged();
         }
     }
 

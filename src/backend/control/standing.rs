@@ -1,6 +1,7 @@
 //! Whether a server can be listed, and over which connection.
 //!
-//! `discovery` follows it, and whoever waits for a server to be listed.
+//! `discovery` follows it, and whoever waits for a server to be listed. Of replicas the best is
+//! listed: the first of those that are as well as any.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 
 use super::Control;
 use crate::{
-    backend::{Backend, instance::Phase},
+    backend::{Backend, State, instance::Phase, life::Lists, shared::Shared},
     task::Tasks,
 };
 
@@ -36,18 +37,9 @@ impl Standing {
         }
     }
 
-    /// Of replicas the best counts: it can be listed where one of them can.
-    fn rank(&self) -> u8 {
-        match self {
-            Self::Asleep | Self::Up(_) => 0,
-            Self::Connecting => 1,
-            Self::Down => 2,
-        }
-    }
-
     fn is_as(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Up(one), Self::Up(other)) => Arc::ptr_eq(&one.0, &other.0),
+            (Self::Up(one), Self::Up(other)) => one == other,
             (Self::Asleep, Self::Asleep)
             | (Self::Connecting, Self::Connecting)
             | (Self::Down, Self::Down) => true,
@@ -56,51 +48,128 @@ impl Standing {
     }
 }
 
-/// Follows the catalog's connection of a server, the first that stands where it has replicas.
+/// How well a replica stands to be listed, the best first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(in crate::backend) enum Rank {
+    Well,
+    /// Some of its lists could not be read.
+    InPart,
+    /// None could. It is tried again, which one that is not connected cannot be.
+    Unreadable,
+    Connecting,
+    /// It does not take our credential: as good as down, until a call or a check is answered.
+    Refused,
+    Down,
+}
+
+impl Rank {
+    fn of(phase: &Phase, shared: &Shared) -> Self {
+        let life = shared.life();
+        match phase {
+            Phase::Asleep(_) => Self::Well,
+            Phase::Connecting => Self::Connecting,
+            Phase::Down { .. } => Self::Down,
+            Phase::Ready(_) if life.state() == State::NeedsReauth => Self::Refused,
+            Phase::Ready(_) => match life.lists() {
+                Lists::Read | Lists::Untried => Self::Well,
+                Lists::ReadInPart => Self::InPart,
+                Lists::Unreadable => Self::Unreadable,
+            },
+        }
+    }
+}
+
+/// One connection that is followed, or the catalog's of one replica.
+#[derive(Debug)]
+struct Followed {
+    phase: watch::Receiver<Phase>,
+    shared: Arc<Shared>,
+    /// Changes of what `shared` knows.
+    life: watch::Receiver<()>,
+}
+
+impl Followed {
+    fn new(backend: &Backend) -> Self {
+        let shared = Arc::clone(&backend.maker.shared);
+        Self {
+            phase: backend.catalog.subscribe(),
+            life: shared.life().changes(),
+            shared,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        // A copy: whoever notes something in a life looks at the phase meanwhile.
+        let phase = self.phase.borrow().clone();
+        Rank::of(&phase, &self.shared)
+    }
+
+    fn control(&self) -> Option<Control> {
+        match Standing::of(&self.phase.borrow()) {
+            Standing::Up(control) => Some(control),
+            Standing::Asleep | Standing::Connecting | Standing::Down => None,
+        }
+    }
+
+    /// Completes at the next change; never where nobody can make one.
+    async fn changed(&mut self) {
+        let told = tokio::select! {
+            told = self.phase.changed() => told,
+            told = self.life.changed() => told,
+        };
+        if told.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Follows the catalog's connection of a server, the best that stands where it has replicas.
 #[derive(Debug)]
 pub struct Following {
-    phases: Vec<watch::Receiver<Phase>>,
+    all: Vec<Followed>,
     /// What was seen last, where there are several.
-    seen: Option<Standing>,
+    seen: Standing,
 }
 
 impl Following {
+    fn new(all: Vec<Followed>) -> Self {
+        let seen = Standing::Down;
+        let mut following = Self { all, seen };
+        following.now();
+        following
+    }
+
     /// How it stands now.
     pub fn now(&mut self) -> Standing {
-        if let [phase] = &mut *self.phases {
-            return Standing::of(&phase.borrow_and_update());
+        if let [only] = &mut *self.all {
+            return Standing::of(&only.phase.borrow_and_update());
         }
-        let phases = self.phases.iter_mut();
-        let standings = phases.map(|phase| Standing::of(&phase.borrow_and_update()));
-        let now = standings
-            .min_by_key(Standing::rank)
-            .unwrap_or(Standing::Down);
-        self.seen = Some(now.clone());
+        for followed in &mut self.all {
+            // Before a look is taken, so that no change is missed.
+            followed.life.mark_unchanged();
+            followed.phase.mark_unchanged();
+        }
+        let best = self.all.iter().min_by_key(|followed| followed.rank());
+        let now = best.map_or(Standing::Down, |best| Standing::of(&best.phase.borrow()));
+        self.seen = now.clone();
         now
     }
 
     /// Completes at the next change.
     pub async fn changed(&mut self) {
-        if let [phase] = &mut *self.phases {
-            if phase.changed().await.is_err() {
+        if let [only] = &mut *self.all {
+            if only.phase.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
             return;
         }
         loop {
-            let changes = self
-                .phases
-                .iter_mut()
-                .map(|phase| Box::pin(phase.changed()));
-            if select_all(changes).await.0.is_err() {
-                std::future::pending::<()>().await;
-            }
-            let seen = self.seen.take();
-            let now = self.now();
+            let seen = self.seen.clone();
             // What became of the others is nobody's concern.
-            if seen.is_none_or(|seen| !seen.is_as(&now)) {
+            if !self.now().is_as(&seen) {
                 return;
             }
+            self.stirred().await;
         }
     }
 
@@ -111,18 +180,56 @@ impl Following {
             () = tasks.stop_token().cancelled() => {}
         }
     }
+
+    /// Whether it is of several replicas.
+    pub fn is_of_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// Whether a replica other than that of `control` can be listed, as far as anybody knows.
+    pub fn has_other(&self, control: &Control) -> bool {
+        let mut well = self.all.iter().filter(|it| it.rank() == Rank::Well);
+        well.any(|it| it.control().is_some_and(|other| other != *control))
+    }
+
+    /// Completes once a replica other than that of `control` can be listed.
+    pub async fn until_other(&mut self, control: &Control) {
+        while !self.has_other(control) {
+            self.stirred().await;
+        }
+    }
+
+    /// The connected replicas that could not be listed, or only in part, while another is.
+    pub fn behind(&mut self) -> Vec<Control> {
+        let listed = self.now();
+        let behind = self.all.iter().filter(|it| match it.rank() {
+            Rank::InPart | Rank::Unreadable => true,
+            Rank::Well | Rank::Connecting | Rank::Refused | Rank::Down => false,
+        });
+        let behind = behind.filter_map(Followed::control);
+        behind
+            .filter(|control| !Standing::Up(control.clone()).is_as(&listed))
+            .collect()
+    }
+
+    /// Completes when anything became of any of them.
+    pub async fn stirred(&mut self) {
+        let changes = self.all.iter_mut().map(|it| Box::pin(it.changed()));
+        select_all(changes).await;
+    }
 }
 
 impl Backend {
     /// Follows the catalog's connection.
     pub fn standing(&self) -> Following {
-        let phases = match &self.replicas {
-            None => vec![self.catalog.subscribe()],
-            Some(replicas) => {
-                let catalogs = replicas.backends().map(|replica| &replica.catalog);
-                catalogs.map(|catalog| catalog.subscribe()).collect()
-            }
-        };
-        Following { phases, seen: None }
+        Following::new(match &self.replicas {
+            None => vec![Followed::new(self)],
+            Some(replicas) => replicas.backends().map(|it| Followed::new(it)).collect(),
+        })
+    }
+
+    /// How well it stands to be listed.
+    pub(in crate::backend) fn listing_rank(&self) -> Rank {
+        Rank::of(&self.catalog.phase(), &self.maker.shared)
     }
 }

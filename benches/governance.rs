@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tollbridge::{
     audit::{Indexer, Log},
     auth::{Agent, Directory},
-    catalog::{Catalog, Listing, Offer},
+    catalog::{ByKind, Catalog, Listing, Offer},
     config::{self, Config, Environment, Source},
     governance::{Books, Ending, Governance, Seal, budget::Budgets},
     mcp::{Id, Logs, Method, Raw, Request, Revision},
@@ -262,6 +262,7 @@ impl Stage {
             config: Arc::new(of_config.clone()),
             listing: Arc::new(listing),
             modern_http: false,
+            gaps: ByKind::default(),
         };
         let opening = Opening {
             revision: Revision::LEGACY,

@@ -64,7 +64,7 @@ use backlog::Backlog;
 use breaker::Breaker;
 pub use breaker::BreakerReport;
 use choice::{Key, Owner};
-pub use control::{Control, Following, List, ListChanges, Standing, Visit};
+pub use control::{Control, Following, List, ListChanges, Listed, Standing, Visit};
 pub use failure::Failure;
 use gate::Gate;
 use guard::Guard as ChildGuard;
@@ -243,19 +243,35 @@ impl Backend {
         );
     }
 
-    /// Notes that the server was listed on the connection of `control`.
-    pub fn note_listed(&self, control: &Control) {
+    /// Notes that the server was listed on the connection of `control`; `missing` is why some of its
+    /// lists could not be read.
+    pub fn note_listed(&self, control: &Control, missing: Option<String>) {
         *lock(&self.listed_at) = Some(crate::clock::now());
         let Some(owner) = self.owner(control) else {
             return;
         };
-        let is_current = || owner.is_current(control);
-        let shared = &owner.maker.shared;
-        shared.life().take_if(Event::Listed, None, is_current);
-        shared.note_listed();
-        if is_current() {
+        owner.take_listed(control, missing);
+        owner.maker.shared.note_listed();
+        if owner.is_current(control) {
             owner.breaker.is_back();
         }
+    }
+
+    /// Notes that the replica could be listed whose connection `control` is, and whether but for some
+    /// lists; it is not what is served.
+    pub fn note_listable(&self, control: &Control, missing: Option<String>) {
+        if let Some(owner) = self.owner(control) {
+            owner.take_listed(control, missing);
+        }
+    }
+
+    fn take_listed(&self, control: &Control, missing: Option<String>) {
+        let event = match missing {
+            None => Event::Listed,
+            Some(_) => Event::ListedInPart,
+        };
+        let life = self.maker.shared.life();
+        life.take_if(event, missing, || self.is_current(control));
     }
 
     /// Notes that the server cannot be listed on the connection of `control`.
@@ -319,7 +335,7 @@ impl Backend {
                 Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
             },
             Standing::Up(_) => (self.state() == State::Degraded).then(|| Failure::Unlisted {
-                why: self.stand().reason,
+                why: self.lead().stand().reason,
             }),
         }
     }
@@ -336,9 +352,11 @@ impl Backend {
         }
     }
 
-    /// Says that its lists are being read until this is dropped: it does not fall asleep meanwhile.
-    pub fn reading(&self) -> Reading {
-        self.lead().maker.shared.reading()
+    /// Says that its lists are being read on the connection of `control` until this is dropped: it
+    /// does not fall asleep meanwhile.
+    pub fn reading(&self, control: &Control) -> Reading {
+        let owner = self.owner(control).unwrap_or_else(|| self.lead());
+        owner.maker.shared.reading()
     }
 
     /// Calls that wait for their turn: at the gate, or for a connection of their own.

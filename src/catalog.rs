@@ -371,6 +371,18 @@ impl Listing {
         }
     }
 
+    /// Makes `items` the list of `kind`, with what came with its first page.
+    pub(crate) fn put(&mut self, kind: Kind, items: Vec<Raw>, first: FirstPage) {
+        *self.items_mut(kind) = items;
+        self.pages[kind] = Some(first);
+    }
+
+    /// Takes the list of `kind` from `other`.
+    pub(crate) fn take_from(&mut self, other: &Self, kind: Kind) {
+        *self.items_mut(kind) = other.items(kind).to_vec();
+        self.pages[kind].clone_from(&other.pages[kind]);
+    }
+
     /// Whether no list has anything.
     pub fn is_empty(&self) -> bool {
         Kind::ALL.iter().all(|kind| self.items(*kind).is_empty())
@@ -420,9 +432,25 @@ pub struct Offer {
     /// Whether it is reached over HTTP in the modern era, where a tool whose `x-mcp-header` breaks
     /// the rules must not be served. Elsewhere only the annotation is left out.
     pub modern_http: bool,
+    /// The lists that are not what the server has, and why.
+    pub gaps: ByKind<Option<Gap>>,
+}
+
+/// Why a list is not what its server has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Gap {
+    /// The server declares such a list and has no method for it: it is empty.
+    NoMethod,
+    /// It could not be read: it is what it was before, if it was ever read.
+    Unread,
 }
 
 impl Offer {
+    /// Whether it is known what the server has of `kind`.
+    pub(crate) fn knows(&self, kind: Kind) -> bool {
+        self.gaps[kind] != Some(Gap::Unread)
+    }
+
     fn rules(&self, kind: Kind) -> &ItemRules {
         match kind {
             Kind::Tools => &self.config.tools,

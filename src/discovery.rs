@@ -4,28 +4,39 @@
 //! again when it says that a list changed, and withdraws the server's items when it stays down. A
 //! dead or slow server never delays the others.
 //!
+//! A list that cannot be read costs itself alone: the others are published, and what was known of
+//! it stays. Replicas are tried one after the other, and those that could not be listed again beside
+//! the one that is (`behind`).
+//!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
 //! served by them. What legacy servers list for others is asked for by `able`.
 
 mod able;
+mod behind;
 mod board;
+mod lists;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    backend::{Backend, Control, Failure, Standing},
-    catalog::{Kind, Listing, Offer},
+    backend::{Backend, Control, Failure, Following, Standing},
+    catalog::Listing,
     task::Tasks,
 };
 
 pub use board::Board;
+use lists::Lists;
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// Pause before a failed listing is tried again on the same connection.
+/// Pause before a failed listing is tried again on the same connection; it doubles while that fails.
 const RELIST_AFTER: Duration = Duration::from_secs(5);
+/// The longest such pause.
+const RELIST_AFTER_MAX: Duration = Duration::from_secs(60);
+/// How long a replica may take for its lists while another could be listed in its place.
+const OTHERS_AFTER: Duration = Duration::from_secs(3);
 
 /// Starts to follow a server until it is retired, if it is enabled.
 pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
@@ -34,10 +45,24 @@ pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
     }
     let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
     tasks.spawn("discovery", follow);
+    let able = able::follow(Arc::clone(backend), Arc::clone(board));
+    spawn(backend, "discovery for able clients", able, tasks);
+    if backend.standing().is_of_several() {
+        let behind = behind::follow(Arc::clone(backend));
+        spawn(backend, "discovery of other replicas", behind, tasks);
+    }
+}
+
+/// Lets `follow` run until `backend` is retired.
+fn spawn(
+    backend: &Backend,
+    name: &'static str,
+    follow: impl Future<Output = ()> + Send + 'static,
+    tasks: &Tasks,
+) {
     let retired = backend.retired().clone();
-    let follow = able::follow(Arc::clone(backend), Arc::clone(board));
     let stop = tasks.stop_token().clone();
-    tasks.spawn("discovery for able clients", async move {
+    tasks.spawn(name, async move {
         tokio::select! {
             () = follow => {}
             () = retired.cancelled() => {}
@@ -51,6 +76,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     let mut lists = backend.list_changes();
     let mut rewrites = backend.rewrites();
     let mut gone: Option<Instant> = None;
+    let mut lister = Lister::new(&backend, &board);
     // What a predecessor listed stays for a while, as after any interruption.
     let mut listed = board.listing(&backend.name).is_some();
     loop {
@@ -64,7 +90,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                 relist = tokio::select! {
                     biased;
                     () = backend.retired().cancelled() => return,
-                    relist = refresh(&backend, control, &board) => relist,
+                    relist = lister.refresh(control, &mut standing) => relist,
                 };
             }
             Standing::Asleep => gone = None,
@@ -96,51 +122,117 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
     }
 }
 
-/// Lists a server and publishes what it offers; says how soon to do so again, since that failed or
-/// since the lists are fresh no longer.
-async fn refresh(
-    backend: &Arc<Backend>,
-    control: &Control,
-    board: &Arc<Board>,
-) -> Option<Duration> {
-    let _reading = backend.reading();
-    match list(backend, control).await {
-        Ok(offer) => {
-            let fresh = control.fresh_for(&offer.listing.pages);
-            board.publish(offer, backend, control).await;
-            backend.follow_lists(control);
-            fresh
+/// Lists one server, again and again.
+struct Lister {
+    backend: Arc<Backend>,
+    board: Arc<Board>,
+    /// What it listed last.
+    last: Option<Arc<Listing>>,
+    retries: Retries<Control>,
+}
+
+impl Lister {
+    fn new(backend: &Arc<Backend>, board: &Arc<Board>) -> Self {
+        Self {
+            backend: Arc::clone(backend),
+            board: Arc::clone(board),
+            last: None,
+            retries: Retries {
+                of: None,
+                pause: RELIST_AFTER,
+            },
         }
-        Err(failure) => {
-            tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");
-            backend.note_unlisted(control, &failure);
-            board.settle(&backend.name);
-            Some(RELIST_AFTER)
+    }
+
+    /// Lists the server and publishes what it offers; says how soon to do so again, since that failed
+    /// or since the lists are fresh no longer.
+    async fn refresh(&mut self, control: &Control, standing: &mut Following) -> Option<Duration> {
+        let backend = &self.backend;
+        let _reading = backend.reading(control);
+        // What a predecessor of another program or URL listed is none of it.
+        let before = self.last.clone().or_else(|| self.board.kept(backend));
+        let before = before.unwrap_or_default();
+        let outwaited = async {
+            sleep(OTHERS_AFTER).await;
+            standing.until_other(control).await;
+        };
+        let read = tokio::select! {
+            read = Lists::read(backend, control, &before) => read,
+            () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER }),
+        };
+        let missing = read.as_ref().ok().and_then(Lists::missing);
+        let has_failed = read.is_err() || missing.is_some();
+        let retry = has_failed.then(|| self.retries.next(control));
+        match read {
+            // The other is to be listed first.
+            Ok(_) if has_failed && standing.has_other(control) => {
+                backend.note_listable(control, missing);
+                retry
+            }
+            Ok(lists) => {
+                if !has_failed {
+                    self.retries.of = None;
+                }
+                let fresh = control.fresh_for(&lists.listing.pages);
+                let offer = lists.into_offer(backend, control);
+                self.last = Some(Arc::clone(&offer.listing));
+                let listed = (offer, missing);
+                self.board.publish(listed, backend, control).await;
+                backend.follow_lists(control);
+                retry.or(fresh)
+            }
+            Err(failure) => {
+                tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");
+                let has_other = standing.has_other(control);
+                backend.note_unlisted(control, &failure);
+                if !has_other {
+                    self.board.settle(&backend.name);
+                }
+                retry
+            }
         }
     }
 }
 
-async fn list(backend: &Backend, control: &Control) -> Result<Offer, Failure> {
-    let mut listing = Listing {
-        instructions: control.instructions(),
-        ..Listing::default()
-    };
-    for kind in Kind::ALL {
-        let Some(list) = backend.list(kind, control).await? else {
-            continue;
+/// The pauses before a listing that failed is tried again on the same connection.
+struct Retries<C> {
+    of: Option<C>,
+    pause: Duration,
+}
+
+impl<C: Clone + PartialEq> Retries<C> {
+    fn next(&mut self, control: &C) -> Duration {
+        self.pause = if self.of.as_ref() == Some(control) {
+            (self.pause * 2).min(RELIST_AFTER_MAX)
+        } else {
+            RELIST_AFTER
         };
-        listing.pages[kind] = Some(list.first);
-        match kind {
-            Kind::Tools => listing.tools = list.items,
-            Kind::Resources => listing.resources = list.items,
-            Kind::Templates => listing.templates = list.items,
-            Kind::Prompts => listing.prompts = list.items,
+        self.of = Some(control.clone());
+        self.pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_that_fails_is_tried_again_less_and_less_often() {
+        let mut retries = Retries {
+            of: None,
+            pause: RELIST_AFTER,
+        };
+        for (connection, seconds) in [
+            (1, 5),
+            (1, 10),
+            (1, 20),
+            (1, 40),
+            (1, 60),
+            (1, 60),
+            (2, 5),
+            (2, 10),
+        ] {
+            assert_eq!(retries.next(&connection), Duration::from_secs(seconds));
         }
     }
-    Ok(Offer {
-        server: backend.name.clone(),
-        config: backend.written(),
-        listing: Arc::new(listing),
-        modern_http: control.is_modern_http(),
-    })
 }

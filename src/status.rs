@@ -148,7 +148,7 @@ pub struct ServerReport {
     /// may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<governance::validate::Validation>,
-    /// What is odd about its items.
+    /// What is odd about its lists and items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }

@@ -3,10 +3,10 @@
 //! Nothing here is done on behalf of a client, so nothing here is governed.
 
 mod page;
+mod standing;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::select_all;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -19,12 +19,13 @@ use super::{
     maker::Wanted,
 };
 use page::Page;
+pub use standing::{Following, Standing};
 
 use crate::{
     catalog::{ByKind, FirstPage, Kind},
     config::{EraPin, Transport},
-    mcp::{Era, Method, Raw},
-    task::{Tasks, aside_if_large},
+    mcp::{Era, Method, Raw, error},
+    task::aside_if_large,
 };
 
 /// The catalog's connection to a server, or one for its lists alone; for control traffic only.
@@ -48,17 +49,15 @@ impl Control {
         self.0.era() == Era::Legacy
     }
 
-    /// Whether both are the same connection.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    fn is_over(&self) -> bool {
+    /// Whether the connection has ended.
+    pub fn is_over(&self) -> bool {
         self.0.closed().is_cancelled()
     }
 
-    fn has(&self, capability: &str) -> bool {
-        self.0.hello.capabilities.member(capability).is_some()
+    /// Whether the server declares that it has lists of `kind`.
+    pub fn declares(&self, kind: Kind) -> bool {
+        let capabilities = &self.0.hello.capabilities;
+        capabilities.member(capability(kind)).is_some()
     }
 
     /// How long lists that came with `pages` are taken for fresh where the server does not say when they
@@ -77,6 +76,13 @@ impl Control {
         let part = self.0.hello.capabilities.get(capability);
         part.and_then(|part| part.get("listChanged"))
             .is_some_and(|flag| flag.as_str() == "true")
+    }
+}
+
+/// Equal where both are the same connection.
+impl PartialEq for Control {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -103,106 +109,6 @@ impl Visit {
     /// Ends the connection, politely where the transport allows it.
     pub async fn end(self) {
         self.control.0.end("its lists were read").await;
-    }
-}
-
-/// Whether a server can be listed.
-#[derive(Clone, Debug)]
-pub enum Standing {
-    /// Not now, since nobody uses it; its lists are those it had.
-    Asleep,
-    /// Not yet.
-    Connecting,
-    /// No.
-    Down,
-    /// Yes.
-    Up(Control),
-}
-
-impl Standing {
-    fn of(phase: &Phase) -> Self {
-        match phase {
-            Phase::Asleep(_) => Self::Asleep,
-            Phase::Connecting => Self::Connecting,
-            Phase::Down { .. } => Self::Down,
-            Phase::Ready(connection) => Self::Up(Control(Arc::clone(connection))),
-        }
-    }
-
-    /// Of replicas the best counts: it can be listed where one of them can.
-    fn rank(&self) -> u8 {
-        match self {
-            Self::Asleep | Self::Up(_) => 0,
-            Self::Connecting => 1,
-            Self::Down => 2,
-        }
-    }
-
-    fn is_as(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Up(one), Self::Up(other)) => Arc::ptr_eq(&one.0, &other.0),
-            (Self::Asleep, Self::Asleep)
-            | (Self::Connecting, Self::Connecting)
-            | (Self::Down, Self::Down) => true,
-            (Self::Asleep | Self::Connecting | Self::Down | Self::Up(_), _) => false,
-        }
-    }
-}
-
-/// Follows the catalog's connection of a server, the first that stands where it has replicas.
-#[derive(Debug)]
-pub struct Following {
-    phases: Vec<watch::Receiver<Phase>>,
-    /// What was seen last, where there are several.
-    seen: Option<Standing>,
-}
-
-impl Following {
-    /// How it stands now.
-    pub fn now(&mut self) -> Standing {
-        if let [phase] = &mut *self.phases {
-            return Standing::of(&phase.borrow_and_update());
-        }
-        let phases = self.phases.iter_mut();
-        let standings = phases.map(|phase| Standing::of(&phase.borrow_and_update()));
-        let now = standings
-            .min_by_key(Standing::rank)
-            .unwrap_or(Standing::Down);
-        self.seen = Some(now.clone());
-        now
-    }
-
-    /// Completes at the next change.
-    pub async fn changed(&mut self) {
-        if let [phase] = &mut *self.phases {
-            if phase.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            return;
-        }
-        loop {
-            let changes = self
-                .phases
-                .iter_mut()
-                .map(|phase| Box::pin(phase.changed()));
-            if select_all(changes).await.0.is_err() {
-                std::future::pending::<()>().await;
-            }
-            let seen = self.seen.take();
-            let now = self.now();
-            // What became of the others is nobody's concern.
-            if seen.is_none_or(|seen| !seen.is_as(&now)) {
-                return;
-            }
-        }
-    }
-
-    /// Completes at the next change, or when the gateway stops.
-    pub async fn changed_or(&mut self, tasks: &Tasks) {
-        tokio::select! {
-            () = self.changed() => {}
-            () = tasks.stop_token().cancelled() => {}
-        }
     }
 }
 
@@ -241,19 +147,20 @@ pub struct List {
     pub first: FirstPage,
 }
 
-impl Backend {
-    /// Follows the catalog's connection.
-    pub fn standing(&self) -> Following {
-        let phases = match &self.replicas {
-            None => vec![self.catalog.subscribe()],
-            Some(replicas) => {
-                let catalogs = replicas.backends().map(|replica| &replica.catalog);
-                catalogs.map(|catalog| catalog.subscribe()).collect()
-            }
-        };
-        Following { phases, seen: None }
-    }
+/// What came of asking for one list.
+#[derive(Debug)]
+pub enum Listed {
+    /// The server declares it and has no such method.
+    NoMethod,
+    /// The server refused it, or a page of it, with this error.
+    Refused(Raw),
+    /// The server does not have it, as it says.
+    Undeclared,
+    /// All of it.
+    Whole(List),
+}
 
+impl Backend {
     /// Follows what the server says of its lists.
     pub fn list_changes(&self) -> ListChanges {
         ListChanges(self.maker.shared.changes.subscribe())
@@ -287,13 +194,13 @@ impl Backend {
         is_same && !control.is_over()
     }
 
-    /// The list of `kind`; `None` when the server has none.
+    /// The list of `kind`.
     ///
     /// # Errors
     /// When a page cannot be had, or the server pages without end.
-    pub async fn list(&self, kind: Kind, control: &Control) -> Result<Option<List>, Failure> {
-        if !control.has(capability(kind)) {
-            return Ok(None);
+    pub async fn list(&self, kind: Kind, control: &Control) -> Result<Listed, Failure> {
+        if !control.declares(kind) {
+            return Ok(Listed::Undeclared);
         }
         let mut list = List {
             items: Vec::new(),
@@ -303,12 +210,8 @@ impl Backend {
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
                 Ok(result) => result,
-                // Servers with static resources often have no templates method.
-                Err(_) if kind == Kind::Templates && page == 0 => return Ok(None),
-                Err(refusal) => {
-                    let what = format!("{} was refused: {}", kind.method(), refusal.as_str());
-                    return Err(Failure::Garbled { what });
-                }
+                Err(refusal) if page == 0 && lacks_method(&refusal) => return Ok(Listed::NoMethod),
+                Err(refusal) => return Ok(Listed::Refused(refusal)),
             };
             let bytes = result.as_bytes().len();
             // One more than may be is enough to know.
@@ -324,7 +227,7 @@ impl Backend {
             }
             let next = read.next;
             if next.is_none() {
-                return Ok(Some(list));
+                return Ok(Listed::Whole(list));
             }
             if next == cursor {
                 break;
@@ -437,6 +340,11 @@ fn capability(kind: Kind) -> &'static str {
         Kind::Resources | Kind::Templates => "resources",
         Kind::Prompts => "prompts",
     }
+}
+
+/// Whether a server refused since it has no such method.
+fn lacks_method(refusal: &Raw) -> bool {
+    error::code(refusal) == Some(error::METHOD_NOT_FOUND)
 }
 
 impl Transport {

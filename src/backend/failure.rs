@@ -375,6 +375,18 @@ impl Failure {
         }
     }
 
+    /// Whether it is about one request alone: the server is there, and does not answer that one as it
+    /// should.
+    pub fn is_of_one_request(&self) -> bool {
+        matches!(
+            self,
+            Self::Garbled { .. }
+                | Self::Http { .. }
+                | Self::ResponseTooLarge { .. }
+                | Self::Timeout { .. }
+        )
+    }
+
     /// The same, of a call that was not sent: whatever was on the way, it was not this.
     #[must_use]
     pub fn unsent(mut self) -> Self {

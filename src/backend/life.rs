@@ -17,6 +17,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tokio::sync::watch;
 use tracing::Span;
 
 use super::Failure;
@@ -34,7 +35,7 @@ pub enum State {
     Connected,
     /// The first connection is being made, or a new one has not been listed yet.
     Connecting,
-    /// Connected, but its lists cannot be read, or it misses health checks.
+    /// Connected, but not all of its lists can be read, or it misses health checks.
     Degraded,
     /// Switched off in the config.
     Disabled,
@@ -89,9 +90,10 @@ impl State {
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 Event::Listed,
             ) => Self::Connected,
-            (
+            (Self::NeedsReauth, Event::ListedInPart)
+            | (
                 Self::Connected | Self::Connecting | Self::Degraded,
-                Event::Missed | Event::Unlisted,
+                Event::ListedInPart | Event::Missed | Event::Unlisted,
             ) => Self::Degraded,
             (_, Event::FellAsleep)
             | (Self::Connected | Self::Degraded, Event::Lost | Event::Unreachable)
@@ -107,11 +109,17 @@ impl State {
             | (Self::NeedsReauth, Event::Missed | Event::Unlisted)
             | (
                 Self::Disconnected,
-                Event::Listed | Event::Lost | Event::Missed | Event::Unlisted | Event::Unreachable,
+                Event::Listed
+                | Event::ListedInPart
+                | Event::Lost
+                | Event::Missed
+                | Event::Unlisted
+                | Event::Unreachable,
             )
             | (
                 Self::Failed,
                 Event::Listed
+                | Event::ListedInPart
                 | Event::Lost
                 | Event::Missed
                 | Event::Unlisted
@@ -131,6 +139,8 @@ pub(super) enum Event {
     Greeted,
     /// Its lists were read.
     Listed,
+    /// Some of its lists were read, others could not be.
+    ListedInPart,
     /// The connection ended.
     Lost,
     /// It did not answer a health check.
@@ -162,7 +172,24 @@ impl Event {
             | Self::SwitchedOff
             | Self::Unreachable
             | Self::Withdrawn => false,
-            Self::Listed | Self::Missed | Self::Unlisted => was,
+            Self::Listed | Self::ListedInPart | Self::Missed | Self::Unlisted => was,
+        }
+    }
+
+    /// What is known afterwards of its lists on the connection of that moment.
+    fn leaves_lists(self, was: Lists) -> Lists {
+        match self {
+            Self::Greeted | Self::Started => Lists::Untried,
+            Self::Listed => Lists::Read,
+            Self::ListedInPart => Lists::ReadInPart,
+            Self::Unlisted => Lists::Unreadable,
+            Self::FellAsleep
+            | Self::Lost
+            | Self::Missed
+            | Self::Refused
+            | Self::SwitchedOff
+            | Self::Unreachable
+            | Self::Withdrawn => was,
         }
     }
 
@@ -174,6 +201,16 @@ impl Event {
             self
         }
     }
+}
+
+/// What came of reading the lists on the connection of the moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Lists {
+    Untried,
+    Read,
+    /// Not all of them could be read.
+    ReadInPart,
+    Unreadable,
 }
 
 /// A change of state.
@@ -214,6 +251,8 @@ pub(crate) struct Life {
     /// The state once more, to be read without the lock.
     state: AtomicU8,
     inner: Mutex<Inner>,
+    /// Tells that the state is another, or what is known of the lists.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -222,6 +261,7 @@ struct Inner {
     history: VecDeque<Transition>,
     /// Why it is in that state by what is known now; the transition has what was known then.
     reason: Option<String>,
+    lists: Lists,
     /// Whether it was ended since nobody used it, and has not been connected since.
     is_asleep: bool,
     /// Attempts that came to nothing since it was last connected.
@@ -280,11 +320,13 @@ impl Life {
             inner: Mutex::new(Inner {
                 history: [first].into(),
                 reason: None,
+                lists: Lists::Untried,
                 is_asleep: false,
                 attempts: 0,
                 failed_after: 1,
                 in_trouble: false,
             }),
+            changed: watch::channel(()).0,
         }
     }
 
@@ -296,6 +338,16 @@ impl Life {
     /// The state.
     pub(crate) fn state(&self) -> State {
         State::ALL[usize::from(self.state.load(Ordering::Relaxed)) % State::ALL.len()]
+    }
+
+    /// What is known of the lists on the connection of the moment.
+    pub(super) fn lists(&self) -> Lists {
+        self.lock().lists
+    }
+
+    /// Tells when the state is another, or what is known of the lists.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Takes what was learnt, and why it is so.
@@ -314,8 +366,17 @@ impl Life {
         if !still_holds() {
             return;
         }
+        let (old, old_lists) = (self.state(), inner.lists);
+        inner.lists = event.leaves_lists(old_lists);
+        self.enter(old.after(event), event, reason, &mut inner);
+        if (self.state(), inner.lists) != (old, old_lists) {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Goes to `new`, where `event` leads.
+    fn enter(&self, mut new: State, event: Event, reason: Option<String>, inner: &mut Inner) {
         let old = self.state();
-        let mut new = old.after(event);
         if (old, new) == (State::Connecting, State::Failed) {
             new = inner.attempted();
         }
@@ -426,7 +487,7 @@ impl Life {
 mod tests {
     use super::*;
 
-    const EVENTS: [(char, Event); 11] = [
+    const EVENTS: [(char, Event); 12] = [
         ('g', Event::Greeted),
         ('l', Event::Listed),
         ('o', Event::Lost),
@@ -438,6 +499,7 @@ mod tests {
         ('w', Event::Withdrawn),
         ('z', Event::FellAsleep),
         ('b', Event::Started),
+        ('p', Event::ListedInPart),
     ];
 
     /// Each row says where every event leads from one state.
@@ -448,14 +510,14 @@ mod tests {
             Failed as F, NeedsReauth as R,
         };
         let table = [
-            //    g    l    o    m    r    s    u    x    w    z    b
-            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N]),
-            (N, [N, C, F, D, R, Off, D, F, N, Dis, N]),
-            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N]),
-            (Off, [Off; 11]),
-            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N]),
-            (F, [N, F, F, F, R, Off, F, F, F, Dis, N]),
-            (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N]),
+            //    g    l    o    m    r    s    u    x    w    z    b    p
+            (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N, D]),
+            (N, [N, C, F, D, R, Off, D, F, N, Dis, N, D]),
+            (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N, D]),
+            (Off, [Off; 12]),
+            (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N, Dis]),
+            (F, [N, F, F, F, R, Off, F, F, F, Dis, N, F]),
+            (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N, D]),
         ];
         for (index, (state, row)) in table.into_iter().enumerate() {
             assert_eq!(State::ALL[index], state, "the table has every state");
@@ -597,6 +659,31 @@ mod tests {
             let history = life.stand().history;
             assert_eq!(history.len(), expect.min(HISTORY_MAX), "{rounds} rounds");
             assert_eq!(history.last().unwrap().state, State::Degraded);
+        }
+    }
+
+    /// Who follows it hears of each change, also of one that leaves the state what it is.
+    #[test]
+    fn what_is_known_of_the_lists_is_told() {
+        use Lists::{Read, ReadInPart, Unreadable, Untried};
+        let life = life();
+        let mut changes = life.changes();
+        for (event, lists, is_told) in [
+            ("g", Untried, false),
+            ("m", Untried, true),
+            ("u", Unreadable, true),
+            ("u", Unreadable, false),
+            ("p", ReadInPart, true),
+            ("l", Read, true),
+            ("r", Read, true),
+            ("o", Read, true),
+            ("g", Untried, true),
+        ] {
+            live(&life, event);
+            assert_eq!(life.lists(), lists, "{event}");
+            let told = changes.has_changed().unwrap();
+            assert_eq!(told, is_told, "{event}");
+            changes.mark_unchanged();
         }
     }
 

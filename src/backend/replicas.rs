@@ -297,13 +297,10 @@ impl Replicas {
         self.all.iter().map(|it| (&*it.name, &*it.backend))
     }
 
-    /// The one that is listed: the first that can be used.
+    /// The one that is listed: the first of those that stand best.
     pub(super) fn lead(&self) -> &Backend {
-        let is_up = |backend: &&Arc<Backend>| {
-            matches!(backend.catalog.phase(), Phase::Asleep(_) | Phase::Ready(_))
-        };
-        let up = self.backends().find(is_up);
-        up.unwrap_or(&self.all[0].backend)
+        let best = self.backends().min_by_key(|backend| backend.listing_rank());
+        best.unwrap_or(&self.all[0].backend)
     }
 
     /// The one that `session` is on.

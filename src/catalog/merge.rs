@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ByKind, Catalog, Cause, Entry, Freshness, Kind, Offer, Outcome, Problem, Profiles, Prompt,
+    ByKind, Catalog, Cause, Entry, Freshness, Gap, Kind, Offer, Outcome, Problem, Profiles, Prompt,
     Tables, Tool,
     instructions::{self, Instructions},
     item::{self, Filter, Item},
@@ -116,6 +116,19 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
 type Names = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
 
 fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
+    problems.extend(Kind::ALL.into_iter().filter_map(|kind| {
+        let cause = match offer.gaps[kind]? {
+            Gap::NoMethod => Cause::NoMethod {
+                method: kind.method(),
+            },
+            Gap::Unread => Cause::Unread,
+        };
+        Some(Problem {
+            server: offer.server.clone(),
+            kind: Some(kind),
+            cause,
+        })
+    }));
     let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind), kind));
     Part {
         offer,

@@ -42,11 +42,13 @@ impl Problem {
             Cause::NoName { .. }
             | Cause::NotAnObject { .. }
             | Cause::ProfileRenamedOver { .. }
-            | Cause::RenamedOver { .. } => Cost::Item,
+            | Cause::RenamedOver { .. }
+            | Cause::Unread => Cost::Item,
             Cause::Duplicate { .. }
             | Cause::Header { .. }
             | Cause::InstructionsCut { .. }
             | Cause::Mended { .. }
+            | Cause::NoMethod { .. }
             | Cause::Prefix { .. }
             | Cause::Shortened { .. } => Cost::Nothing,
         }
@@ -66,9 +68,11 @@ impl Problem {
             }
             Cause::Duplicate { .. }
             | Cause::Header { .. }
+            | Cause::NoMethod { .. }
             | Cause::NoName { .. }
             | Cause::NotAnObject { .. }
-            | Cause::RenamedOver { .. } => true,
+            | Cause::RenamedOver { .. }
+            | Cause::Unread => true,
         }
     }
 }
@@ -131,6 +135,12 @@ pub enum Cause {
         /// How many further items of the kind are mended, these members of them or others.
         more: usize,
     },
+    /// The server declares a list and answers that it has no such method; the server can mend it.
+    #[error("it declares that it has such a list, and has no method `{method}`; none is served")]
+    NoMethod {
+        /// The method.
+        method: &'static str,
+    },
     /// The item has no name or URI, or one that is not a non-empty string; the server can mend it.
     #[error("item {index} has no usable `{member}`; it is not served")]
     NoName {
@@ -185,6 +195,9 @@ pub enum Cause {
         /// The exposed name.
         exposed: String,
     },
+    /// The list could not be read, which is tried again; the state of the server says why.
+    #[error("the list could not be read; what it had before is served, if it was read before")]
+    Unread,
 }
 
 /// What became of an item whose name others claim too.

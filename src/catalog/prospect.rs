@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        catalog::Listing,
+        catalog::{ByKind, Listing},
         config::{Format, Source},
         names::ProfileName,
     };
@@ -127,6 +127,7 @@ mod tests {
             config: Arc::new(server.clone()),
             listing: Arc::new(Listing::default()),
             modern_http: false,
+            gaps: ByKind::default(),
         };
         let offers: Vec<Offer> = config.servers.iter().map(offer).collect();
         let profiles: &IndexMap<ProfileName, _> = &config.profiles;

@@ -114,6 +114,7 @@ fn listed(server: &str, listing: Listing) -> Offer {
         config: Arc::new(server_config()),
         listing: Arc::new(listing),
         modern_http: false,
+        gaps: ByKind::default(),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{Board, list};
+use super::{Board, Lists};
 use crate::{
     backend::{Backend, Failure, Standing},
     catalog::Listing,
@@ -63,13 +63,16 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
     }
 }
 
-/// Whether it could be found out what the server lists beyond `plain`.
+/// Whether it could be found out what the server lists beyond `plain`, for all of its lists.
 async fn compare(backend: &Arc<Backend>, plain: Arc<Listing>, board: &Arc<Board>) -> bool {
     let _turn = board.turn().await;
-    match listing(backend).await {
-        Ok(listing) => {
+    let before = board.able_listing(&backend.name).unwrap_or_default();
+    match lists(backend, &before).await {
+        Ok(lists) => {
+            let is_whole = lists.missing().is_none();
+            let listing = Arc::new(lists.listing);
             board.publish_able(listing, plain, backend).await;
-            true
+            is_whole
         }
         Err(failure) => {
             tracing::debug!(server = %backend.name, %failure, "no lists for able clients");
@@ -78,9 +81,9 @@ async fn compare(backend: &Arc<Backend>, plain: Arc<Listing>, board: &Arc<Board>
     }
 }
 
-async fn listing(backend: &Backend) -> Result<Arc<Listing>, Failure> {
+async fn lists(backend: &Backend, before: &Listing) -> Result<Lists, Failure> {
     let visit = backend.connect_as_able().await?;
-    let offer = list(backend, visit.control()).await;
+    let lists = Lists::read(backend, visit.control(), before).await;
     visit.end().await;
-    Ok(offer?.listing)
+    lists
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Backend, Backends, Control},
-    catalog::{Audience, Catalog, Kind, Listing, Offer, Profiles, Prospect},
+    catalog::{Audience, ByKind, Catalog, Kind, Listing, Offer, Profiles, Prospect},
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
@@ -103,9 +103,15 @@ struct Offers {
 }
 
 impl Offers {
-    /// Whether `server` was listed by this process.
-    fn are_of(&self, server: &ServerName) -> bool {
-        self.plain.contains_key(server) && !self.stored.contains_key(server)
+    /// What `server` listed to this process, where it did.
+    fn of(&self, server: &ServerName) -> Option<&Offer> {
+        let offer = self.plain.get(server);
+        offer.filter(|_| !self.stored.contains_key(server))
+    }
+
+    /// Whether this process knows what `server` has of `kind`.
+    fn know(&self, server: &ServerName, kind: Kind) -> bool {
+        self.of(server).is_some_and(|offer| offer.knows(kind))
     }
 }
 
@@ -320,7 +326,7 @@ impl Board {
         let unlisted = plan
             .servers
             .iter()
-            .filter(|(server, config)| config.enabled && !offers.are_of(server));
+            .filter(|(server, config)| config.enabled && !offers.know(server, kind));
         let unlisted: Vec<Offer> = unlisted
             .map(|(server, config)| self::unlisted(server, config))
             .collect();
@@ -340,36 +346,41 @@ impl Board {
         may_have.map(|(server, _)| server.clone()).collect()
     }
 
-    /// Whether it is known what `server` lists, not only what it listed to an earlier process.
-    pub fn lists(&self, server: &ServerName) -> bool {
-        self.current.load().offers.are_of(server)
+    /// Whether it is known what `server` has of `kind`, not only what it listed to an earlier process.
+    pub fn lists(&self, server: &ServerName, kind: Kind) -> bool {
+        self.current.load().offers.know(server, kind)
     }
 
-    /// What servers listed to this process for every client, in the config's order.
+    /// What servers listed to this process for every client, in the config's order; without those of
+    /// which a list could not be read.
     pub fn offers(&self) -> Vec<Offer> {
         let State { plan, offers, .. } = &**self.current.load();
-        let listed = plan
-            .servers
-            .iter()
-            .filter(|(server, _)| offers.are_of(server));
-        listed
-            .filter_map(|(server, _)| offers.plain.get(server).cloned())
-            .collect()
+        let servers = plan.servers.iter();
+        let listed = servers.filter_map(|(server, _)| offers.of(server));
+        let whole = listed.filter(|offer| Kind::ALL.iter().all(|kind| offer.knows(*kind)));
+        whole.cloned().collect()
     }
 
-    /// Publishes what a server listed over the connection of `control`.
+    /// Publishes what a server listed over the connection of `control`; `missing` is why something
+    /// of that could not be read.
     pub(super) async fn publish(
         self: &Arc<Self>,
-        offer: Offer,
+        (offer, missing): (Offer, Option<String>),
         backend: &Arc<Backend>,
         control: &Control,
     ) {
         let (backend, control) = (Arc::clone(backend), control.clone());
-        self.make(move |board| board.publish_now(offer, &backend, &control))
+        self.make(move |board| board.publish_now(offer, missing, &backend, &control))
             .await;
     }
 
-    fn publish_now(&self, mut offer: Offer, backend: &Backend, control: &Control) {
+    fn publish_now(
+        &self,
+        mut offer: Offer,
+        missing: Option<String>,
+        backend: &Backend,
+        control: &Control,
+    ) {
         let server = &backend.name;
         // One at a time: a new plan comes after the retirement of those that it replaces.
         let Some(mut next) = self.next_for(backend) else {
@@ -379,14 +390,16 @@ impl Board {
         let offers = &mut next.state.offers;
         offers.stored.remove(server);
         let same = offers.plain.get(server).is_some_and(|known| {
-            known.listing == offer.listing && known.modern_http == offer.modern_http
+            known.listing == offer.listing
+                && known.modern_http == offer.modern_http
+                && known.gaps == offer.gaps
         });
         if !same {
             offers.plain.insert(server.clone(), offer);
             next.merge();
         }
         // Whoever sees that it is listed sees that it is connected.
-        backend.note_listed(control);
+        backend.note_listed(control, missing);
         next.show();
         self.note_new(server);
         self.settle(server);
@@ -445,6 +458,11 @@ impl Board {
         }
         next.show();
         self.note_new(server);
+    }
+
+    /// What `server` lists beyond that for clients that can be asked something, if that is known.
+    pub(super) fn able_listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
+        self.current.load().offers.able.get(server).cloned()
     }
 
     /// Whether it is known that `server` lists nothing more for clients that can be asked something.
@@ -508,6 +526,7 @@ fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
         config: Arc::clone(config),
         listing: Arc::default(),
         modern_http: false,
+        gaps: ByKind::default(),
     }
 }
 

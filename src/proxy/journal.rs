@@ -82,7 +82,7 @@ async fn follow(backend: Arc<Backend>, governance: Arc<Governance>, stop: Cancel
             }
         };
         let is_same = match (&up, &now) {
-            (Some(old), Some(new)) => old.is(new),
+            (Some(old), Some(new)) => old == new,
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };

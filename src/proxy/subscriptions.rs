@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use super::Proxy;
 use crate::{
     backend::{Backend, Update},
-    catalog::Lookup,
+    catalog::{Kind, Lookup},
     mcp::{Method, Outcome, Raw, RpcError, error},
     names::{Scope, ServerName},
     session::{Call, Session},
@@ -267,7 +267,11 @@ impl Proxy {
         let catalog = self.board.catalog();
         let own = catalog.resource(&Scope::Server(server.clone()), original);
         let is_found = matches!(own, Lookup::Found { .. });
-        self.board.lists(server) && !(is_found && catalog.shows_resource(scope, server, original))
+        // What templates have is found by them alone.
+        let is_known = [Kind::Resources, Kind::Templates]
+            .into_iter()
+            .all(|kind| self.board.lists(server, kind));
+        is_known && !(is_found && catalog.shows_resource(scope, server, original))
     }
 
     /// Subscribes a session of an earlier process again to what it was subscribed to.

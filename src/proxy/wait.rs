@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Proxy, lists};
 use crate::{
     backend::{Backend, Failure},
-    catalog::{Audience, Catalog, Prospect},
+    catalog::{Audience, Catalog, Kind, Prospect},
     governance::{Ending, Refusal, Ticket},
     mcp::{RpcError, error},
     names::ServerName,
@@ -151,17 +151,18 @@ impl Proxy {
         let deadline = since + backend.patience_with(&prospect.originals);
         let outcome = tokio::select! {
             biased;
-            outcome = self.until_listed(&prospect.server) => outcome,
+            outcome = self.until_listed(&prospect.server, prospect.kind) => outcome,
             () = cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
             () = sleep_until(deadline) => Err(Failure::Unlisted { why: None }),
         };
         outcome.map_err(|failure| (backend, failure.unsent()))
     }
 
-    /// Completes when the server is listed, or gone; fails when it will not be for now.
-    async fn until_listed(&self, server: &ServerName) -> Result<(), Failure> {
+    /// Completes when it is known what the server has of `kind`, or it is gone; fails when it will not
+    /// be for now.
+    async fn until_listed(&self, server: &ServerName, kind: Kind) -> Result<(), Failure> {
         let mut changes = self.board.changes();
-        while !self.board.lists(server) {
+        while !self.board.lists(server, kind) {
             let Some(backend) = self.backends.get(server) else {
                 break;
             };

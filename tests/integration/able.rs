@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// A server that has a tool `ask` for clients that sample, whom it greets after `$2` seconds; every
-/// start of it is a line in `starts`.
+/// start of it is a line in `starts`. It declares prompts, of which it knows nothing.
 const SERVER: &str = r#"
 echo >> "$1/starts"
 say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
@@ -30,7 +30,7 @@ while read -r line; do
     esac
     case $line in
     *'"method":"initialize"'*)
-        say '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}' ;;
+        say '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{}}}' ;;
     *'"method":"tools/list"'*)
         say '"result":{"tools":['"$tools"']}' ;;
     *'"method":"tools/call"'*)

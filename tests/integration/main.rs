@@ -15,6 +15,7 @@ mod ends;
 mod eras;
 mod farewell;
 mod fidelity;
+mod gaps;
 mod idle;
 mod instances;
 mod neighbours;

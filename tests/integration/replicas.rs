@@ -1,8 +1,12 @@
 //! Several instances of one server: which serves a call, and what happens when one is lost.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    time::Duration,
+};
 
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::support::{
     Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, backend::Asked,
@@ -313,5 +317,117 @@ async fn the_earliest_retry_is_told() {
     let status = gateway.status_until("x", |_| true).await;
     let [of_a, of_b] = [0, 1].map(|at| &status["replicas"][at]["breaker"]["retry_in_ms"]);
     assert!(of_a.as_u64() < of_b.as_u64(), "{status}");
+    gateway.stop().await;
+}
+
+/// Waits for what a timer of the gateway brings about.
+async fn in_time(gateway: &Gateway, reached: impl Fn(&Value) -> bool) -> Value {
+    let wait = async {
+        loop {
+            let status = gateway.status("x").await;
+            if reached(&status) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let waited = timeout(Duration::from_secs(90), wait).await;
+    waited.expect("it happens by itself")
+}
+
+const NEW: &str = r#"[{"name":"echo","inputSchema":{"type":"object"}},{"name":"new","inputSchema":{"type":"object"}}]"#;
+
+/// A replica that begins to refuse our credential is not what is shown and listed, while another
+/// serves.
+#[tokio::test]
+async fn one_that_is_refused_does_not_speak_for_all() {
+    let a = Backend::start(Transport::Http, Era::Legacy).await;
+    let b = Backend::start(Transport::WebSocket, Era::Legacy).await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = "health = { interval = \"200ms\" }";
+    let gateway = gateway("", &replicas, keys).await;
+    let client = client(&gateway).await;
+    call(&client, &a, "1").await;
+    a.on_http(|_, _| Some(401));
+    call(&client, &b, "2").await;
+    let is_refused =
+        |status: &Value| state_of(status, "a") == "needs_reauth" && status["state"] == "connected";
+    gateway.status_until("x", is_refused).await;
+    let overview = gateway.http().get("/status", &[]).await;
+    assert_eq!(overview.status(), 200);
+    b.set_list("tools/list", NEW);
+    b.list_changed("tools").await;
+    gateway
+        .tools_until(|tools| tools == ["mcp_x_echo", "mcp_x_new"])
+        .await;
+    // Once a check is answered it leads again.
+    a.on_http(|_, _| None);
+    gateway
+        .tools_until(|tools| tools == ["mcp_x_echo", "mcp_x_other"])
+        .await;
+    let is_back =
+        |status: &Value| state_of(status, "a") == "connected" && status["state"] == "connected";
+    gateway.status_until("x", is_back).await;
+    gateway.stop().await;
+}
+
+/// Where one cannot be listed the next one is, and the first is tried again beside it.
+#[tokio::test]
+async fn one_that_cannot_be_listed_does_not_speak_for_all() {
+    let refusal = Auto::Error(r#"{"code":-32603,"message":"the database is down"}"#.to_owned());
+    for (method, fault) in [
+        ("tools/list", refusal.clone()),
+        ("prompts/list", refusal),
+        ("tools/list", Auto::Nothing),
+    ] {
+        let (a, b) = two().await;
+        a.on_request(move |request| (request.method() == method).then(|| fault.clone()));
+        b.set_list("tools/list", NEW);
+        let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+        let keys = format!(
+            "replicas = [{}]\nhealth = {{ probe = \"off\" }}",
+            replicas.join(", ")
+        );
+        let gateway = TestGateway::new().section("x", &keys).launch().await;
+        let is_listed =
+            |status: &Value| status["state"] == "connected" && state_of(status, "a") == "degraded";
+        let status = in_time(&gateway, is_listed).await;
+        assert!(status["problems"].is_null(), "{status}");
+        assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_new"]);
+        a.on_request(|_| None);
+        let is_back =
+            |status: &Value| state_of(status, "a") == "connected" && status["state"] == "connected";
+        in_time(&gateway, is_back).await;
+        gateway
+            .tools_until(|tools| tools == ["mcp_x_echo", "mcp_x_other"])
+            .await;
+        gateway.stop().await;
+    }
+}
+
+/// Where none can be listed as a whole, what can be read of the first is served.
+#[tokio::test]
+async fn where_all_refuse_a_list_the_others_are_served() {
+    let (a, b) = two().await;
+    for backend in [&a, &b] {
+        backend.on_request(|request| {
+            let refusal = r#"{"code":-32603,"message":"the database is down"}"#;
+            (request.method() == "prompts/list").then(|| Auto::Error(refusal.to_owned()))
+        });
+    }
+    b.set_list("tools/list", NEW);
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let keys = format!("replicas = [{}]", replicas.join(", "));
+    let gateway = TestGateway::new().section("x", &keys).launch().await;
+    gateway
+        .tools_until(|tools| tools == ["mcp_x_echo", "mcp_x_other"])
+        .await;
+    let is_shown = |status: &Value| {
+        ["a", "b"]
+            .iter()
+            .all(|name| state_of(status, name) == "degraded")
+            && status["state"] == "degraded"
+    };
+    gateway.status_until("x", is_shown).await;
     gateway.stop().await;
 }

@@ -17,6 +17,7 @@ use crate::{
     config::Server,
     mcp::{Id, Message, Revision, envelope, method::notice},
     names::ServerName,
+    task::Tasks,
 };
 
 /// A connection to a server of 2026-07-28, and what is sent on it.

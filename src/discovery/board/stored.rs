@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::Board;
 use crate::{
-    backend::Backends,
-    catalog::{Listing, Offer},
+    backend::{Backend, Backends},
+    catalog::{ByKind, Listing, Offer},
     clock,
     config::{Auth, EraPin, Remote, Server, Transport},
     lock::lock,
@@ -128,6 +128,7 @@ impl Board {
                 config: backend.written(),
                 listing: Arc::new(body.plain),
                 modern_http: body.modern_http,
+                gaps: ByKind::default(),
             };
             restored.push((offer, body.able.map(Arc::new), stored.listed));
         }
@@ -166,6 +167,16 @@ impl Board {
     /// When what is served of `server` was listed, if that was in an earlier process.
     pub fn stored(&self, server: &ServerName) -> Option<Timestamp> {
         self.current.load().offers.stored.get(server).copied()
+    }
+
+    /// The listing that the store has of the server as it is reached at present, as far as this
+    /// process read or wrote it.
+    pub(in crate::discovery) fn kept(&self, backend: &Backend) -> Option<Arc<Listing>> {
+        let connection = identity(&backend.written());
+        let kept = lock(&self.kept);
+        let kept = kept.get(&backend.name);
+        let kept = kept.filter(|kept| kept.connection == connection);
+        kept.map(|kept| Arc::clone(&kept.plain))
     }
 
     /// Keeps every new listing in `store`, for ever.

@@ -55,7 +55,7 @@ async fn readers_wait_for_nobody_who_merges() {
             ServerName::parse("one").unwrap(),
             ProfileName::parse("p").unwrap(),
         );
-        assert!(reader.lists(&one) && reader.stored(&one).is_none());
+        assert!(reader.lists(&one, Kind::Tools) && reader.stored(&one).is_none());
         assert!(reader.has_profile(&profile) && reader.listing(&one).is_some());
         let prospects = reader.prospects(&Scope::All, Kind::Tools, "mcp_two_x");
         let candidates = reader.candidates(Kind::Tools, "mcp_one_x");

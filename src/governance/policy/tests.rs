@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     auth::Agent,
-    catalog::{Catalog, Listing, Offer, Profiles, Scope},
+    catalog::{ByKind, Catalog, Listing, Offer, Profiles, Scope},
     config::{self, Config, Environment, Format, Source, Terms},
     mcp::{Id, Logs, Raw, Revision},
     names::ProfileName,
@@ -486,6 +486,7 @@ fn catalog() -> Catalog {
         config: Arc::new(config.clone()),
         listing: Arc::new(listing.clone()),
         modern_http: false,
+        gaps: ByKind::default(),
     });
     let rename = [
         ("mcp_github_get", "find"),

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    catalog::Listing,
+    catalog::{ByKind, Listing},
     config::{Environment, Format, Source, parse},
     mcp::Raw,
 };
@@ -27,6 +27,7 @@ fn check(config: &str, listed: &[&str], only: Option<&str>, expect: &[&str]) {
             config: Arc::new(server.clone()),
             listing: Arc::new(listing(name)),
             modern_http: false,
+            gaps: ByKind::default(),
         })
         .collect();
     let only = only.map(|name| ServerName::parse(name).unwrap());

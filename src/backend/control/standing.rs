@@ -1,0 +1,235 @@
+//! Whether a server can be listed, and over which connection.
+//!
+//! `discovery` follows it, and whoever waits for a server to be listed. Of replicas the best is
+//! listed: the first of those that are as well as any.
+
+use std::sync::Arc;
+
+use futures_util::future::select_all;
+use tokio::sync::watch;
+
+use super::Control;
+use crate::{
+    backend::{Backend, State, instance::Phase, life::Lists, shared::Shared},
+    task::Tasks,
+};
+
+/// Whether a server can be listed.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// Not now, since nobody uses it; its lists are those it had.
+    Asleep,
+    /// Not yet.
+    Connecting,
+    /// No.
+    Down,
+    /// Yes.
+    Up(Control),
+}
+
+impl Standing {
+    fn of(phase: &Phase) -> Self {
+        match phase {
+            Phase::Asleep(_) => Self::Asleep,
+            Phase::Connecting => Self::Connecting,
+            Phase::Down { .. } => Self::Down,
+            Phase::Ready(connection) => Self::Up(Control(Arc::clone(connection))),
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Up(one), Self::Up(other)) => one == other,
+            (Self::Asleep, Self::Asleep)
+            | (Self::Connecting, Self::Connecting)
+            | (Self::Down, Self::Down) => true,
+            (Self::Asleep | Self::Connecting | Self::Down | Self::Up(_), _) => false,
+        }
+    }
+}
+
+/// How well a replica stands to be listed, the best first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(in crate::backend) enum Rank {
+    Well,
+    /// Some of its lists could not be read.
+    InPart,
+    /// None could. It is tried again, which one that is not connected cannot be.
+    Unreadable,
+    Connecting,
+    /// It does not take our credential: as good as down, until a call or a check is answered.
+    Refused,
+    Down,
+}
+
+impl Rank {
+    fn of(phase: &Phase, shared: &Shared) -> Self {
+        let life = shared.life();
+        match phase {
+            Phase::Asleep(_) => Self::Well,
+            Phase::Connecting => Self::Connecting,
+            Phase::Down { .. } => Self::Down,
+            Phase::Ready(_) if life.state() == State::NeedsReauth => Self::Refused,
+            Phase::Ready(_) => match life.lists() {
+                Lists::Read | Lists::Untried => Self::Well,
+                Lists::ReadInPart => Self::InPart,
+                Lists::Unreadable => Self::Unreadable,
+            },
+        }
+    }
+}
+
+/// One connection that is followed, or the catalog's of one replica.
+#[derive(Debug)]
+struct Followed {
+    phase: watch::Receiver<Phase>,
+    shared: Arc<Shared>,
+    /// Changes of what `shared` knows.
+    life: watch::Receiver<()>,
+}
+
+impl Followed {
+    fn new(backend: &Backend) -> Self {
+        let shared = Arc::clone(&backend.maker.shared);
+        Self {
+            phase: backend.catalog.subscribe(),
+            life: shared.life().changes(),
+            shared,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        // A copy: whoever notes something in a life looks at the phase meanwhile.
+        let phase = self.phase.borrow().clone();
+        Rank::of(&phase, &self.shared)
+    }
+
+    fn control(&self) -> Option<Control> {
+        match Standing::of(&self.phase.borrow()) {
+            Standing::Up(control) => Some(control),
+            Standing::Asleep | Standing::Connecting | Standing::Down => None,
+        }
+    }
+
+    /// Completes at the next change; never where nobody can make one.
+    async fn changed(&mut self) {
+        let told = tokio::select! {
+            told = self.phase.changed() => told,
+            told = self.life.changed() => told,
+        };
+        if told.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Follows the catalog's connection of a server, the best that stands where it has replicas.
+#[derive(Debug)]
+pub struct Following {
+    all: Vec<Followed>,
+    /// What was seen last, where there are several.
+    seen: Standing,
+}
+
+impl Following {
+    fn new(all: Vec<Followed>) -> Self {
+        let seen = Standing::Down;
+        let mut following = Self { all, seen };
+        following.now();
+        following
+    }
+
+    /// How it stands now.
+    pub fn now(&mut self) -> Standing {
+        if let [only] = &mut *self.all {
+            return Standing::of(&only.phase.borrow_and_update());
+        }
+        for followed in &mut self.all {
+            // Before a look is taken, so that no change is missed.
+            followed.life.mark_unchanged();
+            followed.phase.mark_unchanged();
+        }
+        let best = self.all.iter().min_by_key(|followed| followed.rank());
+        let now = best.map_or(Standing::Down, |best| Standing::of(&best.phase.borrow()));
+        self.seen = now.clone();
+        now
+    }
+
+    /// Completes at the next change.
+    pub async fn changed(&mut self) {
+        if let [only] = &mut *self.all {
+            if only.phase.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            return;
+        }
+        loop {
+            let seen = self.seen.clone();
+            // What became of the others is nobody's concern.
+            if !self.now().is_as(&seen) {
+                return;
+            }
+            self.stirred().await;
+        }
+    }
+
+    /// Completes at the next change, or when the gateway stops.
+    pub async fn changed_or(&mut self, tasks: &Tasks) {
+        tokio::select! {
+            () = self.changed() => {}
+            () = tasks.stop_token().cancelled() => {}
+        }
+    }
+
+    /// Whether it is of several replicas.
+    pub fn is_of_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// Whether a replica other than that of `control` can be listed, as far as anybody knows.
+    pub fn has_other(&self, control: &Control) -> bool {
+        let mut well = self.all.iter().filter(|it| it.rank() == Rank::Well);
+        well.any(|it| it.control().is_some_and(|other| other != *control))
+    }
+
+    /// Completes once a replica other than that of `control` can be listed.
+    pub async fn until_other(&mut self, control: &Control) {
+        while !self.has_other(control) {
+            self.stirred().await;
+        }
+    }
+
+    /// The connected replicas that could not be listed, or only in part, while another is.
+    pub fn behind(&mut self) -> Vec<Control> {
+        let listed = self.now();
+        let behind = self.all.iter().filter(|it| match it.rank() {
+            Rank::InPart | Rank::Unreadable => true,
+            Rank::Well | Rank::Connecting | Rank::Refused | Rank::Down => false,
+        });
+        let behind = behind.filter_map(Followed::control);
+        behind
+            .filter(|control| !Standing::Up(control.clone()).is_as(&listed))
+            .collect()
+    }
+
+    /// Completes when anything became of any of them.
+    pub async fn stirred(&mut self) {
+        let changes = self.all.iter_mut().map(|it| Box::pin(it.changed()));
+        select_all(changes).await;
+    }
+}
+
+impl Backend {
+    /// Follows the catalog's connection.
+    pub fn standing(&self) -> Following {
+        Following::new(match &self.replicas {
+            None => vec![Followed::new(self)],
+            Some(replicas) => replicas.backends().map(|it| Followed::new(it)).collect(),
+        })
+    }
+
+    /// How well it stands to be listed.
+    pub(in crate::backend) fn listing_rank(&self) -> Rank {
+        Rank::of(&self.catalog.phase(), &self.maker.shared)
+    }
+}

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Backend, Failure, State,
-    breaker::{Change, Sign},
+    breaker::{Change, Passage, Sign},
     choice::{Served, Wish},
     gate::Seat,
     handshake,
@@ -157,7 +157,7 @@ impl Backend {
             // Each of them has a breaker of its own.
             return Box::pin(replicas.call(admitted, waited)).await;
         }
-        let passage = self.breaker.enter(start).map_err(Unanswered::before)?;
+        let passage = self.passage(start)?;
         let outcome = self.attempt(admitted, waited, start).await;
         let sign = outcome
             .as_ref()
@@ -166,6 +166,17 @@ impl Backend {
             self.log_breaker(change, outcome.as_ref().err());
         }
         outcome
+    }
+
+    /// The way past the breaker for a call that begins at `start`.
+    fn passage(&self, start: Instant) -> Result<Passage<'_>, Unanswered> {
+        self.breaker.enter(start).map_err(|failure| {
+            if self.breaker.is_away() {
+                // No call finds out whether the server is there again: a check does.
+                self.maker.shared.reach.suspect();
+            }
+            Unanswered::before(failure)
+        })
     }
 
     /// Says that the breaker has opened or is closed again.
@@ -192,7 +203,7 @@ impl Backend {
     async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
         // Whom the breaker would not let through does not wait for that.
         let start = Instant::now();
-        drop(self.breaker.enter(start).map_err(Unanswered::before)?);
+        drop(self.passage(start)?);
         let call = &admitted.routed().call;
         let patience = self.patience(admitted);
         let latency = self.stats.latency();

@@ -191,6 +191,11 @@ impl Core {
         }
     }
 
+    /// Whether calls are refused since there was no connection to be had.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.phase, Phase::Open { away: true, .. })
+    }
+
     /// The server asked a client something: while it waits for that answer, it is well. The call that
     /// is on trial may take as long as people do.
     pub(crate) fn asks(&mut self) {
@@ -284,6 +289,11 @@ impl Breaker {
     /// The server was connected anew.
     pub(crate) fn is_back(&self) {
         self.lock().is_back();
+    }
+
+    /// Whether calls are refused since there was no connection to be had.
+    pub(crate) fn is_away(&self) -> bool {
+        self.lock().is_away()
     }
 
     /// The server asked a client something.

@@ -311,7 +311,8 @@ impl Backend {
                 Owner::Session(_) => Callers::of_session(client, key.era),
                 Owner::Shared => Callers::any(key.era),
             };
-            Lineage::beside(&self.name, callers, &self.maker.tasks)
+            let maker = &self.maker;
+            Lineage::beside(&self.name, callers, &maker.shared.reach, &maker.tasks)
         });
         let instance = Instance::new(Arc::clone(&lineage));
         instance.set_failures(before.failures);

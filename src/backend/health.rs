@@ -110,6 +110,9 @@ impl Watch<'_> {
                 () = sleep(pause) => false,
                 () = self.suspicion(checked) => true,
             };
+            if in_a_hurry {
+                self.shared.suspect_from(self.lineage);
+            }
             if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
                 self.is_well_again(misses);
             }
@@ -124,6 +127,9 @@ impl Watch<'_> {
             }
             match finding {
                 Finding::Well => {
+                    if in_a_hurry {
+                        self.shared.is_there();
+                    }
                     let is_refused = self.lineage.life.state() == State::NeedsReauth;
                     if misses.count > 0 || is_refused {
                         self.is_well_again(misses);
@@ -137,6 +143,7 @@ impl Watch<'_> {
                 Finding::Refused(refusal) => self.tell(Event::Refused, refusal.to_string()),
                 Finding::Missed(failure) => {
                     misses.note();
+                    self.shared.suspect_from(self.lineage);
                     let count = misses.count;
                     let text = format!("it missed {count} health checks in a row: {failure}");
                     self.tell(Event::Missed, text);

@@ -18,6 +18,7 @@ use super::{
     life::{Life, Of},
     maker::SLOW_START,
     output::Output,
+    reach::Reach,
 };
 use crate::{lock::lock, mcp::Era, names::ServerName, session::Client, task::Tasks};
 
@@ -31,6 +32,8 @@ pub(crate) struct Lineage {
     /// Whom it serves; `None` for the catalog's.
     pub(super) callers: Option<Callers>,
     pub(super) life: Life,
+    /// That of its server.
+    pub(super) reach: Arc<Reach>,
     pub(super) output: Arc<Output>,
     /// What is spawned here logs whose it is.
     pub(super) tasks: Tasks,
@@ -89,25 +92,39 @@ impl Callers {
 
 impl Lineage {
     /// That of the catalog's instance, which has failed after so many attempts.
-    pub(super) fn of_catalog(server: &ServerName, failed_after: u32, tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn of_catalog(
+        server: &ServerName,
+        failed_after: u32,
+        reach: &Arc<Reach>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let life = Life::new(Of::Server, server, tasks.around());
         life.set_failed_after(failed_after);
-        Self::new(life, None, next_number(), tasks.clone())
+        Arc::new(Self::new(life, reach, next_number(), tasks.clone()))
     }
 
     /// That of an instance for `callers` alone.
-    pub(super) fn beside(server: &ServerName, callers: Callers, tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn beside(
+        server: &ServerName,
+        callers: Callers,
+        reach: &Arc<Reach>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let number = next_number();
         let tasks = tasks.within(about(number, &callers, tasks.around()));
         let life = Life::new(Of::Instance, server, tasks.around());
-        Self::new(life, Some(callers), number, tasks)
+        Arc::new(Self {
+            callers: Some(callers),
+            ..Self::new(life, reach, number, tasks)
+        })
     }
 
-    fn new(life: Life, callers: Option<Callers>, number: u64, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(life: Life, reach: &Arc<Reach>, number: u64, tasks: Tasks) -> Self {
+        Self {
             number,
-            callers,
+            callers: None,
             life,
+            reach: Arc::clone(reach),
             output: Arc::default(),
             tasks,
             restarts: AtomicU64::new(0),
@@ -115,7 +132,7 @@ impl Lineage {
             checks: Mutex::default(),
             slow: AtomicBool::new(false),
             transport: Mutex::default(),
-        })
+        }
     }
 
     /// Attempts to make a connection again after it was lost or could not be made.

@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -60,8 +60,6 @@ pub(super) struct Replica {
     /// How it is reached, without secrets.
     address: String,
     backend: Arc<Backend>,
-    /// How often its catalog's connection had been made when its breaker was told of that.
-    greetings: AtomicU64,
     outlier: Mutex<Outlier>,
 }
 
@@ -184,7 +182,6 @@ enum Rank {
 
 impl Replica {
     fn rank(&self, now: Instant) -> Rank {
-        self.tell_breaker();
         // The breaker counts what `breaker` says, the outlier a single failure: while others serve,
         // it costs nothing to be careful.
         if lock(&self.outlier).is_out(now) || self.backend.breaker.is_open() {
@@ -209,15 +206,6 @@ impl Replica {
             Err(_) => {}
         }
         outcome
-    }
-
-    /// Tells the breaker of a connection that is new: only one of the replicas is listed, which is
-    /// where other servers are known to be back.
-    fn tell_breaker(&self) {
-        let greetings = self.backend.maker.shared.greetings();
-        if self.greetings.swap(greetings, Ordering::Relaxed) != greetings {
-            self.backend.breaker.is_back();
-        }
     }
 
     fn is_called(&self, name: &str) -> bool {
@@ -290,7 +278,6 @@ impl Replicas {
                 backend: Arc::new(make(&replica.name, &alone)),
                 is_near: replica.is_near,
                 address: replica.transport.to_address(),
-                greetings: AtomicU64::new(0),
                 outlier: Mutex::default(),
             }
         });

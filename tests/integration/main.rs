@@ -23,6 +23,7 @@ mod params;
 mod parties;
 mod pools;
 mod profiles;
+mod reach;
 mod recovery;
 mod reload;
 mod replicas;

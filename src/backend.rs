@@ -64,7 +64,7 @@ use crate::{
 pub use attempt::{Answer, Unanswered};
 use backlog::Backlog;
 use breaker::Breaker;
-pub use breaker::BreakerReport;
+pub use breaker::{BreakerReport, CallerBreaker};
 use choice::{Key, Owner};
 pub use control::{Control, Following, List, ListChanges, Standing, Visit};
 pub use failure::Failure;
@@ -253,7 +253,7 @@ impl Backend {
         shared.life().take_if(Event::Listed, None, is_current);
         shared.note_listed();
         if is_current() {
-            owner.breaker.is_back();
+            owner.breaker.is_back(&Owner::Shared);
         }
     }
 

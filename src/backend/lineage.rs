@@ -14,6 +14,7 @@ use tracing::Span;
 
 use super::{
     Checks, State,
+    choice::Owner,
     failure::display_odd,
     life::{Life, Of},
     maker::SLOW_START,
@@ -49,6 +50,8 @@ pub(crate) struct Lineage {
 /// Whom an instance serves, as people know them.
 #[derive(Clone, Debug)]
 pub(super) struct Callers {
+    /// As connections are told apart.
+    pub(super) owner: Owner,
     /// The one agent.
     pub(super) agent: Option<String>,
     /// The one session, as the log and the audit call it.
@@ -62,6 +65,7 @@ impl Callers {
     /// Those of `client`'s agent, in `era`.
     pub(super) fn of_agent(client: &Client, era: Era) -> Self {
         Self {
+            owner: Owner::Agent(client.agent.id),
             agent: Some(client.agent.name.clone()),
             session: None,
             ended: None,
@@ -72,16 +76,21 @@ impl Callers {
     /// Those of `client`'s session, in `era`.
     pub(super) fn of_session(client: &Client, era: Era) -> Self {
         let session = client.session.as_ref();
+        let of_agent = Self::of_agent(client, era);
+        let owner = session.map(|session| Owner::Session(session.id.clone()));
         Self {
+            owner: owner.unwrap_or(of_agent.owner),
+            agent: of_agent.agent,
             session: session.map(|session| session.mark.clone()),
             ended: session.map(|session| session.ended.clone()),
-            ..Self::of_agent(client, era)
+            era,
         }
     }
 
     /// Whoever comes, in `era`.
     pub(super) fn any(era: Era) -> Self {
         Self {
+            owner: Owner::Shared,
             agent: None,
             session: None,
             ended: None,
@@ -133,6 +142,12 @@ impl Lineage {
             slow: AtomicBool::new(false),
             transport: Mutex::default(),
         }
+    }
+
+    /// Whose connections it is of.
+    pub(super) fn owner(&self) -> &Owner {
+        let callers = self.callers.as_ref();
+        callers.map_or(&Owner::Shared, |callers| &callers.owner)
     }
 
     /// Attempts to make a connection again after it was lost or could not be made.

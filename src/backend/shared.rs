@@ -17,6 +17,7 @@ use tokio::{
 use super::{
     Failure, State, Update,
     breaker::Breaker,
+    choice::Owner,
     instance::{Instance, Starts},
     life::{Event, Life},
     lineage::Lineage,
@@ -209,13 +210,13 @@ impl Shared {
     pub(super) fn note_start(&self, mux: &Arc<Mux>) {
         self.reads.done.store(0, Ordering::SeqCst);
         self.reach.note_catalogs(mux);
-        self.breaker.is_back();
+        self.breaker.is_back(&Owner::Shared);
     }
 
-    /// Notes that a connection beside the catalog's was made.
-    pub(super) fn note_start_beside(&self) {
+    /// Notes that a connection beside the catalog's, of an instance of `lineage`, was made.
+    pub(super) fn note_start_beside(&self, lineage: &Lineage) {
         self.reach.note_beside();
-        self.breaker.is_back();
+        self.breaker.is_back(lineage.owner());
     }
 
     /// Notes that the server looks away from where the instance of `lineage` is.
@@ -226,11 +227,11 @@ impl Shared {
         }
     }
 
-    /// Notes that a check which a suspicion led to was answered.
-    pub(super) fn is_there(&self) {
+    /// Notes that a check which a suspicion led to was answered where the instance of `lineage` is.
+    pub(super) fn is_there(&self, lineage: &Lineage) {
         // The connections of a program say nothing of whether another can be made.
         if self.reach.is_common() {
-            self.breaker.is_back();
+            self.breaker.is_back(lineage.owner());
         }
     }
 
@@ -305,8 +306,8 @@ impl Shared {
 
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn heed(&self, noted: Noted, instance: &Instance) {
-        if noted.asks {
-            self.breaker.asks();
+        if !noted.asks.is_empty() {
+            self.breaker.asks(&noted.asks);
         }
         if noted.asks_roots {
             self.asks_roots.store(true, Ordering::Relaxed);

@@ -280,7 +280,7 @@ impl Maker {
         let reason = "its server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
         lineage.life.take(Event::Greeted, reason);
-        self.shared.note_start_beside();
+        self.shared.note_start_beside(lineage);
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
         let is_stopped = tokio::select! {

@@ -6,6 +6,7 @@
 mod support;
 
 mod able;
+mod apart;
 mod broken;
 mod changes;
 mod command;

@@ -31,6 +31,7 @@ mod mux;
 mod output;
 mod pipe;
 mod pool;
+mod reach;
 mod replicas;
 mod report;
 mod retire;
@@ -62,7 +63,7 @@ use arc_swap::Guard;
 pub use attempt::{Answer, Unanswered};
 use backlog::Backlog;
 use breaker::Breaker;
-pub use breaker::BreakerReport;
+pub use breaker::{BreakerReport, CallerBreaker};
 use choice::{Key, Owner};
 pub use control::{Control, Following, List, ListChanges, Listed, Standing, Visit};
 pub use failure::Failure;
@@ -253,7 +254,7 @@ impl Backend {
         owner.take_listed(control, missing);
         owner.maker.shared.note_listed();
         if owner.is_current(control) {
-            owner.breaker.is_back();
+            owner.breaker.is_back(&Owner::Shared);
         }
     }
 

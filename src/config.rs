@@ -306,7 +306,8 @@ pub struct Replica {
 pub enum Balance {
     /// To the first that is not out.
     Failover,
-    /// To the one with the fewest calls under way.
+    /// To the one with the fewest calls under way; of equal ones to that with the fewest sessions, else to
+    /// each in turn.
     LeastLoaded,
 }
 

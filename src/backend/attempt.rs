@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Backend, Failure, State,
-    breaker::{Change, Sign},
+    breaker::{Apart, Change, Changed, Passage, Sign},
     choice::{RECONNECT_CHECKS, RECONNECT_PAUSE, Served, Wish},
     gate::Seat,
     handshake,
@@ -24,7 +24,7 @@ use crate::{
     config::Server,
     governance::Admitted,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision},
-    session::{Call, Session, bridge},
+    session::{Call, Client, Session, bridge},
 };
 
 /// What a server answered.
@@ -157,26 +157,61 @@ impl Backend {
             // Each of them has a breaker of its own.
             return Box::pin(replicas.call(admitted, waited)).await;
         }
-        let passage = self.breaker.enter(start).map_err(Unanswered::before)?;
+        let passage = self.passage(&admitted.routed().call.client, start)?;
         let outcome = self.attempt(admitted, waited, start).await;
         let sign = outcome
             .as_ref()
             .map_or_else(Unanswered::sign, |_| Sign::Well);
-        if let Some(change) = passage.end(sign) {
-            self.log_breaker(change, outcome.as_ref().err());
+        let sign = self.with_catalogs(sign);
+        for changed in passage.end(sign) {
+            self.log_breaker(&changed, outcome.as_ref().err());
         }
         outcome
     }
 
-    /// Says that the breaker has opened or is closed again.
-    fn log_breaker(&self, change: Change, cause: Option<&Unanswered>) {
+    /// The way past the breaker for a call of `client` that begins at `start`.
+    fn passage<'c>(
+        &self,
+        client: &'c Client,
+        start: Instant,
+    ) -> Result<Passage<'_, 'c>, Unanswered> {
+        let apart = self.owner_apart(client);
+        let apart = apart.map(|owner| Apart { owner, client });
+        self.breaker.enter(apart, start).map_err(|failure| {
+            if self.breaker.is_away() {
+                // No call finds out whether the server is there again: a check does.
+                self.maker.shared.reach.suspect();
+            }
+            Unanswered::before(failure)
+        })
+    }
+
+    /// What the end of a call says where that depends on the catalog's connection: that of a caller may
+    /// be gone for its own reasons.
+    fn with_catalogs(&self, sign: Sign) -> Sign {
+        let is_down = || match self.catalog.phase() {
+            Phase::Connecting | Phase::Down { .. } => true,
+            Phase::Asleep(_) | Phase::Ready(_) => false,
+        };
+        if sign == Sign::Gone && is_down() {
+            Sign::Away
+        } else {
+            sign
+        }
+    }
+
+    /// Says that the breaker has opened or is closed again, for all or for one caller.
+    fn log_breaker(&self, changed: &Changed<'_>, cause: Option<&Unanswered>) {
         let server = &self.name;
-        match change {
+        let (agent, session) = (changed.agent, changed.session);
+        match changed.change {
             Change::Opened => {
                 let last = cause.map(|cause| cause.failure.to_string());
-                tracing::warn!(%server, last, "the breaker has opened: calls are answered at once");
+                tracing::warn!(%server, agent, session, last, "the breaker has opened: calls are answered at once");
             }
-            Change::Closed => tracing::info!(%server, "the breaker is closed again"),
+            Change::Closed => {
+                tracing::info!(%server, agent, session, "the breaker is closed again");
+            }
         }
     }
 
@@ -192,8 +227,8 @@ impl Backend {
     async fn seat(&self, admitted: &Admitted) -> Result<(Seat, Duration), Unanswered> {
         // Whom the breaker would not let through does not wait for that.
         let start = Instant::now();
-        drop(self.breaker.enter(start).map_err(Unanswered::before)?);
         let call = &admitted.routed().call;
+        drop(self.passage(&call.client, start)?);
         let patience = self.patience(admitted);
         let latency = self.stats.latency();
         let entry = self

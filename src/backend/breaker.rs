@@ -1,10 +1,14 @@
 //! A circuit breaker: after enough failures in a row calls are answered at once for a while, and
 //! then one of them finds out whether the server is well again.
 //!
-//! [`Core`] decides and knows no clock; [`Breaker`] is one with a lock, for whoever takes calls to
-//! one server, or to one replica of it. What counts is how the server does, never what it answers.
+//! [`Core`] decides and knows no clock; [`Breaker`] has a lock, for whoever takes calls to one server,
+//! or to one replica of it. What counts is how the server does, never what it answers. A caller with
+//! connections of its own has a core of its own as well: how those fail says little of other connections,
+//! and holds back nobody else's calls. That no connection can be made concerns everybody, and so does that
+//! those of one caller after another fail.
 
 use std::{
+    collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
@@ -12,17 +16,23 @@ use std::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Failure;
-use crate::{clock::turn_time, config, lock::lock};
+use super::{Failure, choice::Owner};
+use crate::{clock::turn_time, config, lock::lock, names::AgentId, session::Client};
+use machine::{Core, Pass};
 
-/// What a caller is told to wait while another call finds out whether the server is well again.
-const TRIAL_WAIT: Duration = Duration::from_secs(1);
+mod machine;
+
+/// Callers whose own failures are remembered. Of more, what fails is counted as if they had no
+/// connections of their own.
+const APART_MAX: usize = 4096;
 
 /// What the end of a call says of its server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sign {
-    /// There was no connection to be had.
+    /// There was no connection to be had: the server cannot be reached, or not be started.
     Away,
+    /// There was no connection to be had: that of the caller has ended.
+    Gone,
     /// It failed a call that it was connected for.
     Ill,
     /// Nothing: the call was given up, refused, or wrong in itself.
@@ -34,7 +44,7 @@ pub(crate) enum Sign {
 impl Sign {
     /// What `failure` says; `away` tells whether there was no connection for the call.
     pub(crate) fn of(failure: &Failure, away: bool) -> Self {
-        let bad = if away { Self::Away } else { Self::Ill };
+        let unless_away = |sign| if away { sign } else { Self::Ill };
         match failure {
             // One that is still starting has not failed.
             Failure::Absent { cause } if matches!(**cause, Failure::Timeout { .. }) => Self::None,
@@ -44,8 +54,10 @@ impl Sign {
             | Failure::Spawn { .. }
             | Failure::Startup { .. }
             | Failure::Tls { .. } => Self::Away,
-            Failure::Lost { .. } | Failure::Timeout { .. } | Failure::Unread { .. } => bad,
-            Failure::Http { status, .. } if status.is_server_error() => bad,
+            Failure::Lost { .. } | Failure::Timeout { .. } | Failure::Unread { .. } => {
+                unless_away(Self::Gone)
+            }
+            Failure::Http { status, .. } if status.is_server_error() => unless_away(Self::Away),
             // Nobody asked the server.
             Failure::BackingOff { .. }
             | Failure::BreakerOpen { .. }
@@ -72,6 +84,13 @@ impl Sign {
     }
 }
 
+/// What became of a breaker by how a call ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Change {
+    Closed,
+    Opened,
+}
+
 /// What a breaker shows of itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct BreakerReport {
@@ -86,165 +105,323 @@ pub struct BreakerReport {
     pub retry_in_ms: Option<u64>,
 }
 
-/// The decisions of a breaker; whoever asks says what time it is.
+/// The breaker of one caller in `/status`.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallerBreaker {
+    /// The replica that its calls go to, where the server has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica: Option<String>,
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The session, where each has its own connections, as the log and the audit call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// How it stands.
+    #[serde(flatten)]
+    pub breaker: BreakerReport,
+}
+
+impl CallerBreaker {
+    /// The same without whose it is.
+    pub(super) fn without_details(mut self) -> Self {
+        self.agent = None;
+        self.session = None;
+        self
+    }
+}
+
+/// A caller with connections of its own.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(super) struct Apart<'c> {
+    pub(super) owner: Owner,
+    pub(super) client: &'c Client,
+}
+
+impl<'c> Apart<'c> {
+    /// Who is behind it: an agent, however many sessions it has, each with connections of its own.
+    fn party(&self) -> Owner {
+        match self.client.agent.id {
+            AgentId::ANONYMOUS => self.owner.clone(),
+            known => Owner::Agent(known),
+        }
+    }
+
+    /// The agent and the session, as people know them.
+    fn names(&self) -> (&'c str, Option<&'c str>) {
+        let session = self.client.session.as_ref();
+        let session = session.filter(|_| matches!(self.owner, Owner::Session(_)));
+        let mark = session.map(|session| &*session.mark);
+        (&self.client.agent.name, mark)
+    }
+}
+
+/// A breaker that calls of many tasks pass.
+#[derive(Debug)]
+pub(crate) struct Breaker(Mutex<Cores>);
+
+#[derive(Debug)]
+struct Cores {
     settings: config::Breaker,
-    phase: Phase,
-    /// Counts changes of phase: how a call ends is heard in the phase that it began in.
-    epoch: u64,
-    opened: u64,
+    server: Core,
+    /// Of callers whose own connections failed.
+    apart: HashMap<Owner, Own>,
+    /// Who they are that failed since any call was answered: of one caller that concerns nobody else,
+    /// and each further one counts once.
+    ill: HashSet<Owner>,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
-    Closed {
-        /// In a row.
-        failures: u32,
-    },
-    HalfOpen {
-        on_trial: bool,
-    },
-    Open {
-        until: Instant,
-        /// Whether a new connection is all that was wanting.
-        away: bool,
-    },
-}
-
-/// What became of a breaker by how a call ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Change {
-    Closed,
-    Opened,
-}
-
-/// That a call may go to the server.
+/// The core of one caller.
 #[derive(Debug)]
-pub(crate) struct Pass {
-    epoch: u64,
+struct Own {
+    core: Core,
+    agent: String,
+    session: Option<String>,
 }
 
-impl Core {
-    pub(crate) fn new(settings: config::Breaker) -> Self {
-        Self {
-            settings,
-            phase: Phase::Closed { failures: 0 },
-            epoch: 0,
-            opened: 0,
+/// What became of the breaker of a server, or of one of its callers where they are named.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Changed<'c> {
+    pub(super) change: Change,
+    pub(super) agent: Option<&'c str>,
+    pub(super) session: Option<&'c str>,
+}
+
+impl Cores {
+    /// Whether a call of `apart`, or of anybody, may go to the server; else, how long its caller should
+    /// wait.
+    fn ask(&mut self, apart: Option<&Apart<'_>>, now: Instant) -> Result<(Pass, Pass), Duration> {
+        // Whom the server's holds back is on no trial of its own.
+        if let Some(wait) = self.server.wait(now) {
+            return Err(wait);
         }
+        let own = apart.and_then(|apart| self.apart.get_mut(&apart.owner));
+        let own = own.map_or(Ok(Pass::FIRST), |own| own.core.ask(now))?;
+        Ok((self.server.ask(now)?, own))
     }
 
-    /// Whether a call may go to the server now; else, how long its caller should wait.
-    pub(crate) fn ask(&mut self, now: Instant) -> Result<Pass, Duration> {
-        if let Phase::Open { until, .. } = self.phase {
-            if now < until {
-                return Err(until - now);
-            }
-            self.enter(Phase::HalfOpen { on_trial: false });
+    /// Takes how a call ended; what became of both cores.
+    fn tell<'c>(&mut self, passage: &Passage<'_, 'c>, now: Instant) -> [Option<Changed<'c>>; 2] {
+        let sign = passage.sign;
+        if sign == Sign::Well {
+            self.ill.clear();
         }
-        if let Phase::HalfOpen { on_trial } = &mut self.phase {
-            if *on_trial {
-                return Err(TRIAL_WAIT.min(self.settings.open_for));
-            }
-            *on_trial = true;
+        let mut common = sign;
+        let mut own = None;
+        if let Some(apart) = &passage.apart
+            && self.has_room_for(&apart.owner, now)
+        {
+            common = self.common(apart, passage);
+            own = self.tell_own(apart, passage, now);
         }
-        Ok(Pass { epoch: self.epoch })
-    }
-
-    /// Takes how a call ended; what became of it by that.
-    pub(crate) fn tell(&mut self, pass: &Pass, sign: Sign, now: Instant) -> Option<Change> {
-        if pass.epoch != self.epoch {
-            return None;
+        let server = self.server.tell(&passage.pass, common, now);
+        if server.is_some() {
+            self.ill.clear();
         }
-        let opened = self.opened;
-        let was_closed = self.is_closed();
-        match (&mut self.phase, sign) {
-            (Phase::Closed { failures }, Sign::Well) => *failures = 0,
-            (Phase::Closed { failures }, Sign::Away | Sign::Ill) => {
-                *failures = failures.saturating_add(1);
-                if self.settings.failures > 0 && *failures >= self.settings.failures {
-                    self.open(sign, now);
-                }
-            }
-            (Phase::HalfOpen { .. }, Sign::Well) => self.enter(Phase::Closed { failures: 0 }),
-            (Phase::HalfOpen { .. }, Sign::Away | Sign::Ill) => self.open(sign, now),
-            // The next call finds out.
-            (Phase::HalfOpen { on_trial }, Sign::None) => *on_trial = false,
-            (Phase::Closed { .. }, Sign::None) | (Phase::Open { .. }, _) => {}
-        }
-        if self.opened > opened {
-            return Some(Change::Opened);
-        }
-        (self.is_closed() && !was_closed).then_some(Change::Closed)
-    }
-
-    fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Closed { .. })
-    }
-
-    /// The server was connected anew: where that is what was wanting, the next call may try.
-    pub(crate) fn is_back(&mut self) {
-        match self.phase {
-            Phase::Open { away: true, .. } => self.enter(Phase::HalfOpen { on_trial: false }),
-            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { away: false, .. } => {}
-        }
-    }
-
-    /// The server asked a client something: while it waits for that answer, it is well. The call that
-    /// is on trial may take as long as people do.
-    pub(crate) fn asks(&mut self) {
-        match self.phase {
-            Phase::HalfOpen { on_trial: true } => self.enter(Phase::Closed { failures: 0 }),
-            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => {}
-        }
-    }
-
-    /// Whether a call would be refused.
-    pub(crate) fn is_open(&self, now: Instant) -> bool {
-        match self.phase {
-            Phase::Closed { .. } => false,
-            Phase::HalfOpen { on_trial } => on_trial,
-            Phase::Open { until, .. } => now < until,
-        }
-    }
-
-    pub(crate) fn report(&self, now: Instant) -> BreakerReport {
-        let (state, failures, wait) = match self.phase {
-            Phase::Closed { failures } => ("closed", failures, None),
-            Phase::HalfOpen { .. } => ("half_open", 0, None),
-            Phase::Open { until, .. } => ("open", 0, Some(until.saturating_duration_since(now))),
-        };
-        BreakerReport {
-            state,
-            failures,
-            opened: self.opened,
-            retry_in_ms: wait.map(millis),
-        }
-    }
-
-    /// Keeps to other settings from now on: one that is open lets a call through as soon as both
-    /// would, one that never opens is closed.
-    pub(crate) fn set(&mut self, settings: config::Breaker, now: Instant) {
-        self.settings = settings;
-        if settings.failures == 0 {
-            self.enter(Phase::Closed { failures: 0 });
-        } else if let Phase::Open { until, .. } = &mut self.phase {
-            *until = (*until).min(now + settings.open_for);
-        }
-    }
-
-    fn open(&mut self, sign: Sign, now: Instant) {
-        self.opened += 1;
-        self.enter(Phase::Open {
-            until: now + self.settings.open_for,
-            away: sign == Sign::Away,
+        let server = server.map(|change| Changed {
+            change,
+            agent: None,
+            session: None,
         });
+        [server, own]
     }
 
-    fn enter(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.epoch += 1;
+    /// What the end of a call of `apart` says of the server.
+    fn common(&mut self, apart: &Apart<'_>, passage: &Passage<'_, '_>) -> Sign {
+        let sign = passage.sign;
+        let is_own = matches!(sign, Sign::Gone | Sign::Ill);
+        if !is_own || !self.server.hears(&passage.pass) {
+            return sign;
+        }
+        if self.server.is_away() {
+            // It was to be found out whether the server can be reached.
+            return if sign == Sign::Ill {
+                Sign::Well
+            } else {
+                Sign::None
+            };
+        }
+        if !self.server.is_closed() {
+            return sign;
+        }
+        let is_first = self.ill.is_empty();
+        let is_another = self.ill.len() >= APART_MAX || self.ill.insert(apart.party());
+        if is_another && !is_first {
+            Sign::Ill
+        } else {
+            Sign::None
+        }
+    }
+
+    /// Takes how a call of `apart` ended, as far as that concerns no other caller.
+    fn tell_own<'c>(
+        &mut self,
+        apart: &Apart<'c>,
+        passage: &Passage<'_, 'c>,
+        now: Instant,
+    ) -> Option<Changed<'c>> {
+        let sign = match passage.sign {
+            Sign::Away => Sign::None,
+            sign @ (Sign::Gone | Sign::Ill | Sign::None | Sign::Well) => sign,
+        };
+        let (agent, session) = apart.names();
+        let is_bad = matches!(sign, Sign::Gone | Sign::Ill);
+        if is_bad && !self.apart.contains_key(&apart.owner) {
+            let own = Own {
+                core: Core::new(self.settings),
+                agent: agent.to_owned(),
+                session: session.map(str::to_owned),
+            };
+            self.apart.insert(apart.owner.clone(), own);
+        }
+        let own = self.apart.get_mut(&apart.owner)?;
+        let change = own.core.tell(&passage.own, sign, now)?;
+        Some(Changed {
+            change,
+            agent: Some(agent),
+            session,
+        })
+    }
+
+    /// Whether the failures of `owner` are or can be remembered; those of others that hold back nothing at
+    /// present are forgotten for it.
+    fn has_room_for(&mut self, owner: &Owner, now: Instant) -> bool {
+        if self.apart.len() >= APART_MAX && !self.apart.contains_key(owner) {
+            self.apart.retain(|_, own| own.core.wait(now).is_some());
+        }
+        self.apart.len() < APART_MAX || self.apart.contains_key(owner)
+    }
+}
+
+impl Breaker {
+    pub(crate) fn new(settings: config::Breaker) -> Self {
+        Self(Mutex::new(Cores {
+            settings,
+            server: Core::new(settings),
+            apart: HashMap::new(),
+            ill: HashSet::new(),
+        }))
+    }
+
+    /// Lets a call that begins `now` to the server, or says for how long not; `apart` is its caller,
+    /// where that has connections of its own.
+    ///
+    /// # Errors
+    /// [`Failure::BreakerOpen`].
+    pub(super) fn enter<'c>(
+        &self,
+        apart: Option<Apart<'c>>,
+        now: Instant,
+    ) -> Result<Passage<'_, 'c>, Failure> {
+        let asked = self.lock().ask(apart.as_ref(), now);
+        let (pass, own) = asked.map_err(|retry_after| Failure::BreakerOpen { retry_after })?;
+        Ok(Passage {
+            breaker: self,
+            pass,
+            own,
+            apart,
+            sign: Sign::None,
+        })
+    }
+
+    /// Keeps to other settings from now on.
+    pub(crate) fn set(&self, settings: config::Breaker) {
+        let now = Instant::now();
+        let mut cores = self.lock();
+        cores.settings = settings;
+        cores.server.set(settings, now);
+        for own in cores.apart.values_mut() {
+            own.core.set(settings, now);
+        }
+    }
+
+    /// The server was connected anew, for `owner` where that is not for all.
+    pub(super) fn is_back(&self, owner: &Owner) {
+        let mut cores = self.lock();
+        cores.server.is_back();
+        if let Some(own) = cores.apart.get_mut(owner) {
+            own.core.is_back();
+        }
+    }
+
+    /// Whether calls are held back since there was no connection to be had.
+    pub(crate) fn is_away(&self) -> bool {
+        self.lock().server.is_away()
+    }
+
+    /// The server asked these clients something.
+    pub(super) fn asks(&self, askers: &HashSet<Owner>) {
+        let mut cores = self.lock();
+        cores.server.asks();
+        for owner in askers {
+            if let Some(own) = cores.apart.get_mut(owner) {
+                own.core.asks();
+            }
+        }
+    }
+
+    /// Whether a call would be refused now, whoever makes it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().server.wait(Instant::now()).is_some()
+    }
+
+    pub(crate) fn report(&self) -> BreakerReport {
+        self.lock().server.report(Instant::now())
+    }
+
+    /// Those of single callers that are not closed.
+    pub(super) fn of_callers(&self) -> Vec<CallerBreaker> {
+        let now = Instant::now();
+        let cores = self.lock();
+        let open = cores.apart.values().filter(|own| !own.core.is_closed());
+        let reports = open.map(|own| CallerBreaker {
+            replica: None,
+            agent: Some(own.agent.clone()),
+            session: own.session.clone(),
+            breaker: own.core.report(now),
+        });
+        let mut reports: Vec<_> = reports.collect();
+        reports
+            .sort_by(|one, other| (&one.agent, &one.session).cmp(&(&other.agent, &other.session)));
+        reports
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cores> {
+        lock(&self.0)
+    }
+}
+
+/// A call on its way; the breaker hears of its end when this is dropped, by which it says nothing
+/// of the server unless [`Passage::end`] was told.
+#[derive(Debug)]
+pub(super) struct Passage<'b, 'c> {
+    breaker: &'b Breaker,
+    pass: Pass,
+    /// That of its caller's own core, where there is one.
+    own: Pass,
+    apart: Option<Apart<'c>>,
+    sign: Sign,
+}
+
+impl<'c> Passage<'_, 'c> {
+    /// The call ended with this sign; what became of the breaker by that.
+    pub(super) fn end(mut self, sign: Sign) -> impl Iterator<Item = Changed<'c>> {
+        self.sign = sign;
+        // One that says nothing is told of when it is dropped.
+        let changed = (sign != Sign::None).then(|| self.tell());
+        changed.into_iter().flatten().flatten()
+    }
+
+    fn tell(&self) -> [Option<Changed<'c>>; 2] {
+        self.breaker.lock().tell(self, turn_time())
+    }
+}
+
+impl Drop for Passage<'_, '_> {
+    fn drop(&mut self) {
+        if self.sign == Sign::None {
+            self.tell();
+        }
     }
 }
 
@@ -253,256 +430,182 @@ pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// A breaker that calls of many tasks pass.
-#[derive(Debug)]
-pub(crate) struct Breaker(Mutex<Core>);
-
-impl Breaker {
-    pub(crate) fn new(settings: config::Breaker) -> Self {
-        Self(Mutex::new(Core::new(settings)))
-    }
-
-    /// Lets a call that begins `now` to the server, or says for how long not.
-    ///
-    /// # Errors
-    /// [`Failure::BreakerOpen`].
-    pub(crate) fn enter(&self, now: Instant) -> Result<Passage<'_>, Failure> {
-        let pass = self.lock().ask(now);
-        let pass = pass.map_err(|retry_after| Failure::BreakerOpen { retry_after })?;
-        Ok(Passage {
-            breaker: self,
-            pass,
-            sign: Sign::None,
-        })
-    }
-
-    /// Keeps to other settings from now on.
-    pub(crate) fn set(&self, settings: config::Breaker) {
-        self.lock().set(settings, Instant::now());
-    }
-
-    /// The server was connected anew.
-    pub(crate) fn is_back(&self) {
-        self.lock().is_back();
-    }
-
-    /// The server asked a client something.
-    pub(crate) fn asks(&self) {
-        self.lock().asks();
-    }
-
-    /// Whether a call would be refused now.
-    pub(crate) fn is_open(&self) -> bool {
-        self.lock().is_open(Instant::now())
-    }
-
-    pub(crate) fn report(&self) -> BreakerReport {
-        self.lock().report(Instant::now())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        lock(&self.0)
-    }
-}
-
-/// A call on its way; the breaker hears of its end when this is dropped, by which it says nothing
-/// of the server unless [`Passage::end`] was told.
-#[derive(Debug)]
-pub(crate) struct Passage<'a> {
-    breaker: &'a Breaker,
-    pass: Pass,
-    sign: Sign,
-}
-
-impl Passage<'_> {
-    /// The call ended with this sign; what became of the breaker by that.
-    pub(crate) fn end(mut self, sign: Sign) -> Option<Change> {
-        self.sign = sign;
-        // One that says nothing is told of when it is dropped.
-        (sign != Sign::None).then(|| self.tell()).flatten()
-    }
-
-    fn tell(&self) -> Option<Change> {
-        let mut core = self.breaker.lock();
-        core.tell(&self.pass, self.sign, turn_time())
-    }
-}
-
-impl Drop for Passage<'_> {
-    fn drop(&mut self) {
-        if self.sign == Sign::None {
-            self.tell();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{
+        auth::Agent,
+        mcp::{Raw, Revision},
+        session::Opening,
+    };
 
     const OPEN_FOR: Duration = Duration::from_secs(10);
 
-    fn core(failures: u32) -> Core {
-        Core::new(config::Breaker {
+    fn breaker(failures: u32) -> Breaker {
+        Breaker::new(config::Breaker {
             failures,
             open_for: OPEN_FOR,
         })
     }
 
-    /// A core, and what happens to it one second after the other: `w`, `i`, `a` and `n` are whole
-    /// calls with that sign, `(` begins one that `)` ends well, `b` says that the server is back, `q`
-    /// that it asks a client something, `.` only lets time pass. What is refused is in the answer as `!`, what passes as itself.
-    fn run(failures: u32, events: &str) -> (String, &'static str) {
-        let mut core = core(failures);
-        let mut now = Instant::now();
-        let mut held = Vec::new();
-        let mut seen = String::new();
-        for event in events.chars() {
-            let sign = match event {
-                'w' => Sign::Well,
-                'i' => Sign::Ill,
-                'a' => Sign::Away,
+    fn client(agent: &str) -> Client {
+        let agent = Agent {
+            id: AgentId::of_name(agent),
+            name: agent.to_owned(),
+            ..Agent::anonymous()
+        };
+        Client {
+            agent: Arc::new(agent),
+            opening: Arc::new(Opening {
+                revision: Revision::LEGACY,
+                info: None,
+                name: None,
+                capabilities: Raw::from_static("{}"),
+                profile: Arc::default(),
+            }),
+            session: None,
+        }
+    }
+
+    /// Calls of agents with connections of their own, one after another, each with the sign of its end as
+    /// in `machine`; `b` is that the server is back. What is refused is in the answer as `!`.
+    fn run(breaker: &Breaker, events: &str) -> String {
+        let mut seen = Vec::new();
+        for event in events.split(' ') {
+            if event == "b" {
+                breaker.is_back(&Owner::Shared);
+                seen.push(event.to_owned());
+                continue;
+            }
+            let (agent, sign) = event.split_at(1);
+            let client = client(agent);
+            let sign = match sign {
+                "a" => Sign::Away,
+                "g" => Sign::Gone,
+                "i" => Sign::Ill,
+                "w" => Sign::Well,
                 _ => Sign::None,
             };
-            let passed = match event {
-                '.' => true,
-                'b' => {
-                    core.is_back();
-                    true
-                }
-                'q' => {
-                    core.asks();
-                    true
-                }
-                '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
-                ')' => {
-                    core.tell(&held.remove(0), Sign::Well, now);
-                    true
-                }
-                _ => core
-                    .ask(now)
-                    .map(|pass| core.tell(&pass, sign, now))
-                    .is_ok(),
-            };
-            seen.push(if passed { event } else { '!' });
-            now += Duration::from_secs(1);
+            let owner = Owner::Agent(client.agent.id);
+            let client = &client;
+            let passage = breaker.enter(Some(Apart { owner, client }), Instant::now());
+            let passes = passage.map(|it| it.end(sign).for_each(drop)).is_ok();
+            seen.push(if passes {
+                event.to_owned()
+            } else {
+                format!("{agent}!")
+            });
         }
-        (seen, core.report(now).state)
+        seen.join(" ")
     }
 
-    #[test]
-    fn it_opens_and_closes() {
-        let check = |events: &str, expect: &str, state: &str| {
-            assert_eq!(
-                run(3, events),
-                (
-                    expect.to_owned(),
-                    match state {
-                        "closed" => "closed",
-                        "open" => "open",
-                        _ => "half_open",
-                    }
-                ),
-                "{events}"
-            );
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_one_caller_are_its_own() {
+        let check = |events: &str, expect: &str, state: &str, of_callers: &[&str]| {
+            let breaker = breaker(2);
+            assert_eq!(run(&breaker, events), expect);
+            assert_eq!(breaker.report().state, state, "{events}");
+            let open = breaker.of_callers();
+            let open: Vec<_> = open.iter().filter_map(|it| it.agent.as_deref()).collect();
+            assert_eq!(open, of_callers, "{events}");
         };
-        check("ii", "ii", "closed");
-        check("iii", "iii", "open");
-        check("iiw", "iiw", "closed");
-        // Only failures in a row count, and what says nothing does not end the row.
-        check("iiwii", "iiwii", "closed");
-        check("inini", "inini", "open");
-        check("iia", "iia", "open");
-        // Refused for ten seconds, the second of the last failure included.
-        check("iii.........w", "iii.........w", "closed");
-        check("iii........w", "iii........!", "open");
-        // One call at a time tries; a failure opens it again, well or nothing does not.
-        check("iii.........((", "iii.........(!", "half_open");
-        check("iii.........(w)w", "iii.........(!)w", "closed");
-        check("iii.........iw", "iii.........i!", "open");
-        check("iii.........nw", "iii.........nw", "closed");
-        // A trial that asks a person is well, whatever becomes of it later; nobody waits for that.
-        check("iii.........(qww", "iii.........(qww", "closed");
-        check("iii.........(qiw)iw", "iii.........(qiw)iw", "closed");
-        check("iiiqw", "iiiq!", "open");
-        check("iiqi", "iiqi", "open");
-        // What began before it opened says nothing afterwards.
-        check("(iii)w", "(iii)!", "open");
-        check("(iii.........n)w", "(iii.........n)w", "closed");
-        // A server that was away may be tried as soon as it is back, one that failed may not.
-        check("aaabw", "aaabw", "closed");
-        check("iiibw", "iiib!", "open");
-        check("bw", "bw", "closed");
-    }
-
-    #[test]
-    fn without_a_limit_it_never_opens() {
-        assert_eq!(run(0, "iiiiiiiiiiii"), ("i".repeat(12), "closed"));
-        assert_eq!(run(1, "iw"), ("i!".to_owned(), "open"));
-    }
-
-    #[test]
-    fn it_says_how_long_to_wait() {
-        let start = Instant::now();
-        let mut core = core(1);
-        let pass = core.ask(start).unwrap();
-        core.tell(&pass, Sign::Ill, start);
-        let later = start + Duration::from_millis(2500);
-        assert_eq!(core.ask(later).unwrap_err(), Duration::from_millis(7500));
-        assert_eq!(
-            core.report(later),
-            BreakerReport {
-                state: "open",
-                failures: 0,
-                opened: 1,
-                retry_in_ms: Some(7500)
-            }
+        check("1i 1i 1w 2w", "1i 1i 1! 2w", "closed", &["1"]);
+        check("1i 1g 1w 2w", "1i 1g 1! 2w", "closed", &["1"]);
+        check("1i 1w 1i 1w", "1i 1w 1i 1w", "closed", &[]);
+        check(
+            "1i 1i 2i 2i 2w 3w",
+            "1i 1i 2i 2i 2! 3w",
+            "closed",
+            &["1", "2"],
         );
-        assert!(core.ask(start + OPEN_FOR).is_ok());
-        assert_eq!(core.ask(start + OPEN_FOR).unwrap_err(), TRIAL_WAIT);
+        // Of several in a row the first counts for nobody else.
+        check("1i 2i 3i 4w", "1i 2i 3i 4!", "open", &[]);
+        check("1i 2i 4w 3i 4w", "1i 2i 4w 3i 4w", "closed", &[]);
+        // What nobody can be connected to concerns everybody.
+        check("1a 2a 3w", "1a 2a 3!", "open", &[]);
+        check("1a 2a b 3w 4w", "1a 2a b 3w 4w", "closed", &[]);
+        // That it is reached was in question, and nothing else.
+        check("1a 2a b 3i 4w", "1a 2a b 3i 4w", "closed", &[]);
+        check("1a 2a b 3g 4w", "1a 2a b 3g 4w", "closed", &[]);
+        check("1a 2a b 3a 4w", "1a 2a b 3a 4!", "open", &[]);
     }
 
-    #[test]
-    fn other_settings_hold_at_once() {
-        let settings = |failures, open_for| config::Breaker { failures, open_for };
-        let start = Instant::now();
-        let mut core = core(2);
-        let fail = |core: &mut Core| {
-            let pass = core.ask(start).unwrap();
-            core.tell(&pass, Sign::Ill, start);
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_tries_for_itself() {
+        let breaker = breaker(1);
+        assert_eq!(run(&breaker, "1i 1w 2w"), "1i 1! 2w");
+        tokio::time::advance(OPEN_FOR).await;
+        let client = client("1");
+        let owner = || Owner::Agent(client.agent.id);
+        let apart = || {
+            Some(Apart {
+                owner: owner(),
+                client: &client,
+            })
         };
-        fail(&mut core);
-        core.set(settings(3, OPEN_FOR), start);
-        fail(&mut core);
-        assert!(!core.is_open(start), "two of three");
-        fail(&mut core);
-        core.set(settings(3, OPEN_FOR * 9), start);
-        assert_eq!(core.ask(start).unwrap_err(), OPEN_FOR, "as it was said");
-        let short = Duration::from_secs(1);
-        core.set(settings(3, short), start);
-        assert_eq!(core.ask(start).unwrap_err(), short);
-        core.set(settings(0, short), start);
-        assert!(core.ask(start).is_ok(), "it never opens");
+        let trial = breaker.enter(apart(), Instant::now()).unwrap();
+        assert_eq!(run(&breaker, "1w 2w"), "1! 2w", "one tries");
+        // It asks a person, and may take long.
+        breaker.asks(&HashSet::from([owner()]));
+        assert_eq!(run(&breaker, "1w 2w"), "1w 2w");
+        drop(trial);
+        // Whom the server's own holds back has not tried.
+        assert_eq!(run(&breaker, "1i"), "1i");
+        tokio::time::advance(OPEN_FOR).await;
+        assert_eq!(run(&breaker, "2a 1w b 1w"), "2a 1! b 1w");
+    }
+
+    /// Of more than are remembered one holds back all: never none.
+    #[tokio::test(start_paused = true)]
+    async fn there_are_as_many_callers_as_are_remembered() {
+        let breaker = breaker(1);
+        for agent in 0..APART_MAX {
+            let client = client(&agent.to_string());
+            let owner = Owner::Agent(client.agent.id);
+            let client = &client;
+            let passage = breaker.enter(Some(Apart { owner, client }), Instant::now());
+            passage.unwrap().end(Sign::Ill).for_each(drop);
+            // Nobody else is in the row.
+            breaker
+                .enter(None, Instant::now())
+                .unwrap()
+                .end(Sign::Well)
+                .for_each(drop);
+        }
+        assert_eq!(run(&breaker, "x"), "x");
+        assert_eq!(breaker.of_callers().len(), APART_MAX);
+        assert_eq!(run(&breaker, "xi y"), "xi y!");
+        tokio::time::advance(OPEN_FOR).await;
+        // Those whose time is over are forgotten for others.
+        assert_eq!(run(&breaker, "yw xi y xi"), "yw xi y x!");
+        assert_eq!(breaker.of_callers().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_dropped_lets_the_next_one_try() {
-        let breaker = Breaker::new(config::Breaker {
-            failures: 1,
-            open_for: OPEN_FOR,
-        });
+        let breaker = breaker(1);
         assert!(!breaker.is_open());
-        breaker.enter(Instant::now()).unwrap().end(Sign::Ill);
+        breaker
+            .enter(None, Instant::now())
+            .unwrap()
+            .end(Sign::Ill)
+            .for_each(drop);
         assert!(breaker.is_open());
         let retry_after = OPEN_FOR;
-        let refused = breaker.enter(Instant::now()).map(drop);
+        let refused = breaker.enter(None, Instant::now()).map(drop);
         assert_eq!(refused, Err(Failure::BreakerOpen { retry_after }));
         tokio::time::advance(OPEN_FOR).await;
         assert!(!breaker.is_open());
-        let given_up = breaker.enter(Instant::now()).unwrap();
-        assert!(breaker.enter(Instant::now()).is_err(), "one tries");
+        let given_up = breaker.enter(None, Instant::now()).unwrap();
+        assert!(breaker.enter(None, Instant::now()).is_err(), "one tries");
         drop(given_up);
-        breaker.enter(Instant::now()).unwrap().end(Sign::Well);
+        breaker
+            .enter(None, Instant::now())
+            .unwrap()
+            .end(Sign::Well)
+            .for_each(drop);
         assert_eq!(breaker.report().state, "closed");
     }
 

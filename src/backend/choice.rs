@@ -112,12 +112,7 @@ impl Backend {
         if self.pool.is_some() {
             return None;
         }
-        let era = match self.config().era {
-            EraPin::Legacy => Era::Legacy,
-            EraPin::Modern => Era::Modern,
-            EraPin::Auto if self.maker.shared.knows(client.era()) == SPOKEN => client.era(),
-            EraPin::Auto => return None,
-        };
+        let era = self.known_era(client.era())?;
         let instance = self.instance(client, era).ok()?;
         let connection = instance.ready()?;
         Some(Served {
@@ -248,25 +243,50 @@ impl Backend {
 
     /// The era to speak for a client: its own wherever the server does.
     async fn era_for(&self, client: Era) -> Result<Era, Failure> {
-        match self.config().era {
-            EraPin::Legacy => return Ok(Era::Legacy),
-            EraPin::Modern => return Ok(Era::Modern),
-            EraPin::Auto => {}
-        }
-        let shared = &self.maker.shared;
-        if shared.knows(client) == SPOKEN {
-            return Ok(client);
+        if let Some(era) = self.known_era(client) {
+            return Ok(era);
         }
         // The catalog's connection finds out first what the server speaks.
         let catalog = self.catalog.connection().await?;
-        if catalog.era() == client {
-            return Ok(client);
+        Ok(self.era_beside(catalog.era(), client))
+    }
+
+    /// The era to speak for a client, where that can be told without the catalog's connection.
+    fn known_era(&self, client: Era) -> Option<Era> {
+        match self.config().era {
+            EraPin::Legacy => Some(Era::Legacy),
+            EraPin::Modern => Some(Era::Modern),
+            EraPin::Auto => (self.maker.shared.knows(client) == SPOKEN).then_some(client),
         }
+    }
+
+    /// The era to speak for a client where that of the catalog's connection is `catalog`.
+    fn era_beside(&self, catalog: Era, client: Era) -> Era {
         // A server that was found to be legacy was asked for the modern era and declined.
-        if client == Era::Modern || shared.knows(client) == REFUSED {
-            return Ok(catalog.era());
+        let is_refused = client == Era::Modern || self.maker.shared.knows(client) == REFUSED;
+        if is_refused { catalog } else { client }
+    }
+
+    /// Whose failures those of `client`'s calls are, where its connections are its own: nobody else's
+    /// calls are held back for them. `None` where they are everybody's.
+    pub(super) fn owner_apart(&self, client: &Client) -> Option<Owner> {
+        let owner = if self.pool.is_some() {
+            // Each call has a connection to itself.
+            Owner::Agent(client.agent.id)
+        } else {
+            let catalog = || {
+                self.catalog
+                    .era()
+                    .map(|it| self.era_beside(it, client.era()))
+            };
+            let era = self.known_era(client.era()).or_else(catalog);
+            self.key(client, era.unwrap_or(client.era())).owner
+        };
+        match owner {
+            // Where nobody has to say who they are, that is everybody.
+            Owner::Shared | Owner::Agent(AgentId::ANONYMOUS) => None,
+            Owner::Agent(_) | Owner::Session(_) => Some(owner),
         }
-        Ok(client)
     }
 
     fn may_switch(&self, era: Era) -> bool {
@@ -311,7 +331,8 @@ impl Backend {
                 Owner::Session(_) => Callers::of_session(client, key.era),
                 Owner::Shared => Callers::any(key.era),
             };
-            Lineage::beside(&self.name, callers, &self.maker.tasks)
+            let maker = &self.maker;
+            Lineage::beside(&self.name, callers, &maker.shared.reach, &maker.tasks)
         });
         let instance = Instance::new(Arc::clone(&lineage));
         instance.set_failures(before.failures);

@@ -110,6 +110,9 @@ impl Watch<'_> {
                 () = sleep(pause) => false,
                 () = self.suspicion(checked) => true,
             };
+            if in_a_hurry {
+                self.shared.suspect_from(self.lineage);
+            }
             if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
                 self.is_well_again(misses);
             }
@@ -124,6 +127,9 @@ impl Watch<'_> {
             }
             match finding {
                 Finding::Well => {
+                    if in_a_hurry {
+                        self.shared.is_there(self.lineage);
+                    }
                     let is_refused = self.lineage.life.state() == State::NeedsReauth;
                     if misses.count > 0 || is_refused {
                         self.is_well_again(misses);
@@ -137,6 +143,7 @@ impl Watch<'_> {
                 Finding::Refused(refusal) => self.tell(Event::Refused, refusal.to_string()),
                 Finding::Missed(failure) => {
                     misses.note();
+                    self.shared.suspect_from(self.lineage);
                     let count = misses.count;
                     let text = format!("it missed {count} health checks in a row: {failure}");
                     self.tell(Event::Missed, text);
@@ -322,12 +329,14 @@ mod tests {
     };
 
     use bytes::Bytes;
+    use indexmap::IndexMap;
     use tokio::sync::mpsc;
 
     use super::*;
     use crate::{
         backend::{
             Backend,
+            breaker::Sign,
             guard::Guard,
             handshake::Hello,
             instance::Phase,
@@ -335,6 +344,7 @@ mod tests {
             mux::{Mux, Settings},
             views::{Outlet, Views},
         },
+        config::{Auth, Remote, Transport},
         mcp::{Id, Message, Revision},
         names::ServerName,
         task::Tasks,
@@ -378,13 +388,13 @@ mod tests {
     }
 
     fn shared() -> Shared {
+        shared_by(&server())
+    }
+
+    fn shared_by(config: &Server) -> Shared {
         let (updates, _) = mpsc::channel(1);
-        Shared::new(
-            &ServerName::parse("x").unwrap(),
-            &server(),
-            &updates,
-            &Tasks::new(),
-        )
+        let name = ServerName::parse("x").unwrap();
+        Shared::new(&name, config, &updates, &Tasks::new())
     }
 
     /// Calls hear of the end of their connection before whoever keeps it.
@@ -479,6 +489,41 @@ mod tests {
         until_dead(&connection, &written, &shared, &shared.lineage).await;
         // The first check is at once.
         assert_eq!(start.elapsed(), SECOND * 90);
+    }
+
+    /// Behind a URL, what one connection reaches is there for all; each process of a program is another.
+    #[tokio::test(start_paused = true)]
+    async fn a_check_finds_the_server_there_for_all() {
+        for (is_remote, expect) in [(true, "half_open"), (false, "open")] {
+            let mut config = server();
+            if is_remote {
+                config.transport = Transport::Http(Remote {
+                    url: "http://127.0.0.1/mcp".parse().unwrap(),
+                    headers: IndexMap::new(),
+                    auth: Auth::None,
+                });
+            }
+            let shared = shared_by(&config);
+            for _ in 0..config.breaker.failures {
+                let passage = shared.breaker.enter(None, Instant::now()).unwrap();
+                passage.end(Sign::Away).for_each(drop);
+            }
+            assert_eq!(shared.breaker.report().state, "open");
+            let (connection, mut sent) = connection();
+            connection.link.mux.suspect();
+            let answering = async {
+                while let Some(request) = sent.recv().await {
+                    if let Ok(Message::Request(request)) = Message::parse(&request) {
+                        return answer(&connection, &request.id);
+                    }
+                }
+            };
+            let written = Written::new(&config);
+            let watch = until_dead(&connection, &written, &shared, &shared.lineage);
+            let both = async { tokio::join!(watch, answering) };
+            assert!(timeout(SECOND * 5, both).await.is_err());
+            assert_eq!(shared.breaker.report().state, expect, "{is_remote}");
+        }
     }
 
     /// A server that answers checks, but each call as if it were gone.

@@ -92,6 +92,13 @@ pub(crate) enum Phase {
     Ready(Arc<Connection>),
 }
 
+/// The time after a failure in which no other attempt is made.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    since: Instant,
+    until: Instant,
+}
+
 /// One connection, present or to be.
 #[derive(Debug)]
 pub(crate) struct Instance {
@@ -108,8 +115,8 @@ pub(crate) struct Instance {
     pub(super) lineage: Arc<Lineage>,
     /// Since when nobody keeps it any more.
     abandoned: OnceLock<Instant>,
-    /// Failures in a row before and with this one, and when the next attempt may be made.
-    backoff: Mutex<(u32, Option<Instant>)>,
+    /// Failures in a row before and with this one, and the pause after that.
+    backoff: Mutex<(u32, Option<Pause>)>,
     /// Resources that clients subscribed to through it, in the server's spelling.
     subscriptions: Mutex<BTreeSet<String>>,
     /// Ends the instance.
@@ -216,13 +223,19 @@ impl Instance {
 
     /// Whether another connection in its place has to wait, since this one failed just now.
     pub(crate) fn must_wait(&self) -> bool {
-        let retry_at = lock(&self.backoff).1;
-        retry_at.is_some_and(|at| Instant::now() < at)
+        self.retry_at().is_some()
+    }
+
+    /// When another attempt may be made, where that is not now.
+    fn retry_at(&self) -> Option<Instant> {
+        let Pause { since, until } = lock(&self.backoff).1?;
+        let is_over = Instant::now() >= until || self.lineage.reach.is_back(since);
+        (!is_over).then_some(until)
     }
 
     /// What callers are told while another connection in its place has to wait.
     pub(super) fn backing_off(&self) -> Option<Failure> {
-        let until = lock(&self.backoff).1.filter(|at| Instant::now() < *at)?;
+        let until = self.retry_at()?;
         match self.phase() {
             // What does not pass by itself is said as it is.
             Phase::Down { failure } if failure.may_pass() => {
@@ -274,9 +287,12 @@ impl Instance {
 
     /// Completes when the next attempt may be made.
     pub(super) async fn retry_time(&self) {
-        let retry_at = lock(&self.backoff).1;
-        if let Some(at) = retry_at {
-            tokio::time::sleep_until(at).await;
+        let pause = lock(&self.backoff).1;
+        if let Some(Pause { since, until }) = pause {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = self.lineage.reach.back(since) => {}
+            }
         }
     }
 
@@ -287,7 +303,9 @@ impl Instance {
         };
         delays.after_uptime(retry, up);
         let delay = delays.next_delay(retry);
-        *backoff = (delays.failures, Some(Instant::now() + delay));
+        let since = Instant::now();
+        let until = since + delay;
+        *backoff = (delays.failures, Some(Pause { since, until }));
     }
 
     /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was

@@ -14,10 +14,12 @@ use tracing::Span;
 
 use super::{
     Checks, State,
+    choice::Owner,
     failure::display_odd,
     life::{Life, Of},
     maker::SLOW_START,
     output::Output,
+    reach::Reach,
 };
 use crate::{lock::lock, mcp::Era, names::ServerName, session::Client, task::Tasks};
 
@@ -31,6 +33,8 @@ pub(crate) struct Lineage {
     /// Whom it serves; `None` for the catalog's.
     pub(super) callers: Option<Callers>,
     pub(super) life: Life,
+    /// That of its server.
+    pub(super) reach: Arc<Reach>,
     pub(super) output: Arc<Output>,
     /// What is spawned here logs whose it is.
     pub(super) tasks: Tasks,
@@ -46,6 +50,8 @@ pub(crate) struct Lineage {
 /// Whom an instance serves, as people know them.
 #[derive(Clone, Debug)]
 pub(super) struct Callers {
+    /// As connections are told apart.
+    pub(super) owner: Owner,
     /// The one agent.
     pub(super) agent: Option<String>,
     /// The one session, as the log and the audit call it.
@@ -59,6 +65,7 @@ impl Callers {
     /// Those of `client`'s agent, in `era`.
     pub(super) fn of_agent(client: &Client, era: Era) -> Self {
         Self {
+            owner: Owner::Agent(client.agent.id),
             agent: Some(client.agent.name.clone()),
             session: None,
             ended: None,
@@ -69,16 +76,21 @@ impl Callers {
     /// Those of `client`'s session, in `era`.
     pub(super) fn of_session(client: &Client, era: Era) -> Self {
         let session = client.session.as_ref();
+        let of_agent = Self::of_agent(client, era);
+        let owner = session.map(|session| Owner::Session(session.id.clone()));
         Self {
+            owner: owner.unwrap_or(of_agent.owner),
+            agent: of_agent.agent,
             session: session.map(|session| session.mark.clone()),
             ended: session.map(|session| session.ended.clone()),
-            ..Self::of_agent(client, era)
+            era,
         }
     }
 
     /// Whoever comes, in `era`.
     pub(super) fn any(era: Era) -> Self {
         Self {
+            owner: Owner::Shared,
             agent: None,
             session: None,
             ended: None,
@@ -89,25 +101,39 @@ impl Callers {
 
 impl Lineage {
     /// That of the catalog's instance, which has failed after so many attempts.
-    pub(super) fn of_catalog(server: &ServerName, failed_after: u32, tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn of_catalog(
+        server: &ServerName,
+        failed_after: u32,
+        reach: &Arc<Reach>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let life = Life::new(Of::Server, server, tasks.around());
         life.set_failed_after(failed_after);
-        Self::new(life, None, next_number(), tasks.clone())
+        Arc::new(Self::new(life, reach, next_number(), tasks.clone()))
     }
 
     /// That of an instance for `callers` alone.
-    pub(super) fn beside(server: &ServerName, callers: Callers, tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn beside(
+        server: &ServerName,
+        callers: Callers,
+        reach: &Arc<Reach>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let number = next_number();
         let tasks = tasks.within(about(number, &callers, tasks.around()));
         let life = Life::new(Of::Instance, server, tasks.around());
-        Self::new(life, Some(callers), number, tasks)
+        Arc::new(Self {
+            callers: Some(callers),
+            ..Self::new(life, reach, number, tasks)
+        })
     }
 
-    fn new(life: Life, callers: Option<Callers>, number: u64, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(life: Life, reach: &Arc<Reach>, number: u64, tasks: Tasks) -> Self {
+        Self {
             number,
-            callers,
+            callers: None,
             life,
+            reach: Arc::clone(reach),
             output: Arc::default(),
             tasks,
             restarts: AtomicU64::new(0),
@@ -115,7 +141,13 @@ impl Lineage {
             checks: Mutex::default(),
             slow: AtomicBool::new(false),
             transport: Mutex::default(),
-        })
+        }
+    }
+
+    /// Whose connections it is of.
+    pub(super) fn owner(&self) -> &Owner {
+        let callers = self.callers.as_ref();
+        callers.map_or(&Owner::Shared, |callers| &callers.owner)
     }
 
     /// Attempts to make a connection again after it was lost or could not be made.

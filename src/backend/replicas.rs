@@ -10,7 +10,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -48,6 +48,8 @@ pub(super) struct Replicas {
     balance: Balance,
     routes: Vec<Route>,
     stays: Mutex<Stays>,
+    /// Counts what looks for a replica: of equal ones they have turns.
+    turn: AtomicUsize,
     /// Tells that a session may have left a replica.
     moved: Notify,
 }
@@ -61,8 +63,6 @@ pub(super) struct Replica {
     /// How it is reached, without secrets.
     address: String,
     backend: Arc<Backend>,
-    /// How often its catalog's connection had been made when its breaker was told of that.
-    greetings: AtomicU64,
     outlier: Mutex<Outlier>,
 }
 
@@ -109,12 +109,17 @@ struct Stays {
 }
 
 impl Stays {
+    /// How many living sessions are on each of so many replicas.
+    fn living(&self, replicas: usize) -> Vec<usize> {
+        let mut living = vec![0; replicas];
+        for (_, at) in self.of.values().filter(|(session, _)| is_living(session)) {
+            living[*at] += 1;
+        }
+        living
+    }
+
     fn note(&mut self, session: &Arc<Session>, replica: usize) {
         if self.of.len() >= STAYS_KEPT && !self.of.contains_key(&session.id) {
-            let is_living = |session: &Weak<Session>| {
-                let session = session.upgrade();
-                session.is_some_and(|session| !session.ended.is_cancelled())
-            };
             self.of.retain(|_, (session, _)| is_living(session));
         }
         let stay = (Arc::downgrade(session), replica);
@@ -133,6 +138,43 @@ impl Stays {
     }
 }
 
+fn is_living(session: &Weak<Session>) -> bool {
+    let session = session.upgrade();
+    session.is_some_and(|session| !session.ended.is_cancelled())
+}
+
+/// What decides between replicas that could serve as soon and are as near: the least goes first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Burden {
+    in_flight: u64,
+    /// Sessions that stay there, and will call again.
+    sessions: usize,
+    /// How far it is from the one whose turn it is.
+    turns: usize,
+}
+
+impl Burden {
+    /// That of a replica whose place in the order of preference is all that counts.
+    fn in_order(at: usize) -> Self {
+        Self {
+            in_flight: 0,
+            sessions: 0,
+            turns: at,
+        }
+    }
+}
+
+/// Who looks for a replica.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Seeker {
+    /// A call that binds nobody to where it goes.
+    Call,
+    /// A session that will stay.
+    Session,
+    /// A session that stays where it is.
+    Settled,
+}
+
 /// How soon a replica could serve a call, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Rank {
@@ -143,7 +185,6 @@ enum Rank {
 
 impl Replica {
     fn rank(&self, now: Instant) -> Rank {
-        self.tell_breaker();
         // The breaker counts what `breaker` says, the outlier a single failure: while others serve,
         // it costs nothing to be careful.
         if lock(&self.outlier).is_out(now) || self.backend.breaker.is_open() {
@@ -168,15 +209,6 @@ impl Replica {
             Err(_) => {}
         }
         outcome
-    }
-
-    /// Tells the breaker of a connection that is new: only one of the replicas is listed, which is
-    /// where other servers are known to be back.
-    fn tell_breaker(&self) {
-        let greetings = self.backend.maker.shared.greetings();
-        if self.greetings.swap(greetings, Ordering::Relaxed) != greetings {
-            self.backend.breaker.is_back();
-        }
     }
 
     fn is_called(&self, name: &str) -> bool {
@@ -264,7 +296,6 @@ impl Replicas {
                 backend: Arc::new(make(&replica.name, &alone)),
                 is_near: replica.is_near,
                 address: replica.transport.to_address(),
-                greetings: AtomicU64::new(0),
                 outlier: Mutex::default(),
             }
         });
@@ -273,6 +304,7 @@ impl Replicas {
             balance: server.balance,
             routes: server.route.iter().filter_map(Route::new).collect(),
             stays: Mutex::default(),
+            turn: AtomicUsize::new(0),
             moved: Notify::new(),
         })
     }
@@ -324,11 +356,41 @@ impl Replicas {
         &self.all[at].backend
     }
 
-    /// The one that serves best, if any is ready to.
+    /// The one that serves a session best, if any is ready to.
     fn best(&self) -> Option<usize> {
         let now = Instant::now();
+        let burdens = self.burdens(Seeker::Session);
         let is_ready = |at: &usize| self.all[*at].rank(now) == Rank::Ready;
-        (0..self.all.len()).find(is_ready)
+        let ready = (0..self.all.len()).filter(is_ready);
+        ready.min_by_key(|at| (!self.all[*at].is_near, burdens[*at]))
+    }
+
+    /// What each has to do, as far as that decides between them.
+    fn burdens(&self, seeker: Seeker) -> Vec<Burden> {
+        let count = self.all.len();
+        if self.balance == Balance::Failover {
+            return (0..count).map(Burden::in_order).collect();
+        }
+        // Once for each session, not for each call.
+        let sessions = match seeker {
+            Seeker::Call | Seeker::Settled => vec![0; count],
+            Seeker::Session => lock(&self.stays).living(count),
+        };
+        let turn = match seeker {
+            Seeker::Call | Seeker::Session => self.turn.fetch_add(1, Ordering::Relaxed),
+            Seeker::Settled => 0,
+        };
+        let burden = |(at, sessions)| Burden {
+            in_flight: self.in_flight(at),
+            sessions,
+            turns: (at + count - turn % count) % count,
+        };
+        sessions.into_iter().enumerate().map(burden).collect()
+    }
+
+    fn in_flight(&self, at: usize) -> u64 {
+        let stats = &self.all[at].backend.stats;
+        stats.in_flight.load(Ordering::Relaxed)
     }
 
     fn note_stay(&self, session: &Arc<Session>, at: usize) {
@@ -448,16 +510,16 @@ impl Replicas {
             let is_open = |at: usize| self.all[at].backend.breaker.is_open();
             ranked.retain(|(rank, at)| *rank != Rank::Out || is_open(*at));
         }
-        ranked.sort_by_key(|(rank, at)| {
-            let load = match self.balance {
-                Balance::Failover => 0,
-                Balance::LeastLoaded => {
-                    let stats = &self.all[*at].backend.stats;
-                    stats.in_flight.load(Ordering::Relaxed)
-                }
-            };
-            let is_at_home = Some(*at) == home && *rank == Rank::Ready;
-            (!is_at_home, *rank, !self.all[*at].is_near, load, *at)
+        let is_home = |(rank, at): &(Rank, usize)| Some(*at) == home && *rank == Rank::Ready;
+        let seeker = match session {
+            Some(_) if ranked.iter().any(is_home) => Seeker::Settled,
+            Some(_) if route.is_none() => Seeker::Session,
+            Some(_) | None => Seeker::Call,
+        };
+        let burdens = self.burdens(seeker);
+        ranked.sort_by_key(|it| {
+            let (rank, at) = *it;
+            (!is_home(it), rank, !self.all[at].is_near, burdens[at])
         });
         ranked.into_iter().map(|(_, at)| at).collect()
     }

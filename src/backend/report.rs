@@ -10,8 +10,8 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    Backend, BreakerReport, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport, Replicas, State,
-    Transition, control::transport_name, instance::Phase, life::Stand,
+    Backend, BreakerReport, CallerBreaker, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport,
+    Replicas, State, Transition, control::transport_name, instance::Phase, life::Stand,
 };
 use crate::{clock, lock::lock};
 pub use instances::InstanceReport;
@@ -41,8 +41,13 @@ pub struct Report {
     /// The states it was in and is in, the current one last, [`HISTORY_MAX`] at
     /// most.
     pub history: Vec<Transition>,
-    /// Whether calls are let through to it; of replicas, how often any of theirs has opened.
+    /// Whether calls are let through to it, whoever makes them; of replicas, how often any of theirs has
+    /// opened.
     pub breaker: BreakerReport,
+    /// Breakers of callers with connections of their own that are not closed: they hold back the calls of
+    /// these callers alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caller_breakers: Vec<CallerBreaker>,
     /// How it is reached: as the catalog's connection is, or was last; `auto` until that is found.
     pub transport: &'static str,
     /// The revision spoken on the catalog's connection.
@@ -124,6 +129,8 @@ impl Report {
         self.pid = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
+        let breakers = self.caller_breakers.into_iter();
+        self.caller_breakers = breakers.map(CallerBreaker::without_details).collect();
         let instances = self.instances.into_iter();
         self.instances = instances.map(InstanceReport::without_details).collect();
         let replicas = self.replicas.into_iter();
@@ -184,6 +191,7 @@ impl Backend {
                 opened: self.sum(|it| it.breaker.report().opened),
                 ..lead.breaker.report()
             },
+            caller_breakers: self.caller_breakers(),
             transport: self.transport(),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: info.and_then(|info| info.read().ok()),
@@ -279,6 +287,21 @@ impl Backend {
             None => figure(self),
             Some(replicas) => replicas.backends().map(|replica| figure(replica)).sum(),
         }
+    }
+
+    /// Those of callers that are not closed, with all replicas.
+    fn caller_breakers(&self) -> Vec<CallerBreaker> {
+        let Some(replicas) = &self.replicas else {
+            return self.breaker.of_callers();
+        };
+        let of_each = replicas.named().flat_map(|(name, replica)| {
+            let of_callers = replica.breaker.of_callers().into_iter();
+            of_callers.map(|breaker| CallerBreaker {
+                replica: Some(name.to_owned()),
+                ..breaker
+            })
+        });
+        of_each.collect()
     }
 
     fn live_instances(&self) -> usize {

@@ -17,10 +17,12 @@ use tokio::{
 use super::{
     Failure, State, Update,
     breaker::Breaker,
+    choice::Owner,
     instance::{Instance, Starts},
     life::{Event, Life},
     lineage::Lineage,
-    mux::Noted,
+    mux::{Mux, Noted},
+    reach::Reach,
 };
 use crate::{
     config::{Retry, Server},
@@ -38,10 +40,9 @@ pub(crate) struct Shared {
     /// Of all its instances, also of those that are no more.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
-    /// Times that the catalog's connection was made.
-    greetings: AtomicU64,
     /// That of the catalog's instance: where the server stands.
     pub(super) lineage: Arc<Lineage>,
+    pub(super) reach: Arc<Reach>,
     starts: Mutex<Starts>,
     pub(super) breaker: Arc<Breaker>,
     /// Whether it was seen to ask for the roots of a client.
@@ -102,13 +103,14 @@ impl Shared {
         updates: &mpsc::Sender<Update>,
         tasks: &Tasks,
     ) -> Self {
+        let reach = Arc::new(Reach::new(&config.transport));
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
-            greetings: AtomicU64::new(0),
-            lineage: Lineage::of_catalog(server, config.retry.failed_after, tasks),
+            lineage: Lineage::of_catalog(server, config.retry.failed_after, &reach, tasks),
+            reach,
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             asks_roots: AtomicBool::new(false),
@@ -209,15 +211,37 @@ impl Shared {
         self.reads.under_way.load(Ordering::SeqCst) == 0 && (is_done(&self.reads) || by_another)
     }
 
-    /// Notes that the catalog's connection was made.
-    pub(super) fn note_start(&self) {
+    /// Notes that the catalog's connection, that of `mux`, was made.
+    pub(super) fn note_start(&self, mux: &Arc<Mux>) {
         self.reads.done.store(0, Ordering::SeqCst);
-        self.greetings.fetch_add(1, Ordering::Relaxed);
+        self.reach.note_catalogs(mux);
+        self.breaker.is_back(&Owner::Shared);
     }
 
-    /// How often the catalog's connection was made.
-    pub(super) fn greetings(&self) -> u64 {
-        self.greetings.load(Ordering::Relaxed)
+    /// Notes that a connection beside the catalog's, of an instance of `lineage`, was made.
+    pub(super) fn note_start_beside(&self, lineage: &Lineage) {
+        self.reach.note_beside();
+        self.breaker.is_back(lineage.owner());
+    }
+
+    /// Notes that the server looks away from where the instance of `lineage` is.
+    pub(super) fn suspect_from(&self, lineage: &Lineage) {
+        // That the catalog's own connection finds out by itself.
+        if !self.is_catalogs(lineage) {
+            self.reach.suspect();
+        }
+    }
+
+    /// Notes that a check which a suspicion led to was answered where the instance of `lineage` is.
+    pub(super) fn is_there(&self, lineage: &Lineage) {
+        // The connections of a program say nothing of whether another can be made.
+        if self.reach.is_common() {
+            self.breaker.is_back(lineage.owner());
+        }
+    }
+
+    fn is_catalogs(&self, lineage: &Lineage) -> bool {
+        lineage.number == self.lineage.number
     }
 
     /// How long the next start has to wait, since too many came to nothing.
@@ -275,7 +299,8 @@ impl Shared {
 
     /// The instance of `lineage` answers as it did not for a while.
     pub(super) fn is_well_again_on(&self, lineage: &Lineage) {
-        if lineage.number == self.lineage.number {
+        if self.is_catalogs(lineage) {
+            self.reach.note_back();
             return self.is_well_again();
         }
         lineage.life.take(Event::Greeted, None);
@@ -286,8 +311,8 @@ impl Shared {
 
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn heed(&self, noted: Noted, instance: &Instance) {
-        if noted.asks {
-            self.breaker.asks();
+        if !noted.asks.is_empty() {
+            self.breaker.asks(&noted.asks);
         }
         if noted.asks_roots {
             self.asks_roots.store(true, Ordering::Relaxed);

@@ -47,6 +47,7 @@ impl Maker {
                 awaits_roots: false,
                 lineage: Arc::clone(&instance.lineage),
             };
+            let mut since = Instant::now();
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
@@ -60,6 +61,7 @@ impl Maker {
                     self.note_uptime(up.elapsed());
                     backoff.after_uptime(self.config().retry, up.elapsed());
                     hope = self.hope(backoff.failures());
+                    since = Instant::now();
                     (failure, Event::Lost)
                 }
                 Err(failure) => {
@@ -88,7 +90,7 @@ impl Maker {
             let retry_in = for_people(delay.max(self.shared.start_wait()));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                () = self.pause(delay) => {}
+                () = self.pause(delay, since) => {}
                 () = instance.stop.cancelled() => return,
             }
             self.shared.count_restart(&instance.lineage);
@@ -102,23 +104,24 @@ impl Maker {
         instance: &Instance,
         connection: Arc<Connection>,
     ) -> Option<Failure> {
-        self.shared.note_start();
         self.shared.unlearn();
         self.shared.learn(connection.era());
         let reason = "its lists are being read".to_owned();
         self.shared.life().take(Event::Greeted, Some(reason));
         let mux = Arc::clone(&connection.link.mux);
+        self.shared.note_start(&mux);
         self.renew_subscriptions(instance, &connection);
         let slept = self.serve_or_sleep(instance, connection).await;
         (!slept).then(|| mux.lost())
     }
 
     /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
-    /// longer than the config says meanwhile.
-    async fn pause(&self, delay: Duration) {
+    /// longer than the config says meanwhile, nor than until another connection finds that the server
+    /// is there, which was not by what is known `since` then.
+    async fn pause(&self, mut delay: Duration, since: Instant) {
         let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
         loop {
-            let delay = delay.min(self.config().retry.max);
+            delay = delay.min(self.config().retry.max);
             let left = delay.saturating_sub(start.elapsed());
             let left = left.max(self.shared.start_wait());
             if left.is_zero() {
@@ -127,6 +130,9 @@ impl Maker {
             tokio::select! {
                 () = sleep(left) => {}
                 () = rewrites.changed() => {}
+                () = self.shared.reach.back_beside(since), if !delay.is_zero() => {
+                    delay = Duration::ZERO;
+                }
             }
         }
     }
@@ -254,6 +260,9 @@ impl Maker {
         self.shared.count_failed_start(lineage);
         self.shared.note_futile_start();
         instance.note_failure(self.config().retry, Duration::ZERO);
+        if failure.may_pass() {
+            self.shared.suspect_from(lineage);
+        }
         let event = Event::Unreachable.or_refused(&failure);
         lineage.life.take(event, Some(failure.to_string()));
         instance.abandon(failure);
@@ -271,6 +280,7 @@ impl Maker {
         let reason = "its server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
         lineage.life.take(Event::Greeted, reason);
+        self.shared.note_start_beside(lineage);
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
         let is_stopped = tokio::select! {
@@ -298,6 +308,7 @@ impl Maker {
         lineage.life.take(Event::Lost, Some(failure.to_string()));
         let forgotten = connection.link.mux.is_forgotten();
         if !forgotten {
+            self.shared.suspect_from(lineage);
             self.note_uptime(up.elapsed());
             instance.note_failure(self.config().retry, up.elapsed());
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{ConfigReport, Governed, Insight, ServerReport, Status};
 use crate::{
-    backend::{BreakerReport, InstanceReport, ReplicaReport, State, Transition},
+    backend::{BreakerReport, CallerBreaker, InstanceReport, ReplicaReport, State, Transition},
     governance, text,
 };
 
@@ -146,6 +146,7 @@ fn row(server: &ServerReport) -> String {
     );
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(breaker_note(&report.breaker));
+    notes.extend(caller_breaker_notes(&report.caller_breakers));
     notes.extend(history_notes(&report.history));
     notes.extend(replica_notes(&report.replicas));
     notes.extend(instance_notes(&report.instances));
@@ -194,6 +195,32 @@ fn breaker_note(breaker: &BreakerReport) -> Option<String> {
         breaker.state,
         wait.unwrap_or_default()
     ))
+}
+
+/// A line for each breaker that holds back the calls of one caller, as far as there is room.
+fn caller_breaker_notes(breakers: &[CallerBreaker]) -> Vec<String> {
+    let none_is_well = |_: &CallerBreaker| false;
+    as_far_as_there_is_room(
+        "breakers of callers",
+        breakers,
+        none_is_well,
+        caller_breaker_note,
+    )
+}
+
+fn caller_breaker_note(breaker: &CallerBreaker) -> String {
+    let (agent, session) = (breaker.agent.as_deref(), breaker.session.as_deref());
+    let agent = agent.map(|agent| format!(" for agent {agent}"));
+    let session = session.map(|session| format!(", session {session}"));
+    let replica = breaker.replica.as_ref();
+    let replica = replica.map(|name| format!(" at replica {name}"));
+    let note = breaker_note(&breaker.breaker).unwrap_or_default();
+    format!(
+        "{note}{}{}{}",
+        agent.unwrap_or_default(),
+        session.unwrap_or_default(),
+        replica.unwrap_or_default()
+    )
 }
 
 /// The last changes of state of a server that was in another state than it should.

@@ -7,6 +7,7 @@ mod again;
 mod support;
 
 mod able;
+mod apart;
 mod broken;
 mod changes;
 mod command;
@@ -25,6 +26,7 @@ mod params;
 mod parties;
 mod pools;
 mod profiles;
+mod reach;
 mod recovery;
 mod reload;
 mod replicas;

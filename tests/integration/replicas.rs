@@ -2,6 +2,10 @@
 
 use std::{
     net::{Ipv4Addr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -132,6 +136,66 @@ async fn calls_are_spread_by_load_and_sessions_stay() {
         call(&two, &b, id).await;
         call(&one, &a, id).await;
     }
+    gateway.stop().await;
+}
+
+/// Lets it answer calls by itself; how many it has answered.
+fn answering(backend: &Backend) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    backend.on_request(move |request| {
+        (request.method() == "tools/call").then(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Auto::Result(DONE.to_owned())
+        })
+    });
+    count
+}
+
+/// Also where no call is under way when the next one comes: sessions are spread by how many are on a
+/// replica, since they stay, and calls of nobody in particular take turns.
+#[tokio::test]
+async fn short_calls_are_spread() {
+    let (a, b) = two().await;
+    let counts = [&a, &b].map(answering);
+    let calls = || [0, 1].map(|at| counts[at].swap(0, Ordering::SeqCst));
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let gateway = gateway("", &replicas, "balance = \"least_loaded\"").await;
+    let answered = async |client: &Client, id: &str| {
+        client.ask(id, "tools/call", CALL).await;
+        client.answer(id).await.value();
+    };
+    let mut sessions = Vec::new();
+    for _ in 0..6 {
+        let session = client(&gateway).await;
+        answered(&session, "1").await;
+        sessions.push((session, calls()));
+    }
+    let (on_a, on_b): (Vec<_>, Vec<_>) = sessions.iter().partition(|(_, at)| *at == [1, 0]);
+    assert_eq!((on_a.len(), on_b.len()), (3, 3));
+    for (session, home) in &sessions {
+        answered(session, "2").await;
+        assert_eq!(calls(), *home, "it stays");
+    }
+    // Those that ended are not counted.
+    for (session, home) in &sessions {
+        if *home == [0, 1] {
+            session.end().await;
+        }
+    }
+    for _ in 0..3 {
+        let session = client(&gateway).await;
+        answered(&session, "1").await;
+        assert_eq!(calls(), [0, 1]);
+        sessions.push((session, [0, 1]));
+    }
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{CALL}}}}}"#);
+    for _ in 0..4 {
+        let answer = gateway.http().post("/mcp", body.clone()).await;
+        let answer = answer.text().await;
+        assert!(answer.contains("content"), "{answer}");
+    }
+    assert_eq!(calls(), [2, 2]);
     gateway.stop().await;
 }
 

@@ -338,6 +338,7 @@ impl Mux {
         if let Some(params) = &params {
             self.visits.note(params, recipient.session());
         }
+        let (agent, session) = (recipient.agent(), recipient.session().upgrade());
         let (mut waiting, question) = prepared(method, params, key, recipient, stage);
         if question.takes_a_while() {
             waiting.unasked = Some(question);
@@ -345,7 +346,7 @@ impl Mux {
             self.forget_asked(id, key);
             return Err(refusal);
         }
-        self.signals.asks();
+        self.signals.asks(agent, session.as_deref());
         Ok(waiting)
     }
 

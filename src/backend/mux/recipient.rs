@@ -17,6 +17,7 @@ use crate::{
     governance::Screens,
     lock::lock,
     mcp::{Era, Logs},
+    names::AgentId,
     session::{Client, Event, Opening, Session},
 };
 
@@ -36,6 +37,13 @@ impl Recipient {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
             Self::Session(..) => None,
+        }
+    }
+
+    pub(super) fn agent(&self) -> AgentId {
+        match self {
+            Self::Call { caller, .. } => caller.client.agent.id,
+            Self::Session(session, _) => session.agent.id,
         }
     }
 

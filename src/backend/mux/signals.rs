@@ -3,14 +3,14 @@
 //! What is true or not is noted once, however often it is said: no flood of anything else can hide
 //! that a list has changed. Only updates of resources queue, and those that find no room are counted.
 
-use std::sync::Mutex;
+use std::{collections::HashSet, sync::Mutex};
 
 use tokio::{
     sync::Notify,
     time::{Duration, Instant},
 };
 
-use crate::{lock::lock, mcp::Raw};
+use crate::{backend::choice::Owner, lock::lock, mcp::Raw, names::AgentId, session::Session};
 
 /// Updates of resources that may wait for the supervisor, which takes all of them at a time.
 const UPDATES_MAX: usize = 1024;
@@ -33,8 +33,8 @@ pub(crate) struct Signals {
 /// What was said since the supervisor asked last.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    /// It asked a client something, and waits.
-    pub(crate) asks: bool,
+    /// It asked clients something, and waits: whose connections that may be on.
+    pub(in crate::backend) asks: HashSet<Owner>,
     /// It asked for the roots of a client.
     pub(crate) asks_roots: bool,
     /// A list changed; ask again.
@@ -49,8 +49,13 @@ pub(crate) struct Noted {
 }
 
 impl Signals {
-    pub(super) fn asks(&self) {
-        self.note(|noted| noted.asks = true);
+    /// It asked a client of `agent` something, in `session` where it has one.
+    pub(super) fn asks(&self, agent: AgentId, session: Option<&Session>) {
+        self.note(|noted| {
+            noted.asks.insert(Owner::Agent(agent));
+            let session = session.map(|session| Owner::Session(session.id.clone()));
+            noted.asks.extend(session);
+        });
     }
 
     pub(super) fn asks_roots(&self) {
@@ -119,14 +124,14 @@ mod tests {
         signals.asks_roots();
         let noted = signals.take().await;
         assert_eq!((noted.updates.len(), noted.updates_lost), (UPDATES_MAX, 0));
-        assert!(noted.lists_changed && noted.asks_roots && !noted.asks);
+        assert!(noted.lists_changed && noted.asks_roots && noted.asks.is_empty());
         for _ in 0..=UPDATES_MAX {
             signals.resource_updated(update(10));
         }
-        signals.asks();
+        signals.asks(AgentId::ANONYMOUS, None);
         let noted = signals.take().await;
         assert_eq!((noted.updates.len(), noted.updates_lost), (UPDATES_MAX, 1));
-        assert!(noted.asks && !noted.lists_changed);
+        assert!(!noted.asks.is_empty() && !noted.lists_changed);
     }
 
     #[tokio::test]

@@ -4,7 +4,8 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    backend::{instance::REMEMBERED, life::Event, lineage::Callers},
+    backend::{instance::REMEMBERED, life::Event, lineage::Callers, reach::Reach},
+    config::Transport,
     mcp::Era,
     names::ServerName,
     task::Tasks,
@@ -30,7 +31,8 @@ fn pool(connections_max: usize, lends_again: bool) -> Pool {
 fn instance(tasks: &Tasks) -> Arc<Instance> {
     let server = ServerName::parse("x").unwrap();
     let callers = Callers::any(Era::Legacy);
-    Instance::new(Lineage::beside(&server, callers, tasks))
+    let reach = Arc::new(Reach::new(&Transport::Builtin));
+    Instance::new(Lineage::beside(&server, callers, &reach, tasks))
 }
 
 /// What whoever keeps it does when its connection could not be made or was lost.

@@ -94,7 +94,10 @@ pub(in crate::config) struct Server {
     pub(in crate::config) max_total_timeout: Option<Time>,
     /// Delays between attempts to reconnect.
     pub(in crate::config) retry: Retry,
-    /// When calls are answered at once because the server keeps failing.
+    /// When calls are answered at once because the server keeps failing. What fails on connections
+    /// that not all share (`isolation`) holds back the calls of that agent alone, with `session` of that
+    /// session. That no connection can be made holds back all, and so does that those of several callers
+    /// fail one after another.
     pub(in crate::config) breaker: Breaker,
     /// How it is found out that the server no longer answers.
     pub(in crate::config) health: Health,

@@ -1,0 +1,341 @@
+//! The decisions of one breaker; whoever asks says what time it is.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{BreakerReport, Change, Sign, millis};
+use crate::config;
+
+/// What a caller is told to wait while another call finds out whether the server is well again.
+const TRIAL_WAIT: Duration = Duration::from_secs(1);
+
+/// The decisions of a breaker; whoever asks says what time it is.
+#[derive(Debug)]
+pub(super) struct Core {
+    settings: config::Breaker,
+    phase: Phase,
+    /// Counts changes of phase: how a call ends is heard in the phase that it began in.
+    epoch: u64,
+    opened: u64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    Closed {
+        /// In a row.
+        failures: u32,
+    },
+    HalfOpen {
+        on_trial: bool,
+        /// As while it was open.
+        away: bool,
+    },
+    Open {
+        until: Instant,
+        /// Whether a new connection is all that was wanting.
+        away: bool,
+    },
+}
+
+/// That a call may go to the server.
+#[derive(Debug)]
+pub(super) struct Pass {
+    epoch: u64,
+}
+
+impl Pass {
+    /// That of a breaker that has not changed yet.
+    pub(super) const FIRST: Self = Self { epoch: 0 };
+}
+
+impl Core {
+    pub(super) fn new(settings: config::Breaker) -> Self {
+        Self {
+            settings,
+            phase: Phase::Closed { failures: 0 },
+            epoch: 0,
+            opened: 0,
+        }
+    }
+
+    /// Whether a call may go to the server now; else, how long its caller should wait.
+    pub(super) fn ask(&mut self, now: Instant) -> Result<Pass, Duration> {
+        if let Some(wait) = self.wait(now) {
+            return Err(wait);
+        }
+        if let Phase::Open { away, .. } = self.phase {
+            self.enter(Phase::HalfOpen {
+                on_trial: false,
+                away,
+            });
+        }
+        if let Phase::HalfOpen { on_trial, .. } = &mut self.phase {
+            *on_trial = true;
+        }
+        Ok(Pass { epoch: self.epoch })
+    }
+
+    /// How long the caller should wait whose call would be refused; `None` where none would be.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        match self.phase {
+            Phase::Closed { .. } => None,
+            Phase::HalfOpen { on_trial, .. } => {
+                on_trial.then(|| TRIAL_WAIT.min(self.settings.open_for))
+            }
+            Phase::Open { until, .. } => (now < until).then(|| until - now),
+        }
+    }
+
+    /// Whether the end of a call with this pass is heard.
+    pub(super) fn hears(&self, pass: &Pass) -> bool {
+        pass.epoch == self.epoch
+    }
+
+    /// Takes how a call ended; what became of it by that.
+    pub(super) fn tell(&mut self, pass: &Pass, sign: Sign, now: Instant) -> Option<Change> {
+        if !self.hears(pass) {
+            return None;
+        }
+        let opened = self.opened;
+        let was_closed = self.is_closed();
+        match (&mut self.phase, sign) {
+            (Phase::Closed { failures }, Sign::Well) => *failures = 0,
+            (Phase::Closed { failures }, Sign::Away | Sign::Gone | Sign::Ill) => {
+                *failures = failures.saturating_add(1);
+                if self.settings.failures > 0 && *failures >= self.settings.failures {
+                    self.open(sign, now);
+                }
+            }
+            (Phase::HalfOpen { .. }, Sign::Well) => self.enter(Phase::Closed { failures: 0 }),
+            (Phase::HalfOpen { .. }, Sign::Away | Sign::Gone | Sign::Ill) => self.open(sign, now),
+            // The next call finds out.
+            (Phase::HalfOpen { on_trial, .. }, Sign::None) => *on_trial = false,
+            (Phase::Closed { .. }, Sign::None) | (Phase::Open { .. }, _) => {}
+        }
+        if self.opened > opened {
+            return Some(Change::Opened);
+        }
+        (self.is_closed() && !was_closed).then_some(Change::Closed)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed { .. })
+    }
+
+    /// The server was connected anew: where that is what was wanting, the next call may try.
+    pub(super) fn is_back(&mut self) {
+        match self.phase {
+            Phase::Open { away: true, .. } => self.enter(Phase::HalfOpen {
+                on_trial: false,
+                away: true,
+            }),
+            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { away: false, .. } => {}
+        }
+    }
+
+    /// Whether it is not closed since there was no connection to be had.
+    pub(super) fn is_away(&self) -> bool {
+        match self.phase {
+            Phase::HalfOpen { away, .. } | Phase::Open { away, .. } => away,
+            Phase::Closed { .. } => false,
+        }
+    }
+
+    /// The server asked a client something: while it waits for that answer, it is well. The call that
+    /// is on trial may take as long as people do.
+    pub(super) fn asks(&mut self) {
+        match self.phase {
+            Phase::HalfOpen { on_trial: true, .. } => self.enter(Phase::Closed { failures: 0 }),
+            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => {}
+        }
+    }
+
+    pub(super) fn report(&self, now: Instant) -> BreakerReport {
+        let (state, failures, wait) = match self.phase {
+            Phase::Closed { failures } => ("closed", failures, None),
+            Phase::HalfOpen { .. } => ("half_open", 0, None),
+            Phase::Open { until, .. } => ("open", 0, Some(until.saturating_duration_since(now))),
+        };
+        BreakerReport {
+            state,
+            failures,
+            opened: self.opened,
+            retry_in_ms: wait.map(millis),
+        }
+    }
+
+    /// Keeps to other settings from now on: one that is open lets a call through as soon as both
+    /// would, one that never opens is closed.
+    pub(super) fn set(&mut self, settings: config::Breaker, now: Instant) {
+        self.settings = settings;
+        if settings.failures == 0 {
+            self.enter(Phase::Closed { failures: 0 });
+        } else if let Phase::Open { until, .. } = &mut self.phase {
+            *until = (*until).min(now + settings.open_for);
+        }
+    }
+
+    fn open(&mut self, sign: Sign, now: Instant) {
+        self.opened += 1;
+        self.enter(Phase::Open {
+            until: now + self.settings.open_for,
+            away: matches!(sign, Sign::Away | Sign::Gone),
+        });
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.epoch += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN_FOR: Duration = Duration::from_secs(10);
+
+    fn core(failures: u32) -> Core {
+        Core::new(config::Breaker {
+            failures,
+            open_for: OPEN_FOR,
+        })
+    }
+
+    /// A core, and what happens to it one second after the other: `w`, `i`, `a` and `n` are whole
+    /// calls with that sign, `(` begins one that `)` ends well, `b` says that the server is back, `q`
+    /// that it asks a client something, `.` only lets time pass. What is refused is in the answer as `!`, what passes as itself.
+    fn run(failures: u32, events: &str) -> (String, &'static str) {
+        let mut core = core(failures);
+        let mut now = Instant::now();
+        let mut held = Vec::new();
+        let mut seen = String::new();
+        for event in events.chars() {
+            let sign = match event {
+                'w' => Sign::Well,
+                'i' => Sign::Ill,
+                'a' => Sign::Away,
+                _ => Sign::None,
+            };
+            let passed = match event {
+                '.' => true,
+                'b' => {
+                    core.is_back();
+                    true
+                }
+                'q' => {
+                    core.asks();
+                    true
+                }
+                '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
+                ')' => {
+                    core.tell(&held.remove(0), Sign::Well, now);
+                    true
+                }
+                _ => core
+                    .ask(now)
+                    .map(|pass| core.tell(&pass, sign, now))
+                    .is_ok(),
+            };
+            seen.push(if passed { event } else { '!' });
+            now += Duration::from_secs(1);
+        }
+        (seen, core.report(now).state)
+    }
+
+    #[test]
+    fn it_opens_and_closes() {
+        let check = |events: &str, expect: &str, state: &str| {
+            assert_eq!(
+                run(3, events),
+                (
+                    expect.to_owned(),
+                    match state {
+                        "closed" => "closed",
+                        "open" => "open",
+                        _ => "half_open",
+                    }
+                ),
+                "{events}"
+            );
+        };
+        check("ii", "ii", "closed");
+        check("iii", "iii", "open");
+        check("iiw", "iiw", "closed");
+        // Only failures in a row count, and what says nothing does not end the row.
+        check("iiwii", "iiwii", "closed");
+        check("inini", "inini", "open");
+        check("iia", "iia", "open");
+        // Refused for ten seconds, the second of the last failure included.
+        check("iii.........w", "iii.........w", "closed");
+        check("iii........w", "iii........!", "open");
+        // One call at a time tries; a failure opens it again, well or nothing does not.
+        check("iii.........((", "iii.........(!", "half_open");
+        check("iii.........(w)w", "iii.........(!)w", "closed");
+        check("iii.........iw", "iii.........i!", "open");
+        check("iii.........nw", "iii.........nw", "closed");
+        // A trial that asks a person is well, whatever becomes of it later; nobody waits for that.
+        check("iii.........(qww", "iii.........(qww", "closed");
+        check("iii.........(qiw)iw", "iii.........(qiw)iw", "closed");
+        check("iiiqw", "iiiq!", "open");
+        check("iiqi", "iiqi", "open");
+        // What began before it opened says nothing afterwards.
+        check("(iii)w", "(iii)!", "open");
+        check("(iii.........n)w", "(iii.........n)w", "closed");
+        // A server that was away may be tried as soon as it is back, one that failed may not.
+        check("aaabw", "aaabw", "closed");
+        check("iiibw", "iiib!", "open");
+        check("bw", "bw", "closed");
+    }
+
+    #[test]
+    fn without_a_limit_it_never_opens() {
+        assert_eq!(run(0, "iiiiiiiiiiii"), ("i".repeat(12), "closed"));
+        assert_eq!(run(1, "iw"), ("i!".to_owned(), "open"));
+    }
+
+    #[test]
+    fn it_says_how_long_to_wait() {
+        let start = Instant::now();
+        let mut core = core(1);
+        let pass = core.ask(start).unwrap();
+        core.tell(&pass, Sign::Ill, start);
+        let later = start + Duration::from_millis(2500);
+        assert_eq!(core.ask(later).unwrap_err(), Duration::from_millis(7500));
+        assert_eq!(
+            core.report(later),
+            BreakerReport {
+                state: "open",
+                failures: 0,
+                opened: 1,
+                retry_in_ms: Some(7500)
+            }
+        );
+        assert!(core.ask(start + OPEN_FOR).is_ok());
+        assert_eq!(core.ask(start + OPEN_FOR).unwrap_err(), TRIAL_WAIT);
+    }
+
+    #[test]
+    fn other_settings_hold_at_once() {
+        let settings = |failures, open_for| config::Breaker { failures, open_for };
+        let start = Instant::now();
+        let mut core = core(2);
+        let fail = |core: &mut Core| {
+            let pass = core.ask(start).unwrap();
+            core.tell(&pass, Sign::Ill, start);
+        };
+        fail(&mut core);
+        core.set(settings(3, OPEN_FOR), start);
+        fail(&mut core);
+        assert_eq!(core.wait(start), None, "two of three");
+        fail(&mut core);
+        core.set(settings(3, OPEN_FOR * 9), start);
+        assert_eq!(core.ask(start).unwrap_err(), OPEN_FOR, "as it was said");
+        let short = Duration::from_secs(1);
+        core.set(settings(3, short), start);
+        assert_eq!(core.ask(start).unwrap_err(), short);
+        core.set(settings(0, short), start);
+        assert!(core.ask(start).is_ok(), "it never opens");
+    }
+}

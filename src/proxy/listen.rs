@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Proxy, lists, upstream::WayBack};
 use crate::{
+    auth::Agent,
     catalog::{Lookup, UriMap, rewrite},
-    governance::Ending,
+    governance::{Ending, Governance},
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
     names::{Scope, ServerName},
     router,
@@ -46,7 +47,8 @@ impl Proxy {
             let message = "subscriptions/listen needs an object `notifications`";
             return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
         };
-        let wish: Value = wish.read().unwrap_or_default();
+        let mut wish: Value = wish.read().unwrap_or_default();
+        self.leave_own_tasks(&mut wish, &call).await;
         let mut honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
         let digests = || {
@@ -145,6 +147,21 @@ impl Proxy {
         honoured
     }
 
+    /// Takes the tasks out of `wish` that are not the agent's own.
+    async fn leave_own_tasks(&self, wish: &mut Value, call: &Call) {
+        let (Scope::Server(server), Some(tasks)) = (&call.scope, wish.get("taskIds")) else {
+            return;
+        };
+        let agent = &call.client.agent;
+        let own = self.governance.own_tasks(tasks, agent, server).await;
+        if let Some(wish) = wish.as_object_mut() {
+            match own {
+                Some(own) => drop(wish.insert("taskIds".to_owned(), own)),
+                None => drop(wish.remove("taskIds")),
+            }
+        }
+    }
+
     /// Whether the client of `call` may hear of tasks of `server`: who may get one may.
     fn may_watch_tasks(&self, call: &Call, server: &ServerName) -> bool {
         let sight = self.governance.sight(&call.client.agent, &call.scope);
@@ -192,7 +209,11 @@ impl Proxy {
                 words: say.clone(),
                 stop: stop.clone(),
             };
-            let relay = relay(inner, send.clone(), stream.clone(), shows);
+            let listener = Listener {
+                governance: Arc::clone(&self.governance),
+                agent: Arc::clone(&call.client.agent),
+            };
+            let relay = relay(inner, send.clone(), stream.clone(), shows, listener);
             let stop_relay = stop.clone();
             self.tasks.spawn("listen relay", async move {
                 stop_relay.run_until_cancelled(relay).await;
@@ -305,6 +326,21 @@ impl Stream {
     fn say(&self, word: Word) {
         // There is room for all; nobody hears it where the client is gone.
         self.words.try_send(word).ok();
+    }
+}
+
+/// Who hears what a server says on a listen stream.
+#[derive(Debug)]
+struct Listener {
+    governance: Arc<Governance>,
+    agent: Arc<Agent>,
+}
+
+impl Listener {
+    /// A server may say more than was asked for.
+    async fn may_hear(&self, method: &str, params: &Raw, server: &ServerName) -> bool {
+        let (governance, agent) = (&self.governance, &self.agent);
+        governance.may_hear(method, params, agent, server).await
     }
 }
 
@@ -439,18 +475,24 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
     let Some(span) = params.member("notifications") else {
         return params.clone();
     };
-    let mut patch = Patch::new(params.as_bytes());
-    patch.replace(span, wish.to_string().into_bytes());
+    let json = params.as_bytes();
+    let mut patch = Patch::new(json);
+    // A server may read another one.
+    patch.remove_members(0, |member| {
+        member.is_alike(json, "notifications") && member.value != span
+    });
+    patch.replace(span.clone(), wish.to_string().into_bytes());
     patch.finish()
 }
 
 /// Passes on what a server says on its listen stream, in exposed URIs and under the client's id.
-/// Of updates, those of resources that the route `shows`.
+/// Of updates, those of resources that the route `shows`; of tasks, what is for `listener`.
 async fn relay(
     mut from: EventReader,
     to: mpsc::Sender<Event>,
     stream: Stream,
     shows: impl Fn(&str) -> bool,
+    listener: Listener,
 ) {
     loop {
         let Event::Notification { method, params } = from.next().await else {
@@ -459,6 +501,9 @@ async fn relay(
         let params = params.unwrap_or(Raw::from_static("{}"));
         if method == notice::SUBSCRIBED {
             stream.acknowledged(&params);
+            continue;
+        }
+        if !listener.may_hear(&method, &params, &stream.server).await {
             continue;
         }
         let uri = params.get("uri");

@@ -21,6 +21,8 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const TASK: &str = "task";
 /// What names a task, in whatever has to do with it.
 const ID: &str = "taskId";
+/// The member of `_meta` that relates a message to a task (2025-11-25).
+const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// How the methods begin that are about tasks.
 const PREFIX: &str = "tasks/";
 /// The one of them that names none (2025-11-25).
@@ -121,6 +123,16 @@ pub fn named(json: &[u8], at: usize) -> Named {
         },
         (Some(_), _) => Named::Unclear,
     }
+}
+
+/// The task that a server's message is about: a state of it, or what is related to it by its `_meta`.
+pub fn told_of(method: &str, params: &Raw) -> Named {
+    let json = params.as_bytes();
+    if is_told_by(method) {
+        return named(json, 0);
+    }
+    let related = params.get("_meta").and_then(|meta| meta.get(RELATED));
+    related.map_or(Named::Nothing, |related| named(related.as_bytes(), 0))
 }
 
 /// The id of the task that a call has begun, when its server, which speaks `revision`, answers so.

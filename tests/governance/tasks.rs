@@ -8,7 +8,7 @@ use crate::{
     support::{
         Auto, Client, Era, Front, TestGateway, Transport,
         client::Who,
-        wire::{Envelope, member},
+        wire::{Envelope, member, request},
     },
 };
 
@@ -239,6 +239,45 @@ async fn a_listen_stream_has_one_filter() {
     let params = listened.params.unwrap();
     assert!(params.contains("file:///a.txt"), "{params}");
     assert!(!params.contains("askIds"), "{params}");
+    stage.stop().await;
+}
+
+/// What a server says on a connection of several agents, and not on that of a call, goes to nobody but
+/// whose the task is that it is about.
+#[tokio::test]
+async fn what_a_shared_program_says_of_a_task_is_for_its_agent() {
+    let server = server(Transport::Stdio, Era::Legacy).await;
+    let stage = stage(server, "isolation = \"shared\"\n").await;
+    let (ann, bob) = (client(&stage, ANN).await, client(&stage, BOB).await);
+    begin(&ann, &stage.server, "t").await;
+    begin(&bob, &stage.server, "u").await;
+    stage.server.does("tools/call", Auto::Hand);
+    bob.ask("2", "tools/call", CALL).await;
+    let backend = &stage.server.backend;
+    let call = backend.asked("tools/call").await;
+    let state = |id: &str| format!(r#"{{"taskId":"{id}","status":"working"}}"#);
+    let related = |id: &str| {
+        format!(r#"{{"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":"{id}"}}}}}}"#)
+    };
+    for id in ["t", "v", "u"] {
+        backend
+            .speak("notifications/tasks/status", &state(id))
+            .await;
+        backend.speak("notifications/acme", &related(id)).await;
+    }
+    let told = bob.must("notifications/tasks/status").await;
+    assert_eq!(told.params, Some(state("u")));
+    let told = bob.must("notifications/acme").await;
+    assert_eq!(told.params, Some(related("u")));
+
+    backend.utter(request("7", "acme/ask", &related("t"))).await;
+    assert!(backend.answered().await.error.is_some());
+    backend.utter(request("8", "acme/ask", &related("u"))).await;
+    let question = bob.must("acme/ask").await;
+    bob.respond(&question.id.unwrap(), "{}").await;
+    assert!(backend.answered().await.result.is_some());
+    call.answer("{}").await;
+    bob.answer("2").await.value();
     stage.stop().await;
 }
 

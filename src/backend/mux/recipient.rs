@@ -16,6 +16,7 @@ use crate::{
     governance::Screens,
     lock::lock,
     mcp::{Era, Logs},
+    names::AgentId,
     session::{Client, Event, Opening, Session},
 };
 
@@ -59,6 +60,14 @@ impl Recipient {
         match self {
             Self::Call { caller, .. } => Some(&caller.client),
             Self::Session(..) => None,
+        }
+    }
+
+    /// Whose client it is.
+    pub(super) fn agent(&self) -> AgentId {
+        match self {
+            Self::Call { caller, .. } => caller.client.agent.id,
+            Self::Session(session, _) => session.agent.id,
         }
     }
 

@@ -26,7 +26,7 @@ use tollbridge::{
     names::Scope,
     router,
     session::{Call, Client, Opening, Wants},
-    store::Store,
+    store::{SameId, Store},
 };
 
 /// The gateway's own allocator.
@@ -205,6 +205,7 @@ async fn run(part: Part, load: Load) -> f64 {
         audit: Arc::clone(&audit),
         budgets,
         seal: Seal::new(&[0; 32]),
+        tasks: store.as_ref().map(|store| Arc::clone(&store.tasks)),
     };
     let governance = Governance::new(&config, books).expect("the terms can be used");
     let stage = Arc::new((Stage::new(&config), governance));
@@ -308,6 +309,7 @@ impl Stage {
         let ending = Ending::Answered {
             outcome: Ok(self.result.clone()),
             revision: Some("2025-11-25"),
+            same_id: SameId::Replaced,
         };
         let outcome = governance.settle(ticket, ending).await;
         drop((outcome.expect("it is what the server said"), events));

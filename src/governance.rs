@@ -29,6 +29,7 @@ use crate::{
     router::Routed,
     scan::OutputSchema,
     session::Call,
+    store::TaskOwners,
 };
 use budget::Budgets;
 use concurrency::Concurrency;
@@ -58,6 +59,7 @@ mod sight;
 mod state;
 mod strangers;
 mod tally;
+mod tasks;
 mod ticket;
 pub mod validate;
 
@@ -83,6 +85,8 @@ pub struct Books {
     pub budgets: Option<Arc<Budgets>>,
     /// What the states of servers are sealed with.
     pub seal: Seal,
+    /// Whose tasks of servers are; `None` without a store, when agents have no keys.
+    pub tasks: Option<Arc<dyn TaskOwners>>,
 }
 
 /// The rules in force.
@@ -265,6 +269,7 @@ impl Governance {
         self.authorize(&routed, &rules, of_tool.as_deref(), ticket)?;
         self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
+        self.check_task(&routed, &law, ticket).await?;
         let opened = self.books.seal.opened(routed.params.as_ref(), ticket);
         if let Some(params) = opened.map_err(Refusal::State)? {
             routed.params = Some(params);

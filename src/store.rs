@@ -1,5 +1,5 @@
 //! What outlives the process: agents, keys, leases on budgets, the index of the audit, sessions of
-//! clients, what servers listed last, and secrets of the gateway's own.
+//! clients, what servers listed last, whose their tasks are, and secrets of the gateway's own.
 //!
 //! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
 //! them in one file of the data directory, which several processes may share; a second
@@ -17,6 +17,7 @@ mod listings;
 mod secrets;
 mod sessions;
 mod sqlite;
+mod tasks;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use listings::{Listings, StoredListing};
 pub use secrets::{Secret, Secrets};
 pub use sessions::{SessionHash, Sessions, StoredSession};
 pub use sqlite::FILE_NAME;
+pub use tasks::{SameId, StoredTask, TaskHash, TaskOwners};
 
 /// The stores of one data directory.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub struct Store {
     pub secrets: Arc<dyn Secrets>,
     /// Sessions of clients.
     pub sessions: Arc<dyn Sessions>,
+    /// Whose tasks of servers are.
+    pub tasks: Arc<dyn TaskOwners>,
     closing: Arc<dyn Closing>,
 }
 
@@ -68,6 +72,7 @@ impl Store {
             listings: sqlite.clone(),
             secrets: sqlite.clone(),
             sessions: sqlite.clone(),
+            tasks: sqlite.clone(),
             closing: sqlite,
         })
     }

@@ -113,6 +113,7 @@ impl Keeper {
                 audit,
                 budgets,
                 seal,
+                tasks: store.as_ref().map(|store| Arc::clone(&store.tasks)),
             },
             store,
             data_dir: config.data_dir.clone(),

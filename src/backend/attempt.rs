@@ -21,7 +21,7 @@ use super::{
 use crate::{
     catalog::HeaderParam,
     clock::turn_time,
-    config::Server,
+    config::{Server, Transport},
     governance::Admitted,
     mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision},
     session::{Call, Client, Session, bridge},
@@ -34,6 +34,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// The revision it speaks.
     pub revision: Revision,
+    /// Whether it knows one agent alone, so that others know other things by the same names.
+    pub is_of_one_agent: bool,
 }
 
 /// That a server gave no answer.
@@ -302,7 +304,19 @@ impl Backend {
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
         let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
-        Ok(Answer { outcome, revision })
+        Ok(Answer {
+            outcome,
+            revision,
+            is_of_one_agent: self.knows_one_agent(&served),
+        })
+    }
+
+    /// Whether what answered is a program that serves one agent. A server behind a URL is one and the
+    /// same for all, however many connections there are.
+    fn knows_one_agent(&self, served: &Served) -> bool {
+        let callers = served.instance.lineage.callers.as_ref();
+        let is_of_one = callers.is_some_and(|callers| callers.agent.is_some());
+        is_of_one && matches!(self.config().transport, Transport::Stdio(_))
     }
 
     /// Whether a call that failed is sent once more: where the server cannot have begun it, since it

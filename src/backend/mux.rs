@@ -5,6 +5,7 @@
 //! `recipient` finds out whose it is, `questions` is what it asks, `signals` what it says to the
 //! gateway itself, `visits` whose the URLs are that it sent clients to.
 
+mod begun;
 mod questions;
 mod recipient;
 mod signals;
@@ -50,6 +51,7 @@ use crate::{
     session::{Event, Session},
     task::Tasks,
 };
+use begun::Begun;
 use questions::Asked;
 use recipient::Recipient;
 use signals::Signals;
@@ -120,6 +122,7 @@ pub(crate) struct Mux {
     /// Notifications of clients that their server does not take at once.
     pub(super) backlog: Backlog,
     visits: Visits,
+    begun: Begun,
     reason: Mutex<Option<String>>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
@@ -161,6 +164,8 @@ struct Entry {
     activity: Arc<Activity>,
     /// Whether it is a listen stream, which is not answered before it ends.
     listens: bool,
+    /// Whether a task may come of it.
+    calls_tool: bool,
 }
 
 impl Entry {
@@ -188,6 +193,7 @@ impl Mux {
             cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
             backlog: Backlog::default(),
             visits: Visits::default(),
+            begun: Begun::default(),
             reason: Mutex::default(),
             forgotten: AtomicBool::new(false),
             born: Instant::now(),
@@ -209,6 +215,9 @@ impl Mux {
         tell: Option<Tell>,
     ) -> Result<Pending, Failure> {
         let caller = exchange.caller.as_ref();
+        if let Some(caller) = caller {
+            self.begun.serves(caller.client.agent.id);
+        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity::new());
         let entry = Entry {
@@ -216,6 +225,7 @@ impl Mux {
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
             listens: *exchange.method == Method::Listen,
+            calls_tool: *exchange.method == Method::ToolsCall,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -395,8 +405,8 @@ impl Mux {
             }
             return;
         };
-        // Before the server says more: it may have a visit done at once.
-        self.visits_of(&entry, &response.outcome);
+        // Before the server says more: it may have a visit or a task done at once.
+        self.heed(&entry, &response.outcome);
         entry.end(Ok(response.outcome));
     }
 
@@ -513,23 +523,31 @@ impl Mux {
         }
     }
 
-    /// Notes the visits without which the exchange `id`, whose answer came by a way of its own, is
-    /// refused.
+    /// Notes what is to be known of the answer to the exchange `id`, which came by a way of its own.
     pub(super) fn note_outcome(&self, id: u64, outcome: &Outcome) {
         if let Some(entry) = lock(&self.pending).get(&id) {
-            self.visits_of(entry, outcome);
+            self.heed(entry, outcome);
         }
     }
 
-    fn visits_of(&self, entry: &Entry, outcome: &Outcome) {
-        if let (Some(caller), Err(refusal)) = (&entry.caller, outcome) {
-            self.visits.note_required(refusal, &caller.session());
+    /// Notes the task that a call has begun, or the visits without which it is refused.
+    fn heed(&self, entry: &Entry, outcome: &Outcome) {
+        let Some(caller) = &entry.caller else { return };
+        match outcome {
+            Ok(result) if entry.calls_tool && !self.speaks_modern() => {
+                self.begun.note(result, caller.client.agent.id);
+            }
+            Ok(_) => {}
+            Err(refusal) => self.visits.note_required(refusal, &caller.session()),
         }
     }
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.
     fn pass(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>, log: bool) {
-        let Some(recipient) = self.audience(origin) else {
+        let found = self.audience(origin);
+        let is_meant =
+            |it: &Recipient| origin.is_some() || self.is_meant(it, &method, params.as_ref());
+        let Some(recipient) = found.filter(is_meant) else {
             self.unattributed.fetch_add(1, Ordering::Relaxed);
             return;
         };

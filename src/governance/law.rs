@@ -22,7 +22,7 @@ use super::{
 use crate::{
     auth::Agent,
     catalog::Tool,
-    config::{self, Budget, Config, Rate, Terms},
+    config::{self, Authentication, Budget, Config, Rate, Terms},
     money::Micros,
     names::{AgentId, ProfileName, ServerName},
     scan::{InvalidScan, Scanner},
@@ -39,6 +39,8 @@ pub struct Law {
     /// How long a client may keep the state of a server.
     pub(super) request_state_ttl: Duration,
     pub(super) in_flight_per_agent: Option<NonZeroUsize>,
+    /// Whether callers are different agents.
+    pub(super) tells_agents_apart: bool,
     default: Terms,
     teams: IndexMap<String, Vec<Budget>>,
     profiles: HashMap<ProfileName, Terms>,
@@ -87,6 +89,7 @@ impl Law {
             charge_errors: written.charge_errors,
             request_state_ttl: config.request_state_ttl,
             in_flight_per_agent: config.limits.in_flight_per_agent,
+            tells_agents_apart: written.auth == Authentication::Keys,
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),

@@ -63,6 +63,10 @@ pub enum Refusal {
     Rate(Limited),
     /// The `requestState` is not one that this agent was given for this call.
     State(InvalidState),
+    /// It cannot be read whose a task is; the operator looks at the data directory.
+    TaskUnavailable,
+    /// The agent has no such task.
+    UnknownTask,
     /// The route has no such tool.
     UnknownTool {
         /// The name that was called.
@@ -148,6 +152,8 @@ impl Refusal {
                 message: "The requestState cannot be used",
                 rule: None,
             },
+            Self::TaskUnavailable => TASK_UNAVAILABLE,
+            Self::UnknownTask => UNKNOWN_TASK,
             Self::UnknownTool { .. } => Row {
                 code: error::INVALID_PARAMS,
                 portable: error::INVALID_PARAMS,
@@ -179,6 +185,7 @@ impl Refusal {
             Self::Profile => "profile".to_owned(),
             Self::Rate(limited) => format!("rate of the {}", limited.scope.as_str()),
             Self::State(_) => "requestState".to_owned(),
+            Self::TaskUnavailable | Self::UnknownTask => "task".to_owned(),
             Self::UnknownTool { .. } => "catalog".to_owned(),
         }
     }
@@ -219,6 +226,8 @@ impl Refusal {
             | Self::Policy { .. }
             | Self::Profile
             | Self::Rate(_)
+            | Self::TaskUnavailable
+            | Self::UnknownTask
             | Self::Unrecorded => None,
         }
     }
@@ -228,9 +237,10 @@ impl Refusal {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             // An agent's own calls decide when there is room for one more.
-            Self::AuditUnavailable | Self::BudgetUnavailable | Self::Concurrency(_) => {
-                Some(error::RETRY_SOON)
-            }
+            Self::AuditUnavailable
+            | Self::BudgetUnavailable
+            | Self::Concurrency(_)
+            | Self::TaskUnavailable => Some(error::RETRY_SOON),
             Self::Budget(exceeded) => exceeded.retry_after(clock::now()),
             Self::Invalid { faults } if faults.iter().any(|fault| fault.is_for_now) => {
                 Some(error::RETRY_SOON)
@@ -244,6 +254,7 @@ impl Refusal {
             | Self::Policy { .. }
             | Self::Profile
             | Self::State(_)
+            | Self::UnknownTask
             | Self::UnknownTool { .. }
             | Self::Unrecorded => None,
         }
@@ -310,6 +321,8 @@ impl Refusal {
             | Self::Policy { .. }
             | Self::Profile
             | Self::State(_)
+            | Self::TaskUnavailable
+            | Self::UnknownTask
             | Self::UnknownTool { .. }
             | Self::Unrecorded => {}
         }
@@ -407,6 +420,22 @@ const PII: Row = Row {
     rule: Some(Rule::Scan),
 };
 
+const TASK_UNAVAILABLE: Row = Row {
+    code: error::INTERNAL,
+    portable: error::INTERNAL,
+    name: "TASK_UNAVAILABLE",
+    message: "The task cannot be looked up",
+    rule: None,
+};
+
+const UNKNOWN_TASK: Row = Row {
+    code: error::INVALID_PARAMS,
+    portable: error::INVALID_PARAMS,
+    name: "TASK_NOT_FOUND",
+    message: "Unknown task",
+    rule: None,
+};
+
 /// A budget and how it stands, for people.
 fn spent(exceeded: &Exceeded, agent: &str) -> String {
     let whose = exceeded.account.of_whom();
@@ -458,6 +487,8 @@ mod tests {
         };
         check(Refusal::AuditUnavailable, Some(1000));
         check(Refusal::BudgetUnavailable, Some(1000));
+        check(Refusal::TaskUnavailable, Some(1000));
+        check(Refusal::UnknownTask, None);
         let limit = std::num::NonZeroUsize::MIN;
         check(Refusal::Concurrency(Crowded { limit }), Some(1000));
         let fault = |is_for_now| Fault {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    Governance, Refusal,
+    Governance, Law, Refusal,
     budget::Hold,
     refusal,
     screen::{self, Leg, Screens},
@@ -19,6 +19,7 @@ use crate::{
     mcp::{Outcome, RpcError, error},
     money::Micros,
     scan::OutputSchema,
+    store::SameId,
 };
 
 /// How a call ended.
@@ -30,6 +31,8 @@ pub enum Ending {
         outcome: Outcome,
         /// The revision the server speaks.
         revision: Option<&'static str>,
+        /// What a task in it says of an older one of its id.
+        same_id: SameId,
     },
     /// The server gave no answer.
     Failed {
@@ -62,22 +65,31 @@ impl Ending {
     }
 }
 
+/// What a server answered, and what of it concerns whose tasks are.
+struct Answered {
+    outcome: Outcome,
+    revision: Option<&'static str>,
+    same_id: SameId,
+}
+
 impl Governance {
     /// Steps 5 to 7: settles a call with how it ended; what comes back is for its client.
     pub async fn settle(&self, mut ticket: Box<Ticket>, ending: Ending) -> Outcome {
         let mut charge = false;
         let (outcome, ended) = match ending {
-            Ending::Answered { outcome, revision } => {
+            Ending::Answered {
+                outcome,
+                revision,
+                same_id,
+            } => {
                 let law = self.law.load_full();
                 charge = law.charge_errors || !is_error_result(&outcome);
-                let (outcome, ended) = match ticket.screens.clone() {
-                    None => (outcome, Ended::answered(revision)),
-                    // In a box, as in `admit`.
-                    Some(screens) => {
-                        let scanned = self.scan_answer(outcome, revision, &screens, &mut ticket);
-                        Box::pin(scanned).await
-                    }
+                let answer = Answered {
+                    outcome,
+                    revision,
+                    same_id,
                 };
+                let (outcome, ended) = self.answered(answer, &law, &mut ticket).await;
                 let lasting = law.request_state_ttl;
                 let seal = &self.books.seal;
                 (seal.closed(outcome, revision, &ticket, lasting), ended)
@@ -100,6 +112,46 @@ impl Governance {
         self.close(ticket, outcome, ended, charge).await
     }
 
+    /// Step 5: what the server answered, as far as it is for the agent.
+    async fn answered(
+        &self,
+        answer: Answered,
+        law: &Law,
+        ticket: &mut Ticket,
+    ) -> (Outcome, Ended<'static>) {
+        let Answered {
+            outcome,
+            revision,
+            same_id,
+        } = answer;
+        let outcome = if law.tells_agents_apart {
+            match self.heed_tasks(outcome, same_id, revision, ticket).await {
+                Ok(outcome) => outcome,
+                Err(refusal) => return self.withhold(&refusal, revision, ticket),
+            }
+        } else {
+            outcome
+        };
+        match ticket.screens.clone() {
+            None => (outcome, Ended::answered(revision)),
+            // In a box, as in `admit`.
+            Some(screens) => Box::pin(self.scan_answer(outcome, revision, &screens, ticket)).await,
+        }
+    }
+
+    /// Refuses a call whose server has answered.
+    fn withhold(
+        &self,
+        refusal: &Refusal,
+        revision: Option<&'static str>,
+        ticket: &Ticket,
+    ) -> (Outcome, Ended<'static>) {
+        let mut refused = self.refuse(refusal, ticket);
+        refused.1.server_revision = revision;
+        refused.1.is_delivered = true;
+        refused
+    }
+
     /// Step 5: a look at what the server answered.
     async fn scan_answer(
         &self,
@@ -119,10 +171,7 @@ impl Governance {
             self.put_down(&seen, ticket);
             if !seen.blocked.is_empty() {
                 let refusal = screen::refuse(seen.blocked, Leg::Answer);
-                let mut refused = self.refuse(&refusal, ticket);
-                refused.1.server_revision = revision;
-                refused.1.is_delivered = true;
-                return refused;
+                return self.withhold(&refusal, revision, ticket);
             }
             if let Some(masked) = seen.redacted {
                 let whole = match &state {

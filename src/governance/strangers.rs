@@ -319,6 +319,7 @@ mod tests {
             audit: Arc::new(Log::open(log_dir, config.audit).unwrap()),
             budgets: None,
             seal: Seal::new(&[0; 32]),
+            tasks: None,
         };
         Arc::new(Governance::new(&config, books).unwrap())
     }

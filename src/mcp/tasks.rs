@@ -2,20 +2,35 @@
 //!
 //! Only the route of one server declares them. On any other what a server may answer so is taken out
 //! of the call, and the server answers the call itself (Spec 2025-11-25 basic/utilities/tasks; the
-//! extension `io.modelcontextprotocol/tasks` from 2026-07-28 on).
+//! extension `io.modelcontextprotocol/tasks` from 2026-07-28 on). This knows where tasks are named;
+//! `governance` knows whose they are.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use super::{
     error,
     json::{self, Patch, Raw},
     meta,
+    method::Method,
+    revision::Revision,
 };
 
 /// The extension by which a client of 2026-07-28 says that it takes tasks.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// The member by which a call of 2025-11-25 asks for a task.
 const TASK: &str = "task";
+/// What names a task, in whatever has to do with it.
+const ID: &str = "taskId";
+/// The member of `_meta` that relates a message to a task (2025-11-25).
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+/// How the methods begin that are about tasks.
+const PREFIX: &str = "tasks/";
+/// The one of them that names none (2025-11-25).
+const LIST: &str = "tasks/list";
+/// What it lists.
+const LISTED: &str = "tasks";
+/// How the notifications begin that are about a task.
+const TOLD_PREFIX: &str = "notifications/tasks";
 
 /// The params of a call without all that a server may take for a wish for a task, be it doubled or in
 /// letters of another case.
@@ -71,6 +86,84 @@ pub fn are_missed(refusal: &Raw, tool: &Raw) -> bool {
     }
 }
 
+/// Whether requests of `method` are about one task.
+pub fn is_about_one(method: &Method) -> bool {
+    method.as_str().starts_with(PREFIX) && !is_list(method)
+}
+
+/// Whether `method` lists tasks.
+pub fn is_list(method: &Method) -> bool {
+    method.as_str() == LIST
+}
+
+/// Whether the notification `method` is about one task.
+pub fn is_told_by(method: &str) -> bool {
+    method.starts_with(TOLD_PREFIX)
+}
+
+/// What an object says of the task it is about.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Named {
+    /// Nothing.
+    Nothing,
+    /// Its id.
+    One(String),
+    /// What readers may take for different ids, or for none.
+    Unclear,
+}
+
+/// The task that the object at `at` of `json` is about.
+pub fn named(json: &[u8], at: usize) -> Named {
+    let mut alike = json::members(json, at).filter(|member| member.is_alike(json, ID));
+    match (alike.next(), alike.next()) {
+        (None, _) => Named::Nothing,
+        (Some(only), None) if only.is(json, ID) => match json::text(&json[only.value]) {
+            Some(id) => Named::One(id.into_owned()),
+            None => Named::Unclear,
+        },
+        (Some(_), _) => Named::Unclear,
+    }
+}
+
+/// The task that a server's message is about: a state of it, or what is related to it by its `_meta`.
+pub fn told_of(method: &str, params: &Raw) -> Named {
+    let json = params.as_bytes();
+    if is_told_by(method) {
+        return named(json, 0);
+    }
+    let related = params.get("_meta").and_then(|meta| meta.get(RELATED));
+    related.map_or(Named::Nothing, |related| named(related.as_bytes(), 0))
+}
+
+/// The id of the task that a call has begun, when its server, which speaks `revision`, answers so.
+pub fn begun(result: &Raw, revision: Option<&str>) -> Option<String> {
+    let json = result.as_bytes();
+    let is_modern = revision == Some(Revision::MODERN.as_str());
+    if is_modern {
+        let kind = result.get("resultType")?;
+        kind.as_text().filter(|kind| kind == TASK)?;
+    }
+    let flat = if is_modern {
+        named(json, 0)
+    } else {
+        Named::Nothing
+    };
+    match (flat, result.member(TASK)) {
+        (Named::Nothing, Some(task)) => match named(json, task.start) {
+            Named::One(id) => Some(id),
+            Named::Nothing | Named::Unclear => None,
+        },
+        (Named::One(id), _) => Some(id),
+        (Named::Nothing | Named::Unclear, _) => None,
+    }
+}
+
+/// Where whatever may be taken for the list of a list of tasks stands.
+pub fn lists(json: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
+    let alike = json::members(json, 0).filter(|member| member.is_alike(json, LISTED));
+    alike.map(|member| member.value)
+}
+
 fn at(raw: &Raw, path: &[&str]) -> Option<Raw> {
     path.iter().try_fold(raw.clone(), |raw, key| raw.get(key))
 }
@@ -78,6 +171,49 @@ fn at(raw: &Raw, path: &[&str]) -> Option<Raw> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_is_named_in_one_way() {
+        let check = |object: &str, expect: Named| {
+            assert_eq!(named(object.as_bytes(), 0), expect, "{object}");
+        };
+        let one = |id: &str| Named::One(id.to_owned());
+        check("{}", Named::Nothing);
+        check("[]", Named::Nothing);
+        check(r#"{"a":{"taskId":"t"}}"#, Named::Nothing);
+        check(r#"{"a":1,"taskId":"t"}"#, one("t"));
+        check(r#"{"t\u0061skId":"\u0074"}"#, one("t"));
+        for unclear in [
+            r#"{"taskId":1}"#,
+            r#"{"taskId":"\ud800"}"#,
+            r#"{"taskid":"t"}"#,
+            r#"{"taskId":"t","taskId":"t"}"#,
+            r#"{"TaskID":"u","taskId":"t"}"#,
+            r#"{"taskId":"t","ta\u017fkId":"u"}"#,
+        ] {
+            check(unclear, Named::Unclear);
+        }
+    }
+
+    #[test]
+    fn a_task_has_begun_in_the_words_of_its_era() {
+        let (legacy, modern) = (None, Some(Revision::MODERN.as_str()));
+        let check = |revision, result: &str, expect: Option<&str>| {
+            let raw = Raw::parse(result.to_owned()).unwrap();
+            assert_eq!(begun(&raw, revision).as_deref(), expect, "{result}");
+        };
+        check(legacy, r#"{"task":{"taskId":"t"}}"#, Some("t"));
+        check(legacy, r#"{"taskId":"t","resultType":"task"}"#, None);
+        check(legacy, r#"{"content":[{"task":{"taskId":"t"}}]}"#, None);
+        check(modern, r#"{"taskId":"t","resultType":"task"}"#, Some("t"));
+        check(
+            modern,
+            r#"{"task":{"taskId":"t"},"resultType":"task"}"#,
+            Some("t"),
+        );
+        check(modern, r#"{"taskId":"t","resultType":"complete"}"#, None);
+        check(modern, r#"{"task":{"taskId":"t"}}"#, None);
+    }
 
     #[test]
     fn no_wish_for_a_task_is_left() {

@@ -47,7 +47,8 @@ impl Proxy {
             let message = "subscriptions/listen needs an object `notifications`";
             return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
         };
-        let wish: Value = wish.read().unwrap_or_default();
+        let mut wish: Value = wish.read().unwrap_or_default();
+        self.leave_own_tasks(&mut wish, &call).await;
         let mut honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
         let digests = || {
@@ -144,6 +145,21 @@ impl Proxy {
             honoured.by_server.entry(server.clone()).or_default();
         }
         honoured
+    }
+
+    /// Takes the tasks out of `wish` that are not the agent's own.
+    async fn leave_own_tasks(&self, wish: &mut Value, call: &Call) {
+        let (Scope::Server(server), Some(tasks)) = (&call.scope, wish.get("taskIds")) else {
+            return;
+        };
+        let agent = &call.client.agent;
+        let own = self.governance.own_tasks(tasks, agent, server).await;
+        if let Some(wish) = wish.as_object_mut() {
+            match own {
+                Some(own) => drop(wish.insert("taskIds".to_owned(), own)),
+                None => drop(wish.remove("taskIds")),
+            }
+        }
     }
 
     /// Whether the client of `call` may hear of tasks of `server`: who may get one may.
@@ -449,8 +465,13 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
     let Some(span) = params.member("notifications") else {
         return params.clone();
     };
-    let mut patch = Patch::new(params.as_bytes());
-    patch.replace(span, wish.to_string().into_bytes());
+    let json = params.as_bytes();
+    let mut patch = Patch::new(json);
+    // A server may read another one.
+    patch.remove_members(0, |member| {
+        member.is_alike(json, "notifications") && member.value != span
+    });
+    patch.replace(span.clone(), wish.to_string().into_bytes());
     patch.finish()
 }
 
@@ -477,6 +498,14 @@ impl Hearing {
         };
         let begun = stream.screens.get().unwrap_or(&screens);
         screens.notification_of(begun, method, params)
+    }
+
+    /// Whether what is told is no task of another agent.
+    async fn is_for_agent(&self, method: &str, params: &Raw) -> bool {
+        let (governance, agent) = (&self.governance, &self.agent);
+        governance
+            .may_hear(method, params, agent, &self.server)
+            .await
     }
 
     /// Whether the client may know of what is told.
@@ -513,6 +542,10 @@ async fn relay(mut from: EventReader, to: mpsc::Sender<Event>, stream: Stream, h
         let params = params.unwrap_or(Raw::from_static("{}"));
         if method == notice::SUBSCRIBED {
             stream.acknowledged(&params);
+            continue;
+        }
+        // A server may say more than was asked for.
+        if !hearing.is_for_agent(&method, &params).await {
             continue;
         }
         let Some(params) = hearing.heard(&method, params, &stream) else {

@@ -12,6 +12,7 @@ use crate::{
     names::{Scope, ServerName},
     router::Routed,
     session::{bridge, modern},
+    store::SameId,
 };
 
 /// Codes of our own refusals, which no server may imitate on a merged route.
@@ -53,9 +54,18 @@ impl WayBack {
     /// How the call ended, as its client may be told.
     pub(super) fn ending(&self, answer: Result<Answer, Unanswered>) -> Ending {
         match answer {
-            Ok(Answer { outcome, revision }) => Ending::Answered {
+            Ok(Answer {
+                outcome,
+                revision,
+                is_of_one_agent,
+            }) => Ending::Answered {
                 outcome: self.translate(outcome),
                 revision: Some(revision.as_str()),
+                same_id: if is_of_one_agent {
+                    SameId::Another
+                } else {
+                    SameId::Replaced
+                },
             },
             Err(Unanswered {
                 failure,

@@ -31,6 +31,7 @@ mod leases;
 mod listings;
 mod secrets;
 mod sessions;
+mod tasks;
 
 /// The database in the data directory.
 pub const FILE_NAME: &str = "tollbridge.db";
@@ -44,6 +45,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0002.sql"),
     include_str!("../../migrations/sqlite/0003.sql"),
     include_str!("../../migrations/sqlite/0004.sql"),
+    include_str!("../../migrations/sqlite/0005.sql"),
 ];
 
 /// How transactions begin that write.

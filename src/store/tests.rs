@@ -65,6 +65,14 @@ macro_rules! contract {
             async fn sessions_end_with_their_agent_and_with_its_keys() {
                 super::sessions_end_with_their_agent_and_with_its_keys($open).await;
             }
+            #[tokio::test]
+            async fn a_task_is_of_whom_it_was_given_to() {
+                super::a_task_is_of_whom_it_was_given_to($open).await;
+            }
+            #[tokio::test]
+            async fn of_the_tasks_of_an_agent_the_last_are_kept() {
+                super::of_the_tasks_of_an_agent_the_last_are_kept($open).await;
+            }
         }
     };
 }
@@ -253,6 +261,75 @@ async fn sessions_end_with_their_agent_and_with_its_keys(open: impl AsyncFn() ->
     assert!(sessions.session(two.id).await.unwrap().is_some());
     store.agents.remove(two.agent).await.unwrap();
     assert_eq!(sessions.session(two.id).await.unwrap(), None);
+}
+
+async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let give = async |task: &StoredTask, same_id| {
+        let forgotten = store.tasks.give(task, same_id, 9).await.unwrap();
+        assert_eq!(forgotten, 0);
+    };
+    let owners = async |server: &str, id: &str| {
+        let (server, id) = (ServerName::parse(server).unwrap(), TaskHash::of(id));
+        let mut owners = Vec::new();
+        for agent in 1..4 {
+            let whose = AgentId(Uuid::from_u128(agent));
+            if store.tasks.is_of(whose, &server, id).await.unwrap() {
+                owners.push(agent);
+            }
+        }
+        owners
+    };
+    give(&task("gh", "t", 1, 1), SameId::Replaced).await;
+    give(&task("gh", "t", 2, 2), SameId::Another).await;
+    give(&task("db", "t", 3, 3), SameId::Replaced).await;
+    give(&task("gh", "u", 3, 4), SameId::Replaced).await;
+    assert_eq!(owners("gh", "t").await, [1, 2]);
+    assert_eq!(owners("db", "t").await, [3]);
+    assert_eq!(owners("gh", "v").await, [0; 0]);
+
+    give(&task("gh", "t", 3, 5), SameId::Replaced).await;
+    assert_eq!(owners("gh", "t").await, [3]);
+    let gone = AgentId(Uuid::from_u128(3));
+    store.agents.remove(gone).await.unwrap();
+    assert_eq!(owners("gh", "u").await, [0; 0]);
+}
+
+async fn of_the_tasks_of_an_agent_the_last_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let give = async |id: &str, agent, second| {
+        let task = task("gh", id, agent, second);
+        let given = store.tasks.give(&task, SameId::Replaced, 2).await;
+        given.unwrap()
+    };
+    assert_eq!(give("other", 2, 0).await, 0);
+    assert_eq!(give("a", 1, 1).await, 0);
+    assert_eq!(give("b", 1, 2).await, 0);
+    assert_eq!(give("a", 1, 3).await, 0, "the same again is no other");
+    assert_eq!(give("c", 1, 4).await, 1);
+    for (id, agent, is_kept) in [
+        ("a", 1, true),
+        ("b", 1, false),
+        ("c", 1, true),
+        ("other", 2, true),
+    ] {
+        let known = task("gh", id, agent, 0);
+        let found = store
+            .tasks
+            .is_of(known.agent, &known.server, known.id)
+            .await;
+        assert_eq!(found.unwrap(), is_kept, "{id}");
+    }
+}
+
+/// A task of the agent `agent` that was given at `second`.
+fn task(server: &str, id: &str, agent: u128, second: i64) -> StoredTask {
+    StoredTask {
+        server: ServerName::parse(server).unwrap(),
+        id: TaskHash::of(id),
+        agent: AgentId(Uuid::from_u128(agent)),
+        given: at(second),
+    }
 }
 
 /// A session of the agent `agent` that was last used at second `n`.

@@ -39,6 +39,7 @@ mod rules;
 mod scans;
 mod states;
 mod strangers;
+mod tasks;
 mod validate;
 
 use integration::support;

@@ -313,6 +313,7 @@ impl Mux {
         }
         let recipient = self
             .recipient(origin, QUESTIONS)
+            .filter(|it| origin.is_some() || self.is_meant(it, method.as_str(), params.as_ref()))
             .ok_or_else(|| self.unattributable(&method))?;
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern

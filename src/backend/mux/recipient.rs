@@ -40,6 +40,7 @@ impl Recipient {
         }
     }
 
+    /// Whose client it is.
     pub(super) fn agent(&self) -> AgentId {
         match self {
             Self::Call { caller, .. } => caller.client.agent.id,

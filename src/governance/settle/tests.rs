@@ -85,6 +85,7 @@ fn governance(store: &Store, directory: &std::path::Path, durability: Durability
         audit: Arc::new(Log::open(directory, audit).unwrap()),
         budgets: Some(Arc::new(Budgets::new(Arc::clone(&store.leases), "test"))),
         seal: Seal::new(&[0; 32]),
+        tasks: Some(Arc::clone(&store.tasks)),
     };
     Governance::new(&config, books).unwrap()
 }

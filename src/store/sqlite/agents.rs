@@ -101,6 +101,7 @@ impl Agents for Sqlite {
             for of_agent in [
                 "DELETE FROM keys WHERE agent = ?",
                 "DELETE FROM sessions WHERE agent = ?",
+                "DELETE FROM tasks WHERE agent = ?",
             ] {
                 sqlx::query(of_agent)
                     .bind(id.0.as_bytes().as_slice())

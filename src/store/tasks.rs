@@ -1,0 +1,61 @@
+//! Whose tasks of servers are, as the store knows it.
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use super::StoreError;
+use crate::names::{AgentId, ServerName};
+
+/// What is kept of a task's id: its SHA-256, which is short however long the id is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct TaskHash(pub [u8; 32]);
+
+impl TaskHash {
+    /// The hash of an id.
+    pub fn of(id: &str) -> Self {
+        Self(Sha256::digest(id.as_bytes()).into())
+    }
+}
+
+/// A task that a server gave to an agent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StoredTask {
+    /// The server.
+    pub server: ServerName,
+    /// What it calls the task.
+    pub id: TaskHash,
+    /// Whose it is.
+    pub agent: AgentId,
+    /// When it was given, to the millisecond.
+    pub given: Timestamp,
+}
+
+/// What a task that is given to one agent says of an older one of the same id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SameId {
+    /// It is another task of another agent: each agent has a server of its own.
+    Another,
+    /// It is no more, whoever had it: the server calls something else so from now on.
+    Replaced,
+}
+
+/// Keeps whose tasks are. One that is forgotten is nobody's.
+pub trait TaskOwners: std::fmt::Debug + Send + Sync {
+    /// Keeps that a task was given to its agent, and of that agent the `per_agent_max` that were
+    /// given last; how many it forgot for that.
+    fn give<'a>(
+        &'a self,
+        task: &'a StoredTask,
+        same_id: SameId,
+        per_agent_max: usize,
+    ) -> BoxFuture<'a, Result<u64, StoreError>>;
+
+    /// Whether the task that `server` calls `id` is `agent`'s.
+    fn is_of<'a>(
+        &'a self,
+        agent: AgentId,
+        server: &'a ServerName,
+        id: TaskHash,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+}

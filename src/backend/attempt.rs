@@ -320,15 +320,12 @@ impl Backend {
     }
 
     /// Whether a call that failed is sent once more: where the server cannot have begun it, since it
-    /// no longer knew the session or could not be reached; or where doing it twice is like doing it
-    /// once. Of replicas another takes it, which need not be waited for.
+    /// no longer knew the session; or where doing it twice is like doing it once. Of replicas another
+    /// takes it, which need not be waited for.
     fn may_repeat(&self, admitted: &Admitted, failure: &Failure) -> bool {
-        if *failure == Failure::SessionGone || self.maker.shared.is_replica() {
-            return *failure == Failure::SessionGone;
-        }
-        let is_unsent = matches!(failure, Failure::Connect { .. });
         let is_lost = matches!(failure, Failure::Lost { .. });
-        is_unsent && !self.config().grace.is_zero() || is_lost && is_repeatable(admitted)
+        let is_alone = !self.maker.shared.is_replica();
+        *failure == Failure::SessionGone || is_lost && is_alone && is_repeatable(admitted)
     }
 
     /// Sends a call once more within what is `left` of its time, on a connection that stands. A server

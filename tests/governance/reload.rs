@@ -108,6 +108,10 @@ async fn rules_count_at_once_on_open_listen_streams() {
     let gateway = plan.start().await;
     let path = "/mcp/servers/x";
     let client = gateway.client_of(EVE, Front::Modern, path).await;
+    server.answers("tools/call", r#"{"resultType":"task","taskId":"t"}"#);
+    let begins = r#""name":"echo","task":{"ttl":60000}"#;
+    client.ask("0", "tools/call", begins).await;
+    client.answer("0").await;
     let wish = r#""notifications":{"taskIds":["t"],"resourceSubscriptions":["file:///a.txt"]}"#;
     client.ask("1", "subscriptions/listen", wish).await;
     client

@@ -91,7 +91,9 @@ pub use written::Rewrites;
 use written::Written;
 
 /// Pages of one list that are read; a server with more is reported.
-pub const PAGES_MAX: usize = 64;
+pub const PAGES_MAX: usize = 1_000;
+/// Pages without an item, one after the other, after which a list counts as one that does not end.
+const EMPTY_PAGES_MAX: usize = 64;
 /// Items of one list that are read; a server with more is reported.
 pub const ITEMS_MAX: usize = 10_000;
 

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 use super::{
-    Backend, Failure, ITEMS_MAX, PAGES_MAX, handshake,
+    Backend, EMPTY_PAGES_MAX, Failure, ITEMS_MAX, PAGES_MAX, handshake,
     instance::{Connection, Phase, fraction},
     maker::Wanted,
 };
@@ -207,6 +207,7 @@ impl Backend {
             first: FirstPage::default(),
         };
         let mut cursor: Option<Raw> = None;
+        let mut empty = 0;
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
                 Ok(result) => result,
@@ -220,6 +221,7 @@ impl Backend {
             if page == 0 {
                 list.first = read.first;
             }
+            empty = if read.items.is_empty() { empty + 1 } else { 0 };
             list.items.extend(read.items);
             if list.items.len() > ITEMS_MAX {
                 let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
@@ -229,7 +231,7 @@ impl Backend {
             if next.is_none() {
                 return Ok(Listed::Whole(list));
             }
-            if next == cursor {
+            if next == cursor || empty == EMPTY_PAGES_MAX {
                 break;
             }
             cursor = next;

@@ -428,6 +428,28 @@ async fn one_page_of_too_many() {
     }
 }
 
+/// However small its pages are, a list is read to its end.
+#[tokio::test]
+async fn many_small_pages_are_one_list() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    backend.on_request(|request| {
+        let cursor = request.param(&["cursor"]).unwrap_or_default();
+        let page: usize = cursor.trim_matches('"').parse().unwrap_or_default();
+        let tool = |at: usize| format!(r#"{{"name":"t{at}","inputSchema":{{"type":"object"}}}}"#);
+        let tools: Vec<String> = (page * 3..page * 3 + 3).map(tool).collect();
+        let next = match page {
+            199 => String::new(),
+            page => format!(r#","nextCursor":"{}""#, page + 1),
+        };
+        let listed = || Auto::Result(format!(r#"{{"tools":[{}]{next}}}"#, tools.join(",")));
+        (request.method() == "tools/list").then(listed)
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    gateway.tools_until(|tools| tools.len() == 600).await;
+    assert_eq!(gateway.status("x").await["state"], "connected");
+    gateway.stop().await;
+}
+
 /// Lists without end are given up and named; the other server and the other lists are there.
 #[tokio::test]
 async fn pages_without_end() {

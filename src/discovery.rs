@@ -153,6 +153,10 @@ impl Lister {
         let before = self.last.clone().or_else(|| self.board.kept(backend));
         let before = before.unwrap_or_default();
         let outwaited = async {
+            // Of one, the next change is for whoever waits for it.
+            if !backend.standing().is_of_several() {
+                std::future::pending::<()>().await;
+            }
             sleep(OTHERS_AFTER).await;
             standing.until_other(control).await;
         };

@@ -525,6 +525,11 @@ impl Mux {
 
     /// Notes what is to be known of the answer to the exchange `id`, which came by a way of its own.
     pub(super) fn note_outcome(&self, id: u64, outcome: &Outcome) {
+        // Other exchanges wait for what is done below.
+        let is_usual = |result| self.speaks_modern() || !begun::may_name_task(result);
+        if outcome.as_ref().is_ok_and(is_usual) {
+            return;
+        }
         if let Some(entry) = lock(&self.pending).get(&id) {
             self.heed(entry, outcome);
         }

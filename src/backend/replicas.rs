@@ -468,6 +468,10 @@ impl Replicas {
                     last = more_hopeful(last, heard.elapsed(), unanswered);
                     heard = Instant::now();
                 }
+                // What another replica may have done before is not hidden.
+                Err(unanswered) if last.delivered => {
+                    return Err(more_hopeful(last, heard.elapsed(), unanswered));
+                }
                 outcome => {
                     if let (Some(session), None) = (session, route) {
                         self.note_stay(session, at);

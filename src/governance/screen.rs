@@ -25,6 +25,7 @@ use crate::{
         Method, Outcome, Raw, Revision, RpcError,
         json::{self, Patch},
         method::notice,
+        tasks,
     },
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
     task::{LARGE_BYTES, aside_if_large},
@@ -499,9 +500,10 @@ pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Directi
 /// In which directions a notification counts: that of a task has in it what a `tasks/get` would be
 /// answered, the result of the task and what its server asks meanwhile.
 fn of_notification(method: &str) -> &'static [Direction] {
-    match method {
-        notice::TASKS => &[Direction::Notifications, Direction::Results],
-        _ => &[Direction::Notifications],
+    if tasks::is_told_by(method) {
+        &[Direction::Notifications, Direction::Results]
+    } else {
+        &[Direction::Notifications]
     }
 }
 

@@ -119,7 +119,8 @@ impl Governance {
         let json = list.as_bytes();
         let mut patch = Patch::new(json);
         for listed in tasks::lists(json) {
-            let (mut own, mut is_whole) = (Vec::new(), true);
+            // What is no list is not shown.
+            let (mut own, mut is_whole) = (Vec::new(), json[listed.start] == b'[');
             for task in json::elements(json, listed.start) {
                 if self
                     .is_own(agent, server, tasks::named(json, task.start))

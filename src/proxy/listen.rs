@@ -19,7 +19,7 @@ use crate::{
     catalog::{Lookup, UriMap, rewrite},
     discovery::Board,
     governance::{Ending, Governance, Screens, Sight},
-    mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice},
+    mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice, tasks},
     names::{Scope, ServerName},
     session::{
         Call, Event, EventReader,
@@ -35,19 +35,33 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// taken to honour what they declare.
 const ACKNOWLEDGE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Tasks that one listen stream may name: whose each is must be looked up.
+const TASKS_WATCHED_MAX: usize = 1024;
+
+/// What the client of `call` wants to hear of.
+fn wish_of(call: &Call) -> Result<Value, RpcError> {
+    let invalid = |message: String| RpcError::new(error::INVALID_PARAMS, message);
+    let params = call.params.as_ref();
+    let wish = params.and_then(|params| params.get("notifications"));
+    let Some(wish) = wish.filter(Raw::is_object) else {
+        let message = "subscriptions/listen needs an object `notifications`";
+        return Err(invalid(message.to_owned()));
+    };
+    let wish: Value = wish.read().unwrap_or_default();
+    let watched = wish.get("taskIds").and_then(Value::as_array);
+    if watched.is_some_and(|ids| ids.len() > TASKS_WATCHED_MAX) {
+        return Err(invalid(format!(
+            "`taskIds` has more than {TASKS_WATCHED_MAX} ids"
+        )));
+    }
+    Ok(wish)
+}
+
 impl Proxy {
     /// Holds a listen stream open: acknowledges what can be honoured, then tells of changes until
     /// the client has enough or the gateway stops.
     pub(super) async fn listen(&self, call: Box<Call>) -> Outcome {
-        let wish = call
-            .params
-            .as_ref()
-            .and_then(|params| params.get("notifications"));
-        let Some(wish) = wish.filter(Raw::is_object) else {
-            let message = "subscriptions/listen needs an object `notifications`";
-            return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
-        };
-        let mut wish: Value = wish.read().unwrap_or_default();
+        let mut wish = wish_of(&call).map_err(|refusal| refusal.to_raw())?;
         self.leave_own_tasks(&mut wish, &call).await;
         let mut honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
@@ -518,7 +532,7 @@ impl Hearing {
                 uri.is_none_or(|uri| self.shows(&uri, &sight()))
             }
             // Who may ask for a task may hear of it.
-            notice::TASKS => sight().shows_method(&self.server, "tasks/get"),
+            told if tasks::is_told_by(told) => sight().shows_method(&self.server, "tasks/get"),
             _ => true,
         }
     }

@@ -239,6 +239,14 @@ async fn a_listen_stream_has_one_filter() {
     let params = listened.params.unwrap();
     assert!(params.contains("file:///a.txt"), "{params}");
     assert!(!params.contains("askIds"), "{params}");
+    let many = |count: usize| {
+        let ids = vec!["\"t\""; count].join(",");
+        format!(r#""notifications":{{"taskIds":[{ids}]}}"#)
+    };
+    ann.ask("2", "subscriptions/listen", &many(1025)).await;
+    assert_eq!(ann.answer("2").await.code(), -32602);
+    ann.ask("3", "subscriptions/listen", &many(1024)).await;
+    ann.must("notifications/subscriptions/acknowledged").await;
     stage.stop().await;
 }
 

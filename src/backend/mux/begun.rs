@@ -23,6 +23,14 @@ use crate::{
 /// Tasks of one link that are remembered; the oldest gives way, and nobody hears of it any more.
 const TASKS_MAX: usize = 1024;
 
+/// Longest id of a task that is remembered, bytes.
+const ID_BYTES_MAX: usize = 1024;
+
+/// Whether a task may have been begun with `result`.
+pub(super) fn may_name_task(result: &Raw) -> bool {
+    memmem::find(result.as_bytes(), b"taskId").is_some()
+}
+
 /// The tasks of one link.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
@@ -44,10 +52,12 @@ impl Begun {
     /// Notes the task that a call of `agent` has begun, if it has.
     pub(super) fn note(&self, result: &Raw, agent: AgentId) {
         // Readers of connections have no time for a walk through a large result without any.
-        if memmem::find(result.as_bytes(), b"taskId").is_none() {
+        if !may_name_task(result) {
             return;
         }
-        let Some(id) = tasks::begun(result, None) else {
+        // One that is not remembered is told to nobody where there are several.
+        let id = tasks::begun(result, None).filter(|id| id.len() <= ID_BYTES_MAX);
+        let Some(id) = id else {
             return;
         };
         let mut tasks = lock(&self.tasks);

@@ -182,6 +182,7 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
+        self.tell(ORDERLY);
         if let Some(mut process) = self.process.take() {
             drop(process.stdin.take());
             process.wait().ok();
@@ -189,11 +190,16 @@ impl Drop for State {
     }
 }
 
+/// Tells the guard process that the gateway ends by itself.
+const ORDERLY: &str = "=\n";
+
 /// The guard process itself: reads `+group` and `-group` lines until the pipe closes, then ends
 /// what is left.
 pub fn run(marker: &str, input: impl BufRead) {
     let mut groups = HashSet::new();
+    let mut is_orderly = false;
     for line in input.lines().map_while(Result::ok) {
+        is_orderly |= line == ORDERLY.trim_end();
         let (sign, group) = line.split_at(line.len().min(1));
         let Some(group) = group.parse().ok().and_then(Pid::from_raw) else {
             continue;
@@ -204,7 +210,9 @@ pub fn run(marker: &str, input: impl BufRead) {
             _ => {}
         }
     }
-    if groups.is_empty() && marked(marker).is_empty() {
+    // Who was killed may have started what it had not told of, and what starts another program at this
+    // moment cannot be found: that needs a second look.
+    if is_orderly && groups.is_empty() && marked(marker).is_empty() {
         return;
     }
     end_all(&groups, marker, Signal::TERM);
@@ -292,6 +300,6 @@ mod tests {
         tasks.finish().await;
         drop(guard);
         let told = std::fs::read_to_string(dir.path().join(second.to_string())).unwrap();
-        assert_eq!(told, "+11\n+13\n+14\n");
+        assert_eq!(told, "+11\n+13\n+14\n=\n");
     }
 }

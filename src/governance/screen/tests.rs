@@ -1,0 +1,69 @@
+use super::*;
+
+fn scan(class: &str) -> Scan {
+    Scan {
+        results: std::iter::once((class.to_owned(), ScanAction::Redact)).collect(),
+        ..Scan::default()
+    }
+}
+
+#[test]
+fn what_scans_for_the_same_is_compiled_once() {
+    let scanners = Scanners::default();
+    let email = scanners.of(&scan("email")).unwrap();
+    let again = scanners.of(&scan("email")).unwrap();
+    let phone = scanners.of(&scan("phone")).unwrap();
+    assert!(Arc::ptr_eq(&email, &again));
+    assert!(!Arc::ptr_eq(&email, &phone));
+    assert!(scanners.of(&scan("weather")).is_err());
+}
+
+#[test]
+fn a_scanner_that_nobody_uses_is_forgotten() {
+    let scanners = Scanners::default();
+    for _ in 0..3 {
+        drop(scanners.of(&scan("email")).unwrap());
+    }
+    assert_eq!(scanners.0.lock().unwrap().len(), 1, "the last one");
+}
+
+#[test]
+fn members_that_stand_twice_are_looked_at_twice() {
+    let params =
+        Raw::from_static(r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"Arguments":3}"#);
+    let found: Vec<_> = of_request(&Method::ToolsCall, &params)
+        .into_iter()
+        .map(|(_, span)| params.slice(span).as_str().to_owned())
+        .collect();
+    assert_eq!(found, [r#"{"a":1}"#, "2", "3"]);
+}
+
+#[test]
+fn both_scanners_look() {
+    let scanners = Scanners::default();
+    let compiled = |class| scanners.of(&scan(class)).unwrap();
+    let (email, card) = (compiled("email"), compiled("credit_card"));
+    let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
+    let check = |terms, server, expect: &str| {
+        let codes = ErrorCodes::Contract;
+        let Some(screens) = Screens::new((terms, server), false, codes, Checks::default()) else {
+            return assert_eq!(expect, "", "nothing looks");
+        };
+        let (seen, _) = screens.look_now(Direction::Results, &data, None);
+        assert_eq!(seen.redacted.unwrap().as_str(), expect);
+    };
+    check(None, None, "");
+    check(Some(&email), None, r#"["[EMAIL]","4111 1111 1111 1111"]"#);
+    check(None, Some(&email), r#"["[EMAIL]","4111 1111 1111 1111"]"#);
+    check(Some(&email), Some(&card), r#"["[EMAIL]","[CREDIT_CARD]"]"#);
+}
+
+#[tokio::test]
+async fn what_could_not_be_looked_at_does_not_pass() {
+    let found = || (Seen::default(), true);
+    let (seen, asks) = failing_closed(aside_if_large(LARGE_BYTES + 1, found)).await;
+    assert_eq!((seen.blocked.len(), asks), (0, true));
+    let breaks = || -> (Seen, bool) { panic!("odd data") };
+    let (seen, asks) = failing_closed(aside_if_large(LARGE_BYTES + 1, breaks)).await;
+    assert_eq!((seen.blocked, asks), (vec!["unscanned".into()], false));
+}

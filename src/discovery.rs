@@ -154,7 +154,7 @@ impl Lister {
         let before = before.unwrap_or_default();
         let outwaited = async {
             // Of one, the next change is for whoever waits for it.
-            if !backend.standing().is_of_several() {
+            if !standing.is_of_several() {
                 std::future::pending::<()>().await;
             }
             sleep(OTHERS_AFTER).await;

@@ -63,20 +63,21 @@ pub(crate) fn others(uri: &str) -> [String; OTHERS] {
         .unwrap_or_default();
     let path = without_empty(path, is_file);
     let parted = as_files(&path, is_file);
-    let paths = [
-        plain(&path),
-        escaped(&path),
-        plain(&parted),
-        escaped(&parted),
-    ];
-    paths.map(|path| {
+    let other = |path: String| {
         let spelled = format!("{start}{path}{tail}");
         if spelled == uri {
             String::new()
         } else {
             spelled
         }
-    })
+    };
+    let [first, second] = [plain(&path), escaped(&path)].map(other);
+    // Few paths read otherwise as files.
+    if parted == path {
+        return [first, second, String::new(), String::new()];
+    }
+    let [third, fourth] = [plain(&parted), escaped(&parted)].map(other);
+    [first, second, third, fourth]
 }
 
 /// What stands between `//` and the path in `rest`, which follows the scheme.

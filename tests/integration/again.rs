@@ -1,15 +1,12 @@
 //! Calls that are made again: behind a URL whose server starts anew, and on another replica.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::sleep,
+use tokio::time::sleep;
+
+use crate::support::{
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, way::Way,
 };
-
-use crate::support::{Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport};
 
 /// A tool that may be called twice.
 const TOOLS: &str =
@@ -17,46 +14,8 @@ const TOOLS: &str =
 const SETS: &str = r#""name":"mcp_x_sets""#;
 const DONE: &str = r#"{"content":[]}"#;
 
-/// The way to a server, which can be closed: then nobody listens, and what was open is cut.
-struct Way {
-    address: SocketAddr,
-    to: SocketAddr,
-    open: JoinSet<()>,
-}
-
-impl Way {
-    async fn to(backend: &Backend) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, to) = (listener.local_addr().unwrap(), backend.address());
-        let mut open = JoinSet::new();
-        open.spawn(carry(listener, to));
-        Self { address, to, open }
-    }
-
-    async fn close(&mut self) {
-        self.open.shutdown().await;
-    }
-
-    async fn open(&mut self) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.open.spawn(carry(listener, self.to));
-    }
-}
-
-async fn carry(listener: TcpListener, to: SocketAddr) {
-    let mut open = JoinSet::new();
-    loop {
-        let (mut client, _) = listener.accept().await.unwrap();
-        open.spawn(async move {
-            let mut server = TcpStream::connect(to).await.unwrap();
-            copy_bidirectional(&mut client, &mut server).await.ok();
-        });
-    }
-}
-
 async fn behind(way: &Way) -> (Gateway, Client) {
-    let address = way.address;
-    let keys = format!("url = \"http://{address}/mcp\"\ntransport = \"http\"\n");
+    let keys = format!("url = \"{}\"\ntransport = \"http\"\n", way.url());
     let gateway = TestGateway::new().section("x", &keys).start().await;
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
     (gateway, client)
@@ -72,14 +31,14 @@ async fn ask(client: &Client, id: &str, name: &str) {
 async fn a_server_behind_a_url_that_starts_anew_is_waited_for() {
     let backend = Backend::start(Transport::Http, Era::Legacy).await;
     backend.set_list("tools/list", TOOLS);
-    let mut way = Way::to(&backend).await;
+    let mut way = Way::new(backend.address());
     let (gateway, client) = behind(&way).await;
     ask(&client, "1", SETS).await;
     let first = backend.asked("tools/call").await;
-    way.close().await;
+    way.shut().await;
     backend.forget_sessions();
     sleep(Duration::from_millis(200)).await;
-    way.open().await;
+    way.open();
     let again = backend.asked("tools/call").await;
     again.answer(DONE).await;
     assert!(client.answer("1").await.result.is_some());

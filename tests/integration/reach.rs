@@ -2,84 +2,17 @@
 //! the others.
 
 use std::{
-    net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use serde_json::Value;
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpSocket, TcpStream},
-    task::JoinHandle,
-};
-use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, wire::spawn,
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, way::Way,
 };
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
-
-/// The way to a server. While it is shut, nobody listens there.
-struct Way {
-    to: SocketAddr,
-    /// Keeps the port from being given to anybody else meanwhile.
-    place: TcpSocket,
-    shut: CancellationToken,
-    forwarding: Option<JoinHandle<()>>,
-}
-
-impl Way {
-    fn new(to: SocketAddr) -> Self {
-        let mut way = Self {
-            to,
-            place: bound("127.0.0.1:0".parse().unwrap()),
-            shut: CancellationToken::new(),
-            forwarding: None,
-        };
-        way.open();
-        way
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/mcp", self.place.local_addr().unwrap())
-    }
-
-    fn open(&mut self) {
-        let listener = bound(self.place.local_addr().unwrap());
-        let listener = listener.listen(64).unwrap();
-        self.shut = CancellationToken::new();
-        let (shut, to) = (self.shut.clone(), self.to);
-        self.forwarding = Some(spawn(async move {
-            while let Some(Ok((mut from, _))) = shut.run_until_cancelled(listener.accept()).await {
-                let shut = shut.clone();
-                spawn(async move {
-                    let forwarding = async {
-                        let mut to = TcpStream::connect(to).await?;
-                        copy_bidirectional(&mut from, &mut to).await
-                    };
-                    drop(shut.run_until_cancelled(forwarding).await);
-                });
-            }
-        }));
-    }
-
-    /// Breaks what is open; no connection comes about any more.
-    async fn shut(&mut self) {
-        self.shut.cancel();
-        if let Some(forwarding) = self.forwarding.take() {
-            forwarding.await.unwrap();
-        }
-    }
-}
-
-fn bound(address: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseport(true).unwrap();
-    socket.bind(address).unwrap();
-    socket
-}
 
 /// A legacy server that answers calls, a gateway, and the way between the two.
 async fn behind_a_way(keys: &str) -> (Backend, Way, Gateway) {

@@ -18,6 +18,7 @@ mod credential;
 mod date;
 mod decode;
 mod internet;
+mod known;
 mod lexicon;
 mod national;
 mod number;
@@ -45,7 +46,8 @@ pub use schema::OutputSchema;
 
 use self::{
     class::{Class, Classes, Countries, Country},
-    context::{Known, Names},
+    context::Names,
+    known::Known,
     schema::Redacted,
     search::Wanted,
     secret::Prefixes,
@@ -297,7 +299,7 @@ impl Scanner {
         };
         let structured = member.and_then(|member| message.member(member));
         // What only its surroundings give away may stand without them in the twin.
-        let known = std::mem::take(&mut sink.by_context);
+        let known = Known::new(std::mem::take(&mut sink.by_context));
         let twin = structured.is_some() && !known.is_empty();
         if twin {
             sink = Sink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);

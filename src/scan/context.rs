@@ -5,12 +5,12 @@
 
 use std::{
     cell::{Cell, OnceCell},
-    collections::HashMap,
     ops::Range,
 };
 
 use super::{
     class::Class,
+    known::Known,
     lexicon::{self, Hints},
 };
 use columns::Columns;
@@ -28,9 +28,6 @@ const AFTER_BYTES_MAX: usize = 80;
 const ROW_BYTES_MAX: usize = 48;
 /// Longest text that a key which names something else speaks for, bytes: longer ones are prose.
 const VALUE_BYTES_MAX: usize = 64;
-
-/// Values that only their surroundings gave away, with the index of their class.
-pub(super) type Known = HashMap<String, usize>;
 
 /// One text to search, with what is known about where it stands.
 #[derive(Debug)]
@@ -111,10 +108,8 @@ impl<'a> Text<'a> {
 
     /// Whether another part of the message says that the value at `span` is of `class`.
     pub(super) fn is_known(&self, span: &Range<usize>, class: Class) -> bool {
-        let known = self
-            .known
-            .and_then(|known| known.get(&self.text[span.clone()]));
-        known == Some(&class.index())
+        self.known
+            .is_some_and(|known| known.is(&self.text[span.clone()], class))
     }
 
     /// The byte at `at`; zero outside of the text.

@@ -5,8 +5,9 @@ use std::{collections::HashMap, ops::Range};
 use super::{
     Compiled, Rules,
     class::Class,
-    context::{Known, Names, Text},
+    context::{Names, Text},
     credential,
+    known::{Known, Values},
     search::{Found, is_short_word, search},
     walk::Edit,
 };
@@ -30,7 +31,7 @@ pub(super) struct Sink<'k> {
     /// Found values of each class; empty as long as nothing is found.
     pub(super) counts: Vec<u64>,
     /// Found values that only their surroundings gave away.
-    pub(super) by_context: Known,
+    pub(super) by_context: Values,
     found: Vec<Found>,
 }
 
@@ -54,7 +55,7 @@ impl<'k> Sink<'k> {
             replacements: None,
             marking: false,
             counts: Vec::new(),
-            by_context: Known::new(),
+            by_context: Values::new(),
             found: Vec::new(),
         }
     }
@@ -151,6 +152,7 @@ impl<'k> Sink<'k> {
             && !credential::may_be_of_key(own)
             && !self.has_custom()
             && self.replacements.is_none()
+            && !self.known.is_some_and(Known::has_secrets)
     }
 
     /// Whether an operator's own patterns are looked for, which may be about anything.
@@ -187,6 +189,14 @@ impl<'k> Sink<'k> {
                     });
                 }
             }
+        }
+        for (class, span) in self.known.iter().flat_map(|known| known.secrets_in(text)) {
+            matches.push(Match {
+                class,
+                span,
+                action: self.rules.actions[class],
+                by_context: false,
+            });
         }
         for class in &self.rules.custom {
             let action = self.rules.actions[*class];

@@ -239,6 +239,14 @@ fn redaction_reaches_what_is_written_in_other_ways() {
         twin,
         r#"{"content":[{"type":"text","text":"It is [PHONE] !"}],"structuredContent":{"phone":"[PHONE]"}}"#,
     );
+    check(
+        r#"{"content":[{"type":"text","text":"bob / swordfish"},{"type":"text","text":"swordfish"}],"structuredContent":{"user":"bob","password":"swordfish"}}"#,
+        r#"{"content":[{"type":"text","text":"bob / [CREDENTIAL]"},{"type":"text","text":"[CREDENTIAL]"}],"structuredContent":{"user":"bob","password":"[CREDENTIAL]"}}"#,
+    );
+    check(
+        r#"{"content":[{"type":"text","text":"swordfishes, swordfish."}],"structuredContent":{"password":"swordfish"}}"#,
+        r#"{"content":[{"type":"text","text":"swordfishes, [CREDENTIAL]."}],"structuredContent":{"password":"[CREDENTIAL]"}}"#,
+    );
     let length = Scan {
         mask: Mask::Length,
         ..all()

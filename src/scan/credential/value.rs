@@ -160,7 +160,7 @@ pub(super) fn accept(
             Class::Credential
         },
         span: value.span.clone(),
-        by_context: false,
+        by_context: true,
     })
 }
 

@@ -63,7 +63,7 @@ const SETTINGS: [Setting; 42] = [
     reached!("cwd", |it| program(it).and_then(|it| it.cwd.as_ref())),
     setting!("ejection", ejection),
     anew!("enabled", enabled),
-    reached!("env", |it| filled(program(it).map(|it| &it.env))),
+    anew!("env", &["env", "env_file"], |old, new| env(old) != env(new)),
     anew!("era", era),
     setting!("expose", expose),
     setting!("grace", grace),
@@ -166,6 +166,10 @@ fn chosen(transport: &Transport) -> Option<Discriminant<Transport>> {
             Some(discriminant(transport))
         }
     }
+}
+
+fn env(server: &Server) -> Option<&IndexMap<String, Secret>> {
+    filled(program(&server.transport).map(|it| &it.env))
 }
 
 fn filled(values: Option<&IndexMap<String, Secret>>) -> Option<&IndexMap<String, Secret>> {

@@ -189,6 +189,7 @@ fn replica(replica: &super::Replica) -> file::Replica {
         command: reached.command,
         args: reached.args,
         env: reached.env,
+        env_file: None,
         cwd: reached.cwd,
         url: reached.url,
         headers: reached.headers,

@@ -1,6 +1,9 @@
 //! From files and environment to a [`Config`]: the order of the stages.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use etcetera::BaseStrategy;
 
@@ -9,7 +12,7 @@ use super::{
     mask::Hidden,
     node::Node,
     report::{Finding, Findings, Sources},
-    resolve::{self, Surroundings},
+    resolve::{self, Files, Surroundings},
     shape, toml, variables, yaml,
 };
 
@@ -100,11 +103,11 @@ pub fn load_with(
             }
         }
     }
-    loading.run(sources, server, environment, Path::is_file)
+    loading.run(sources, server, environment, Files::REAL)
 }
 
 /// Like [`load`], from texts instead of files: no file is opened, and every file that a config
-/// names is taken to exist.
+/// names is taken to exist and to hold nothing.
 ///
 /// # Errors
 /// Everything that is wrong with them.
@@ -112,7 +115,7 @@ pub fn parse(
     sources: impl IntoIterator<Item = Source>,
     environment: &Environment,
 ) -> Result<Loaded, Mistakes> {
-    Loading::default().run(sources, None, environment, |_| true)
+    Loading::default().run(sources, None, environment, Files::ASSUMED)
 }
 
 /// Whether a file with this `text` says nothing, not even in a comment.
@@ -169,15 +172,7 @@ fn source(file: &Path) -> Result<Source, Finding> {
             .in_file(&name)
             .help("call it `.toml`, `.yaml` or `.json`"));
     };
-    let size = std::fs::metadata(file)
-        .map_err(|error| cannot(&error))?
-        .len();
-    if size > FILE_BYTES_MAX {
-        return Err(cannot(&format!(
-            "{size} bytes are more than {FILE_BYTES_MAX}"
-        )));
-    }
-    let text = std::fs::read_to_string(file).map_err(|error| cannot(&error))?;
+    let text = read(file).map_err(|error| cannot(&error))?;
     let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;
     let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
     Ok(Source {
@@ -186,6 +181,16 @@ fn source(file: &Path) -> Result<Source, Finding> {
         text,
         directory,
     })
+}
+
+/// The text of `file`, unless it is larger than a config is.
+fn read(file: &Path) -> io::Result<String> {
+    let size = std::fs::metadata(file)?.len();
+    if size > FILE_BYTES_MAX {
+        let why = format!("{size} bytes are more than {FILE_BYTES_MAX}");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    std::fs::read_to_string(file)
 }
 
 #[derive(Debug, Default)]
@@ -199,13 +204,26 @@ struct Loading {
     blank: Vec<String>,
 }
 
+impl Files {
+    /// Those of this machine.
+    const REAL: Self = Self {
+        is_file: Path::is_file,
+        read,
+    };
+    /// None is opened.
+    const ASSUMED: Self = Self {
+        is_file: |_| true,
+        read: |_| Ok(String::new()),
+    };
+}
+
 impl Loading {
     fn run(
         mut self,
         sources: impl IntoIterator<Item = Source>,
         wanted: Option<&str>,
         environment: &Environment,
-        is_file: fn(&Path) -> bool,
+        files: Files,
     ) -> Result<Loaded, Mistakes> {
         let mut tree = Node::empty();
         for source in sources {
@@ -225,7 +243,7 @@ impl Loading {
             environment::override_keys(&mut tree, environment, &used, sources, findings);
         }
         variables::expand(&mut tree, wanted, environment, sources, findings);
-        let config = self.config(&mut tree, is_file);
+        let config = self.config(&mut tree, files);
         self.finish(config)
     }
 
@@ -259,7 +277,7 @@ impl Loading {
         Some(node)
     }
 
-    fn config(&mut self, tree: &mut Node, is_file: fn(&Path) -> bool) -> Option<Config> {
+    fn config(&mut self, tree: &mut Node, files: Files) -> Option<Config> {
         let mut conforming = tree.clone();
         let read = file::written_schema().map_err(|error| error.to_string());
         let decoded = read.and_then(|schema| {
@@ -277,7 +295,7 @@ impl Loading {
                 let data_dir = default_data_dir();
                 let surroundings = Surroundings {
                     sources: &self.sources,
-                    is_file,
+                    files,
                     data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,
                 };

@@ -6,6 +6,7 @@
 
 use std::{
     fmt::Display,
+    io,
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -20,6 +21,7 @@ use super::{
     units::{Size, Time},
 };
 
+mod env_file;
 mod governing;
 mod items;
 mod prefix;
@@ -47,12 +49,20 @@ const WORKERS_MAX: usize = 1024;
 /// Shorter names leave no room beside the hash of nine characters; longer ones no client takes.
 const NAME_LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 
+/// The files that a config names; a test or a dry run has its own answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files {
+    /// Whether one is there.
+    pub(super) is_file: fn(&Path) -> bool,
+    /// The text of one.
+    pub(super) read: fn(&Path) -> io::Result<String>,
+}
+
 /// What resolving needs beside the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
-    /// Whether a file is there; a test or a dry run has its own answer.
-    pub(super) is_file: fn(&Path) -> bool,
+    pub(super) files: Files,
     /// Where state is kept unless the config says; `None` when the user has no home.
     pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.
@@ -234,7 +244,7 @@ impl Resolver<'_> {
 
     fn existing_file(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
         let path = self.path(written, at);
-        if !(self.surroundings.is_file)(&path) {
+        if !(self.surroundings.files.is_file)(&path) {
             self.findings.add(
                 Finding::mistake(format!("the file of `{}` does not exist", at.path()))
                     .at(at.span(), "no such file")

@@ -253,3 +253,74 @@ fn redacted(mistakes: &Mistakes, directory: &tempfile::TempDir) -> String {
         .to_string()
         .replace(&directory.path().display().to_string(), "DIR")
 }
+
+#[test]
+fn variables_stand_in_files_of_their_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(
+        &directory,
+        ".env",
+        "A=1\n# B=2\nexport C='x y' # z\nD=\"$A\"\nE=1\nE=2\n",
+    );
+    let text = "[servers.a]\ncommand = 'a'\nenv_file = '.env'\nenv = { A = '3' }";
+    let file = write(&directory, "a.toml", text);
+    let config = load(&[file], &Environment::default())
+        .expect("right")
+        .config;
+    let Transport::Stdio(command) = &server(&config, "a").transport else {
+        panic!("a program");
+    };
+    let mut variables: Vec<_> = command
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()))
+        .collect();
+    variables.sort_unstable();
+    let expect = [("A", "3"), ("C", "x y"), ("D", "$A"), ("E", "2")];
+    assert_eq!(variables, expect);
+}
+
+#[test]
+fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(&directory, "bad.env", "A=1\nPASSWORD='hunter2\n");
+    let text = "[servers.a]\ncommand = 'a'\nenv_file = 'none.env'\n\
+                [servers.b]\ncommand = 'b'\nenv_file = 'bad.env'\n\
+                [servers.c]\ncommand = 'c'\nenv_file = 'none.env'\nenabled = false\n\
+                [servers.d]\nurl = 'http://localhost/mcp'\nenv_file = 'bad.env'\n";
+    let file = write(&directory, "a.toml", text);
+    let mistakes = load(&[file], &Environment::default()).expect_err("wrong");
+    insta::assert_snapshot!(redacted(&mistakes, &directory), @r"
+    error: the file of `servers.a.env_file` cannot be read
+     --> DIR/a.toml:3:12
+      |
+    3 | env_file = 'none.env'
+      |            ^^^^^^^^^^ No such file or directory (os error 2)
+      |
+      = help: looked at DIR/none.env
+
+    error: the file of `servers.b.env_file` cannot be read
+     --> DIR/a.toml:6:12
+      |
+    6 | env_file = 'bad.env'
+      |            ^^^^^^^^^ line 2: unterminated quote
+      |
+      = help: looked at DIR/bad.env
+
+    warning: the file of `servers.c.env_file` cannot be read
+     --> DIR/a.toml:9:12
+      |
+    9 | env_file = 'none.env'
+      |            ^^^^^^^^^^ No such file or directory (os error 2)
+      |
+      = help: looked at DIR/none.env
+
+    warning: `servers.d.env_file` has no effect
+      --> DIR/a.toml:13:1
+       |
+    13 | env_file = 'bad.env'
+       | ^^^^^^^^ a server with `url` does not use it
+
+    2 mistakes, 2 warnings
+    ");
+}

@@ -162,12 +162,6 @@ fn vs_code() {
         "it falls back"
     );
     insta::assert_snapshot!(warnings(&environment, &[("mcp.json", text)]), @r#"
-    warning: `envFile` has no equivalent here
-      --> mcp.json:13:7
-       |
-    13 |       "envFile": "${workspaceFolder}/.env",
-       |       ^^^^^^^^^ write its variables in `env`
-
     warning: `dev` has no equivalent here
       --> mcp.json:14:7
        |

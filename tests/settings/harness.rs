@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -34,11 +35,31 @@ pub(crate) fn parse(text: &str) -> Result<Config, String> {
 /// A gateway of this config, or why there is none; it keeps state in a directory of its own unless
 /// the config says where.
 pub(crate) async fn try_launch(text: &str) -> Result<Gateway, String> {
-    let data = Arc::new(tempfile::tempdir().unwrap());
     let mut config = parse(text)?;
+    let data = Arc::new(tempfile::tempdir().unwrap());
     if !text.contains("data_dir") {
         config.data_dir = data.path().to_owned();
     }
+    start(config, data).await
+}
+
+/// A gateway of this config in a file, so that the files that it names are read; its servers are
+/// listed.
+pub(crate) async fn of_file(text: &str) -> Gateway {
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    let file = data.path().join("tollbridge.toml");
+    std::fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{text}")).unwrap();
+    let loaded = config::load(&[file], &Environment::default());
+    let mut config = loaded
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+        .config;
+    config.data_dir = data.path().to_owned();
+    let gateway = start(config, data).await.unwrap();
+    gateway.settled().await;
+    gateway
+}
+
+async fn start(config: Config, data: Arc<TempDir>) -> Result<Gateway, String> {
     let surroundings = Surroundings {
         guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
     };

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{answer_with, ask, call, http_backend, parse, with_one},
+    harness::{answer_with, ask, call, http_backend, of_file, parse, with_one},
     support::{Backend, Era, Gateway, TestGateway, Transport, backend::Asked},
 };
 
@@ -41,6 +41,19 @@ pub(crate) async fn env() {
     for (keys, expect) in [("", ""), ("env = { SHOWN = \"yes\" }", "yes")] {
         let shown = shown(&format!("command = \"{PROGRAM}\"\n{keys}")).await;
         assert_eq!(shown["env"], expect);
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn env_file() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join(".env");
+    std::fs::write(&file, "# shown\nexport SHOWN='from $HOME'\n").unwrap();
+    let key = format!("env_file = \"{}\"", file.display());
+    let both = format!("{key}\nenv = {{ SHOWN = \"yes\" }}");
+    for (keys, expect) in [("", ""), (key.as_str(), "from $HOME"), (&both, "yes")] {
+        let gateway = of_file(&format!("[servers.one]\ncommand = \"{PROGRAM}\"\n{keys}")).await;
+        assert_eq!(call(&gateway, "mcp_one_show").await["env"], expect);
     }
 }
 

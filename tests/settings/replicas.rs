@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{answer_with, ask, call, http_backend, parse},
+    harness::{answer_with, ask, call, http_backend, of_file, parse},
     support::{Auto, Backend, Gateway, TestGateway},
 };
 
@@ -35,6 +35,21 @@ pub(crate) async fn program() {
     let there = there.display().to_string();
     let expect = json!({ "program": PROGRAM, "args": "-a b", "env": "yes", "cwd": there });
     assert_eq!(shown, expect);
+}
+
+#[tokio::test]
+pub(crate) async fn env_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "SHOWN=yes").unwrap();
+    let file = file.path().display().to_string();
+    for (key, expect) in [
+        (String::new(), ""),
+        (format!(", env_file = \"{file}\""), "yes"),
+    ] {
+        let keys = format!("replicas = [{{ command = \"{PROGRAM}\"{key} }}]");
+        let gateway = of_file(&format!("[servers.one]\n{keys}")).await;
+        assert_eq!(call(&gateway, "mcp_one_show").await["env"], expect);
+    }
 }
 
 #[tokio::test]

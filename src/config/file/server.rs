@@ -28,6 +28,11 @@ pub(in crate::config) struct Server {
     /// Variables added to the program's minimal environment; values are never shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) env: IndexMap<String, Secret>,
+    /// File of more such variables, `NAME=value` a line, as in `.env`; those of `env` win, and nothing
+    /// in a value is expanded. A relative path starts at the directory of the config file. It is read
+    /// when the config is, and its values are never shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) env_file: Option<String>,
     /// Working directory of the program; relative paths start at the directory of the config
     /// file. By default it is the directory Tollbridge was started in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +148,7 @@ impl Default for Server {
             args: Vec::new(),
             env: IndexMap::new(),
             cwd: None,
+            env_file: None,
             url: None,
             headers: IndexMap::new(),
             auth: None,
@@ -208,6 +214,9 @@ pub(in crate::config) struct Replica {
     /// Variables added to the program's minimal environment; values are never shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) env: IndexMap<String, Secret>,
+    /// File of more such variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) env_file: Option<String>,
     /// Working directory of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) cwd: Option<String>,

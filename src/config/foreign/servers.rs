@@ -17,15 +17,18 @@ use crate::names::ServerName;
 const MILLIS_FROM: f64 = 1000.0;
 
 /// Keys that are ours under another name, with the same values.
-const RENAMED: [(&str, &str); 2] = [("serverUrl", "url"), ("transportType", "type")];
+const RENAMED: [(&str, &str); 3] = [
+    ("envFile", "env_file"),
+    ("serverUrl", "url"),
+    ("transportType", "type"),
+];
 
 /// Keys that nothing here answers to, and why that is so.
-const NO_EQUIVALENT: [(&str, &str); 12] = [
+const NO_EQUIVALENT: [(&str, &str); 11] = [
     ("alwaysAllow", "clients ask their users themselves"),
     ("autoApprove", "clients ask their users themselves"),
     ("description", "only for readers of the file"),
     ("dev", "only for who writes the server"),
-    ("envFile", "write its variables in `env`"),
     ("gallery", "only for readers of the file"),
     ("headersHelper", "write `headers`"),
     (
@@ -100,7 +103,7 @@ fn usable_name(name: String, entry: &Entry, findings: &mut Findings) -> String {
 
 /// What VS Code does with programs: `~` is the user's directory, and those of a project start in it.
 fn as_vs_code_starts(server: &mut Table, is_of_project: bool) {
-    for key in ["args", "command", "cwd"] {
+    for key in ["args", "command", "cwd", "envFile"] {
         if let Some(entry) = server.get_mut(key) {
             expand_home(&mut entry.node);
         }

@@ -27,7 +27,7 @@ const OWN_HEADERS: [&str; 9] = [
 ];
 
 /// Keys that only a program has a use for.
-const PROGRAM_KEYS: [&str; 3] = ["args", "cwd", "env"];
+const PROGRAM_KEYS: [&str; 4] = ["args", "cwd", "env", "env_file"];
 
 /// Keys that only a URL has a use for.
 const URL_KEYS: [&str; 2] = ["auth", "headers"];
@@ -145,7 +145,7 @@ impl Resolver<'_> {
         }
         let program = server.command.as_deref()?;
         let program = self.program_name(program, &at.key("command"));
-        self.environment(&server.env, &at.key("env"));
+        let env = self.variables(server, at);
         let args = at.key("args");
         for (index, _) in server
             .args
@@ -163,7 +163,7 @@ impl Resolver<'_> {
         Some(Transport::Stdio(Command {
             program,
             args: server.args.clone(),
-            env: server.env.clone(),
+            env,
             cwd,
         }))
     }
@@ -208,7 +208,7 @@ impl Resolver<'_> {
         program.to_owned()
     }
 
-    fn environment(&mut self, env: &IndexMap<String, Secret>, at: &Place<'_>) {
+    pub(super) fn environment(&mut self, env: &IndexMap<String, Secret>, at: &Place<'_>) {
         for (name, value) in env {
             let at = at.key(name);
             if name.is_empty() || name.contains(['=', '\0']) {

@@ -4,12 +4,13 @@ use super::{Resolver, quote};
 use crate::config::{Condition, Replica, Route, file, node::Place, report::Finding};
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
-const REACH_KEYS: [&str; 8] = [
+const REACH_KEYS: [&str; 9] = [
     "args",
     "auth",
     "command",
     "cwd",
     "env",
+    "env_file",
     "headers",
     "transport",
     "url",
@@ -135,6 +136,7 @@ fn reached_like(replica: &file::Replica, enabled: bool) -> file::Server {
         command: replica.command,
         args: replica.args,
         env: replica.env,
+        env_file: replica.env_file,
         cwd: replica.cwd,
         url: replica.url,
         headers: replica.headers,

@@ -1,0 +1,66 @@
+//! Variables of a program that stand in a file of their own, `.env` as a rule.
+
+use dotenvor::{Error, parse_str};
+use indexmap::IndexMap;
+
+use super::Resolver;
+use crate::config::{Secret, file, node::Place, report::Finding};
+
+impl Resolver<'_> {
+    /// The variables of the program of `server`: those of `env` over those of `env_file`.
+    pub(super) fn variables(
+        &mut self,
+        server: &file::Server,
+        at: &Place<'_>,
+    ) -> IndexMap<String, Secret> {
+        self.environment(&server.env, &at.key("env"));
+        let mut variables = match &server.env_file {
+            Some(written) => self.env_file(written, server.enabled, &at.key("env_file")),
+            None => IndexMap::new(),
+        };
+        variables.extend(server.env.clone());
+        variables
+    }
+
+    /// What stands in the file `written`. What is wrong with it is no mistake for a server that does
+    /// not run. No value is told: it may be a secret.
+    fn env_file(
+        &mut self,
+        written: &str,
+        is_enabled: bool,
+        at: &Place<'_>,
+    ) -> IndexMap<String, Secret> {
+        let path = self.path(written, at);
+        let read = (self.surroundings.files.read)(&path).map_err(|error| error.to_string());
+        let variables = read.and_then(|text| variables(&text));
+        variables.unwrap_or_else(|why| {
+            let found = format!("the file of `{}` cannot be read", at.path());
+            let finding = if is_enabled {
+                Finding::mistake(found)
+            } else {
+                Finding::warning(found)
+            };
+            let place = at
+                .is_quotable()
+                .then(|| format!("looked at {}", path.display()));
+            self.findings.add(finding.at(at.span(), why).help_if(place));
+            IndexMap::new()
+        })
+    }
+}
+
+/// The variables of `text`, of which the last of each name counts; else what is wrong, and where.
+fn variables(text: &str) -> Result<IndexMap<String, Secret>, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let entries = parse_str(text).map_err(|error| match error {
+        Error::Parse(error) => format!("line {}: {}", error.line, error.kind),
+        Error::Io(_) | Error::InvalidEncoding(_) => error.to_string(),
+    })?;
+    if let Some(entry) = entries.iter().find(|entry| entry.value.contains('\0')) {
+        return Err(format!("line {}: a NUL character", entry.line));
+    }
+    Ok(entries
+        .into_iter()
+        .map(|entry| (entry.key, Secret::new(entry.value)))
+        .collect())
+}

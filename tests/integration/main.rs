@@ -31,6 +31,7 @@ mod recovery;
 mod reload;
 mod replicas;
 mod restart;
+mod revisions;
 mod roots;
 mod sessions;
 mod shown;

@@ -102,6 +102,8 @@ pub(crate) struct Heard {
 pub(crate) struct Script {
     pub(crate) transport: Transport,
     era: Mutex<Era>,
+    /// What it answers to `initialize`.
+    revision: Mutex<&'static str>,
     address: SocketAddr,
     capabilities: Mutex<String>,
     lists: Mutex<HashMap<&'static str, String>>,
@@ -193,6 +195,7 @@ impl Backend {
         let script = Arc::new(Script {
             transport,
             era: era.into(),
+            revision: Mutex::new("2025-11-25"),
             address: listener.local_addr().unwrap(),
             capabilities: Mutex::new(CAPABILITIES.to_owned()),
             lists: Mutex::new(
@@ -248,6 +251,12 @@ impl Backend {
         self
     }
 
+    /// Agrees on an older revision of the legacy era.
+    pub(crate) fn set_revision(&self, revision: &'static str) -> &Self {
+        *lock(&self.script.revision) = revision;
+        self
+    }
+
     /// Lets `hook` decide on requests first.
     pub(crate) fn on_request(
         &self,
@@ -257,7 +266,7 @@ impl Backend {
         self
     }
 
-    /// Lets `gate` answer HTTP requests with a bare status.
+    /// Lets `gate` answer HTTP requests with a bare status; the handshake of WebSocket is a GET.
     pub(crate) fn on_http(
         &self,
         gate: impl Fn(&str, &HeaderMap) -> Option<u16> + Send + Sync + 'static,
@@ -524,8 +533,9 @@ impl Script {
         match (request.method(), era) {
             ("initialize", Era::Legacy) => {
                 self.greeted.fetch_add(1, Ordering::SeqCst);
+                let revision = *lock(&self.revision);
                 Auto::Result(format!(
-                    r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"serverInfo":{{"name":"scripted","version":"1"}}}}"#
+                    r#"{{"protocolVersion":"{revision}","capabilities":{capabilities},"serverInfo":{{"name":"scripted","version":"1"}}}}"#
                 ))
             }
             ("server/discover", Era::Modern) => {

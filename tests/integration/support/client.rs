@@ -53,6 +53,15 @@ impl Front {
     }
 }
 
+/// What a client says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Introduction<'a> {
+    /// The revision that its `initialize` names.
+    pub(crate) revision: &'static str,
+    pub(crate) capabilities: &'a str,
+    pub(crate) who: Option<Who<'a>>,
+}
+
 /// An agent as its client presents itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who<'a> {
@@ -66,6 +75,8 @@ pub(crate) struct Client {
     pub(crate) path: String,
     pub(crate) http: Http,
     capabilities: String,
+    /// The revision that its `initialize` names.
+    revision: &'static str,
     /// The session of streamable HTTP.
     pub(crate) session: Option<String>,
     /// Where messages of HTTP+SSE are posted.
@@ -101,9 +112,13 @@ impl Client {
         gateway: &Gateway,
         front: Front,
         path: &str,
-        capabilities: &str,
-        who: Option<Who<'_>>,
+        introduction: Introduction<'_>,
     ) -> Self {
+        let Introduction {
+            revision,
+            capabilities,
+            who,
+        } = introduction;
         let (put, inbox) = mpsc::channel(4096);
         let mut client = Self {
             front,
@@ -113,6 +128,7 @@ impl Client {
                 None => gateway.http(),
             },
             capabilities: capabilities.to_owned(),
+            revision,
             session: None,
             endpoint: None,
             input: None,
@@ -128,9 +144,9 @@ impl Client {
             Front::Streamable => client.initialize_session().await,
         }
         if matches!(front, Front::Sse | Front::Stdio) {
-            let params = client.initialize_params("2025-11-25");
+            let params = client.initialize_params();
             client.send(wire::request("0", "initialize", &params)).await;
-            client.answer("0").await;
+            client.agreed(&client.answer("0").await);
         }
         if !front.is_modern() {
             client.notify("notifications/initialized", "{}").await;
@@ -138,7 +154,13 @@ impl Client {
         client
     }
 
-    fn initialize_params(&self, revision: &str) -> String {
+    /// The gateway speaks the revision that was asked for.
+    fn agreed(&self, answer: &Envelope) {
+        assert_eq!(answer.value()["protocolVersion"], self.revision);
+    }
+
+    fn initialize_params(&self) -> String {
+        let revision = self.revision;
         format!(
             r#"{{"protocolVersion":"{revision}","capabilities":{},"clientInfo":{{"name":"test","version":"1"}}}}"#,
             self.capabilities
@@ -146,12 +168,13 @@ impl Client {
     }
 
     async fn initialize_session(&mut self) {
-        let params = self.initialize_params("2025-11-25");
+        let params = self.initialize_params();
         let initialize = wire::request("0", "initialize", &params);
         let answer = self.http.post(&self.path, initialize).await;
         let session = answer.header("mcp-session-id").map(str::to_owned);
         let text = answer.text().await;
         assert!(session.is_some(), "{text}");
+        self.agreed(&Envelope::of(&text));
         self.session = session;
     }
 
@@ -220,6 +243,12 @@ impl Client {
         }
     }
 
+    /// The header that clients of streamable HTTP send since 2025-06-18.
+    fn version_header(&self) -> Option<(String, String)> {
+        let has_header = self.revision >= "2025-06-18";
+        has_header.then(|| ("mcp-protocol-version".to_owned(), self.revision.to_owned()))
+    }
+
     /// Sends a message as it is.
     pub(crate) async fn send(&self, text: String) -> Sent {
         match self.front {
@@ -255,7 +284,7 @@ impl Client {
         let mut headers = Vec::new();
         if let Some(session) = &self.session {
             headers.push(("mcp-session-id".to_owned(), session.clone()));
-            headers.push(("mcp-protocol-version".to_owned(), "2025-11-25".to_owned()));
+            headers.extend(self.version_header());
         }
         if self.front == Front::Modern {
             headers = modern_headers(&envelope);

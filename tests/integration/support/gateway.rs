@@ -12,7 +12,7 @@ use tollbridge::{
 
 use super::{
     backend::{Backend, Era, Transport},
-    client::{Client, Front, Who},
+    client::{Client, Front, Introduction, Who},
     http::Http,
     wire::{PATIENCE, soon, value},
 };
@@ -234,13 +234,39 @@ impl Gateway {
 
     /// A client on the route `path`, past its handshake, that declares `capabilities`.
     pub(crate) async fn client(&self, front: Front, path: &str, capabilities: &str) -> Client {
-        Client::open(self, front, path, capabilities, None).await
+        let introduction = Introduction {
+            revision: "2025-11-25",
+            capabilities,
+            who: None,
+        };
+        Client::open(self, front, path, introduction).await
+    }
+
+    /// Like [`Gateway::client`], of an older revision.
+    #[allow(dead_code, reason = "only tests of revisions need it")]
+    pub(crate) async fn client_speaking(
+        &self,
+        revision: &'static str,
+        front: Front,
+        path: &str,
+    ) -> Client {
+        let introduction = Introduction {
+            revision,
+            capabilities: "{}",
+            who: None,
+        };
+        Client::open(self, front, path, introduction).await
     }
 
     /// Like [`Gateway::client`], of an agent that has shown its key.
     #[allow(dead_code, reason = "only tests of governance show keys")]
     pub(crate) async fn client_of(&self, who: Who<'_>, front: Front, path: &str) -> Client {
-        Client::open(self, front, path, "{}", Some(who)).await
+        let introduction = Introduction {
+            revision: "2025-11-25",
+            capabilities: "{}",
+            who: Some(who),
+        };
+        Client::open(self, front, path, introduction).await
     }
 
     pub(crate) async fn stop(self) {

@@ -33,6 +33,7 @@ mod replicas;
 mod restart;
 mod revisions;
 mod roots;
+mod rounds;
 mod sessions;
 mod shown;
 mod tasks;

@@ -265,6 +265,42 @@ async fn a_program_of_both_eras_runs_once_for_each() {
     gateway.stop().await;
 }
 
+/// Old programs do not know `server/discover`: one exits on it and is started again, another says
+/// nothing to it and is greeted in the other way beside. Both serve clients of both eras, soon.
+#[tokio::test]
+async fn programs_that_do_not_know_discovery_are_served() {
+    for (to_discover, processes) in [(Auto::Die, 2), (Auto::Nothing, 1)] {
+        let what = format!("{to_discover:?}");
+        let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+        backend.on_request(move |request| {
+            (request.method() == "server/discover").then(|| to_discover.clone())
+        });
+        let gateway = TestGateway::new().server("x", &backend).start().await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let tools = client.list("tools").await;
+        assert!(
+            tools.iter().any(|tool| tool["name"] == "mcp_x_echo"),
+            "{what}: {tools:?}"
+        );
+        let status = gateway.status("x").await;
+        assert_eq!(status["state"], "connected", "{what}: {status}");
+        assert_eq!(status["revision"], "2025-11-25", "{what}");
+        assert_eq!(status["restarts"], 0, "{what}");
+        assert_eq!(backend.greeted(), 1, "{what}");
+        for front in Front::ALL {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client
+                .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+                .await;
+            let asked = backend.asked("tools/call").await;
+            assert_eq!(asked.conn.id, processes, "{what} {front:?}");
+            asked.answer(r#"{"content":[]}"#).await;
+            client.answer("1").await.value();
+        }
+        gateway.stop().await;
+    }
+}
+
 /// A question cannot cross: the call fails with an error that names both revisions.
 #[tokio::test]
 async fn questions_do_not_cross() {

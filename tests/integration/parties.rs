@@ -138,42 +138,38 @@ async fn a_client_is_asked_what_it_has_declared() {
 #[tokio::test]
 async fn a_question_without_an_owner_is_refused() {
     for transport in [Transport::Stdio, Transport::Sse, Transport::WebSocket] {
-        let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
-        let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
-        let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
-        one.ask("1", "tools/call", ECHO).await;
-        let first = backend.asked("tools/call").await;
-        first.ask("10", "elicitation/create", ELICITATION).await;
-        let asked = one.must("elicitation/create").await;
-        one.respond(asked.id.as_deref().unwrap(), "{}").await;
-        assert_eq!(
-            backend.answered().await.result.as_deref(),
-            Some("{}"),
-            "the only call is its owner"
-        );
-        two.ask("1", "tools/call", ECHO).await;
-        let second = backend.asked("tools/call").await;
-        assert_eq!(
-            first.conn.id, second.conn.id,
-            "{transport:?}: one connection"
-        );
-        second.ask("11", "elicitation/create", ELICITATION).await;
-        let refused = backend.answered().await;
-        assert_eq!(refused.id.as_deref(), Some("11"));
-        assert!(
-            refused.failure()["message"]
-                .as_str()
-                .unwrap()
-                .contains("isolation"),
-            "{refused:?}"
-        );
-        first.answer("{}").await;
-        second.answer("{}").await;
-        one.answer("1").await;
-        two.answer("1").await;
-        one.is_quiet().await;
-        two.is_quiet().await;
-        gateway.stop().await;
+        for front in Front::LEGACY {
+            let what = format!("{transport:?} {front:?}");
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, "").await;
+            let one = gateway.client(front, "/mcp", ELICITS).await;
+            let two = gateway.client(front, "/mcp", ELICITS).await;
+            one.ask("1", "tools/call", ECHO).await;
+            let first = backend.asked("tools/call").await;
+            first.ask("10", "elicitation/create", ELICITATION).await;
+            let asked = one.must("elicitation/create").await;
+            one.respond(asked.id.as_deref().unwrap(), "{}").await;
+            let answered = backend.answered().await;
+            let only = "the only call is its owner";
+            assert_eq!(answered.result.as_deref(), Some("{}"), "{what}: {only}");
+            two.ask("1", "tools/call", ECHO).await;
+            let second = backend.asked("tools/call").await;
+            assert_eq!(first.conn.id, second.conn.id, "{what}: one connection");
+            for (call, id) in [(&first, "11"), (&second, "12")] {
+                call.ask(id, "elicitation/create", ELICITATION).await;
+                let refused = backend.answered().await;
+                assert_eq!(refused.id.as_deref(), Some(id), "{what}");
+                let failure = refused.failure();
+                let message = failure["message"].as_str().unwrap();
+                assert!(message.contains("isolation"), "{what}: {message}");
+            }
+            first.answer("{}").await;
+            second.answer("{}").await;
+            one.answer("1").await;
+            two.answer("1").await;
+            one.is_quiet().await;
+            two.is_quiet().await;
+            gateway.stop().await;
+        }
     }
 }
 
@@ -186,25 +182,35 @@ async fn with_a_connection_each_every_question_has_an_owner() {
         Transport::WebSocket,
         Transport::Http,
     ] {
-        let (backend, gateway) =
-            Gateway::governed(transport, Era::Legacy, r#"isolation = "session""#).await;
-        let one = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
-        let two = gateway.client(Front::Streamable, "/mcp", ELICITS).await;
-        one.ask("1", "tools/call", ECHO).await;
-        let first = backend.asked("tools/call").await;
-        two.ask("1", "tools/call", ECHO).await;
-        let second = backend.asked("tools/call").await;
-        assert_ne!(first.conn.id, second.conn.id, "{transport:?}");
-        second.ask("11", "elicitation/create", ELICITATION).await;
-        let asked = two.must("elicitation/create").await;
-        two.respond(asked.id.as_deref().unwrap(), "{}").await;
-        assert_eq!(backend.answered().await.result.as_deref(), Some("{}"));
-        first.answer(r#"{"for":1}"#).await;
-        second.answer(r#"{"for":2}"#).await;
-        assert_eq!(one.answer("1").await.value()["for"], 1);
-        assert_eq!(two.answer("1").await.value()["for"], 2);
-        one.is_quiet().await;
-        gateway.stop().await;
+        for front in Front::LEGACY {
+            let what = format!("{transport:?} {front:?}");
+            let keys = r#"isolation = "session""#;
+            let (backend, gateway) = Gateway::governed(transport, Era::Legacy, keys).await;
+            let one = gateway.client(front, "/mcp", ELICITS).await;
+            let two = gateway.client(front, "/mcp", ELICITS).await;
+            one.ask("1", "tools/call", ECHO).await;
+            let first = backend.asked("tools/call").await;
+            two.ask("1", "tools/call", ECHO).await;
+            let second = backend.asked("tools/call").await;
+            assert_ne!(first.conn.id, second.conn.id, "{what}");
+            for (call, client, result) in [
+                (&second, &two, r#"{"by":2}"#),
+                (&first, &one, r#"{"by":1}"#),
+            ] {
+                call.ask("11", "elicitation/create", ELICITATION).await;
+                let asked = client.must("elicitation/create").await;
+                client.respond(asked.id.as_deref().unwrap(), result).await;
+                let answered = backend.answered().await;
+                assert_eq!(answered.result.as_deref(), Some(result), "{what}");
+            }
+            first.answer(r#"{"for":1}"#).await;
+            second.answer(r#"{"for":2}"#).await;
+            assert_eq!(one.answer("1").await.value()["for"], 1);
+            assert_eq!(two.answer("1").await.value()["for"], 2);
+            one.is_quiet().await;
+            two.is_quiet().await;
+            gateway.stop().await;
+        }
     }
 }
 

@@ -130,6 +130,8 @@ async fn a_refused_credential_needs_a_person() {
         (Transport::Http, 403, &["GET", "POST"]),
         (Transport::Sse, 401, &["GET", "POST"]),
         (Transport::Sse, 403, &["POST"]),
+        (Transport::WebSocket, 401, &["GET"]),
+        (Transport::WebSocket, 403, &["GET"]),
     ] {
         let backend = Backend::start(transport, Era::Legacy).await;
         let open = Arc::new(AtomicBool::new(false));

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use ::http::{HeaderMap, HeaderValue};
+use ::http::{HeaderMap, HeaderValue, StatusCode};
 use futures_util::{SinkExt, StreamExt};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -20,7 +20,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Conn, Out, Reply, Script, Transport, spawn};
+use super::{Conn, Out, Reply, Script, Transport, lock, spawn};
 
 /// The program that joins stdin and stdout to a port.
 pub(super) fn program() -> &'static Path {
@@ -93,10 +93,21 @@ async fn take(script: &Arc<Script>, text: &str, conn: &Arc<Conn>) {
 }
 
 #[expect(
-    clippy::unnecessary_wraps,
+    clippy::result_large_err,
     reason = "the callback's type is the library's"
 )]
-fn agree(_: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
+fn agree(
+    script: &Script,
+    request: &Request,
+    mut response: Response,
+) -> Result<Response, ErrorResponse> {
+    let gate = lock(&script.gate).clone();
+    let refused = gate.and_then(|gate| gate(request.method().as_str(), request.headers()));
+    if let Some(refused) = refused {
+        let mut refusal = ErrorResponse::default();
+        *refusal.status_mut() = StatusCode::from_u16(refused).unwrap();
+        return Err(refusal);
+    }
     let protocol = HeaderValue::from_static("mcp");
     response
         .headers_mut()
@@ -105,7 +116,10 @@ fn agree(_: &Request, mut response: Response) -> Result<Response, ErrorResponse>
 }
 
 async fn socket(script: Arc<Script>, stream: TcpStream) {
-    let Ok(socket) = accept_hdr_async(stream, agree).await else {
+    let greeting = accept_hdr_async(stream, |request: &Request, response| {
+        agree(&script, request, response)
+    });
+    let Ok(socket) = greeting.await else {
         return;
     };
     let (send, mut queue) = mpsc::channel(1024);

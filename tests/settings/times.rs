@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::mpsc,
@@ -12,21 +13,126 @@ use tokio::{
 use crate::{
     harness::{Raw, http_backend, launch, parse, with_one},
     support::{
-        Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, http::Http, soon,
-        value, wire::spawn,
+        Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
+        http::Http,
+        soon, value,
+        wire::{request, spawn},
     },
 };
 
 const CALL: &str = r#""name":"mcp_one_echo""#;
 const DONE: &str = r#"{"content":[]}"#;
 
+/// Comments keep every stream alive on which nothing is said: those of calls that take long, in both
+/// eras; the standing stream of a session; that of HTTP+SSE; and one of notifications.
 #[tokio::test]
 pub(crate) async fn keep_alive() {
-    let comment = ": keep-alive\n\n";
-    let (_quiet, mut silent) = standing_stream("1h").await;
-    let (_chatty, mut lively) = standing_stream("1s").await;
-    lively.until(comment, 2).await;
-    assert!(!silent.so_far().contains(comment));
+    let (quiet, _backend) = silent_server("1h").await;
+    let (chatty, _other) = silent_server("1s").await;
+    let check = async |stream: Silent| {
+        let mut silent = stream.open(&quiet).await;
+        let mut lively = stream.open(&chatty).await;
+        lively.until(COMMENT, 2).await;
+        assert!(!silent.so_far().contains(COMMENT), "{stream:?}");
+    };
+    join_all(Silent::ALL.map(check)).await;
+}
+
+const COMMENT: &str = ": keep-alive\n\n";
+
+/// A gateway in front of a server that answers no call.
+async fn silent_server(keep_alive: &str) -> (Gateway, Backend) {
+    let backend = http_backend().await;
+    let gateway = with_one(&backend, &format!("keep_alive = \"{keep_alive}\""), "").await;
+    (gateway, backend)
+}
+
+/// A stream on which nothing is said for long.
+#[derive(Clone, Copy, Debug)]
+enum Silent {
+    Call,
+    Listen,
+    ModernCall,
+    OldSse,
+    Standing,
+}
+
+impl Silent {
+    const ALL: [Self; 5] = [
+        Self::Call,
+        Self::Listen,
+        Self::ModernCall,
+        Self::OldSse,
+        Self::Standing,
+    ];
+
+    /// Opens it, and waits for what begins it.
+    async fn open(self, gateway: &Gateway) -> Raw {
+        let (verb, path, body) = match self {
+            Self::Call => (
+                "POST",
+                "/mcp",
+                request("1", "tools/call", r#"{"name":"mcp_one_echo"}"#),
+            ),
+            Self::Listen => (
+                "POST",
+                "/mcp",
+                modern(
+                    "subscriptions/listen",
+                    r#""notifications":{"toolsListChanged":true}"#,
+                ),
+            ),
+            Self::ModernCall => ("POST", "/mcp", modern("tools/call", CALL)),
+            Self::OldSse => ("GET", "/sse", String::new()),
+            Self::Standing => ("GET", "/mcp", String::new()),
+        };
+        let accept = match self {
+            // Who would rather have JSON gets it unless it takes too long.
+            Self::ModernCall => "application/json, text/event-stream",
+            Self::Call | Self::Listen | Self::OldSse | Self::Standing => {
+                "text/event-stream, application/json"
+            }
+        };
+        let headers = self.headers(gateway).await;
+        let length = body.len();
+        let text = format!(
+            "{verb} {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        let mut stream = Raw::send(gateway.addr(), &text).await;
+        match self {
+            Self::Call | Self::Standing => stream.until("id: ", 1).await,
+            Self::Listen => {
+                stream
+                    .until("notifications/subscriptions/acknowledged", 1)
+                    .await
+            }
+            // Nothing is said, not even a status, as long as its error may have one.
+            Self::ModernCall => "",
+            Self::OldSse => stream.until("event: endpoint", 1).await,
+        };
+        stream
+    }
+
+    /// What says whose stream it is.
+    async fn headers(self, gateway: &Gateway) -> String {
+        let named =
+            |method: &str| format!("mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n");
+        match self {
+            Self::Call | Self::Standing => {
+                let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+                format!("mcp-session-id: {}\r\n", client.session.as_deref().unwrap())
+            }
+            Self::Listen => named("subscriptions/listen"),
+            Self::ModernCall => format!("{}mcp-name: mcp_one_echo\r\n", named("tools/call")),
+            Self::OldSse => String::new(),
+        }
+    }
+}
+
+/// A request of 2026-07-28.
+fn modern(method: &str, members: &str) -> String {
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"}}"#;
+    request("1", method, &format!("{{{members},{meta}}}"))
 }
 
 /// Without a call and without a stream that is read a session ends; how many there are is no use of
@@ -97,19 +203,6 @@ pub(crate) async fn request_state_ttl() {
     .await;
     patient.ask("2", "tools/call", &of_patient).await;
     patient.answer("2").await.value();
-}
-
-async fn standing_stream(keep_alive: &str) -> (Gateway, Raw) {
-    let config = format!("listen = \"127.0.0.1:0\"\nkeep_alive = \"{keep_alive}\"");
-    let gateway = launch(&config).await;
-    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
-    let session = client.session.as_deref().unwrap();
-    let request = format!(
-        "GET /mcp HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\nmcp-session-id: {session}\r\n\r\n"
-    );
-    let mut stream = Raw::send(gateway.addr(), &request).await;
-    stream.until("id: ", 1).await;
-    (gateway, stream)
 }
 
 #[tokio::test]

@@ -95,8 +95,22 @@ async fn launch_tls(
     try_launch(&format!("listen = \"127.0.0.1:0\"\n{tls}\n{more}")).await
 }
 
-/// Connections of a client that trusts `root` alone; over TLS it offers one version of HTTP.
-fn connector(root: &CertificateDer<'static>, is_http2: bool) -> HttpsConnector<HttpConnector> {
+/// The versions of HTTP that a client offers over TLS.
+#[derive(Clone, Copy)]
+enum Offer {
+    Both,
+    Http1,
+    Http2,
+}
+
+impl Offer {
+    fn one(is_http2: bool) -> Self {
+        if is_http2 { Self::Http2 } else { Self::Http1 }
+    }
+}
+
+/// Connections of a client that trusts `root` alone.
+fn connector(root: &CertificateDer<'static>, offer: Offer) -> HttpsConnector<HttpConnector> {
     let mut roots = RootCertStore::empty();
     roots.add(root.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(ring::default_provider().into())
@@ -107,10 +121,10 @@ fn connector(root: &CertificateDer<'static>, is_http2: bool) -> HttpsConnector<H
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(config)
         .https_or_http();
-    if is_http2 {
-        connector.enable_http2().build()
-    } else {
-        connector.enable_http1().build()
+    match offer {
+        Offer::Both => connector.enable_all_versions().build(),
+        Offer::Http1 => connector.enable_http1().build(),
+        Offer::Http2 => connector.enable_http2().build(),
     }
 }
 
@@ -120,7 +134,7 @@ async fn https(
     root: &CertificateDer<'static>,
     is_http2: bool,
 ) -> Option<Version> {
-    let client = Client::builder(TokioExecutor::new()).build(connector(root, is_http2));
+    let client = Client::builder(TokioExecutor::new()).build(connector(root, Offer::one(is_http2)));
     let request = Request::get(format!("https://{addr}/healthz"));
     let request = request.body(Full::<Bytes>::default()).unwrap();
     let response = soon("an answer over TLS", client.request(request)).await;
@@ -200,7 +214,7 @@ async fn many_answers_at_once() {
         gateway.settled().await;
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
             .http2_only(is_http2)
-            .build(connector(&root, is_http2));
+            .build(connector(&root, Offer::one(is_http2)));
         let url = format!("{}/mcp", gateway.running.url);
         let ask = async |number: usize| {
             let params = format!(r#"{{"name":"mcp_one_echo","arguments":{{"number":{number}}}}}"#);
@@ -238,13 +252,23 @@ fn padded(number: &str) -> String {
     format!(r#"{{"content":[],"structuredContent":{{"number":{number},"padding":"{padding}"}}}}"#)
 }
 
-/// Without `tls` the listener speaks HTTP/2 to those who know that it does: a session with its stream
-/// and its calls, all on one connection.
+/// HTTP/2 carries a session with its stream, its lists and its calls, all on one connection: without `tls`
+/// to those who know that it does, with it to those who agree on it in the handshake.
 #[tokio::test]
-async fn no_tls() {
-    let gateway =
-        launch("listen = \"127.0.0.1:0\"\n[servers.tools]\ntransport = \"builtin\"").await;
-    let mut client = Http2::new(&gateway);
+async fn a_session_over_http2() {
+    const TOOLBOX: &str = "[servers.tools]\ntransport = \"builtin\"";
+    let place = tempfile::tempdir().unwrap();
+    let root = write_certificate(place.path(), "one");
+    let secret = launch_tls(place.path(), "one", "one", TOOLBOX).await;
+    let secret = secret.unwrap();
+    let open = launch(&format!("listen = \"127.0.0.1:0\"\n{TOOLBOX}")).await;
+    for gateway in [&open, &secret] {
+        gateway.settled().await;
+        check_session(Http2::new(gateway, &root)).await;
+    }
+}
+
+async fn check_session(mut client: Http2) {
     let hello = client
         .send(Method::POST, r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#)
         .await;
@@ -260,22 +284,30 @@ async fn no_tls() {
     );
     assert_eq!(begun.await.status(), 202);
     let mut stream = client.send(Method::GET, "").await;
+    assert_eq!(stream.version(), Version::HTTP_2);
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     let call = |id: u8, text: &str| {
-        format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"mcp_tools_hash","arguments":{{"text":"{text}"}}}}}}"#
-        )
+        let params = format!(r#"{{"name":"mcp_tools_hash","arguments":{{"text":"{text}"}}}}"#);
+        request(&id.to_string(), "tools/call", &params)
     };
     let (one, other) = (call(1, "one"), call(2, "other"));
+    let list = request("3", "tools/list", "{}");
     let answers = tokio::join!(
         client.send(Method::POST, &one),
-        client.send(Method::POST, &other)
+        client.send(Method::POST, &other),
+        client.send(Method::POST, &list),
     );
-    for (id, answer) in [(1, answers.0), (2, answers.1)] {
+    for (id, answer, expect) in [
+        (1, answers.0, "\"content\""),
+        (2, answers.1, "\"content\""),
+        (3, answers.2, "\"mcp_tools_hash\""),
+    ] {
+        assert_eq!(answer.version(), Version::HTTP_2);
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body);
+        assert!(text.contains(&format!("\"id\":{id},")), "{text}");
         assert!(
-            text.contains(&format!("\"id\":{id},")) && text.contains("\"result\""),
+            text.contains("\"result\"") && text.contains(expect),
             "{text}"
         );
     }
@@ -285,19 +317,21 @@ async fn no_tls() {
     assert_eq!(client.send(Method::POST, &one).await.status(), 404);
 }
 
-/// A client that speaks HTTP/2 alone, on one connection.
+/// A client that speaks HTTP/2 on one connection: in the clear it knows that the gateway does, inside
+/// TLS it offers both versions and takes the one that is agreed on.
 struct Http2 {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: String,
     session: Option<String>,
 }
 
 impl Http2 {
-    fn new(gateway: &Gateway) -> Self {
+    fn new(gateway: &Gateway, root: &CertificateDer<'static>) -> Self {
+        let knows = gateway.running.url.starts_with("http:");
         Self {
             client: Client::builder(TokioExecutor::new())
-                .http2_only(true)
-                .build_http(),
+                .http2_only(knows)
+                .build(connector(root, Offer::Both)),
             url: format!("{}/mcp", gateway.running.url),
             session: None,
         }

@@ -33,5 +33,6 @@ mod reach;
 mod recovery;
 mod replicas;
 mod times;
+mod trust;
 
 use integration::support;

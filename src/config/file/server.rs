@@ -37,7 +37,9 @@ pub(in crate::config) struct Server {
     /// file. By default it is the directory Tollbridge was started in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) cwd: Option<String>,
-    /// Address of a server on the network: `http:`, `https:`, `ws:` or `wss:`.
+    /// Address of a server on the network: `http:`, `https:`, `ws:` or `wss:`. Certificates are
+    /// believed by the authorities of this system, or by those in the PEM file that the variable
+    /// SSL_CERT_FILE names in their place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) url: Option<String>,
     /// Headers sent with every request; values are never shown.

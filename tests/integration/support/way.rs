@@ -1,12 +1,15 @@
-//! A way to a server that can be shut: then nobody listens, as while the server starts anew.
+//! A way to a server that can be shut: then nobody listens, as while the server starts anew. And one that
+//! leads through TLS.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
+use rustls::ServerConfig;
 use tokio::{
     io::copy_bidirectional,
-    net::{TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinHandle,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::spawn;
@@ -69,4 +72,24 @@ fn bound(address: SocketAddr) -> TcpSocket {
     socket.set_reuseport(true).unwrap();
     socket.bind(address).unwrap();
     socket
+}
+
+/// A way to a server that leads through TLS: gives where it begins.
+#[allow(dead_code, reason = "only tests of certificates need it")]
+pub(crate) async fn inside_tls(to: SocketAddr, config: ServerConfig) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    spawn(async move {
+        while let Ok((from, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            spawn(async move {
+                // Who does not believe the certificate ends the handshake.
+                let mut from = acceptor.accept(from).await?;
+                let mut to = TcpStream::connect(to).await?;
+                copy_bidirectional(&mut from, &mut to).await
+            });
+        }
+    });
+    at
 }

@@ -78,9 +78,9 @@ async fn authorities_come_from_ssl_cert_file() {
         let backend = Backend::start(transport, Era::Legacy).await;
         answer_with(&backend, name);
         let at = inside_tls(backend.address(), ours.config()).await;
-        config += &format!(
-            "[servers.{name}]\nurl = \"{scheme}://{at}/{path}\"\ntransport = \"{name}\"\n"
-        );
+        let url = format!("{scheme}://{at}/{path}");
+        let section = format!("[servers.{name}]\nurl = \"{url}\"\ntransport = \"{name}\"\n");
+        config.push_str(&section);
         backends.push(backend);
     }
     for (authority, is_believed) in [(Some(&ours), true), (Some(&other), false), (None, false)] {

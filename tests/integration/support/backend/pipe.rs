@@ -92,10 +92,6 @@ async fn take(script: &Arc<Script>, text: &str, conn: &Arc<Conn>) {
     script.take(text, conn, HeaderMap::new(), Reply::Pipe).await;
 }
 
-#[expect(
-    clippy::result_large_err,
-    reason = "the callback's type is the library's"
-)]
 fn agree(
     script: &Script,
     request: &Request,

@@ -309,7 +309,7 @@ impl Stage {
         let ending = Ending::Answered {
             outcome: Ok(self.result.clone()),
             revision: Some("2025-11-25"),
-            same_id: SameId::Replaced,
+            same_id: SameId::Same,
         };
         let outcome = governance.settle(ticket, ending).await;
         drop((outcome.expect("it is what the server said"), events));

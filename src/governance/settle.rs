@@ -306,4 +306,4 @@ fn is_error_result(outcome: &Outcome) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -6,7 +6,11 @@
 //! pass as they are. Where nobody needs a key there is one agent, and nothing is looked at.
 //!
 //! Whose a task is stands in the store before its id is told: it outlives a restart, and every gateway
-//! of a data directory knows it.
+//! of a data directory knows it. It never becomes another's: an answer may be in the words of who made
+//! the call, and ids are of one task each (Spec 2025-11-25 basic/utilities/tasks). What a server gives to
+//! a second agent all the same, since it counts anew, is nobody's.
+
+use std::{collections::HashSet, ops::Range};
 
 use serde_json::Value;
 
@@ -21,7 +25,7 @@ use crate::{
     },
     names::{AgentId, ServerName},
     router::Routed,
-    store::{SameId, StoreError, StoredTask, TaskHash},
+    store::{Given, SameId, StoreError, StoredTask, TaskHash},
 };
 
 /// Tasks of one agent that are remembered: servers need never say that one is over, and must not fill
@@ -29,13 +33,16 @@ use crate::{
 const TASKS_PER_AGENT_MAX: usize = 10_000;
 
 impl Governance {
-    /// Step 2: whether the task of a request is its agent's.
+    /// Step 2: whether the task of a request is its agent's, and whether a call asks for one.
     pub(super) async fn check_task(
         &self,
         routed: &Routed,
         law: &Law,
-        ticket: &Ticket,
+        ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
+        if law.tells_agents_apart && ticket.method == Method::ToolsCall {
+            ticket.asks_for_task = routed.params.as_ref().is_some_and(tasks::is_asked_for);
+        }
         let is_about_one = law.tells_agents_apart && tasks::is_about_one(&ticket.method);
         let Some(params) = routed.params.as_ref().filter(|_| is_about_one) else {
             return Ok(());
@@ -44,12 +51,14 @@ impl Governance {
             // The server refuses it itself.
             Named::Nothing => true,
             Named::One(id) => {
-                let owns = self.owns(ticket.agent().id, &routed.server, &id);
-                Box::pin(owns).await.map_err(|error| {
+                let id = [TaskHash::of(&id)];
+                let own = self.own(ticket.agent().id, &routed.server, &id);
+                let own = Box::pin(own).await.map_err(|error| {
                     let invocation = ticket.id;
                     tracing::error!(%invocation, %error, "it is not known whose a task is");
                     Refusal::TaskUnavailable
-                })?
+                })?;
+                own.contains(&id[0])
             }
             Named::Unclear => false,
         };
@@ -73,7 +82,9 @@ impl Governance {
             return Ok(outcome);
         };
         if ticket.method == Method::ToolsCall {
-            if let Some(id) = tasks::begun(result, revision) {
+            let may_begin = tasks::may_begin(ticket.asks_for_task, revision);
+            let begun = may_begin.then(|| tasks::begun(result, revision));
+            if let Some(id) = begun.flatten() {
                 let task = StoredTask {
                     server: target.server.clone(),
                     id: TaskHash::of(&id),
@@ -100,8 +111,16 @@ impl Governance {
             return Err(Refusal::Unrecorded);
         };
         match store.give(task, same_id, TASKS_PER_AGENT_MAX).await {
-            Ok(0) => {}
-            Ok(_) => {
+            Ok(Given::Kept(0)) => {}
+            Ok(Given::Contested) => {
+                let (invocation, server) = (ticket.id, &task.server);
+                tracing::warn!(
+                    %invocation, %server,
+                    "a task was given to one agent that is another's: it is nobody's now"
+                );
+                return Err(Refusal::Unrecorded);
+            }
+            Ok(Given::Kept(_)) => {
                 let (agent, limit) = (&ticket.agent().name, TASKS_PER_AGENT_MAX);
                 tracing::warn!(agent, limit, "the oldest task of an agent is forgotten");
             }
@@ -117,21 +136,28 @@ impl Governance {
     /// A list of tasks of `server` with those of `agent` alone.
     async fn own_of_list(&self, list: &Raw, agent: AgentId, server: &ServerName) -> Raw {
         let json = list.as_bytes();
+        let id_of = |task: &Range<usize>| match tasks::named(json, task.start) {
+            Named::One(id) => Some(TaskHash::of(&id)),
+            Named::Nothing | Named::Unclear => None,
+        };
+        let tasks = |listed: &Range<usize>| {
+            let tasks = json::elements(json, listed.start);
+            tasks.map(|task| (id_of(&task), task))
+        };
+        let lists: Vec<_> = tasks::lists(json)
+            .map(|listed| (tasks(&listed).collect::<Vec<_>>(), listed))
+            .collect();
+        let ids = lists.iter().flat_map(|(tasks, _)| tasks);
+        let ids: Vec<_> = ids.filter_map(|(id, _)| *id).collect();
+        let own = self.own_or_none(agent, server, &ids).await;
+        let is_own = |id: &Option<TaskHash>| id.is_some_and(|id| own.contains(&id));
         let mut patch = Patch::new(json);
-        for listed in tasks::lists(json) {
+        for (tasks, listed) in lists {
             // What is no list is not shown.
-            let (mut own, mut is_whole) = (Vec::new(), json[listed.start] == b'[');
-            for task in json::elements(json, listed.start) {
-                if self
-                    .is_own(agent, server, tasks::named(json, task.start))
-                    .await
-                {
-                    own.push(&json[task]);
-                } else {
-                    is_whole = false;
-                }
-            }
-            if !is_whole {
+            let is_list = json[listed.start] == b'[';
+            if !is_list || !tasks.iter().all(|(id, _)| is_own(id)) {
+                let own = tasks.into_iter().filter(|(id, _)| is_own(id));
+                let own: Vec<_> = own.map(|(_, task)| &json[task]).collect();
                 patch.replace(listed, [b"[", &*own.join(&b','), b"]"].concat());
             }
         }
@@ -152,13 +178,15 @@ impl Governance {
         if !self.law.load().tells_agents_apart {
             return Some(wanted.clone());
         }
-        let mut own = Vec::new();
-        for id in wanted.as_array()? {
-            let named = Named::One(id.as_str().unwrap_or_default().to_owned());
-            if self.is_own(agent.id, server, named).await {
-                own.push(id.clone());
-            }
-        }
+        let wanted = wanted.as_array()?;
+        let hash = |id: &Value| TaskHash::of(id.as_str().unwrap_or_default());
+        let ids: Vec<_> = wanted.iter().map(hash).collect();
+        let own = self.own_or_none(agent.id, server, &ids).await;
+        let own: Vec<_> = wanted
+            .iter()
+            .filter(|id| own.contains(&hash(id)))
+            .cloned()
+            .collect();
         (!own.is_empty()).then_some(Value::Array(own))
     }
 
@@ -174,30 +202,42 @@ impl Governance {
         if !tasks::is_told_by(method) || !self.law.load().tells_agents_apart {
             return true;
         }
-        let named = tasks::named(params.as_bytes(), 0);
-        self.is_own(agent.id, server, named).await
-    }
-
-    async fn is_own(&self, agent: AgentId, server: &ServerName, named: Named) -> bool {
-        let Named::One(id) = named else {
+        let Named::One(id) = tasks::named(params.as_bytes(), 0) else {
             return false;
         };
-        let owns = self.owns(agent, server, &id).await;
-        owns.unwrap_or_else(|error| {
-            tracing::error!(%server, %error, "it is not known whose a task is");
-            false
-        })
+        let id = [TaskHash::of(&id)];
+        let own = self.own_or_none(agent.id, server, &id).await;
+        own.contains(&id[0])
     }
 
-    async fn owns(
+    /// As [`Governance::own`]; where that cannot be known, none are.
+    async fn own_or_none(
         &self,
         agent: AgentId,
         server: &ServerName,
-        id: &str,
-    ) -> Result<bool, StoreError> {
+        ids: &[TaskHash],
+    ) -> HashSet<TaskHash> {
+        let own = self.own(agent, server, ids).await;
+        own.unwrap_or_else(|error| {
+            tracing::error!(%server, %error, "it is not known whose tasks are");
+            HashSet::new()
+        })
+    }
+
+    /// Those of the tasks `ids` of `server` that are `agent`'s, which is asked of the store once, however
+    /// many they are.
+    async fn own(
+        &self,
+        agent: AgentId,
+        server: &ServerName,
+        ids: &[TaskHash],
+    ) -> Result<HashSet<TaskHash>, StoreError> {
         match &self.books.tasks {
-            Some(store) => store.is_of(agent, server, TaskHash::of(id)).await,
-            None => Ok(false),
+            Some(store) if !ids.is_empty() => store.own_of(agent, server, ids).await,
+            Some(_) | None => Ok(HashSet::new()),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,6 +55,8 @@ pub struct Ticket {
     pub(super) observed: Vec<String>,
     /// What scans found.
     pub(super) found: Vec<String>,
+    /// Whether what its server gets of it asks for a task.
+    pub(super) asks_for_task: bool,
     said: OnceLock<Said>,
 }
 
@@ -150,6 +152,7 @@ impl Ticket {
             screens: None,
             observed: Vec::new(),
             found: Vec::new(),
+            asks_for_task: false,
             said: OnceLock::new(),
         }
     }

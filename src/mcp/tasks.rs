@@ -7,6 +7,8 @@
 
 use std::{borrow::Cow, ops::Range};
 
+use memchr::memmem;
+
 use super::{
     error,
     json::{self, Patch, Raw},
@@ -135,6 +137,25 @@ pub fn told_of(method: &str, params: &Raw) -> Named {
     related.map_or(Named::Nothing, |related| named(related.as_bytes(), 0))
 }
 
+/// Whether `params` of a call ask for a task, as they do up to 2025-11-25. Later nobody has to ask: the
+/// server decides by itself.
+pub fn is_asked_for(params: &Raw) -> bool {
+    let json = params.as_bytes();
+    // Arguments may be long. Who spells the key in another way than everybody is given no task.
+    memmem::find(json, TASK.as_bytes()).is_some() && params.member(TASK).is_some()
+}
+
+/// Whether a call may have begun a task at a server that speaks `revision`; `is_asked_for` tells whether
+/// it asked for one.
+pub fn may_begin(is_asked_for: bool, revision: Option<&str>) -> bool {
+    is_asked_for || revision == Some(Revision::MODERN.as_str())
+}
+
+/// Whether a task may be named in `result`, found out without a walk through it.
+pub fn may_be_named(result: &Raw) -> bool {
+    memmem::find(result.as_bytes(), ID.as_bytes()).is_some()
+}
+
 /// The id of the task that a call has begun, when its server, which speaks `revision`, answers so.
 pub fn begun(result: &Raw, revision: Option<&str>) -> Option<String> {
     let json = result.as_bytes();
@@ -213,6 +234,20 @@ mod tests {
         );
         check(modern, r#"{"taskId":"t","resultType":"complete"}"#, None);
         check(modern, r#"{"task":{"taskId":"t"}}"#, None);
+    }
+
+    #[test]
+    fn a_task_is_asked_for_by_a_member_of_the_params() {
+        let check = |params: &str, expect: bool| {
+            let raw = Raw::parse(params.to_owned()).unwrap();
+            assert_eq!(is_asked_for(&raw), expect, "{params}");
+        };
+        check(r#"{"name":"a","task":{}}"#, true);
+        check(r#"{"name":"task","arguments":{"task":{}}}"#, false);
+        check(r#"{"name":"a"}"#, false);
+        let modern = Some(Revision::MODERN.as_str());
+        assert!(may_begin(true, None) && may_begin(false, modern));
+        assert!(!may_begin(false, None) && !may_begin(false, Some("2025-11-25")));
     }
 
     #[test]

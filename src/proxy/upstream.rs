@@ -64,7 +64,7 @@ impl WayBack {
                 same_id: if is_of_one_agent {
                     SameId::Another
                 } else {
-                    SameId::Replaced
+                    SameId::Same
                 },
             },
             Err(Unanswered {

@@ -1,5 +1,7 @@
 //! Whose tasks of servers are, as the store knows it.
 
+use std::collections::HashSet;
+
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -36,26 +38,35 @@ pub struct StoredTask {
 pub enum SameId {
     /// It is another task of another agent: each agent has a server of its own.
     Another,
-    /// It is no more, whoever had it: the server calls something else so from now on.
-    Replaced,
+    /// It is the same task: all agents are clients of one server.
+    Same,
+}
+
+/// What became of a task that was given to an agent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Given {
+    /// It is the agent's. So many older ones of the agent were forgotten for it.
+    Kept(u64),
+    /// Another agent was given it before: it is nobody's from now on, whoever is given it again.
+    Contested,
 }
 
 /// Keeps whose tasks are. One that is forgotten is nobody's.
 pub trait TaskOwners: std::fmt::Debug + Send + Sync {
     /// Keeps that a task was given to its agent, and of that agent the `per_agent_max` that were
-    /// given last; how many it forgot for that.
+    /// given last; of those that are nobody's as many.
     fn give<'a>(
         &'a self,
         task: &'a StoredTask,
         same_id: SameId,
         per_agent_max: usize,
-    ) -> BoxFuture<'a, Result<u64, StoreError>>;
+    ) -> BoxFuture<'a, Result<Given, StoreError>>;
 
-    /// Whether the task that `server` calls `id` is `agent`'s.
-    fn is_of<'a>(
+    /// Those of the tasks that `server` calls `ids` which are `agent`'s.
+    fn own_of<'a>(
         &'a self,
         agent: AgentId,
         server: &'a ServerName,
-        id: TaskHash,
-    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+        ids: &'a [TaskHash],
+    ) -> BoxFuture<'a, Result<HashSet<TaskHash>, StoreError>>;
 }

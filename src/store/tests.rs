@@ -1,6 +1,6 @@
 //! The contract of every store. An implementation is held to it by one line of `contract!`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use futures_util::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
@@ -68,6 +68,10 @@ macro_rules! contract {
             #[tokio::test]
             async fn a_task_is_of_whom_it_was_given_to() {
                 super::a_task_is_of_whom_it_was_given_to($open).await;
+            }
+            #[tokio::test]
+            async fn own_tasks_are_found_among_many() {
+                super::own_tasks_are_found_among_many($open).await;
             }
             #[tokio::test]
             async fn of_the_tasks_of_an_agent_the_last_are_kept() {
@@ -265,31 +269,37 @@ async fn sessions_end_with_their_agent_and_with_its_keys(open: impl AsyncFn() ->
 
 async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
-    let give = async |task: &StoredTask, same_id| {
-        let forgotten = store.tasks.give(task, same_id, 9).await.unwrap();
-        assert_eq!(forgotten, 0);
-    };
+    let give = async |task: &StoredTask, same_id| store.tasks.give(task, same_id, 9).await.unwrap();
     let owners = async |server: &str, id: &str| {
-        let (server, id) = (ServerName::parse(server).unwrap(), TaskHash::of(id));
+        let (server, id) = (ServerName::parse(server).unwrap(), [TaskHash::of(id)]);
         let mut owners = Vec::new();
         for agent in 1..4 {
             let whose = AgentId(Uuid::from_u128(agent));
-            if store.tasks.is_of(whose, &server, id).await.unwrap() {
+            let own = store.tasks.own_of(whose, &server, &id).await.unwrap();
+            if own.contains(&id[0]) {
                 owners.push(agent);
             }
         }
         owners
     };
-    give(&task("gh", "t", 1, 1), SameId::Replaced).await;
-    give(&task("gh", "t", 2, 2), SameId::Another).await;
-    give(&task("db", "t", 3, 3), SameId::Replaced).await;
-    give(&task("gh", "u", 3, 4), SameId::Replaced).await;
+    for (task, same_id) in [
+        (task("gh", "t", 1, 1), SameId::Same),
+        (task("gh", "t", 2, 2), SameId::Another),
+        (task("db", "t", 3, 3), SameId::Same),
+        (task("gh", "u", 3, 4), SameId::Same),
+    ] {
+        assert_eq!(give(&task, same_id).await, Given::Kept(0));
+    }
     assert_eq!(owners("gh", "t").await, [1, 2]);
     assert_eq!(owners("db", "t").await, [3]);
     assert_eq!(owners("gh", "v").await, [0; 0]);
 
-    give(&task("gh", "t", 3, 5), SameId::Replaced).await;
-    assert_eq!(owners("gh", "t").await, [3]);
+    // Who is given what is another's takes it from nobody, and has not got it either.
+    for agent in [3, 1, 3] {
+        let given = give(&task("gh", "t", agent, 5), SameId::Same).await;
+        assert_eq!(given, Given::Contested);
+        assert_eq!(owners("gh", "t").await, [0; 0]);
+    }
     let gone = AgentId(Uuid::from_u128(3));
     store.agents.remove(gone).await.unwrap();
     assert_eq!(owners("gh", "u").await, [0; 0]);
@@ -299,8 +309,10 @@ async fn of_the_tasks_of_an_agent_the_last_are_kept(open: impl AsyncFn() -> (Sto
     let (store, _directory) = open().await;
     let give = async |id: &str, agent, second| {
         let task = task("gh", id, agent, second);
-        let given = store.tasks.give(&task, SameId::Replaced, 2).await;
-        given.unwrap()
+        match store.tasks.give(&task, SameId::Same, 2).await.unwrap() {
+            Given::Kept(forgotten) => forgotten,
+            Given::Contested => panic!("nobody else has it"),
+        }
     };
     assert_eq!(give("other", 2, 0).await, 0);
     assert_eq!(give("a", 1, 1).await, 0);
@@ -316,10 +328,28 @@ async fn of_the_tasks_of_an_agent_the_last_are_kept(open: impl AsyncFn() -> (Sto
         let known = task("gh", id, agent, 0);
         let found = store
             .tasks
-            .is_of(known.agent, &known.server, known.id)
+            .own_of(known.agent, &known.server, &[known.id])
             .await;
-        assert_eq!(found.unwrap(), is_kept, "{id}");
+        assert_eq!(found.unwrap().contains(&known.id), is_kept, "{id}");
     }
+}
+
+/// However many are asked for at once.
+async fn own_tasks_are_found_among_many(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    for (id, agent) in [("0", 1), ("1500", 1), ("2999", 1), ("7", 2)] {
+        let task = task("gh", id, agent, 1);
+        store.tasks.give(&task, SameId::Same, 9).await.unwrap();
+    }
+    let ids: Vec<_> = (0..3000).map(|id| TaskHash::of(&id.to_string())).collect();
+    let (agent, server) = (
+        AgentId(Uuid::from_u128(1)),
+        ServerName::parse("gh").unwrap(),
+    );
+    let own = store.tasks.own_of(agent, &server, &ids).await.unwrap();
+    assert_eq!(own, HashSet::from([ids[0], ids[1500], ids[2999]]));
+    let none = store.tasks.own_of(agent, &server, &[]).await.unwrap();
+    assert!(none.is_empty());
 }
 
 /// A task of the agent `agent` that was given at `second`.

@@ -311,10 +311,10 @@ async fn whose_a_task_is_outlives_the_process() {
     }
 }
 
-/// A server that begins to count anew gives an id to somebody else: it is theirs then. Programs of
-/// two agents count each by itself.
+/// What is one agent's never becomes another's. A server that counts anew gives an id a second time: it
+/// is nobody's then, and is not told. Programs of two agents count each by itself.
 #[tokio::test]
-async fn an_id_is_whose_it_is_now() {
+async fn an_id_is_of_one_agent_for_good() {
     for (transport, era, is_shared) in [
         (Transport::Http, Era::Modern, true),
         (Transport::Stdio, Era::Modern, true),
@@ -324,11 +324,42 @@ async fn an_id_is_whose_it_is_now() {
         let stage = stage(server(transport, era).await, "").await;
         let (ann, bob) = (client(&stage, ANN).await, client(&stage, BOB).await);
         begin(&ann, &stage.server, "1").await;
+        begin(&ann, &stage.server, "1").await;
         assert!(has(&ann, "1").await);
         assert!(!has(&bob, "1").await);
-        begin(&bob, &stage.server, "1").await;
-        assert!(has(&bob, "1").await);
-        assert_eq!(has(&ann, "1").await, !is_shared, "{transport:?} {era:?}");
+        let answer = answered(&bob, "tools/call", CALL).await;
+        if is_shared {
+            assert_eq!(code_of(&answer), "AUDIT_UNAVAILABLE");
+        } else {
+            answer.value();
+        }
+        for client in [&ann, &bob] {
+            assert_eq!(has(client, "1").await, !is_shared, "{transport:?} {era:?}");
+        }
+        stage.stop().await;
+    }
+}
+
+/// A tool may pass on what it is told, and answer as if it had begun the task of somebody else: of a
+/// call that asked for none no task comes. From 2026-07-28 on nobody asks, and the server decides.
+#[tokio::test]
+async fn a_call_that_asks_for_no_task_begins_none() {
+    const PLAIN: &str = r#""name":"echo","arguments":{"task":{}}"#;
+    for (era, may_begin) in [(Era::Legacy, false), (Era::Modern, true)] {
+        let stage = stage(server(Transport::Http, era).await, "").await;
+        let (ann, bob) = (client(&stage, ANN).await, client(&stage, BOB).await);
+        for (id, is_anns) in [("t", true), ("u", false)] {
+            if is_anns {
+                begin(&ann, &stage.server, id).await;
+            }
+            begins(&stage.server, id);
+            let answer = answered(&bob, "tools/call", PLAIN).await;
+            if !may_begin {
+                assert_eq!(answer.result, Some(begun(era, id)), "it passes as it is");
+            }
+            assert_eq!(has(&ann, id).await, is_anns && !may_begin, "{era:?} {id}");
+            assert_eq!(has(&bob, id).await, !is_anns && may_begin, "{era:?} {id}");
+        }
         stage.stop().await;
     }
 }
@@ -363,11 +394,11 @@ async fn scans_change_no_owner() {
     let settings = format!("{AGENTS}scan = {{ results = {{ \"*\" = \"block\" }} }}\n");
     let stage = Stage::with(server, &settings, "").await;
     let (ann, bob) = (client(&stage, ANN).await, client(&stage, BOB).await);
-    begin(&ann, &stage.server, "1").await;
     let leak = r#"{"resultType":"task","taskId":"1","statusMessage":"bob.roe@example.org"}"#;
     stage.server.answers("tools/call", leak);
     let answer = answered(&bob, "tools/call", CALL).await;
     assert_eq!(code_of(&answer), "PII_DETECTED");
+    assert!(has(&bob, "1").await);
     assert!(!has(&ann, "1").await);
     stage.stop().await;
 }

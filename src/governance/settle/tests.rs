@@ -74,7 +74,11 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
     );
 }
 
-fn governance(store: &Store, directory: &std::path::Path, durability: Durability) -> Governance {
+pub(in crate::governance) fn governance(
+    store: &Store,
+    directory: &std::path::Path,
+    durability: Durability,
+) -> Governance {
     let config = config();
     let audit = config::Audit {
         durability,

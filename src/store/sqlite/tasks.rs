@@ -1,12 +1,21 @@
 //! Whose tasks are, in SQLite.
 
+use std::collections::HashSet;
+
 use futures_util::future::BoxFuture;
+use sqlx::{QueryBuilder, Sqlite as Db, SqliteConnection};
 
 use super::{Sqlite, begin, from_time};
 use crate::{
     names::{AgentId, ServerName},
-    store::{SameId, StoreError, StoredTask, TaskHash, TaskOwners},
+    store::{Given, SameId, StoreError, StoredTask, TaskHash, TaskOwners},
 };
+
+/// Tasks that are looked up at once: each is a parameter of the query, of which there may be so many.
+const IDS_AT_ONCE: usize = 1000;
+
+/// Stands for the agent of a task that is nobody's: ids of agents have 16 bytes.
+const NOBODY: &[u8] = &[];
 
 impl TaskOwners for Sqlite {
     fn give<'a>(
@@ -14,62 +23,126 @@ impl TaskOwners for Sqlite {
         task: &'a StoredTask,
         same_id: SameId,
         per_agent_max: usize,
-    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+    ) -> BoxFuture<'a, Result<Given, StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("keeping whose a task is", error);
-            let agent = task.agent.0.as_bytes().as_slice();
             // Whose a task was before a power cut must not be whose it is after it.
             let mut tx = begin(&self.durable).await.map_err(failed)?;
-            if same_id == SameId::Replaced {
-                sqlx::query("DELETE FROM tasks WHERE server = ? AND id = ?")
-                    .bind(task.server.as_str())
-                    .bind(task.id.0.as_slice())
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(failed)?;
-            }
-            sqlx::query(
-                "INSERT INTO tasks (server, id, agent, given_ms) VALUES (?, ?, ?, ?) \
-                 ON CONFLICT DO UPDATE SET given_ms = excluded.given_ms",
-            )
-            .bind(task.server.as_str())
-            .bind(task.id.0.as_slice())
-            .bind(agent)
-            .bind(from_time(task.given))
-            .execute(&mut *tx)
-            .await
-            .map_err(failed)?;
-            let forgotten = sqlx::query(
-                "DELETE FROM tasks WHERE agent = ?1 AND (server, id) IN (SELECT server, id \
-                 FROM tasks WHERE agent = ?1 ORDER BY given_ms DESC LIMIT -1 OFFSET ?2)",
-            )
-            .bind(agent)
-            .bind(i64::try_from(per_agent_max).unwrap_or(i64::MAX))
-            .execute(&mut *tx)
-            .await
-            .map_err(failed)?;
+            let is_contested =
+                same_id == SameId::Same && is_of_another(task, &mut tx).await.map_err(failed)?;
+            let whose = if is_contested {
+                forget(task, &mut tx).await.map_err(failed)?;
+                NOBODY
+            } else {
+                task.agent.0.as_bytes().as_slice()
+            };
+            keep(task, whose, &mut tx).await.map_err(failed)?;
+            let forgotten = forget_oldest(whose, per_agent_max, &mut tx).await;
+            let forgotten = forgotten.map_err(failed)?;
             tx.commit().await.map_err(failed)?;
-            Ok(forgotten.rows_affected())
+            Ok(if is_contested {
+                Given::Contested
+            } else {
+                Given::Kept(forgotten)
+            })
         })
     }
 
-    fn is_of<'a>(
+    fn own_of<'a>(
         &'a self,
         agent: AgentId,
         server: &'a ServerName,
-        id: TaskHash,
-    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        ids: &'a [TaskHash],
+    ) -> BoxFuture<'a, Result<HashSet<TaskHash>, StoreError>> {
         Box::pin(async move {
-            let found: Option<(i64,)> = sqlx::query_as(
-                "SELECT given_ms FROM tasks WHERE server = ? AND id = ? AND agent = ?",
-            )
-            .bind(server.as_str())
-            .bind(id.0.as_slice())
-            .bind(agent.0.as_bytes().as_slice())
-            .fetch_optional(&self.reader)
-            .await
-            .map_err(|error| self.failed("reading whose a task is", error))?;
-            Ok(found.is_some())
+            let mut own = HashSet::new();
+            for ids in ids.chunks(IDS_AT_ONCE) {
+                let found = self.own_of_some(agent, server, ids).await;
+                let found = found.map_err(|error| self.failed("reading whose a task is", error))?;
+                own.extend(found);
+            }
+            Ok(own)
         })
     }
+}
+
+impl Sqlite {
+    async fn own_of_some(
+        &self,
+        agent: AgentId,
+        server: &ServerName,
+        ids: &[TaskHash],
+    ) -> Result<impl Iterator<Item = TaskHash>, sqlx::Error> {
+        let mut query = QueryBuilder::<Db>::new("SELECT id FROM tasks WHERE server = ");
+        query.push_bind(server.as_str());
+        query
+            .push(" AND agent = ")
+            .push_bind(agent.0.as_bytes().as_slice());
+        query.push(" AND id IN (");
+        let mut listed = query.separated(", ");
+        for id in ids {
+            listed.push_bind(id.0.as_slice());
+        }
+        query.push(")");
+        let found: Vec<(Vec<u8>,)> = query.build_query_as().fetch_all(&self.reader).await?;
+        // What is no hash is none that was asked for.
+        let hashes = found
+            .into_iter()
+            .filter_map(|(id,)| id.try_into().ok().map(TaskHash));
+        Ok(hashes)
+    }
+}
+
+/// Whether anybody but its agent was given the task, or it is nobody's.
+async fn is_of_another(task: &StoredTask, db: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    let other: Option<(i64,)> = sqlx::query_as(
+        "SELECT given_ms FROM tasks WHERE server = ? AND id = ? AND agent <> ? LIMIT 1",
+    )
+    .bind(task.server.as_str())
+    .bind(task.id.0.as_slice())
+    .bind(task.agent.0.as_bytes().as_slice())
+    .fetch_optional(db)
+    .await?;
+    Ok(other.is_some())
+}
+
+async fn forget(task: &StoredTask, db: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let query = sqlx::query("DELETE FROM tasks WHERE server = ? AND id = ?");
+    let query = query.bind(task.server.as_str()).bind(task.id.0.as_slice());
+    query.execute(db).await.map(drop)
+}
+
+async fn keep(
+    task: &StoredTask,
+    whose: &[u8],
+    db: &mut SqliteConnection,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "INSERT INTO tasks (server, id, agent, given_ms) VALUES (?, ?, ?, ?) \
+         ON CONFLICT DO UPDATE SET given_ms = excluded.given_ms",
+    )
+    .bind(task.server.as_str())
+    .bind(task.id.0.as_slice())
+    .bind(whose)
+    .bind(from_time(task.given))
+    .execute(db)
+    .await
+    .map(drop)
+}
+
+/// Forgets all but the last `kept_max`; how many.
+async fn forget_oldest(
+    whose: &[u8],
+    kept_max: usize,
+    db: &mut SqliteConnection,
+) -> Result<u64, sqlx::Error> {
+    let forgotten = sqlx::query(
+        "DELETE FROM tasks WHERE agent = ?1 AND (server, id) IN (SELECT server, id \
+         FROM tasks WHERE agent = ?1 ORDER BY given_ms DESC LIMIT -1 OFFSET ?2)",
+    )
+    .bind(whose)
+    .bind(i64::try_from(kept_max).unwrap_or(i64::MAX))
+    .execute(db)
+    .await?;
+    Ok(forgotten.rows_affected())
 }

@@ -18,6 +18,7 @@ use super::{
     failure::display_odd,
     life::{Life, Of},
     maker::SLOW_START,
+    mux::Begun,
     output::Output,
     reach::Reach,
 };
@@ -36,6 +37,8 @@ pub(crate) struct Lineage {
     /// That of its server.
     pub(super) reach: Arc<Reach>,
     pub(super) output: Arc<Output>,
+    /// The tasks that were begun on its connections.
+    pub(super) begun: Arc<Begun>,
     /// What is spawned here logs whose it is.
     pub(super) tasks: Tasks,
     restarts: AtomicU64,
@@ -123,6 +126,7 @@ impl Lineage {
         let tasks = tasks.within(about(number, &callers, tasks.around()));
         let life = Life::new(Of::Instance, server, tasks.around());
         Arc::new(Self {
+            begun: begun_for(Some(&callers)),
             callers: Some(callers),
             ..Self::new(life, reach, number, tasks)
         })
@@ -135,6 +139,7 @@ impl Lineage {
             life,
             reach: Arc::clone(reach),
             output: Arc::default(),
+            begun: begun_for(None),
             tasks,
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
@@ -142,6 +147,11 @@ impl Lineage {
             slow: AtomicBool::new(false),
             transport: Mutex::default(),
         }
+    }
+
+    /// No tasks, of whoever it serves.
+    pub(super) fn begun_anew(&self) -> Arc<Begun> {
+        begun_for(self.callers.as_ref())
     }
 
     /// Whose connections it is of.
@@ -201,6 +211,14 @@ impl Lineage {
             }
             format!("it has not answered yet{lines}")
         })
+    }
+}
+
+fn begun_for(callers: Option<&Callers>) -> Arc<Begun> {
+    if callers.is_some_and(|callers| callers.agent.is_some()) {
+        Arc::new(Begun::by_one())
+    } else {
+        Arc::default()
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     instance::Connection,
     lineage::Lineage,
     link::Link,
-    mux::{Mux, Settings},
+    mux::{Begun, Mux, Settings},
     pipe, sse, stdio,
     views::Views,
     websocket,
@@ -245,8 +245,19 @@ impl Maker {
             roots: config.roots.clone(),
             is_for_lists: wanted.is_for_lists,
             views: self.views.clone(),
+            begun: begun_before(&config.transport, &wanted.lineage),
         };
         Mux::new(settings, wanted.home.clone(), wanted.lineage.tasks.clone())
+    }
+}
+
+/// The tasks that a new connection of `lineage` may hear of: a program begins with none.
+fn begun_before(transport: &Transport, lineage: &Lineage) -> Arc<Begun> {
+    match transport {
+        Transport::Builtin | Transport::Stdio(_) => lineage.begun_anew(),
+        Transport::Auto(_) | Transport::Http(_) | Transport::Sse(_) | Transport::WebSocket(_) => {
+            Arc::clone(&lineage.begun)
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use begun::Begun;
 pub(super) use questions::{Progress, Waiting, asks_for_roots};
 pub(crate) use signals::Noted;
 
@@ -45,13 +46,12 @@ use crate::{
     lock::lock,
     mcp::{
         Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError,
-        envelope::Malformed, error, json, meta, method::notice,
+        envelope::Malformed, error, json, meta, method::notice, tasks,
     },
     names::InvocationId,
     session::{Event, Session},
     task::Tasks,
 };
-use begun::Begun;
 use questions::Asked;
 use recipient::Recipient;
 use signals::Signals;
@@ -80,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) is_for_lists: bool,
     /// How sessions see what the server says outside of calls.
     pub(crate) views: Views,
+    /// The tasks that were begun on it, and on those before it.
+    pub(crate) begun: Arc<Begun>,
 }
 
 #[cfg(test)]
@@ -95,6 +97,7 @@ impl Settings {
             roots: None,
             is_for_lists: false,
             views: Views::clear(),
+            begun: Arc::default(),
         }
     }
 }
@@ -122,7 +125,6 @@ pub(crate) struct Mux {
     /// Notifications of clients that their server does not take at once.
     pub(super) backlog: Backlog,
     visits: Visits,
-    begun: Begun,
     reason: Mutex<Option<String>>,
     aftermath: Aftermath,
     forgotten: AtomicBool,
@@ -164,8 +166,8 @@ struct Entry {
     activity: Arc<Activity>,
     /// Whether it is a listen stream, which is not answered before it ends.
     listens: bool,
-    /// Whether a task may come of it.
-    calls_tool: bool,
+    /// Whether a task of the legacy era may come of it.
+    may_begin_task: bool,
 }
 
 impl Entry {
@@ -193,7 +195,6 @@ impl Mux {
             cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
             backlog: Backlog::default(),
             visits: Visits::default(),
-            begun: Begun::default(),
             reason: Mutex::default(),
             forgotten: AtomicBool::new(false),
             born: Instant::now(),
@@ -216,7 +217,7 @@ impl Mux {
     ) -> Result<Pending, Failure> {
         let caller = exchange.caller.as_ref();
         if let Some(caller) = caller {
-            self.begun.serves(caller.client.agent.id);
+            self.settings.begun.serves(caller.client.agent.id);
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity::new());
@@ -225,7 +226,7 @@ impl Mux {
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
             listens: *exchange.method == Method::Listen,
-            calls_tool: *exchange.method == Method::ToolsCall,
+            may_begin_task: !self.speaks_modern() && asks_for_task(exchange),
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -526,7 +527,7 @@ impl Mux {
     /// Notes what is to be known of the answer to the exchange `id`, which came by a way of its own.
     pub(super) fn note_outcome(&self, id: u64, outcome: &Outcome) {
         // Other exchanges wait for what is done below.
-        let is_usual = |result| self.speaks_modern() || !begun::may_name_task(result);
+        let is_usual = |result| self.speaks_modern() || !tasks::may_be_named(result);
         if outcome.as_ref().is_ok_and(is_usual) {
             return;
         }
@@ -539,8 +540,8 @@ impl Mux {
     fn heed(&self, entry: &Entry, outcome: &Outcome) {
         let Some(caller) = &entry.caller else { return };
         match outcome {
-            Ok(result) if entry.calls_tool && !self.speaks_modern() => {
-                self.begun.note(result, caller.client.agent.id);
+            Ok(result) if entry.may_begin_task => {
+                self.settings.begun.note(result, caller.client.agent.id);
             }
             Ok(_) => {}
             Err(refusal) => self.visits.note_required(refusal, &caller.session()),
@@ -628,6 +629,12 @@ impl Drop for Pending {
                 .ended(self.id, session.as_ref(), answered);
         }
     }
+}
+
+/// Whether a task may come of `exchange`: others answer what they like.
+fn asks_for_task(exchange: &Exchange<'_>) -> bool {
+    let params = exchange.params.as_deref();
+    *exchange.method == Method::ToolsCall && params.is_some_and(tasks::is_asked_for)
 }
 
 /// The id of the listen stream that a notification names.

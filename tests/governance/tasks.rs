@@ -6,7 +6,7 @@ use tollbridge::audit::Decision;
 use crate::{
     harness::{ANN, BOB, Server, Stage, code_of, keyed},
     support::{
-        Auto, Client, Era, Front, TestGateway, Transport,
+        Auto, Client, Era, Front, Gateway, TestGateway, Transport,
         client::Who,
         wire::{Envelope, member, request},
     },
@@ -287,6 +287,54 @@ async fn what_a_shared_program_says_of_a_task_is_for_its_agent() {
     call.answer("{}").await;
     bob.answer("2").await.value();
     stage.stop().await;
+}
+
+/// A connection that is made anew has seen one agent only, and the task may be of another all the same.
+#[tokio::test]
+async fn a_connection_that_is_made_anew_tells_nobody_of_the_tasks_of_others() {
+    let server = server(Transport::Http, Era::Legacy).await;
+    let gateways = TestGateway::new().setting(&keyed(AGENTS)).server_with(
+        "x",
+        &server.backend,
+        "isolation = \"shared\"\n",
+    );
+    let gateway = gateways.start().await;
+    let client = async |gateway: &Gateway, who| {
+        let client = gateway.client_of(who, Front::Streamable, PATH);
+        client.await
+    };
+    let (ann, bob) = (client(&gateway, ANN).await, client(&gateway, BOB).await);
+    begin(&ann, &server, "t").await;
+    server.does("tools/call", Auto::Hand);
+    let state = |id: &str| format!(r#"{{"taskId":"{id}","status":"working"}}"#);
+    let speak = async |method, params: String| server.backend.speak(method, &params).await;
+    let is_not_told = async |bob: &Client| {
+        bob.ask("2", "tools/call", CALL).await;
+        let call = server.backend.asked("tools/call").await;
+        for id in ["t", "v"] {
+            speak("notifications/tasks/status", state(id)).await;
+        }
+        speak("notifications/acme", "{}".to_owned()).await;
+        bob.must("notifications/acme").await;
+        call.answer("{}").await;
+        bob.answer("2").await.value();
+    };
+    server.backend.forget_sessions();
+    is_not_told(&bob).await;
+    // Whose it is hears of it there too.
+    ann.ask("3", "tools/call", CALL).await;
+    let call = server.backend.asked("tools/call").await;
+    speak("notifications/tasks/status", state("t")).await;
+    let heard = ann.must("notifications/tasks/status").await;
+    assert_eq!(heard.params, Some(state("t")));
+    call.answer("{}").await;
+    ann.answer("3").await.value();
+    gateway.stop().await;
+
+    server.backend.forget_sessions();
+    let gateway = gateways.start().await;
+    is_not_told(&client(&gateway, BOB).await).await;
+    gateway.stop().await;
 }
 
 /// A restart neither opens tasks to others nor closes them to their agent; another gateway of the

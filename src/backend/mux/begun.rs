@@ -1,7 +1,9 @@
 //! Tasks that calls on a link have begun, and whose each is: a server goes on with one when its call
 //! is over, and may speak of it at any time (2025-11-25).
 //!
-//! Where a link serves several agents, what is about a task goes to nobody but its agent.
+//! Where a link is not one agent's own, what is about a task goes to nobody but its agent: not to the
+//! only one that was seen either, since tasks outlive links and gateways. Those of a server behind a URL
+//! are remembered by its `Lineage` when a link to it is made anew; those of a program end with it.
 
 use std::{
     collections::VecDeque,
@@ -10,8 +12,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-
-use memchr::memmem;
 
 use super::{Mux, recipient::Recipient};
 use crate::{
@@ -26,22 +26,28 @@ const TASKS_MAX: usize = 1024;
 /// Longest id of a task that is remembered, bytes.
 const ID_BYTES_MAX: usize = 1024;
 
-/// Whether a task may have been begun with `result`.
-pub(super) fn may_name_task(result: &Raw) -> bool {
-    memmem::find(result.as_bytes(), b"taskId").is_some()
-}
-
-/// The tasks of one link.
+/// The tasks of one link, or of those that take one another's place.
 #[derive(Debug, Default)]
-pub(super) struct Begun {
+pub(crate) struct Begun {
+    /// Whether all calls are of one agent, whoever that is.
+    is_of_one: bool,
     /// Whose calls came first.
     first: OnceLock<AgentId>,
     /// Whether calls of others came too.
     serves_several: AtomicBool,
-    tasks: Mutex<VecDeque<(String, AgentId)>>,
+    /// Each with whose it is; `None` where several were given it.
+    tasks: Mutex<VecDeque<(String, Option<AgentId>)>>,
 }
 
 impl Begun {
+    /// Of links that serve one agent alone.
+    pub(crate) fn by_one() -> Self {
+        Self {
+            is_of_one: true,
+            ..Self::default()
+        }
+    }
+
     /// Notes that `agent` makes a call.
     pub(super) fn serves(&self, agent: AgentId) {
         if *self.first.get_or_init(|| agent) != agent {
@@ -52,7 +58,7 @@ impl Begun {
     /// Notes the task that a call of `agent` has begun, if it has.
     pub(super) fn note(&self, result: &Raw, agent: AgentId) {
         // Readers of connections have no time for a walk through a large result without any.
-        if !may_name_task(result) {
+        if !tasks::may_be_named(result) {
             return;
         }
         // One that is not remembered is told to nobody where there are several.
@@ -61,18 +67,29 @@ impl Begun {
             return;
         };
         let mut tasks = lock(&self.tasks);
-        tasks.retain(|(known, _)| *known != id);
+        let at = tasks.iter().position(|(known, _)| *known == id);
+        let known = at.and_then(|at| tasks.remove(at));
+        // As in the store: a result cannot make the task of another agent its own.
+        let is_own = known.is_none_or(|(_, whose)| whose == Some(agent));
         if tasks.len() >= TASKS_MAX {
             tasks.pop_front();
         }
-        tasks.push_back((id, agent));
+        tasks.push_back((id, is_own.then_some(agent)));
+    }
+
+    /// Whether there is no other agent than `agent` that a task could be of.
+    fn is_of_nobody_but(&self, agent: AgentId) -> bool {
+        // Where nobody needs a key there is one agent.
+        let is_open =
+            || agent == AgentId::ANONYMOUS && !self.serves_several.load(Ordering::Relaxed);
+        self.is_of_one || is_open()
     }
 
     fn is_of(&self, id: &str, agent: AgentId) -> bool {
         let tasks = lock(&self.tasks);
         tasks
             .iter()
-            .any(|(known, whose)| known == id && *whose == agent)
+            .any(|(known, whose)| known == id && *whose == Some(agent))
     }
 }
 
@@ -85,12 +102,12 @@ impl Mux {
         method: &str,
         params: Option<&Raw>,
     ) -> bool {
-        if !self.begun.serves_several.load(Ordering::Relaxed) {
+        if self.settings.begun.is_of_nobody_but(recipient.agent()) {
             return true;
         }
         match params.map(|params| tasks::told_of(method, params)) {
             None | Some(tasks::Named::Nothing) => true,
-            Some(tasks::Named::One(id)) => self.begun.is_of(&id, recipient.agent()),
+            Some(tasks::Named::One(id)) => self.settings.begun.is_of(&id, recipient.agent()),
             Some(tasks::Named::Unclear) => false,
         }
     }

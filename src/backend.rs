@@ -223,7 +223,9 @@ impl Backend {
         // Whoever wakes looks at what is set here as well.
         self.written.rewrite(server, || {
             self.gate.set(server.limits.in_flight, server.limits.queue);
-            self.breaker.set(server.breaker);
+            for changed in self.breaker.set(server.breaker) {
+                changed.log(&self.name, None);
+            }
             self.maker.shared.set_retry(server.retry);
             if let Some(replicas) = &self.replicas {
                 replicas.rewrite(server);

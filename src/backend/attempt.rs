@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Backend, Failure, State,
-    breaker::{Apart, Change, Changed, Passage, Sign},
+    breaker::{Apart, Passage, Sign},
     choice::{RECONNECT_CHECKS, RECONNECT_PAUSE, Served, Wish},
     gate::Seat,
     handshake,
@@ -166,7 +166,8 @@ impl Backend {
             .map_or_else(Unanswered::sign, |_| Sign::Well);
         let sign = self.with_catalogs(sign);
         for changed in passage.end(sign) {
-            self.log_breaker(&changed, outcome.as_ref().err());
+            let last = outcome.as_ref().err();
+            changed.log(&self.name, last.map(|unanswered| &unanswered.failure));
         }
         outcome
     }
@@ -199,21 +200,6 @@ impl Backend {
             Sign::Away
         } else {
             sign
-        }
-    }
-
-    /// Says that the breaker has opened or is closed again, for all or for one caller.
-    fn log_breaker(&self, changed: &Changed<'_>, cause: Option<&Unanswered>) {
-        let server = &self.name;
-        let (agent, session) = (changed.agent, changed.session);
-        match changed.change {
-            Change::Opened => {
-                let last = cause.map(|cause| cause.failure.to_string());
-                tracing::warn!(%server, agent, session, last, "the breaker has opened: calls are answered at once");
-            }
-            Change::Closed => {
-                tracing::info!(%server, agent, session, "the breaker is closed again");
-            }
         }
     }
 

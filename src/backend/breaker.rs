@@ -17,13 +17,20 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{Failure, choice::Owner};
-use crate::{clock::turn_time, config, lock::lock, names::AgentId, session::Client};
+use crate::{
+    clock::turn_time,
+    config,
+    lock::lock,
+    names::{AgentId, ServerName},
+    session::Client,
+};
 use machine::{Core, Pass};
 
 mod machine;
 
-/// Callers whose own failures are remembered. Of more, what fails is counted as if they had no
-/// connections of their own.
+/// Callers whose own failures are remembered. For one more, one that holds back nothing at present is
+/// forgotten, which has least to be remembered and called least recently; where there is none, what fails is
+/// counted as if the caller had no connections of its own.
 const APART_MAX: usize = 4096;
 
 /// What the end of a call says of its server.
@@ -177,14 +184,50 @@ struct Own {
     core: Core,
     agent: String,
     session: Option<String>,
+    /// When a call of the caller ended last.
+    used: Instant,
+}
+
+impl Own {
+    fn changed(&self, change: Change) -> Changed {
+        Changed {
+            change,
+            agent: Some(self.agent.clone()),
+            session: self.session.clone(),
+        }
+    }
 }
 
 /// What became of the breaker of a server, or of one of its callers where they are named.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct Changed<'c> {
-    pub(super) change: Change,
-    pub(super) agent: Option<&'c str>,
-    pub(super) session: Option<&'c str>,
+pub(super) struct Changed {
+    change: Change,
+    agent: Option<String>,
+    session: Option<String>,
+}
+
+impl Changed {
+    fn of_server(change: Change) -> Self {
+        Self {
+            change,
+            agent: None,
+            session: None,
+        }
+    }
+
+    /// Says so in the log; `last` is the failure that led to it.
+    pub(super) fn log(&self, server: &ServerName, last: Option<&Failure>) {
+        let (agent, session) = (self.agent.as_deref(), self.session.as_deref());
+        match self.change {
+            Change::Opened => {
+                let last = last.map(Failure::to_string);
+                tracing::warn!(%server, agent, session, last, "the breaker has opened: calls are answered at once");
+            }
+            Change::Closed => {
+                tracing::info!(%server, agent, session, "the breaker is closed again");
+            }
+        }
+    }
 }
 
 impl Cores {
@@ -201,7 +244,7 @@ impl Cores {
     }
 
     /// Takes how a call ended; what became of both cores.
-    fn tell<'c>(&mut self, passage: &Passage<'_, 'c>, now: Instant) -> [Option<Changed<'c>>; 2] {
+    fn tell(&mut self, passage: &Passage<'_, '_>, now: Instant) -> [Option<Changed>; 2] {
         let sign = passage.sign;
         if sign == Sign::Well {
             self.ill.clear();
@@ -209,7 +252,7 @@ impl Cores {
         let mut common = sign;
         let mut own = None;
         if let Some(apart) = &passage.apart
-            && self.has_room_for(&apart.owner, now)
+            && (!is_bad(sign) || self.has_room_for(&apart.owner, now))
         {
             common = self.common(apart, passage);
             own = self.tell_own(apart, passage, now);
@@ -218,31 +261,23 @@ impl Cores {
         if server.is_some() {
             self.ill.clear();
         }
-        let server = server.map(|change| Changed {
-            change,
-            agent: None,
-            session: None,
-        });
-        [server, own]
+        [server.map(Changed::of_server), own]
     }
 
     /// What the end of a call of `apart` says of the server.
     fn common(&mut self, apart: &Apart<'_>, passage: &Passage<'_, '_>) -> Sign {
         let sign = passage.sign;
-        let is_own = matches!(sign, Sign::Gone | Sign::Ill);
-        if !is_own || !self.server.hears(&passage.pass) {
+        if !is_bad(sign) || !self.server.hears(&passage.pass) {
             return sign;
-        }
-        if self.server.is_away() {
-            // It was to be found out whether the server can be reached.
-            return if sign == Sign::Ill {
-                Sign::Well
-            } else {
-                Sign::None
-            };
         }
         if !self.server.is_closed() {
-            return sign;
+            // The caller's own connection answers nothing that concerns others: let another try.
+            if sign == Sign::Gone {
+                return Sign::None;
+            }
+            // Where it was to be found out whether the server can be reached, that is known.
+            let is_answer = self.server.is_away();
+            return if is_answer { Sign::Well } else { sign };
         }
         let is_first = self.ill.is_empty();
         let is_another = self.ill.len() >= APART_MAX || self.ill.insert(apart.party());
@@ -254,42 +289,47 @@ impl Cores {
     }
 
     /// Takes how a call of `apart` ended, as far as that concerns no other caller.
-    fn tell_own<'c>(
+    fn tell_own(
         &mut self,
-        apart: &Apart<'c>,
-        passage: &Passage<'_, 'c>,
+        apart: &Apart<'_>,
+        passage: &Passage<'_, '_>,
         now: Instant,
-    ) -> Option<Changed<'c>> {
+    ) -> Option<Changed> {
         let sign = match passage.sign {
             Sign::Away => Sign::None,
             sign @ (Sign::Gone | Sign::Ill | Sign::None | Sign::Well) => sign,
         };
-        let (agent, session) = apart.names();
-        let is_bad = matches!(sign, Sign::Gone | Sign::Ill);
-        if is_bad && !self.apart.contains_key(&apart.owner) {
+        if is_bad(sign) && !self.apart.contains_key(&apart.owner) {
+            let (agent, session) = apart.names();
             let own = Own {
                 core: Core::new(self.settings),
                 agent: agent.to_owned(),
                 session: session.map(str::to_owned),
+                used: now,
             };
             self.apart.insert(apart.owner.clone(), own);
         }
         let own = self.apart.get_mut(&apart.owner)?;
+        own.used = now;
         let change = own.core.tell(&passage.own, sign, now)?;
-        Some(Changed {
-            change,
-            agent: Some(agent),
-            session,
-        })
+        Some(own.changed(change))
     }
 
-    /// Whether the failures of `owner` are or can be remembered; those of others that hold back nothing at
-    /// present are forgotten for it.
+    /// Whether the failures of `owner` are or can be remembered; another is forgotten for it where none
+    /// fits in.
     fn has_room_for(&mut self, owner: &Owner, now: Instant) -> bool {
-        if self.apart.len() >= APART_MAX && !self.apart.contains_key(owner) {
-            self.apart.retain(|_, own| own.core.wait(now).is_some());
+        if self.apart.len() < APART_MAX || self.apart.contains_key(owner) {
+            return true;
         }
-        self.apart.len() < APART_MAX || self.apart.contains_key(owner)
+        let may_go = self
+            .apart
+            .iter()
+            .filter(|(_, own)| own.core.wait(now).is_none());
+        let least = may_go.min_by_key(|(_, own)| (own.core.weight(), own.used));
+        let Some(least) = least.map(|(owner, _)| owner.clone()) else {
+            return false;
+        };
+        self.apart.remove(&least).is_some()
     }
 }
 
@@ -324,15 +364,16 @@ impl Breaker {
         })
     }
 
-    /// Keeps to other settings from now on.
-    pub(crate) fn set(&self, settings: config::Breaker) {
+    /// Keeps to other settings from now on; what became of it by that.
+    pub(super) fn set(&self, settings: config::Breaker) -> Vec<Changed> {
         let now = Instant::now();
         let mut cores = self.lock();
         cores.settings = settings;
-        cores.server.set(settings, now);
-        for own in cores.apart.values_mut() {
-            own.core.set(settings, now);
-        }
+        let server = cores.server.set(settings, now).map(Changed::of_server);
+        let own = cores.apart.values_mut();
+        let own = own.filter_map(|own| Some((own.core.set(settings, now)?, own)));
+        let own = own.map(|(change, own)| own.changed(change));
+        own.chain(server).collect()
     }
 
     /// The server was connected anew, for `owner` where that is not for all.
@@ -349,15 +390,22 @@ impl Breaker {
         self.lock().server.is_away()
     }
 
-    /// The server asked these clients something.
-    pub(super) fn asks(&self, askers: &HashSet<Owner>) {
+    /// The server asked these clients something; what became of it by that.
+    pub(super) fn asks(&self, askers: &HashSet<Owner>) -> Vec<Changed> {
         let mut cores = self.lock();
-        cores.server.asks();
+        let mut changed: Vec<_> = cores
+            .server
+            .asks()
+            .map(Changed::of_server)
+            .into_iter()
+            .collect();
         for owner in askers {
             if let Some(own) = cores.apart.get_mut(owner) {
-                own.core.asks();
+                let change = own.core.asks();
+                changed.extend(change.map(|change| own.changed(change)));
             }
         }
+        changed
     }
 
     /// Whether a call would be refused now, whoever makes it.
@@ -403,16 +451,16 @@ pub(super) struct Passage<'b, 'c> {
     sign: Sign,
 }
 
-impl<'c> Passage<'_, 'c> {
+impl Passage<'_, '_> {
     /// The call ended with this sign; what became of the breaker by that.
-    pub(super) fn end(mut self, sign: Sign) -> impl Iterator<Item = Changed<'c>> {
+    pub(super) fn end(mut self, sign: Sign) -> impl Iterator<Item = Changed> + use<> {
         self.sign = sign;
         // One that says nothing is told of when it is dropped.
         let changed = (sign != Sign::None).then(|| self.tell());
         changed.into_iter().flatten().flatten()
     }
 
-    fn tell(&self) -> [Option<Changed<'c>>; 2] {
+    fn tell(&self) -> [Option<Changed>; 2] {
         self.breaker.lock().tell(self, turn_time())
     }
 }
@@ -423,6 +471,11 @@ impl Drop for Passage<'_, '_> {
             self.tell();
         }
     }
+}
+
+/// Whether `sign` is of a failure that is the caller's own where its connections are.
+fn is_bad(sign: Sign) -> bool {
+    matches!(sign, Sign::Gone | Sign::Ill)
 }
 
 /// Whole milliseconds, rounded up: who waits that long is not too early.
@@ -532,6 +585,47 @@ mod tests {
         check("1a 2a b 3a 4w", "1a 2a b 3a 4!", "open", &[]);
     }
 
+    /// That the connection of the caller on trial is gone says nothing to others.
+    #[tokio::test(start_paused = true)]
+    async fn a_trial_on_a_connection_that_is_gone_decides_nothing() {
+        let breaker = breaker(2);
+        assert_eq!(run(&breaker, "1i 2i 3i 4w"), "1i 2i 3i 4!");
+        tokio::time::advance(OPEN_FOR).await;
+        assert_eq!(run(&breaker, "4g"), "4g");
+        assert_eq!(breaker.report().state, "half_open");
+        assert_eq!(run(&breaker, "4g 5w 6w"), "4g 5w 6w");
+        assert_eq!(breaker.report().state, "closed");
+        let own = breaker.of_callers();
+        let own: Vec<_> = own.iter().filter_map(|it| it.agent.as_deref()).collect();
+        assert_eq!(own, ["4"], "it counts for that caller");
+        // What it is connected for and fails says that the server is not well.
+        assert_eq!(run(&breaker, "1i 2i 3i"), "1i 2i 3i");
+        tokio::time::advance(OPEN_FOR).await;
+        assert_eq!(run(&breaker, "5i 6w"), "5i 6!");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_closes_it_says_so_once() {
+        let breaker = breaker(1);
+        let closed = || vec![Changed::of_server(Change::Closed)];
+        let open = || breaker.enter(None, Instant::now()).unwrap().end(Sign::Ill);
+        let nobody = HashSet::new();
+        assert_eq!(open().count(), 1);
+        assert_eq!(breaker.asks(&nobody), [], "nothing is on trial");
+        tokio::time::advance(OPEN_FOR).await;
+        let trial = breaker.enter(None, Instant::now()).unwrap();
+        assert_eq!(breaker.asks(&nobody), closed());
+        assert_eq!(breaker.asks(&nobody), []);
+        assert_eq!(trial.end(Sign::Well).count(), 0);
+        assert_eq!(open().count(), 1);
+        let never = config::Breaker {
+            failures: 0,
+            open_for: OPEN_FOR,
+        };
+        assert_eq!(breaker.set(never), closed());
+        assert_eq!(breaker.set(never), []);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_caller_tries_for_itself() {
         let breaker = breaker(1);
@@ -548,7 +642,9 @@ mod tests {
         let trial = breaker.enter(apart(), Instant::now()).unwrap();
         assert_eq!(run(&breaker, "1w 2w"), "1! 2w", "one tries");
         // It asks a person, and may take long.
-        breaker.asks(&HashSet::from([owner()]));
+        let changed = breaker.asks(&HashSet::from([owner()]));
+        let names: Vec<_> = changed.iter().map(|it| it.agent.as_deref()).collect();
+        assert_eq!(names, [Some("1")]);
         assert_eq!(run(&breaker, "1w 2w"), "1w 2w");
         drop(trial);
         // Whom the server's own holds back has not tried.
@@ -557,30 +653,69 @@ mod tests {
         assert_eq!(run(&breaker, "2a 1w b 1w"), "2a 1! b 1w");
     }
 
+    /// As many callers as are remembered, called by numbers, fail one after another.
+    async fn fill(breaker: &Breaker) {
+        for agent in 0..APART_MAX {
+            end(breaker, &agent.to_string(), Sign::Ill);
+            // Nobody else is in the row.
+            let passage = breaker.enter(None, Instant::now()).unwrap();
+            passage.end(Sign::Well).for_each(drop);
+            tokio::time::advance(Duration::from_micros(1)).await;
+        }
+    }
+
+    /// A call of `agent` that ends with `sign`; whether it was let through.
+    fn end(breaker: &Breaker, agent: &str, sign: Sign) -> bool {
+        let client = client(agent);
+        let owner = Owner::Agent(client.agent.id);
+        let client = &client;
+        let passage = breaker.enter(Some(Apart { owner, client }), Instant::now());
+        passage
+            .map(|passage| passage.end(sign).for_each(drop))
+            .is_ok()
+    }
+
     /// Of more than are remembered one holds back all: never none.
     #[tokio::test(start_paused = true)]
     async fn there_are_as_many_callers_as_are_remembered() {
         let breaker = breaker(1);
-        for agent in 0..APART_MAX {
-            let client = client(&agent.to_string());
-            let owner = Owner::Agent(client.agent.id);
-            let client = &client;
-            let passage = breaker.enter(Some(Apart { owner, client }), Instant::now());
-            passage.unwrap().end(Sign::Ill).for_each(drop);
-            // Nobody else is in the row.
+        fill(&breaker).await;
+        assert_eq!(run(&breaker, "x"), "x");
+        assert_eq!(breaker.of_callers().len(), APART_MAX);
+        assert_eq!(run(&breaker, "xi y"), "xi y!");
+        tokio::time::advance(OPEN_FOR).await;
+        // One whose time is over is forgotten for another, and no more than that.
+        assert_eq!(run(&breaker, "yw xi y xi"), "yw xi y x!");
+        assert_eq!(breaker.of_callers().len(), APART_MAX);
+    }
+
+    /// Whoever has least to be remembered is forgotten first, then who called least recently; who is held
+    /// back stays.
+    #[tokio::test(start_paused = true)]
+    async fn who_failed_lately_is_remembered() {
+        let breaker = breaker(2);
+        fill(&breaker).await;
+        end(&breaker, "9", Sign::Well);
+        end(&breaker, "0", Sign::Ill);
+        let fails = |agent: &str| {
+            end(&breaker, agent, Sign::Ill);
             breaker
                 .enter(None, Instant::now())
                 .unwrap()
                 .end(Sign::Well)
                 .for_each(drop);
+            !end(&breaker, agent, Sign::None)
+        };
+        // The second failure holds back whose first one is known. Of these, `9` and `1` are forgotten.
+        for newcomer in ["new", "newer"] {
+            assert!(!fails(newcomer), "{newcomer} has failed once");
         }
-        assert_eq!(run(&breaker, "x"), "x");
-        assert_eq!(breaker.of_callers().len(), APART_MAX);
-        assert_eq!(run(&breaker, "xi y"), "xi y!");
-        tokio::time::advance(OPEN_FOR).await;
-        // Those whose time is over are forgotten for others.
-        assert_eq!(run(&breaker, "yw xi y xi"), "yw xi y x!");
-        assert_eq!(breaker.of_callers().len(), 1);
+        assert_eq!(breaker.lock().apart.len(), APART_MAX);
+        assert!(!end(&breaker, "0", Sign::None), "it is held back all along");
+        for known in ["2", "3", "4095", "new", "newer"] {
+            assert!(fails(known), "{known}");
+        }
+        assert!(!fails("1"), "it begins anew");
     }
 
     #[tokio::test(start_paused = true)]

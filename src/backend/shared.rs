@@ -312,7 +312,9 @@ impl Shared {
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn heed(&self, noted: Noted, instance: &Instance) {
         if !noted.asks.is_empty() {
-            self.breaker.asks(&noted.asks);
+            for changed in self.breaker.asks(&noted.asks) {
+                changed.log(&self.server, None);
+            }
         }
         if noted.asks_roots {
             self.asks_roots.store(true, Ordering::Relaxed);

@@ -38,6 +38,15 @@ enum Phase {
     },
 }
 
+/// What a breaker remembers, the least first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Weight {
+    Nothing,
+    Failures,
+    /// That a call has to find out whether the server is well again.
+    Trial,
+}
+
 /// That a call may go to the server.
 #[derive(Debug)]
 pub(super) struct Pass {
@@ -144,10 +153,22 @@ impl Core {
 
     /// The server asked a client something: while it waits for that answer, it is well. The call that
     /// is on trial may take as long as people do.
-    pub(super) fn asks(&mut self) {
+    pub(super) fn asks(&mut self) -> Option<Change> {
         match self.phase {
-            Phase::HalfOpen { on_trial: true, .. } => self.enter(Phase::Closed { failures: 0 }),
-            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => {}
+            Phase::HalfOpen { on_trial: true, .. } => {
+                self.enter(Phase::Closed { failures: 0 });
+                Some(Change::Closed)
+            }
+            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => None,
+        }
+    }
+
+    /// How much would be lost if it were forgotten.
+    pub(super) fn weight(&self) -> Weight {
+        match self.phase {
+            Phase::Closed { failures: 0 } => Weight::Nothing,
+            Phase::Closed { .. } => Weight::Failures,
+            Phase::HalfOpen { .. } | Phase::Open { .. } => Weight::Trial,
         }
     }
 
@@ -167,13 +188,17 @@ impl Core {
 
     /// Keeps to other settings from now on: one that is open lets a call through as soon as both
     /// would, one that never opens is closed.
-    pub(super) fn set(&mut self, settings: config::Breaker, now: Instant) {
+    pub(super) fn set(&mut self, settings: config::Breaker, now: Instant) -> Option<Change> {
         self.settings = settings;
         if settings.failures == 0 {
+            let was_closed = self.is_closed();
             self.enter(Phase::Closed { failures: 0 });
-        } else if let Phase::Open { until, .. } = &mut self.phase {
+            return (!was_closed).then_some(Change::Closed);
+        }
+        if let Phase::Open { until, .. } = &mut self.phase {
             *until = (*until).min(now + settings.open_for);
         }
+        None
     }
 
     fn open(&mut self, sign: Sign, now: Instant) {
@@ -225,7 +250,9 @@ mod tests {
                     true
                 }
                 'q' => {
-                    core.asks();
+                    let was_closed = core.is_closed();
+                    let change = core.asks();
+                    assert_eq!(change.is_some(), core.is_closed() && !was_closed);
                     true
                 }
                 '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
@@ -326,16 +353,17 @@ mod tests {
             core.tell(&pass, Sign::Ill, start);
         };
         fail(&mut core);
-        core.set(settings(3, OPEN_FOR), start);
+        assert_eq!(core.set(settings(3, OPEN_FOR), start), None);
         fail(&mut core);
         assert_eq!(core.wait(start), None, "two of three");
         fail(&mut core);
-        core.set(settings(3, OPEN_FOR * 9), start);
+        assert_eq!(core.set(settings(3, OPEN_FOR * 9), start), None);
         assert_eq!(core.ask(start).unwrap_err(), OPEN_FOR, "as it was said");
         let short = Duration::from_secs(1);
-        core.set(settings(3, short), start);
+        assert_eq!(core.set(settings(3, short), start), None);
         assert_eq!(core.ask(start).unwrap_err(), short);
-        core.set(settings(0, short), start);
+        assert_eq!(core.set(settings(0, short), start), Some(Change::Closed));
+        assert_eq!(core.set(settings(0, short), start), None, "said once");
         assert!(core.ask(start).is_ok(), "it never opens");
     }
 }

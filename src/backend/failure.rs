@@ -384,6 +384,7 @@ impl Failure {
                 | Self::Http { .. }
                 | Self::ResponseTooLarge { .. }
                 | Self::Timeout { .. }
+                | Self::Unauthorized { .. }
         )
     }
 

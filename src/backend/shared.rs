@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
@@ -53,7 +53,19 @@ pub(crate) struct Shared {
     /// What belongs to the server it is a replica of.
     joined: OnceLock<Joined>,
     reads: Arc<Reads>,
+    /// When it was last to be listed since a call was answered after a refusal.
+    taken_again: Mutex<TakenAgain>,
     updates: mpsc::Sender<Update>,
+}
+
+/// Calls that a server answered after it had refused our credential: it may refuse its lists all the same,
+/// or the next call.
+#[derive(Debug, Default)]
+struct TakenAgain {
+    /// When it was last to be listed for that.
+    last: Option<Instant>,
+    /// Whether it will be, as soon as it may.
+    is_due: bool,
 }
 
 /// What replicas share.
@@ -89,6 +101,9 @@ impl Drop for Reading {
     }
 }
 
+/// Least time between two listings that answered calls lead to.
+const TAKEN_AGAIN_PAUSE: Duration = Duration::from_secs(10);
+
 /// Pause between looks whether the lists of a server are read.
 const READ_LOOK: Duration = Duration::from_millis(50);
 
@@ -118,6 +133,7 @@ impl Shared {
             listed: watch::channel(false).0,
             joined: OnceLock::new(),
             reads: Arc::default(),
+            taken_again: Mutex::default(),
             updates: updates.clone(),
         }
     }
@@ -309,6 +325,39 @@ impl Shared {
         }
     }
 
+    /// A call was answered where the instance of `lineage` is, to which our credential was refused: at once,
+    /// or where that was so only just, after a while.
+    pub(super) fn is_taken_again_on(self: &Arc<Self>, lineage: &Lineage) {
+        if !self.is_catalogs(lineage) {
+            return self.is_well_again_on(lineage);
+        }
+        let now = Instant::now();
+        let mut taken = lock(&self.taken_again);
+        if taken.is_due {
+            return;
+        }
+        let next = taken.last.map(|last| last + TAKEN_AGAIN_PAUSE);
+        let Some(next) = next.filter(|next| now < *next) else {
+            taken.last = Some(now);
+            drop(taken);
+            return self.is_well_again_on(lineage);
+        };
+        taken.is_due = true;
+        drop(taken);
+        let shared = Arc::clone(self);
+        lineage.tasks.spawn("listing after refusals", async move {
+            sleep_until(next).await;
+            *lock(&shared.taken_again) = TakenAgain {
+                last: Some(Instant::now()),
+                is_due: false,
+            };
+            // A listing, or a check, may have been as quick.
+            if shared.life().state() == State::NeedsReauth {
+                shared.is_well_again_on(&shared.lineage);
+            }
+        });
+    }
+
     /// Passes on what a server said on the connection of `instance`.
     pub(crate) fn heed(&self, noted: Noted, instance: &Instance) {
         if !noted.asks.is_empty() {
@@ -367,5 +416,52 @@ impl Shared {
             }
         };
         drop(timeout(limit, read).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::config::{self, Environment, Source};
+
+    fn shared() -> (Arc<Shared>, Tasks) {
+        let source = Source {
+            name: "test.toml".to_owned(),
+            format: config::Format::Toml,
+            text: "[servers.x]\nurl = \"http://127.0.0.1:9/mcp\"\n".to_owned(),
+            directory: std::path::PathBuf::new(),
+        };
+        let config = config::parse([source], &Environment::default()).unwrap();
+        let servers: HashMap<_, _> = config.config.servers.into_iter().collect();
+        let (name, server) = servers.iter().next().unwrap();
+        let tasks = Tasks::new();
+        let updates = mpsc::channel(1).0;
+        (Arc::new(Shared::new(name, server, &updates, &tasks)), tasks)
+    }
+
+    /// A server that refuses our credential for its lists alone is asked for them at a pace, however
+    /// many calls it answers, and once more after the last of them.
+    #[tokio::test(start_paused = true)]
+    async fn answered_calls_lead_to_few_listings() {
+        let (shared, _tasks) = shared();
+        let lineage = Arc::clone(&shared.lineage);
+        lineage.life.take(Event::Refused, None);
+        let asked = || *shared.changes.borrow();
+        for _ in 0..1000 {
+            shared.is_taken_again_on(&lineage);
+        }
+        assert_eq!(asked(), 1, "the first leads to one at once");
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            shared.is_taken_again_on(&lineage);
+        }
+        assert!((6..=7).contains(&asked()), "{} in a minute", asked());
+        let before = asked();
+        tokio::time::sleep(TAKEN_AGAIN_PAUSE * 2).await;
+        assert_eq!(asked(), before + 1, "that of the last is not lost");
+        tokio::time::sleep(TAKEN_AGAIN_PAUSE * 2).await;
+        assert_eq!(asked(), before + 1);
     }
 }

@@ -117,6 +117,31 @@ async fn a_list_that_is_refused_costs_itself() {
     gateway.stop().await;
 }
 
+/// So does one for which our credential is not taken.
+#[tokio::test]
+async fn a_list_that_is_not_for_us_costs_itself() {
+    for status in [401, 403] {
+        for (refused, left) in [("tools/list", "prompts"), ("prompts/list", "tools")] {
+            let backend = Backend::start(Transport::Http, Era::Legacy).await;
+            backend.on_request(move |request| {
+                (request.method() == refused).then_some(Auto::Status(status))
+            });
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let (now, reason) = state(&gateway).await;
+            assert_eq!(now, "degraded", "{reason}");
+            let expect = format!("{refused} failed: ");
+            assert!(reason.starts_with(&expect), "{reason}");
+            assert!(reason.contains("credential"), "{reason}");
+            let client = client(&gateway).await;
+            assert!(!client.list(left).await.is_empty(), "{refused}");
+            assert!(!client.list("resources").await.is_empty(), "{refused}");
+            backend.on_request(|_| None);
+            in_time(&gateway, |status| status["state"] == "connected").await;
+            gateway.stop().await;
+        }
+    }
+}
+
 /// What cannot be read after a change stays as it was; what can be read is new.
 #[tokio::test]
 async fn a_list_that_is_refused_stays_as_it_was() {

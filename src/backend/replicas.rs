@@ -4,7 +4,8 @@
 //! backend owns them and asks here. Replicas stand in the order of preference, those of the
 //! gateway's own locality first. A session stays on its replica until that is out; a call that
 //! never reached one goes to the next at once, and so does one that did where doing it twice does
-//! no harm; others fail.
+//! no harm; others fail. What is asked about a task goes to the one that began it, and to no other: a
+//! replica that does not know it would say that there is none.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,9 +30,11 @@ use crate::{
     mcp::Raw,
     session::Session,
 };
+use begun::{Begun, asked_about};
 use outlier::Outlier;
 pub use report::ReplicaReport;
 
+mod begun;
 mod outlier;
 mod report;
 
@@ -48,6 +51,7 @@ pub(super) struct Replicas {
     balance: Balance,
     routes: Vec<Route>,
     stays: Mutex<Stays>,
+    begun: Mutex<Begun>,
     /// Counts what looks for a replica: of equal ones they have turns.
     turn: AtomicUsize,
     /// Tells that a session may have left a replica.
@@ -304,6 +308,7 @@ impl Replicas {
             balance: server.balance,
             routes: server.route.iter().filter_map(Route::new).collect(),
             stays: Mutex::default(),
+            begun: Mutex::default(),
             turn: AtomicUsize::new(0),
             moved: Notify::new(),
         })
@@ -456,7 +461,9 @@ impl Replicas {
         let mut last = Unanswered::before(Failure::Unknown);
         let mut heard = start;
         let route = self.route(admitted);
-        let mut candidates = VecDeque::from(self.candidates(admitted, route));
+        let origin = asked_about(admitted).and_then(|task| lock(&self.begun).at(&task));
+        let candidates = origin.map_or_else(|| self.candidates(admitted, route), |at| vec![at]);
+        let mut candidates = VecDeque::from(candidates);
         while let Some(at) = candidates.pop_front() {
             let replica = &self.all[at];
             match replica.call(admitted, waited + start.elapsed()).await {
@@ -473,8 +480,12 @@ impl Replicas {
                     return Err(more_hopeful(last, heard.elapsed(), unanswered));
                 }
                 outcome => {
-                    if let (Some(session), None) = (session, route) {
+                    if let (Some(session), None, None) = (session, route, origin) {
                         self.note_stay(session, at);
+                    }
+                    let answer = outcome.as_ref().ok();
+                    if let Some(task) = answer.and_then(|answer| begun::begun(admitted, answer)) {
+                        lock(&self.begun).note(task, at);
                     }
                     return outcome;
                 }

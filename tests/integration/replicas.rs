@@ -98,6 +98,58 @@ fn state_of<'s>(status: &'s Value, name: &str) -> &'s str {
     replica["state"].as_str().unwrap()
 }
 
+/// What is asked about a task goes to the replica that began it, whoever asks: another would say that there
+/// is none.
+#[tokio::test]
+async fn a_task_is_asked_for_where_it_began() {
+    let (a, b) = two().await;
+    let replicas = [replica(&a, "name = \"a\""), replica(&b, "name = \"b\"")];
+    let gateway = gateway("", &replicas, "").await;
+    let path = "/mcp/servers/x";
+    let wish = r#""name":"echo","task":{}"#;
+    let begin = async |client: &Client, at: &Backend, id: &str| {
+        client.ask("1", "tools/call", wish).await;
+        let begun = format!(r#"{{"task":{{"taskId":"{id}","status":"working"}}}}"#);
+        at.asked("tools/call").await.answer(&begun).await;
+        client.answer("1").await.value();
+    };
+    let ask = async |client: &Client, at: &Backend, method: &str, id: &str| {
+        client
+            .ask("2", method, &format!(r#""taskId":"{id}""#))
+            .await;
+        at.asked(method).await.answer("{}").await;
+        client.answer("2").await.value();
+    };
+    let first = gateway.client(Front::Streamable, path, "{}").await;
+    begin(&first, &a, "t").await;
+    let second = gateway.client(Front::Streamable, path, "{}").await;
+    // While it is out of order its calls go elsewhere, and begin tasks there.
+    lose(&a);
+    let is_lost = |status: &Value| state_of(status, "a") != "connected";
+    gateway.status_until("x", is_lost).await;
+    begin(&second, &b, "u").await;
+    // Nobody else is asked.
+    first.ask("3", "tasks/get", r#""taskId":"t""#).await;
+    let failure = first.answer("3").await.failure();
+    assert_eq!(failure["data"]["code"], "UNAVAILABLE", "{failure}");
+    assert_eq!(failure["data"]["retryable"], true, "{failure}");
+    a.on_request(|_| None);
+    let is_back = |status: &Value| state_of(status, "a") == "connected";
+    in_time(&gateway, is_back).await;
+    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+        for client in [&first, &second] {
+            ask(client, &a, method, "t").await;
+            ask(client, &b, method, "u").await;
+        }
+    }
+    // The session itself is where it was.
+    let plain = r#""name":"echo""#;
+    second.ask("4", "tools/call", plain).await;
+    b.asked("tools/call").await.answer(DONE).await;
+    second.answer("4").await.value();
+    gateway.stop().await;
+}
+
 /// One that cannot be reached costs no call.
 #[tokio::test]
 async fn a_call_that_reached_none_goes_to_the_next() {

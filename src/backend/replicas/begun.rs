@@ -1,0 +1,97 @@
+//! Which replica began which task: what is asked about a task goes there, since others need not know it.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::{
+    backend::Answer,
+    governance::Admitted,
+    mcp::{
+        Method,
+        tasks::{self, Named},
+    },
+    names::AgentId,
+};
+
+/// Tasks that are remembered. What is asked about an older one goes where any other request would.
+const TASKS_MAX: usize = 10_000;
+
+/// Longest id of a task that is remembered, bytes.
+const ID_BYTES_MAX: usize = 1024;
+
+/// Programs that serve one agent each may call tasks the same.
+type Task = (AgentId, String);
+
+/// Which replica began which task.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    at: HashMap<Task, usize>,
+    /// The oldest first.
+    order: VecDeque<Task>,
+}
+
+impl Begun {
+    /// Notes that the replica numbered `at` began the task.
+    pub(super) fn note(&mut self, task: Task, at: usize) {
+        if self.at.insert(task.clone(), at).is_some() {
+            self.order.retain(|known| *known != task);
+        } else if self.order.len() == TASKS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.at.remove(&oldest);
+        }
+        self.order.push_back(task);
+    }
+
+    /// The replica that began it.
+    pub(super) fn at(&self, task: &Task) -> Option<usize> {
+        self.at.get(task).copied()
+    }
+}
+
+/// The task that a request is about.
+pub(super) fn asked_about(admitted: &Admitted) -> Option<Task> {
+    let call = &admitted.routed().call;
+    let params = admitted.routed().params.as_ref();
+    let params = params.filter(|_| tasks::is_about_one(&call.method))?;
+    match tasks::named(params.as_bytes(), 0) {
+        Named::One(id) => Some((call.client.agent.id, id)),
+        Named::Nothing | Named::Unclear => None,
+    }
+}
+
+/// The task that a call has begun.
+pub(super) fn begun(admitted: &Admitted, answer: &Answer) -> Option<Task> {
+    let call = &admitted.routed().call;
+    let result = answer.outcome.as_ref().ok()?;
+    if call.method != Method::ToolsCall || !tasks::may_be_named(result) {
+        return None;
+    }
+    let revision = Some(answer.revision.as_str());
+    let params = admitted.routed().params.as_ref();
+    let asks = params.is_some_and(tasks::is_asked_for);
+    let id = tasks::may_begin(asks, revision).then(|| tasks::begun(result, revision));
+    let id = id.flatten().filter(|id| id.len() <= ID_BYTES_MAX)?;
+    Some((call.client.agent.id, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_tasks_are_remembered() {
+        let task = |id: usize| (AgentId::ANONYMOUS, id.to_string());
+        let mut begun = Begun::default();
+        for id in 0..TASKS_MAX {
+            begun.note(task(id), id % 3);
+        }
+        begun.note(task(0), 7);
+        assert_eq!(begun.at(&task(0)), Some(7));
+        begun.note(task(TASKS_MAX), 2);
+        assert_eq!(begun.at(&task(0)), Some(7), "it is not the oldest");
+        assert_eq!(begun.at(&task(1)), None);
+        assert_eq!(begun.at(&task(2)), Some(2));
+        assert_eq!(begun.at(&(AgentId::of_name("a"), "2".to_owned())), None);
+        assert_eq!((begun.at.len(), begun.order.len()), (TASKS_MAX, TASKS_MAX));
+    }
+}

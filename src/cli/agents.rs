@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     args::ConfigArgs,
     books::{self, Books, Failure, Note, Origin, ended},
-    output::{harmless, print, print_json, say, time},
+    output::{Form, harmless, print, print_json, say, time},
     table::Table,
 };
 use crate::{
@@ -82,7 +82,9 @@ impl Agents {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
             Command::List(common) => {
-                books::with(&common.config, async |books| Ok(list(books, common.json)))
+                books::with(&common.config, Form::of(common.json), async |books| {
+                    Ok(list(books, common.json))
+                })
             }
             Command::Show(one) => one.with(async |books| {
                 let agent = books.agent(&one.name)?;
@@ -99,7 +101,7 @@ impl Agents {
 
 impl One {
     fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
-        books::with(&self.common.config, work)
+        books::with(&self.common.config, Form::of(self.common.json), work)
     }
 
     async fn enable(&self, enabled: bool, books: &Books) -> Result<ExitCode, Failure> {
@@ -127,7 +129,7 @@ impl One {
 
 impl Change {
     fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
-        books::with(&self.common.config, work)
+        books::with(&self.common.config, Form::of(self.common.json), work)
     }
 
     async fn add(&self, books: &Books) -> Result<ExitCode, Failure> {

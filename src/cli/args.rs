@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::{
     EXIT_CONFIG,
     nearest::did_you_mean,
-    output::{harmless, say},
+    output::{Form, harmless, print_json, say},
     wrong_usage,
 };
 use crate::{
-    app::ConfigSource,
+    app::{ConfigSource, StartError},
     auth::{Agent, Directory},
     config::{self, Config, Environment, Loaded, Mistakes, NotALogFilter, Notice},
     names::{AgentId, ProfileName, ServerName},
@@ -62,19 +62,32 @@ pub(super) enum Unusable {
     /// None was named and none found. The operator names one.
     #[error("no config: give one with --config FILE, or put tollbridge.toml here")]
     Missing,
+    /// No gateway starts with it. The operator mends it.
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
 impl Unusable {
-    /// Says on stderr what is wrong.
-    pub(super) fn say(&self) -> ExitCode {
+    /// Says what is wrong: on stderr, or on stdout where what was asked for would be JSON there.
+    pub(super) fn report(&self, form: Form) -> ExitCode {
+        match form {
+            Form::Json => {
+                print_json(&json!({ "ok": false, "notices": self.to_json() }));
+                ExitCode::from(EXIT_CONFIG)
+            }
+            Form::Text => self.say(),
+        }
+    }
+
+    fn say(&self) -> ExitCode {
         wrong_usage(&match self {
             Self::Mistakes(mistakes) if has_colours() => mistakes.styled(),
-            Self::Mistakes(_) | Self::Missing => self.to_string(),
+            Self::Mistakes(_) | Self::Missing | Self::Start(_) => self.to_string(),
         })
     }
 
     /// What is wrong, as an array of objects.
-    pub(super) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         match self {
             Self::Mistakes(mistakes) => json!(mistakes.notices),
             Self::Missing => json!([{
@@ -86,6 +99,7 @@ impl Unusable {
                 "line": null,
                 "column": null,
             }]),
+            Self::Start(error) => json!([Notice::mistake(error.to_string())]),
         }
     }
 }
@@ -115,7 +129,7 @@ impl ConfigArgs {
 
     /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(None)?;
+        let mut config = self.load_silently(None, Form::Text)?;
         self.start_log(&mut config)?;
         Ok(config)
     }
@@ -136,15 +150,19 @@ impl ConfigArgs {
     }
 
     /// Reads the config of a command that ends by itself, and starts a log for errors only; what
-    /// is wrong goes to stderr.
-    pub(super) fn load_quietly(&self) -> Result<Config, ExitCode> {
-        self.load_quietly_with(None)
+    /// is wrong is said in `form`.
+    pub(super) fn load_quietly(&self, form: Form) -> Result<Config, ExitCode> {
+        self.load_quietly_with(None, form)
     }
 
     /// Like [`Self::load_quietly`], for who will use `server`, if one is named, although it may be
     /// disabled.
-    pub(super) fn load_quietly_with(&self, server: Option<&str>) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(server)?;
+    pub(super) fn load_quietly_with(
+        &self,
+        server: Option<&str>,
+        form: Form,
+    ) -> Result<Config, ExitCode> {
+        let mut config = self.load_silently(server, form)?;
         self.quieten(&mut config)?;
         Ok(config)
     }
@@ -155,8 +173,9 @@ impl ConfigArgs {
         self.start_log(config)
     }
 
-    fn load_silently(&self, server: Option<&str>) -> Result<Config, ExitCode> {
-        let loaded = self.read(server).map_err(|unusable| unusable.say())?;
+    fn load_silently(&self, server: Option<&str>, form: Form) -> Result<Config, ExitCode> {
+        let read = self.read(server);
+        let loaded = read.map_err(|unusable| unusable.report(form))?;
         warn(&loaded.warnings);
         Ok(loaded.config)
     }

@@ -16,7 +16,7 @@ use super::{
     args::ConfigArgs,
     books::{self, Books, Failure, blocking},
     gateway::patiently,
-    output::{print, say},
+    output::{Form, print, say},
     table::Table,
 };
 use crate::audit::{
@@ -89,7 +89,9 @@ impl Audit {
             Some(Command::Query(look)) => look.run(),
             Some(Command::Events(events)) => events.run(),
             Some(Command::Export(export)) => {
-                books::with(&export.config, async |books| export.export(books).await)
+                books::with(&export.config, Form::Text, async |books| {
+                    export.export(books).await
+                })
             }
             Some(Command::Verify(verify)) => verify.run(),
         }
@@ -98,7 +100,9 @@ impl Audit {
 
 impl Look {
     fn run(&self) -> ExitCode {
-        books::with(&self.config, async |books| self.look(books).await)
+        books::with(&self.config, Form::of(self.json), async |books| {
+            self.look(books).await
+        })
     }
 
     async fn look(&self, books: &Books) -> Result<ExitCode, Failure> {

@@ -10,8 +10,12 @@ use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 
 use super::{
-    EXIT_INTERRUPTED, args::ConfigArgs, block_on, failed, interrupted, nearest::did_you_mean,
-    output::say, wrong_usage,
+    EXIT_INTERRUPTED,
+    args::ConfigArgs,
+    block_on, failed, interrupted,
+    nearest::did_you_mean,
+    output::{Form, say},
+    wrong_usage,
 };
 use crate::{
     audit::{AuditError, Behind, Event, EventKind, Log},
@@ -114,9 +118,10 @@ impl Origin {
 /// Reads the config, opens the store and does `work`; what goes wrong is said.
 pub(super) fn with(
     args: &ConfigArgs,
+    form: Form,
     work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
 ) -> ExitCode {
-    let config = match args.load_quietly() {
+    let config = match args.load_quietly(form) {
         Ok(config) => config,
         Err(code) => return code,
     };

@@ -10,7 +10,7 @@ use super::{
     agents::terms::{Limit, budget_shown, window_name},
     args::ConfigArgs,
     books::{self, Books, Failure, Note, ended, unknown},
-    output::{print, print_json, say, time},
+    output::{Form, print, print_json, say, time},
     table::Table,
 };
 use crate::{
@@ -137,10 +137,16 @@ struct Line {
 impl Budget {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Show(show) => books::with(&show.config, async |books| show.show(books).await),
-            Command::Set(set) => books::with(&set.config, async |books| set.set(books).await),
+            Command::Show(show) => books::with(&show.config, Form::of(show.json), async |books| {
+                show.show(books).await
+            }),
+            Command::Set(set) => books::with(&set.config, Form::of(set.json), async |books| {
+                set.set(books).await
+            }),
             Command::Reset(reset) => {
-                books::with(&reset.config, async |books| reset.reset(books).await)
+                books::with(&reset.config, Form::of(reset.json), async |books| {
+                    reset.reset(books).await
+                })
             }
         }
     }

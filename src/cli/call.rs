@@ -16,7 +16,7 @@ use super::{
     gateway::{self, Gateway, patiently},
     list::say_too_late,
     nearest::did_you_mean,
-    output::{harmless, is_shown, print, refused, say},
+    output::{Form, harmless, is_shown, print, refused, say},
     target::TargetArgs,
     wrong_usage,
 };
@@ -58,12 +58,12 @@ impl Call {
             Ok(given) => given,
             Err(invalid) => return wrong_usage(&invalid.to_string()),
         };
-        let target = match self.target.resolve() {
+        let target = match self.target.resolve(Form::of(self.json)) {
             Ok(target) => target.within(self.wait),
             Err(code) => return code,
         };
         let work = async |gateway: &Gateway| self.call(&given, gateway).await;
-        block_on(1, gateway::with(target, work))
+        block_on(1, gateway::with(target, Form::of(self.json), work))
     }
 
     fn given(&self) -> Result<Given, arguments::Invalid> {

@@ -8,11 +8,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    EXIT_CONFIG,
     args::{ConfigArgs, warn},
     block_on,
     gateway::{self, Gateway},
-    output::{harmless, print, print_json, say},
+    output::{Form, harmless, print, print_json, say},
     survey::Found,
     table::Table,
     target::Target,
@@ -53,11 +52,7 @@ impl Check {
         let read = self.config.read(server);
         let loaded = match read.and_then(|loaded| Ok(vetted(loaded)?)) {
             Ok(loaded) => loaded,
-            Err(unusable) if self.json => {
-                print_json(&json!({ "ok": false, "notices": unusable.to_json() }));
-                return ExitCode::from(EXIT_CONFIG);
-            }
-            Err(unusable) => return unusable.say(),
+            Err(unusable) => return unusable.report(Form::of(self.json)),
         };
         if !self.json {
             warn(&loaded.warnings);
@@ -109,7 +104,10 @@ impl Check {
         };
         written.servers.clone_from(&target.config.servers);
         let work = async |gateway: &Gateway| self.report(warnings, &written, gateway).await;
-        block_on(1, gateway::with(target.only_looking(), work))
+        block_on(
+            1,
+            gateway::with(target.only_looking(), Form::of(self.json), work),
+        )
     }
 
     async fn report(

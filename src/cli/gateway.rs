@@ -15,8 +15,10 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, interval_at};
 
 use super::{
-    EXIT_INTERRUPTED, args, interrupted, interrupted_again, not_started,
-    output::{harmless, say},
+    EXIT_INTERRUPTED,
+    args::{self, Unusable},
+    failed, interrupted, interrupted_again,
+    output::{Form, harmless, say},
     surroundings,
     survey::Found,
     target::Target,
@@ -54,11 +56,17 @@ pub(super) struct Gateway {
     patience: Duration,
 }
 
-/// Runs `work` with a gateway that asks `target`, and stops it whatever happens.
-pub(super) async fn with(target: Target, work: impl AsyncFnOnce(&Gateway) -> ExitCode) -> ExitCode {
+/// Runs `work` with a gateway that asks `target`, and stops it whatever happens. What is wrong with the
+/// config is said in `form`.
+pub(super) async fn with(
+    target: Target,
+    form: Form,
+    work: impl AsyncFnOnce(&Gateway) -> ExitCode,
+) -> ExitCode {
     let core = match Core::start_afresh(&target.config, surroundings()).await {
         Ok(core) => core,
-        Err(error) => return not_started(&error),
+        Err(error) if error.is_mistake() => return Unusable::from(error).report(form),
+        Err(error) => return failed(&error),
     };
     let directory = core.proxy.governance().directory();
     let agent = match args::agent(target.agent.as_deref(), directory) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     args::ConfigArgs,
     books::{self, Books, Failure, Note, ended, unknown},
-    output::{print, print_json, say, time},
+    output::{Form, print, print_json, say, time},
     table::Table,
 };
 use crate::{
@@ -80,11 +80,17 @@ impl Keys {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
             Command::Create(create) => {
-                books::with(&create.config, async |books| create.create(books).await)
+                books::with(&create.config, Form::of(create.json), async |books| {
+                    create.create(books).await
+                })
             }
-            Command::List(list) => books::with(&list.config, async |books| list.list(books).await),
+            Command::List(list) => books::with(&list.config, Form::of(list.json), async |books| {
+                list.list(books).await
+            }),
             Command::Revoke(revoke) => {
-                books::with(&revoke.config, async |books| revoke.revoke(books).await)
+                books::with(&revoke.config, Form::of(revoke.json), async |books| {
+                    revoke.revoke(books).await
+                })
             }
         }
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{
     block_on,
     gateway::{self, Gateway},
-    output::{print, print_json, refused, say},
+    output::{Form, print, print_json, refused, say},
     survey::Found,
     table::Table,
     target::TargetArgs,
@@ -53,13 +53,15 @@ enum What {
 
 impl List {
     pub(super) fn run(&self) -> ExitCode {
-        let target = match self.target.resolve() {
+        let target = match self.target.resolve(Form::of(self.json)) {
             Ok(target) => target.only_looking().within(self.wait),
             Err(code) => return code,
         };
         block_on(
             1,
-            gateway::with(target, async |gateway| self.list(gateway).await),
+            gateway::with(target, Form::of(self.json), async |gateway| {
+                self.list(gateway).await
+            }),
         )
     }
 

@@ -13,6 +13,22 @@ use crate::{
     text::escaped,
 };
 
+/// How a command says on stdout what it was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Form {
+    /// As one JSON value, also of what is wrong with the config.
+    Json,
+    /// For people, who are told on stderr what is wrong.
+    Text,
+}
+
+impl Form {
+    /// What the flag `--json` asks for.
+    pub(super) const fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
 /// Writes to stdout; a closed pipe is a quiet failure.
 pub(super) fn print(text: &str) -> ExitCode {
     match io::stdout().lock().write_all(text.as_bytes()) {

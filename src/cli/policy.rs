@@ -10,7 +10,7 @@ use super::{
     block_on, failed,
     gateway::{self, Gateway},
     nearest::did_you_mean,
-    output::{print, print_json, say},
+    output::{Form, print, print_json, say},
     target::Target,
     wrong_usage,
 };
@@ -73,7 +73,7 @@ impl Policy {
 
 impl Explain {
     fn run(&self) -> ExitCode {
-        let config = match self.config.load_quietly() {
+        let config = match self.config.load_quietly(Form::of(self.json)) {
             Ok(config) => config,
             Err(code) => return code,
         };
@@ -96,7 +96,7 @@ impl Explain {
             let observed = observed(gateway.agent());
             self.explain(&found, profile.as_ref(), observed, gateway)
         };
-        block_on(1, gateway::with(target, work))
+        block_on(1, gateway::with(target, Form::of(self.json), work))
     }
 
     fn explain(

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::{
     args::{self, ConfigArgs, Unusable},
+    output::Form,
     wrong_usage,
 };
 use crate::{
@@ -68,12 +69,13 @@ pub(super) struct Target {
 }
 
 impl TargetArgs {
-    /// Reads the config; what is wrong goes to stderr.
-    pub(super) fn resolve(&self) -> Result<Target, ExitCode> {
+    /// Reads the config; what is wrong with it is said in `form`.
+    pub(super) fn resolve(&self, form: Form) -> Result<Target, ExitCode> {
         if let Some(url) = &self.url {
-            return self.remote(url);
+            return self.remote(url, form);
         }
-        let config = self.config.load_quietly_with(self.server.as_deref())?;
+        let server = self.server.as_deref();
+        let config = self.config.load_quietly_with(server, form)?;
         let target = match &self.server {
             None => Target::all(config),
             Some(name) => Target::one(config, name)?,
@@ -86,7 +88,7 @@ impl TargetArgs {
         self.key_file.as_deref() == Some(Path::new(STDIN))
     }
 
-    fn remote(&self, url: &str) -> Result<Target, ExitCode> {
+    fn remote(&self, url: &str, form: Form) -> Result<Target, ExitCode> {
         if let Some(complete) = with_scheme(url) {
             return Err(wrong_usage(&format!(
                 "--url {url}: the scheme is missing; did you mean `{complete}`?"
@@ -101,7 +103,7 @@ impl TargetArgs {
         };
         // What the server does is its own affair: nothing is recorded here.
         let mut config = config::parse([source], &Environment::default())
-            .map_err(|mistakes| Unusable::from(mistakes).say())?
+            .map_err(|mistakes| Unusable::from(mistakes).report(form))?
             .config;
         self.config.quieten(&mut config)?;
         if let Some(file) = &self.key_file {

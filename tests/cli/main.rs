@@ -6,6 +6,7 @@ mod example;
 mod governance;
 mod list;
 mod logs;
+mod mistakes;
 mod processes;
 mod reload;
 mod service;

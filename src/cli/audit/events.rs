@@ -10,6 +10,7 @@ use super::{
         args::ConfigArgs,
         books::{self, Failure, blocking},
         gateway::patiently,
+        output::Form,
         table::Table,
     },
     filter::moment,
@@ -46,7 +47,7 @@ struct Found {
 
 impl Events {
     pub(super) fn run(&self) -> ExitCode {
-        match self.config.load_quietly() {
+        match self.config.load_quietly(Form::of(self.json)) {
             Ok(config) => books::run(self.show(&config)),
             Err(code) => code,
         }

@@ -9,7 +9,7 @@ use super::super::{
     args::ConfigArgs,
     books::{self, Failure, blocking},
     gateway::patiently,
-    output::{print, print_json, say, time},
+    output::{Form, print, print_json, say, time},
 };
 use crate::{
     audit::{Behind, ChainReport, Report, Shortened, verify, verify_with},
@@ -36,7 +36,7 @@ pub(super) struct Verify {
 
 impl Verify {
     pub(super) fn run(&self) -> ExitCode {
-        match self.config.load_quietly() {
+        match self.config.load_quietly(Form::of(self.json)) {
             Ok(config) => books::run(self.verify(&config)),
             Err(code) => code,
         }

@@ -439,6 +439,8 @@ pub struct Offer {
 /// Why a list is not what its server has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Gap {
+    /// A page of it leads back to one before: it is what the pages until then have.
+    Circular,
     /// The server declares such a list and has no method for it: it is empty.
     NoMethod,
     /// It could not be read: it is what it was before, if it was ever read.

@@ -9,12 +9,14 @@
 //! the one that is (`behind`).
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
-//! served by them. What legacy servers list for others is asked for by `able`.
+//! served by them. What legacy servers list for others is asked for by `able`. Tools whose schema cannot
+//! be used are found by `schemas`, once they are listed.
 
 mod able;
 mod behind;
 mod board;
 mod lists;
+mod schemas;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -47,6 +49,8 @@ pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
     tasks.spawn("discovery", follow);
     let able = able::follow(Arc::clone(backend), Arc::clone(board));
     spawn(backend, "discovery for able clients", able, tasks);
+    let schemas = schemas::follow(Arc::clone(backend), Arc::clone(board));
+    spawn(backend, "discovery of broken schemas", schemas, tasks);
     if backend.standing().is_of_several() {
         let behind = behind::follow(Arc::clone(backend));
         spawn(backend, "discovery of other replicas", behind, tasks);

@@ -323,10 +323,11 @@ impl Status {
         let catalog = self.proxy.board().catalog();
         let servers = self.proxy.backends().all().map(|backend| {
             let offers = catalog.counts(&backend.name);
-            let problems = catalog
-                .problems()
-                .iter()
-                .filter(|p| insight == Insight::Whole && p.server == backend.name);
+            let schemas = self.proxy.board().schemas(&backend.name);
+            let problems = catalog.problems().iter();
+            let problems = problems.filter(|problem| problem.server == backend.name);
+            let problems = problems.chain(schemas.iter());
+            let problems = problems.filter(|_| insight == Insight::Whole);
             ServerReport {
                 report: match insight {
                     Insight::States => backend.report().without_details(),

@@ -84,7 +84,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "discovery",
         &[
-            "backend", "catalog", "config", "names", "store", "task", "clock", "lock",
+            "backend",
+            "catalog",
+            "mcp",
+            "config",
+            "json_schema",
+            "names",
+            "store",
+            "task",
+            "clock",
+            "lock",
         ],
     ),
     (

@@ -5,7 +5,7 @@
 mod page;
 mod standing;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -150,6 +150,8 @@ pub struct List {
 /// What came of asking for one list.
 #[derive(Debug)]
 pub enum Listed {
+    /// What its pages have until one leads back to a page before.
+    Circular(List),
     /// The server declares it and has no such method.
     NoMethod,
     /// The server refused it, or a page of it, with this error.
@@ -207,6 +209,7 @@ impl Backend {
             first: FirstPage::default(),
         };
         let mut cursor: Option<Raw> = None;
+        let mut cursors = HashSet::new();
         let mut empty = 0;
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
@@ -227,14 +230,17 @@ impl Backend {
                 let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
                 return Err(Failure::Garbled { what });
             }
-            let next = read.next;
-            if next.is_none() {
+            let Some(next) = read.next else {
                 return Ok(Listed::Whole(list));
+            };
+            // A slice of its page, which most often is kept for its items anyway.
+            if !cursors.insert(next.clone()) {
+                return Ok(Listed::Circular(list));
             }
-            if next == cursor || empty == EMPTY_PAGES_MAX {
+            if empty == EMPTY_PAGES_MAX {
                 break;
             }
-            cursor = next;
+            cursor = Some(next);
         }
         let what = format!(
             "{} does not end: {} items were read, of {PAGES_MAX} pages at most",

@@ -44,12 +44,15 @@ impl Problem {
             | Cause::ProfileRenamedOver { .. }
             | Cause::RenamedOver { .. }
             | Cause::Unread => Cost::Item,
-            Cause::Duplicate { .. }
+            Cause::Circular
+            | Cause::Duplicate { .. }
             | Cause::Header { .. }
             | Cause::InstructionsCut { .. }
             | Cause::Mended { .. }
             | Cause::NoMethod { .. }
             | Cause::Prefix { .. }
+            | Cause::Schema { .. }
+            | Cause::SchemasLeft { .. }
             | Cause::Shortened { .. } => Cost::Nothing,
         }
     }
@@ -66,12 +69,15 @@ impl Problem {
             Cause::ProfileRenamedOver { profile, .. } => {
                 matches!(scope, Scope::Profile(shown) if shown == profile)
             }
-            Cause::Duplicate { .. }
+            Cause::Circular
+            | Cause::Duplicate { .. }
             | Cause::Header { .. }
             | Cause::NoMethod { .. }
             | Cause::NoName { .. }
             | Cause::NotAnObject { .. }
             | Cause::RenamedOver { .. }
+            | Cause::Schema { .. }
+            | Cause::SchemasLeft { .. }
             | Cause::Unread => true,
         }
     }
@@ -90,6 +96,9 @@ impl fmt::Display for Problem {
 /// What is odd about an item, and what was done about it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Cause {
+    /// The cursor of a page leads back to a page before it; the server can mend it.
+    #[error("its pages go round: a cursor leads back to a page before; what they list is served")]
+    Circular,
     /// Several items claim one exposed name or URI; the operator can rename one of them.
     #[error("`{original}` shares the exposed name `{name}` with {}; {outcome}", list(.with))]
     Collision {
@@ -186,6 +195,20 @@ pub enum Cause {
         by: String,
         /// The name.
         name: String,
+    },
+    /// The input schema of a tool does not compile; the server can mend it. Calls pass unchecked.
+    #[error("`{tool}`: its `inputSchema` is no schema that can be used: {reason}")]
+    Schema {
+        /// The tool's original name.
+        tool: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Looking at the input schemas took too long; the server can make them simpler.
+    #[error("the `inputSchema` of {count} tools was not looked at, since that takes too long")]
+    SchemasLeft {
+        /// How many were left.
+        count: usize,
     },
     /// The exposed name would be longer than `naming.max_length`.
     #[error("`{original}` is exposed as `{exposed}`, since its name is too long")]

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Backend, Backends, Control},
-    catalog::{Audience, ByKind, Catalog, Kind, Listing, Offer, Profiles, Prospect},
+    catalog::{Audience, ByKind, Catalog, Kind, Listing, Offer, Problem, Profiles, Prospect},
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
@@ -59,6 +59,10 @@ pub struct Board {
     listed: Notify,
     /// Who may ask a server what it lists for such clients.
     turns: Semaphore,
+    /// What is wrong with the schemas that servers list, as far as they were looked at.
+    schemas: Mutex<HashMap<ServerName, Arc<[Problem]>>>,
+    /// Who may look at schemas.
+    schema_turns: Semaphore,
     start: Instant,
     /// Nothing is shown any more once this is cancelled.
     stop: CancellationToken,
@@ -169,6 +173,8 @@ impl Board {
             kept: Mutex::default(),
             listed: Notify::new(),
             turns: Semaphore::new(ASKED_MAX),
+            schemas: Mutex::default(),
+            schema_turns: Semaphore::new(1),
             start: Instant::now(),
             stop,
         }
@@ -208,6 +214,23 @@ impl Board {
         self.turns.acquire().await.expect("it is never closed")
     }
 
+    /// Waits until the schemas of a server may be looked at.
+    pub(super) async fn schema_turn(&self) -> SemaphorePermit<'_> {
+        let turn = self.schema_turns.acquire().await;
+        turn.expect("it is never closed")
+    }
+
+    /// Notes what is wrong with the schemas that `server` lists.
+    pub(super) fn note_schemas(&self, server: &ServerName, problems: Vec<Problem>) {
+        lock(&self.schemas).insert(server.clone(), problems.into());
+    }
+
+    /// What is wrong with the schemas that `server` lists, as far as they were looked at.
+    pub fn schemas(&self, server: &ServerName) -> Arc<[Problem]> {
+        let known = lock(&self.schemas).get(server).map(Arc::clone);
+        known.unwrap_or_default()
+    }
+
     /// Whether there is a route for the profile `name`.
     pub fn has_profile(&self, name: &ProfileName) -> bool {
         self.current.load().plan.profiles.has(name)
@@ -240,6 +263,7 @@ impl Board {
         next.merge();
         next.show();
         lock(&self.kept).retain(|name, _| present.contains_key(name));
+        lock(&self.schemas).retain(|name, _| present.contains_key(name));
         // Nobody waits for servers that come with a change: lists are told of them.
         for awaited in [&self.awaited, &self.able_awaited] {
             awaited.send_if_modified(|awaited| {

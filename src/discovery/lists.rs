@@ -68,6 +68,10 @@ impl Lists {
     fn take(&mut self, kind: Kind, listed: Listed, before: &Listing) -> Option<Failure> {
         match listed {
             Listed::Whole(list) => self.listing.put(kind, list.items, list.first),
+            Listed::Circular(list) => {
+                self.listing.put(kind, list.items, list.first);
+                self.gaps[kind] = Some(Gap::Circular);
+            }
             Listed::Undeclared => {}
             // Servers with static resources often have no method for templates, and have said nothing
             // else. Some refuse it in words of their own.
@@ -91,7 +95,13 @@ impl Lists {
     /// Whether any list was read.
     fn has_any(&self) -> bool {
         let mut kinds = Kind::ALL.into_iter();
-        kinds.any(|kind| self.gaps[kind].is_none() && self.listing.pages[kind].is_some())
+        kinds.any(|kind| {
+            let is_read = match self.gaps[kind] {
+                None | Some(Gap::Circular) => true,
+                Some(Gap::NoMethod | Gap::Unread) => false,
+            };
+            is_read && self.listing.pages[kind].is_some()
+        })
     }
 
     /// Which lists could not be read, and why; `None` where all were.

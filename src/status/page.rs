@@ -157,12 +157,6 @@ fn row(server: &ServerReport) -> String {
         ));
     }
     notes.extend(server.problems.iter().cloned());
-    let unusable = server.validation.iter().flat_map(|it| &it.unusable);
-    notes.extend(
-        unusable.map(|(tool, problem)| {
-            format!("the input schema of `{tool}` cannot be used: {problem}")
-        }),
-    );
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(
             "{} odd lines on stdout, the last: {line}",

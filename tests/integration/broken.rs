@@ -1,11 +1,18 @@
 //! A broken server costs its own tools, nothing else: the others are served at once.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport};
+use crate::support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport, wire::Envelope};
 
 /// `first_list_wait` is 2 s; whatever answers from memory takes far less.
 const AT_ONCE: Duration = Duration::from_millis(1500);
@@ -453,29 +460,65 @@ async fn many_small_pages_are_one_list() {
 /// Lists without end are given up and named; the other server and the other lists are there.
 #[tokio::test]
 async fn pages_without_end() {
-    for same in [true, false] {
+    let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+    bad.on_request(endless);
+    let good = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server("bad", &bad)
+        .server("good", &good)
+        .start()
+        .await;
+    is_served(&gateway, &good).await;
+    let status = gateway.status("bad").await;
+    assert_eq!(status["state"], "degraded", "{status}");
+    assert!(
+        status["reason"].as_str().unwrap().contains("does not end"),
+        "{status}"
+    );
+    gateway.stop().await;
+}
+
+/// Lists without tools, each page of which leads to one that was not read before.
+pub(crate) fn endless(request: &Envelope) -> Option<Auto> {
+    let cursor = request.param(&["cursor"]).unwrap_or_default().len();
+    let next = "x".repeat(cursor);
+    (request.method() == "tools/list")
+        .then(|| Auto::Result(format!(r#"{{"tools":[],"nextCursor":"{next}"}}"#)))
+}
+
+/// A list whose cursors come back ends at once with what it has, whichever page they lead back to and
+/// although all other lists of the server are refused; and the server is named for it.
+#[tokio::test]
+async fn pages_that_go_round() {
+    for (first_again, pages) in [(1, 2), (1, 4), (2, 4), (4, 5)] {
         let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
         bad.on_request(move |request| {
-            let cursor = request.param(&["cursor"]).unwrap_or_default().len();
-            let next = if same {
-                "again".to_owned()
+            let refused = || Auto::Error(r#"{"code":-32603,"message":"no"}"#.to_owned());
+            if request.method() != "tools/list" {
+                return request.method().ends_with("/list").then(refused);
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            let cursor = request.param(&["cursor"]).unwrap_or_default();
+            let page: usize = cursor.trim_matches('"').parse().unwrap_or_default();
+            let next = if page + 1 < pages {
+                page + 1
             } else {
-                "x".repeat(cursor)
+                first_again
             };
-            (request.method() == "tools/list")
-                .then(|| Auto::Result(format!(r#"{{"tools":[],"nextCursor":"{next}"}}"#)))
+            let tool = format!(r#"{{"name":"t{page}","inputSchema":{{"type":"object"}}}}"#);
+            let list = format!(r#"{{"tools":[{tool}],"nextCursor":"{next}"}}"#);
+            Some(Auto::Result(list))
         });
-        let good = Backend::start(Transport::Stdio, Era::Legacy).await;
-        let gateway = TestGateway::new()
-            .server("bad", &bad)
-            .server("good", &good)
-            .start()
-            .await;
-        is_served(&gateway, &good).await;
+        let gateway = TestGateway::new().server("bad", &bad).start().await;
+        let tools: Vec<String> = (0..pages).map(|page| format!("mcp_bad_t{page}")).collect();
+        assert_eq!(gateway.tools().await, tools);
+        assert_eq!(asked.load(Ordering::Relaxed), pages, "each page once");
         let status = gateway.status("bad").await;
-        assert_eq!(status["state"], "degraded", "{status}");
+        let problems = status["problems"].to_string();
         assert!(
-            status["reason"].as_str().unwrap().contains("does not end"),
+            problems.contains("bad: tools: its pages go round"),
             "{status}"
         );
         gateway.stop().await;
@@ -534,6 +577,51 @@ async fn items_that_make_no_sense() {
     let client = gateway.client(Front::Streamable, "/mcp/servers/bad", "{}");
     let own = client.await.list("tools").await;
     assert_eq!(own[1]["inputSchema"], "a string");
+    gateway.stop().await;
+}
+
+/// Tools whose input schema is none are named one by one, although nothing is checked, until the server
+/// mends them; they are served as they are.
+#[tokio::test]
+async fn a_schema_that_is_none_is_named() {
+    let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let typo = r#"{"type":"object","properties":{"a":{"type":"objekt"}}}"#;
+    let nowhere = r##"{"type":"object","$ref":"#/nowhere"}"##;
+    let tool = |name: &str, schema: &str| format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#);
+    let fine = tool("fine", r#"{"type":"object"}"#);
+    let listed = [
+        tool("a", typo),
+        fine.clone(),
+        tool("b", nowhere),
+        tool("c", typo),
+    ];
+    bad.set_list("tools/list", format!("[{}]", listed.join(",")));
+    let gateway = TestGateway::new().server("bad", &bad).start().await;
+    let named = |count: usize| {
+        move |status: &Value| {
+            let problems = status["problems"].as_array();
+            problems.map_or(0, Vec::len) == count
+        }
+    };
+    let status = gateway.status_until("bad", named(3)).await;
+    assert_eq!(status["state"], "connected", "{status}");
+    for (at, name) in ["a", "b", "c"].iter().enumerate() {
+        let problem = status["problems"][at].as_str().unwrap();
+        let start =
+            format!("bad: tools: `{name}`: its `inputSchema` is no schema that can be used: ");
+        assert!(problem.starts_with(&start), "{problem}");
+    }
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let tools = client.list("tools").await;
+    assert_eq!(tools[0]["inputSchema"]["properties"]["a"]["type"], "objekt");
+
+    let listed = [fine, tool("b", nowhere)];
+    bad.set_list("tools/list", format!("[{}]", listed.join(",")));
+    bad.list_changed("tools").await;
+    gateway.status_until("bad", named(1)).await;
+    bad.set_list("tools/list", "[]");
+    bad.list_changed("tools").await;
+    gateway.status_until("bad", named(0)).await;
     gateway.stop().await;
 }
 

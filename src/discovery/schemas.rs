@@ -1,0 +1,138 @@
+//! Finds tools whose input schema is none that can be used, for operators to see in `/status`.
+//!
+//! Called by `discovery`, one task a server, after a listing is published: nobody waits for it, and it
+//! changes nothing of what is served. One server at a time has a thread for it, a few tools a turn, and
+//! a schema that stays is compiled once.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::Board;
+use crate::{
+    backend::Backend,
+    catalog::{Cause, Kind, Listing, Problem},
+    json_schema::{Formats, Schema, shortened},
+    mcp::Raw,
+    names::ServerName,
+    task::aside,
+};
+
+/// Tools that are looked at in one turn.
+const TURN: usize = 64;
+/// How long the schemas of one listing are compiled; those that are left then are counted.
+const TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Looks at what `backend` lists, for ever.
+pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
+    let mut changes = board.changes();
+    let mut looked_at: Option<Arc<Listing>> = None;
+    let mut known = Known::default();
+    loop {
+        changes.mark_unchanged();
+        let listing = board.listing(&backend.name);
+        let is_same = match (&looked_at, &listing) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => true,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if !is_same {
+            let all = Arc::clone(listing.as_ref().unwrap_or(&Arc::default()));
+            let look = Look::new(all, known, &backend.name);
+            let problems;
+            (problems, known) = look.finish(&board).await;
+            board.note_schemas(&backend.name, problems);
+            looked_at = listing;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Why schemas cannot be used, by their text; `None` for those that can.
+type Known = HashMap<Raw, Option<String>>;
+
+/// A look at the tools of one listing.
+struct Look {
+    listing: Arc<Listing>,
+    server: ServerName,
+    /// Tools that were looked at.
+    count: usize,
+    /// What an earlier look found out.
+    before: Known,
+    known: Known,
+    problems: Vec<Problem>,
+}
+
+impl Look {
+    fn new(listing: Arc<Listing>, before: Known, server: &ServerName) -> Self {
+        Self {
+            listing,
+            server: server.clone(),
+            count: 0,
+            before,
+            known: Known::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Looks at all tools, or at as many as there is time for.
+    async fn finish(mut self, board: &Board) -> (Vec<Problem>, Known) {
+        let _turn = board.schema_turn().await;
+        let start = Instant::now();
+        while self.count < self.listing.tools.len() {
+            if start.elapsed() > TIME_MAX {
+                let count = self.listing.tools.len() - self.count;
+                self.note(Cause::SchemasLeft { count });
+                break;
+            }
+            self = aside(move || {
+                self.go_on();
+                self
+            })
+            .await;
+        }
+        (self.problems, self.known)
+    }
+
+    fn go_on(&mut self) {
+        let listing = Arc::clone(&self.listing);
+        for tool in listing.tools.iter().skip(self.count).take(TURN) {
+            self.count += 1;
+            // What is no object is mended, and named for that.
+            let schema = tool.get("inputSchema");
+            let schema = schema.filter(|schema| schema.as_str().starts_with('{'));
+            let Some(reason) = schema.and_then(|schema| self.reason(schema)) else {
+                continue;
+            };
+            let name = tool.get(Kind::Tools.key());
+            let name = name.as_ref().and_then(Raw::as_text);
+            self.note(Cause::Schema {
+                tool: name.unwrap_or_default().into_owned(),
+                reason,
+            });
+        }
+    }
+
+    /// Why `schema` cannot be used, if so.
+    fn reason(&mut self, schema: Raw) -> Option<String> {
+        if let Some(reason) = self.known.get(&schema) {
+            return reason.clone();
+        }
+        let reason = self.before.remove(&schema).unwrap_or_else(|| {
+            let compiled = Schema::compile(schema.as_bytes(), Formats::Annotations);
+            compiled.err().map(|error| shortened(error.to_string()))
+        });
+        self.known.insert(schema, reason.clone());
+        reason
+    }
+
+    fn note(&mut self, cause: Cause) {
+        self.problems.push(Problem {
+            server: self.server.clone(),
+            kind: Some(Kind::Tools),
+            cause,
+        });
+    }
+}

@@ -1,5 +1,8 @@
 //! The schema, the types and the example file say the same.
 
+#[path = "settings/commented.rs"]
+mod commented;
+
 use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
@@ -8,13 +11,7 @@ use tollbridge::{
     names::ServerName,
 };
 
-/// Variables that the commented-out parts of the example need.
-const VARIABLES: [(&str, &str); 4] = [
-    ("GITHUB_TOKEN", "t"),
-    ("DOCS_TOKEN", "t"),
-    ("RESEARCHER_KEY", "0123456789abcdef0123456789abcdef"),
-    ("SEARCH_KEY", "t"),
-];
+use commented::{VARIABLES, uncommented};
 
 /// Keys whose default would leave the rest of the example without effect; a comment says the default.
 const NOT_AT_DEFAULT: [&str; 2] = [
@@ -190,15 +187,6 @@ fn all_keys(schema: &Value) -> Vec<(String, String, &Value)> {
         }
     }
     keys
-}
-
-/// The example with the keys that are commented out: lines that begin with `#` and no space.
-fn uncommented() -> String {
-    let line = |line: &str| match line.strip_prefix('#') {
-        Some(key) if !key.is_empty() && !key.starts_with(' ') => format!("{key}\n"),
-        _ => format!("{line}\n"),
-    };
-    read("config.example.toml").lines().map(line).collect()
 }
 
 fn load(text: &str, environment: &[(&str, &str)]) -> Loaded {

@@ -8,6 +8,7 @@ mod list;
 mod logs;
 mod mistakes;
 mod processes;
+mod readme;
 mod reload;
 mod service;
 mod support;

@@ -85,7 +85,7 @@ async fn every_command_with_json_is_among_them() {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
         // Groups of commands that do something by themselves are there by their own name.
-        assert!(COMMANDS.iter().any(|it| is_of_path(it)), "{path}");
+        assert!(COMMANDS.iter().any(is_of_path), "{path}");
     }
 }
 

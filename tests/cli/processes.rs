@@ -140,6 +140,35 @@ async fn a_kill_leaves_no_children() {
     gone(&pids).await;
 }
 
+/// Nor does one of a command that looks, calls or serves one client, whatever it waits for.
+#[tokio::test]
+async fn a_kill_of_any_command_leaves_no_children() {
+    // Its child does not read, and so does not see that its input has ended.
+    let mute = "[servers.script]\ncommand = \"sh\"\nargs = [\"-c\", \"sleep 1000 & echo $$$$ $$! > pids; wait\"]\n\
+                era = \"legacy\"\n";
+    for (config, args) in [
+        (mute, &["list", "--wait", "1h"][..]),
+        (mute, &["check", "--connect"]),
+        (mute, &["call", "mcp_script_hang", "--wait", "1h"]),
+        (SCRIPT, &["call", "mcp_script_hang"]),
+        (mute, &["stdio"]),
+        (SCRIPT, &["stdio"]),
+    ] {
+        let place = Place::new(config);
+        let mut command = place.command(args);
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("it starts");
+        let _input = child.stdin.take();
+        let pids = pids(&place).await;
+        if config == SCRIPT && args[0] == "call" {
+            let hanging = place.file("hanging");
+            until(|| hanging.exists().then_some(())).await;
+        }
+        assert!(pids.iter().all(|pid| runs(*pid)), "{args:?}: {pids:?}");
+        bounded(child.kill()).await.expect("it is killed");
+        gone(&pids).await;
+    }
+}
+
 /// However many there are: a second later none is left, and the next start finds nothing in its way.
 #[tokio::test]
 async fn a_kill_leaves_none_of_many_children() {

@@ -7,7 +7,7 @@ use proptest::{
 use tokio::runtime::Runtime;
 
 use crate::support::{
-    ALL, Backend, Client, Era, Front, Gateway, Transport,
+    ALL, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
     backend::Asked,
     wire::{Envelope, request},
 };
@@ -198,16 +198,31 @@ struct Stage {
     clients: Vec<Client>,
     era: Era,
     transport: Transport,
+    rules: Rules,
+}
+
+/// What the gateway is told about calls.
+#[derive(Clone, Copy, Debug)]
+enum Rules {
+    /// Nothing, as where no config says anything of governance.
+    None,
+    /// To do every step, and to let all pass.
+    PassAll,
 }
 
 impl Stage {
-    fn new(transport: Transport, era: Era) -> Self {
+    fn new(transport: Transport, era: Era, rules: Rules) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         let (gateway, backend, clients) = runtime.block_on(async {
-            let (backend, gateway) = Gateway::governed(transport, era, "").await;
+            let backend = Backend::start(transport, era).await;
+            let plan = match rules {
+                Rules::None => TestGateway::new(),
+                Rules::PassAll => TestGateway::new().governed(),
+            };
+            let gateway = plan.server("x", &backend).start().await;
             let mut clients = Vec::new();
             for front in Front::ALL {
                 for path in ["/mcp", "/mcp/servers/x"] {
@@ -223,6 +238,7 @@ impl Stage {
             clients,
             era,
             transport,
+            rules,
         }
     }
 
@@ -323,8 +339,10 @@ fn same(found: Option<&str>, expect: &str, what: &str) {
 }
 
 fn check_transport(transport: Transport) {
-    for (_, era) in ALL.into_iter().filter(|(found, _)| *found == transport) {
-        let stage = Stage::new(transport, era);
+    let eras = ALL.into_iter().filter(|(found, _)| *found == transport);
+    let stages = eras.flat_map(|(_, era)| [(era, Rules::None), (era, Rules::PassAll)]);
+    for (era, rules) in stages {
+        let stage = Stage::new(transport, era, rules);
         let config = Config {
             cases: CASES,
             failure_persistence: None,
@@ -336,7 +354,10 @@ fn check_transport(transport: Transport) {
             Ok(())
         });
         if let Err(failed) = checked {
-            panic!("{:?} {era:?}: {failed}", stage.transport);
+            panic!(
+                "{:?} {era:?}, rules: {:?}: {failed}",
+                stage.transport, stage.rules
+            );
         }
         stage.runtime.block_on(stage.gateway.stop());
     }

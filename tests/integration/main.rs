@@ -37,5 +37,6 @@ mod rounds;
 mod sessions;
 mod shown;
 mod tasks;
+mod together;
 mod unlisted;
 mod upstream;

@@ -75,7 +75,7 @@ async fn check_header(setting: &str, header: (&str, &str), expect: u16) {
 }
 
 /// Files of a certificate for 127.0.0.1 and its key.
-fn write_certificate(directory: &Path, name: &str) -> CertificateDer<'static> {
+pub(crate) fn write_certificate(directory: &Path, name: &str) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(directory.join(format!("{name}.pem")), made.cert.pem()).unwrap();
     let key = made.signing_key.serialize_pem();
@@ -97,7 +97,7 @@ async fn launch_tls(
 
 /// The versions of HTTP that a client offers over TLS.
 #[derive(Clone, Copy)]
-enum Offer {
+pub(crate) enum Offer {
     Both,
     Http1,
     Http2,
@@ -110,7 +110,10 @@ impl Offer {
 }
 
 /// Connections of a client that trusts `root` alone.
-fn connector(root: &CertificateDer<'static>, offer: Offer) -> HttpsConnector<HttpConnector> {
+pub(crate) fn connector(
+    root: &CertificateDer<'static>,
+    offer: Offer,
+) -> HttpsConnector<HttpConnector> {
     let mut roots = RootCertStore::empty();
     roots.add(root.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(ring::default_provider().into())

@@ -19,7 +19,9 @@ mod integration {
 )]
 mod binary;
 
+mod commented;
 mod connections;
+mod example;
 mod governing;
 mod harness;
 mod items;

@@ -115,3 +115,38 @@ async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
         check(start, seconds);
     }
 }
+
+/// However many changes there are, they are heard once it was quiet; of a server that never falls quiet,
+/// after as many as are waited out.
+#[tokio::test(start_paused = true)]
+async fn changes_are_gathered_until_it_is_quiet() {
+    const QUIET: Duration = Duration::from_millis(200);
+    let check = async |gap_ms: u64, count: u64, expect_ms: &[u64]| {
+        let (told, changes) = watch::channel(0_u64);
+        let mut changes = ListChanges(changes);
+        let start = Instant::now();
+        let tell = async {
+            for _ in 0..count {
+                told.send_modify(|count| *count += 1);
+                sleep(Duration::from_millis(gap_ms)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut heard = Vec::new();
+        let hear = async {
+            loop {
+                changes.changed_and_quiet(QUIET).await;
+                heard.push(start.elapsed().as_millis());
+            }
+        };
+        let over = timeout(Duration::from_secs(60), async { tokio::join!(tell, hear) });
+        assert!(over.await.is_err());
+        let expect: Vec<u128> = expect_ms.iter().map(|ms| u128::from(*ms)).collect();
+        assert_eq!(heard, expect, "{count} changes, one each {gap_ms} ms");
+    };
+    check(0, 1, &[200]).await;
+    check(150, 5, &[4 * 150 + 200]).await;
+    check(250, 3, &[200, 450, 700]).await;
+    // The last of those waited out is the eleventh; the next is heard for itself.
+    check(150, 12, &[10 * 150, 11 * 150 + 200]).await;
+}

@@ -1,0 +1,19 @@
+//! `config.example.toml` with all that is commented out in it.
+
+/// Variables that the commented-out parts of the example need.
+pub(crate) const VARIABLES: [(&str, &str); 4] = [
+    ("GITHUB_TOKEN", "t"),
+    ("DOCS_TOKEN", "t"),
+    ("RESEARCHER_KEY", "0123456789abcdef0123456789abcdef"),
+    ("SEARCH_KEY", "t"),
+];
+
+/// The example with the keys that are commented out: lines that begin with `#` and no space.
+pub(crate) fn uncommented() -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(key) if !key.is_empty() && !key.starts_with(' ') => format!("{key}\n"),
+        _ => format!("{line}\n"),
+    };
+    let example = include_str!("../../config.example.toml");
+    example.lines().map(line).collect()
+}

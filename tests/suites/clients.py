@@ -53,6 +53,7 @@ from servers import (
     Json,
     Rounds,
     Server,
+    own_tollbridge,
     rounds_for,
     running_servers,
     server_program,
@@ -65,12 +66,22 @@ class World:
     """What runs while the clients do."""
 
     gateway: str
+    # With which it runs.
+    config: Path
     # The directory that the servers for files and history work with.
     home: Path
-    # URLs of server-everything for clients that connect to it themselves, by transport.
+    # Where server-everything is for clients that connect to it themselves, by transport: a URL or a
+    # command line.
     direct: dict[str, str]
     # What a bare connection to each kind of server reports.
     reference: dict[str, Json]
+
+    def tollbridge(self, transport: str, server: str | None = None) -> str:
+        """Where Tollbridge is for a client, with one server or all of them."""
+        if transport == "stdio":
+            return own_tollbridge(self.config, server)
+        url = self.gateway + ("/sse" if transport == "sse" else "/mcp")
+        return url if server is None else f"{url}/servers/{server}"
 
 
 def main() -> int:
@@ -126,7 +137,8 @@ def judge_all(options: argparse.Namespace) -> int:
             state, gateway = servers_of_another(), options.gateway_url.rstrip("/")
         home = Path(state["home"])
         await_servers(gateway)
-        world = World(gateway, home, state["direct"], references(home))
+        config = Path(state["config"])
+        world = World(gateway, config, home, state["direct"], references(home))
         found = dict(zip(drivers, judge_in_parallel(drivers, world), strict=True))
     print_table(found)
     failed = sum(bool(problems) for problems in found.values())
@@ -160,7 +172,7 @@ def judge_in_parallel(drivers: list[Driver], world: World) -> list[list[str]]:
 
 def judge(driver: Driver, slot: int, world: World) -> list[str]:
     """Where the client gets something else through Tollbridge than it should."""
-    url = world.gateway + ("/sse" if driver.transport == "sse" else "/mcp")
+    url = world.tollbridge(driver.transport)
     token = uuid.uuid4().hex
     servers = [server for server in SERVERS if server.kind != "notes"]
     servers.append(Server(f"notes-{slot}", "notes"))
@@ -181,7 +193,8 @@ def judge(driver: Driver, slot: int, world: World) -> list[str]:
     problems += [f"without Tollbridge: {error}" for error in direct["errors"]]
     problems += judge_against(direct, driver, merged, same, token, world)
     if not driver.brief:
-        route = run_driver(driver, f"{url}/servers/{same.name}", plan, "route")
+        url_of_one = world.tollbridge(driver.transport, same.name)
+        route = run_driver(driver, url_of_one, plan, "route")
         problems += [f"alone: {error}" for error in route["errors"]]
         problems += judge_calls(driver, route, [alone], token, world)
         problems += judge_against(direct, driver, route, alone, token, world)
@@ -443,10 +456,10 @@ def server_states(gateway: str) -> dict[str, str]:
 def print_table(found: dict[Driver, list[str]]) -> None:
     rows = list(dict.fromkeys(driver.row() for driver in found))
     width = max(map(len, rows)) + 2
-    print(f"{'':{width}}{'/mcp':8}{'/sse':8}".rstrip())
+    print(f"{'':{width}}{'/mcp':8}{'/sse':8}stdio")
     for row in rows:
         cells = []
-        for transport in ("http", "sse"):
+        for transport in ("http", "sse", "stdio"):
             verdicts = [
                 "failed" if problems else "ok"
                 for driver, problems in found.items()

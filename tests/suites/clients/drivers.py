@@ -65,6 +65,8 @@ def all_drivers() -> list[Driver]:
             Driver(name, command, "sse", **options),
             # That transport belongs to the legacy era, so this falls back; the rest is as above.
             Driver(name, command, "sse", "auto", **options | {"answers": False, "brief": True}),
+            Driver(name, command, "stdio", **options),
+            Driver(name, command, "stdio", "auto", MODERN, **options),
         ]
 
     # It never shows a revision, but in the modern era it takes no other. Each request is a process.
@@ -82,17 +84,19 @@ def all_drivers() -> list[Driver]:
         Driver("mcp-remote", own("mcp_remote.py"), "sse", **hasty),
         Driver("python-v1", python("python-v1", "python_v1.py"), "http"),
         Driver("python-v1", python("python-v1", "python_v1.py"), "sse"),
+        Driver("python-v1", python("python-v1", "python_v1.py"), "stdio"),
         *both_eras("python-v2", python("python-v2", "python_v2.py")),
         Driver("rmcp", (str(built("examples/client")),), "http", answers=False),
         Driver("rmcp", (str(built("examples/client")),), "http", "auto", MODERN, answers=False),
         Driver("typescript-v1", node("typescript_v1.mjs"), "http", **hasty),
         Driver("typescript-v1", node("typescript_v1.mjs"), "sse", protocol=None, **hasty),
+        Driver("typescript-v1", node("typescript_v1.mjs"), "stdio", protocol=None, **hasty),
         *both_eras("typescript-v2", node("typescript_v2.mjs"), **hasty),
     ]
 
 
 def run_driver(driver: Driver, url: str, plan: Json, purpose: str) -> Json:
-    """Runs one driver with one plan; gives its report."""
+    """Runs one driver with one plan; gives its report. `url` is a command line over stdio."""
     out = SUITE / "out" / f"{driver.name}-{driver.era}-{driver.transport}"
     out.mkdir(parents=True, exist_ok=True)
     plan_file, report_file = (out / f"{purpose}-{part}.json" for part in ("plan", "report"))
@@ -101,8 +105,8 @@ def run_driver(driver: Driver, url: str, plan: Json, purpose: str) -> Json:
     # A server without the modern era would not do for a client that insists on it.
     era = "auto" if purpose == "direct" and driver.era == "modern" else driver.era
     command = [*driver.command, url, "--plan", str(plan_file), "--era", era]
-    if driver.transport == "sse":
-        command += ["--transport", "sse"]
+    if driver.transport != "http":
+        command += ["--transport", driver.transport]
     with tempfile.TemporaryDirectory(prefix="tollbridge-client-") as home:
         environment = sheltered(home) | {"MCP_CLIENTS": str(SUITE)}
         log = out / f"{purpose}.log"

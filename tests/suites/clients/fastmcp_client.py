@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import visit
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.client.transports import SSETransport, StreamableHttpTransport
+from fastmcp.client.transports import (
+    ClientTransport,
+    SSETransport,
+    StdioTransport,
+    StreamableHttpTransport,
+)
 from python_sdk import plain
 from visit import MODERN, UNLIMITED, Json, Progress, Target
 
@@ -47,10 +53,20 @@ class FastMcp:
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[FastMcp]:
-    transport = SSETransport if target.transport == "sse" else StreamableHttpTransport
     mode = MODERN if target.era == "modern" else target.era
-    async with Client(transport(target.url), mode=mode, **handlers(target.answer)) as client:
+    async with Client(transport(target), mode=mode, **handlers(target.answer)) as client:
         yield FastMcp(client)
+
+
+def transport(target: Target) -> ClientTransport:
+    match target.transport:
+        case "sse":
+            return SSETransport(target.url)
+        case "stdio":
+            command, *args = shlex.split(target.url)
+            return StdioTransport(command, args, keep_alive=False)
+        case _:
+            return StreamableHttpTransport(target.url)
 
 
 def handlers(answer: str | None) -> Json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mcp import types
+import shlex
+
+from mcp import StdioServerParameters, types
 from pydantic import BaseModel
-from visit import Json
+from visit import Json, Target
 
 
 def handlers(answer: str | None) -> Json:
@@ -26,3 +28,8 @@ def handlers(answer: str | None) -> Json:
 
 def plain(model: BaseModel) -> Json:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def program(target: Target) -> StdioServerParameters:
+    command, *args = shlex.split(target.url)
+    return StdioServerParameters(command=command, args=args)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import visit
 from mcp import ClientSession
 from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
-from python_sdk import handlers, plain
+from python_sdk import handlers, plain, program
 from visit import UNLIMITED, Json, Progress, Target
 
 
@@ -46,11 +48,20 @@ class PythonV1:
         return plain(await self.session.get_prompt(prompt, arguments))
 
 
+def streams(target: Target) -> AbstractAsyncContextManager[tuple[Any, ...]]:
+    match target.transport:
+        case "sse":
+            return sse_client(target.url)
+        case "stdio":
+            return stdio_client(program(target))
+        case _:
+            return streamable_http_client(target.url)
+
+
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[PythonV1]:
-    transport = sse_client if target.transport == "sse" else streamable_http_client
     async with (
-        transport(target.url) as (read, write, *_),
+        streams(target) as (read, write, *_),
         ClientSession(read, write, **handlers(target.answer)) as session,
     ):
         initialized = await session.initialize()

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import visit
 from mcp import Client
 from mcp.client.sse import sse_client
-from python_sdk import handlers, plain
+from mcp.client.stdio import stdio_client
+from python_sdk import handlers, plain, program
 from visit import MODERN, UNLIMITED, Json, Progress, Target
 
 
@@ -46,7 +47,13 @@ class PythonV2:
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[PythonV2]:
-    server = sse_client(target.url) if target.transport == "sse" else target.url
+    match target.transport:
+        case "sse":
+            server = sse_client(target.url)
+        case "stdio":
+            server = stdio_client(program(target))
+        case _:
+            server = target.url
     mode = MODERN if target.era == "modern" else target.era
     async with Client(server, mode=mode, **handlers(target.answer)) as client:
         yield PythonV2(client)

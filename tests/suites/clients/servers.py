@@ -11,6 +11,7 @@ import json
 import os
 import re
 import select
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -169,7 +170,8 @@ def running_servers() -> Iterator[Json]:
         furnish(home)
         http = stack.enter_context(everything("streamableHttp"))
         sse = stack.enter_context(everything("sse"))
-        direct = {"http": f"{http}/mcp", "sse": f"{sse}/sse"}
+        alone, _ = server_program("everything", home, EVERYTHING["stdio"])
+        direct = {"http": f"{http}/mcp", "sse": f"{sse}/sse", "stdio": shlex.join(alone)}
         config = home / "config.toml"
         config.write_text(config_text(home, direct))
         yield {"home": str(home), "direct": direct, "config": str(config)}
@@ -198,7 +200,7 @@ def config_text(home: Path, direct: dict[str, str]) -> str:
     for server in SERVERS:
         lines.append(f"\n[servers.{server.name}]")
         transport = {name: transport for transport, name in EVERYTHING.items()}.get(server.name)
-        if transport in direct:
+        if transport in ("http", "sse"):
             lines += [f"url = {json.dumps(direct[transport])}", f'transport = "{transport}"']
             continue
         command, environment = server_program(server.kind, home, server.name)
@@ -255,6 +257,16 @@ def tollbridge(config: Path) -> Iterator[str]:
         environment = sheltered(home) | {"TOLLBRIDGE_DATA_DIR": f"{home}/data"}
         with program("tollbridge", command, environment) as url:
             yield url
+
+
+def own_tollbridge(config: Path, server: str | None) -> str:
+    """The command line of a Tollbridge that its client starts, with one server or all of them.
+
+    Every list has to be whole, so the first one waits for the slowest program.
+    """
+    words = ["env", f"TOLLBRIDGE_FIRST_LIST_WAIT={STARTUP_SECONDS}s"]
+    words += [str(built("tollbridge")), "stdio", "--config", str(config)]
+    return shlex.join(words if server is None else [*words, "--server", server])
 
 
 def sheltered(home: str) -> dict[str, str]:

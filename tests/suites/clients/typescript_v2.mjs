@@ -1,14 +1,21 @@
 // The official TypeScript SDK 2.x, which speaks both eras.
 
-import { capabilities, elicited, load, run, sampled } from "./visit.mjs";
+import { capabilities, elicited, load, run, sampled, transport } from "./visit.mjs";
 
 const { Client, SSEClientTransport, StreamableHTTPClientTransport } = await load(
   "@modelcontextprotocol/client",
 );
 
-await run(async ({ url, transport: kind, era, answer }) => {
-  const transport =
-    kind === "sse" ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url);
+const { StdioClientTransport } = await load("@modelcontextprotocol/client/stdio");
+
+const transports = {
+  http: StreamableHTTPClientTransport,
+  sse: SSEClientTransport,
+  stdio: StdioClientTransport,
+};
+
+await run(async (target) => {
+  const { era, answer } = target;
   const client = new Client(
     { name: "typescript-v2", version: "1.0.0" },
     {
@@ -20,7 +27,7 @@ await run(async ({ url, transport: kind, era, answer }) => {
     client.setRequestHandler("elicitation/create", () => elicited(answer));
     client.setRequestHandler("sampling/createMessage", () => sampled(answer));
   }
-  await client.connect(transport);
+  await client.connect(transport(target, transports));
   return {
     client,
     protocol: client.getNegotiatedProtocolVersion() ?? null,

@@ -13,12 +13,21 @@ import { parseArgs } from "node:util";
 // Generous: the longest step of any plan takes a second, but the machine may have other work.
 const CONNECT_MS = 30_000;
 const STEP_MS = 20_000;
+// A gateway that a client starts itself has all servers to start before its first list.
+const LIST_MS = 60_000;
 
 const require = createRequire(join(process.env.MCP_CLIENTS, "package.json"));
 
 // Imports a module of an SDK by its name.
 export async function load(name) {
   return import(pathToFileURL(require.resolve(name)));
+}
+
+// A transport to where the target is, of the classes of an SDK.
+export function transport({ where, transport: kind }, { http, sse, stdio }) {
+  if (kind === "http") return new http(new URL(where));
+  if (kind === "sse") return new sse(new URL(where));
+  return new stdio({ command: "/bin/sh", args: ["-c", `exec ${where}`] });
 }
 
 // Does what the command line asks for. `connect` takes what to connect to, and gives the connected
@@ -33,7 +42,8 @@ export async function run(connect) {
     },
   });
   const plan = JSON.parse(await readFile(values.plan, "utf8"));
-  const target = { ...values, url: new URL(positionals[0]), answer: plan.answer };
+  const [where] = positionals;
+  const target = { ...values, where, answer: plan.answer };
   const report = await visit(target, plan.rounds, connect);
   // A stream that is still open does not keep the program.
   process.stdout.write(`${JSON.stringify(report)}\n`, () => process.exit());
@@ -69,7 +79,7 @@ async function lookAround(client, report) {
     prompts: [() => client.listPrompts(), "prompts"],
   };
   for (const [name, [request, member]] of Object.entries(lists)) {
-    const page = await attempt(`list of ${name}`, report, STEP_MS, request);
+    const page = await attempt(`list of ${name}`, report, LIST_MS, request);
     if (page === undefined) continue;
     report[name] = page[member];
     if (page.nextCursor) report.errors.push(`list of ${name}: it has a second page`);

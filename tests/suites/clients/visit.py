@@ -4,7 +4,9 @@ A driver is a small program around one client library. `clients.py` starts it wi
 the driver does what the plan says and prints a report; judging it is left to `clients.py`. Drivers
 differ only in how they connect and in how their library spells a request: see `Client` below.
 
-    DRIVER URL --plan FILE [--transport http|sse] [--era legacy|auto|modern]
+    DRIVER URL --plan FILE [--transport http|sse|stdio] [--era legacy|auto|modern]
+
+With `--transport stdio` a command line stands in the place of the URL, quoted as for a shell.
 
 In the `legacy` era a client says initialize, in the `modern` one it insists on the revision without
 sessions, and with `auto` it asks for the modern one and falls back.
@@ -41,6 +43,8 @@ from typing import Any, Protocol
 # Generous: the longest step of any plan takes a second, but the machine may have other work.
 CONNECT_SECONDS = 30
 STEP_SECONDS = 20
+# A gateway that a client starts itself has all servers to start before its first list.
+LIST_SECONDS = 60
 
 MODERN = "2026-07-28"
 
@@ -105,7 +109,7 @@ def run(connect: Connect) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--plan", type=Path, required=True)
-    parser.add_argument("--transport", choices=("http", "sse"), default="http")
+    parser.add_argument("--transport", choices=("http", "sse", "stdio"), default="http")
     parser.add_argument("--era", choices=("legacy", "auto", "modern"), default="legacy")
     options = parser.parse_args()
     plan = json.loads(options.plan.read_text())
@@ -139,7 +143,7 @@ async def look_around(client: Client, report: Report) -> None:
     }
     for name, (request, member) in lists.items():
         try:
-            page = await asyncio.wait_for(request(), STEP_SECONDS)
+            page = await asyncio.wait_for(request(), LIST_SECONDS)
         except Exception as error:
             report.errors.append(f"list of {name}: {describe(error)}")
             continue

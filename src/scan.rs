@@ -299,8 +299,15 @@ impl Scanner {
         };
         let structured = member.and_then(|member| message.member(member));
         // What only its surroundings give away may stand without them in the twin.
-        let known = Known::new(std::mem::take(&mut sink.by_context));
-        let twin = structured.is_some() && !known.is_empty();
+        let by_context = std::mem::take(&mut sink.by_context);
+        let twin = structured.is_some() && !by_context.is_empty();
+        let read = if twin {
+            Known::new(by_context)
+        } else {
+            Ok(Known::default())
+        };
+        let has_too_many = read.is_err();
+        let known = read.unwrap_or_default();
         if twin {
             sink = Sink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);
             changes = walk::walk(text, Names::default(), &mut sink, 0);
@@ -312,7 +319,9 @@ impl Scanner {
                 .map(|hit| hit.class.clone())
         };
         let mut verdict = Verdict {
-            blocked: of_action(ScanAction::Block),
+            // Text that cannot be searched for what has to be masked does not pass.
+            blocked: of_action(ScanAction::Block)
+                .or_else(|| has_too_many.then(|| of_action(ScanAction::Redact))?),
             redacted: None,
             hits: Vec::new(),
         };
@@ -428,7 +437,7 @@ impl Redaction<'_> {
         }
         let redacted = self.redacted(&leaves, &original, &alternate);
         let compiled = &self.scanner.compiled;
-        let mut probe = Sink::new(compiled, self.rules, compiled.mask);
+        let mut probe = Sink::new(compiled, self.rules, compiled.mask).knowing(self.known);
         let mut harmless = |leaf: &Redacted, value: &Value| {
             let own = leaf.pointer.rsplit('/').next().unwrap_or_default();
             let names = Names {

@@ -233,8 +233,8 @@ impl Backend {
             let Some(next) = read.next else {
                 return Ok(Listed::Whole(list));
             };
-            // A slice of its page, which most often is kept for its items anyway.
-            if !cursors.insert(next.clone()) {
+            // A slice would keep its page, also one that has no items.
+            if !cursors.insert(next.detached()) {
                 return Ok(Listed::Circular(list));
             }
             if empty == EMPTY_PAGES_MAX {

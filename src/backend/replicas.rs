@@ -4,8 +4,8 @@
 //! backend owns them and asks here. Replicas stand in the order of preference, those of the
 //! gateway's own locality first. A session stays on its replica until that is out; a call that
 //! never reached one goes to the next at once, and so does one that did where doing it twice does
-//! no harm; others fail. What is asked about a task goes to the one that began it, and to no other: a
-//! replica that does not know it would say that there is none.
+//! no harm; others fail. What is asked about a task goes to the one that began it, if that was
+//! since the start, and to no other: a replica that does not know it would say that there is none.
 
 use std::{
     collections::{HashMap, VecDeque},

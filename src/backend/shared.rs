@@ -345,8 +345,11 @@ impl Shared {
         taken.is_due = true;
         drop(taken);
         let shared = Arc::clone(self);
+        let stop = lineage.tasks.stop_token().clone();
         lineage.tasks.spawn("listing after refusals", async move {
-            sleep_until(next).await;
+            if stop.run_until_cancelled(sleep_until(next)).await.is_none() {
+                return;
+            }
             *lock(&shared.taken_again) = TakenAgain {
                 last: Some(Instant::now()),
                 is_due: false,

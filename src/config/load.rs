@@ -1,7 +1,8 @@
 //! From files and environment to a [`Config`]: the order of the stages.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -185,12 +186,24 @@ fn source(file: &Path) -> Result<Source, Finding> {
 
 /// The text of `file`, unless it is larger than a config is.
 fn read(file: &Path) -> io::Result<String> {
-    let size = std::fs::metadata(file)?.len();
+    let file = File::open(file)?;
+    let size = file.metadata()?.len();
     if size > FILE_BYTES_MAX {
-        let why = format!("{size} bytes are more than {FILE_BYTES_MAX}");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        return Err(too_large(size));
     }
-    std::fs::read_to_string(file)
+    // What is no regular file does not say how much there is.
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    let size = text.len() as u64;
+    if size > FILE_BYTES_MAX {
+        return Err(too_large(size));
+    }
+    Ok(text)
+}
+
+fn too_large(size: u64) -> io::Error {
+    let why = format!("{size} bytes are more than {FILE_BYTES_MAX}");
+    io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
 #[derive(Debug, Default)]
@@ -243,7 +256,7 @@ impl Loading {
             environment::override_keys(&mut tree, environment, &used, sources, findings);
         }
         variables::expand(&mut tree, wanted, environment, sources, findings);
-        let config = self.config(&mut tree, files);
+        let config = self.config(&mut tree, wanted, files);
         self.finish(config)
     }
 
@@ -277,7 +290,7 @@ impl Loading {
         Some(node)
     }
 
-    fn config(&mut self, tree: &mut Node, files: Files) -> Option<Config> {
+    fn config(&mut self, tree: &mut Node, wanted: Option<&str>, files: Files) -> Option<Config> {
         let mut conforming = tree.clone();
         let read = file::written_schema().map_err(|error| error.to_string());
         let decoded = read.and_then(|schema| {
@@ -296,6 +309,7 @@ impl Loading {
                 let surroundings = Surroundings {
                     sources: &self.sources,
                     files,
+                    wanted,
                     data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,
                 };

@@ -63,6 +63,8 @@ pub(super) struct Files {
 pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
     pub(super) files: Files,
+    /// The server that needs all it names although it may be disabled.
+    pub(super) wanted: Option<&'s str>,
     /// Where state is kept unless the config says; `None` when the user has no home.
     pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::Board;
 use crate::{
@@ -38,11 +38,14 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
         };
         if !is_same {
             let all = Arc::clone(listing.as_ref().unwrap_or(&Arc::default()));
+            let start = Instant::now();
             let look = Look::new(all, known, &backend.name);
             let problems;
             (problems, known) = look.finish(&board).await;
             board.note_schemas(&backend.name, problems);
             looked_at = listing;
+            // A server that lists other schemas on and on has a thread half of the time at most.
+            sleep(start.elapsed()).await;
         }
         if changes.changed().await.is_err() {
             return;
@@ -80,15 +83,15 @@ impl Look {
     /// Looks at all tools, or at as many as there is time for.
     async fn finish(mut self, board: &Board) -> (Vec<Problem>, Known) {
         let _turn = board.schema_turn().await;
-        let start = Instant::now();
+        let deadline = Instant::now() + TIME_MAX;
         while self.count < self.listing.tools.len() {
-            if start.elapsed() > TIME_MAX {
+            if Instant::now() > deadline {
                 let count = self.listing.tools.len() - self.count;
                 self.note(Cause::SchemasLeft { count });
                 break;
             }
             self = aside(move || {
-                self.go_on();
+                self.go_on(deadline);
                 self
             })
             .await;
@@ -96,9 +99,13 @@ impl Look {
         (self.problems, self.known)
     }
 
-    fn go_on(&mut self) {
+    fn go_on(&mut self, deadline: Instant) {
         let listing = Arc::clone(&self.listing);
         for tool in listing.tools.iter().skip(self.count).take(TURN) {
+            // One schema may take long already.
+            if Instant::now() > deadline {
+                return;
+            }
             self.count += 1;
             // What is no object is mended, and named for that.
             let schema = tool.get("inputSchema");

@@ -152,7 +152,6 @@ impl<'k> Sink<'k> {
             && !credential::may_be_of_key(own)
             && !self.has_custom()
             && self.replacements.is_none()
-            && !self.known.is_some_and(Known::has_secrets)
     }
 
     /// Whether an operator's own patterns are looked for, which may be about anything.
@@ -190,7 +189,8 @@ impl<'k> Sink<'k> {
                 }
             }
         }
-        for (class, span) in self.known.iter().flat_map(|known| known.secrets_in(text)) {
+        let secrets = self.known.map(|known| known.secrets_in(text));
+        for (class, span) in secrets.into_iter().flatten() {
             matches.push(Match {
                 class,
                 span,

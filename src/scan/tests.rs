@@ -239,14 +239,6 @@ fn redaction_reaches_what_is_written_in_other_ways() {
         twin,
         r#"{"content":[{"type":"text","text":"It is [PHONE] !"}],"structuredContent":{"phone":"[PHONE]"}}"#,
     );
-    check(
-        r#"{"content":[{"type":"text","text":"bob / swordfish"},{"type":"text","text":"swordfish"}],"structuredContent":{"user":"bob","password":"swordfish"}}"#,
-        r#"{"content":[{"type":"text","text":"bob / [CREDENTIAL]"},{"type":"text","text":"[CREDENTIAL]"}],"structuredContent":{"user":"bob","password":"[CREDENTIAL]"}}"#,
-    );
-    check(
-        r#"{"content":[{"type":"text","text":"swordfishes, swordfish."}],"structuredContent":{"password":"swordfish"}}"#,
-        r#"{"content":[{"type":"text","text":"swordfishes, [CREDENTIAL]."}],"structuredContent":{"password":"[CREDENTIAL]"}}"#,
-    );
     let length = Scan {
         mask: Mask::Length,
         ..all()
@@ -618,4 +610,68 @@ fn the_cost_is_linear() {
             "{part}: {small:?} {large:?}"
         );
     }
+}
+
+/// What its name gives away in structured content is found as a word of the text beside it.
+#[test]
+fn named_secrets_are_found_in_the_text_beside_them() {
+    let check = |message: &str, expect: &str| assert_eq!(redacted(&all(), message), expect);
+    let twins = |password: &str, texts: &[(&str, &str)]| {
+        for (text, expect) in texts {
+            let twin = |text: &str, password: &str| json!({"content": [{"type": "text", "text": text}], "structuredContent": {"user": "postgres", "password": password}});
+            check(
+                &twin(text, password).to_string(),
+                &twin(expect, "[CREDENTIAL]").to_string(),
+            );
+        }
+    };
+    twins(
+        "sw0rdfish",
+        &[
+            ("bob / sw0rdfish", "bob / [CREDENTIAL]"),
+            ("sw0rdfish", "[CREDENTIAL]"),
+            ("«sw0rdfish»,sw0rdfishes", "«[CREDENTIAL]»,sw0rdfishes"),
+            ("ésw0rdfish", "ésw0rdfish"),
+        ],
+    );
+    twins(
+        "!fish-12-fish",
+        &[
+            ("xfish-12-fish-12-fish", "xfish-12-[CREDENTIAL]"),
+            ("fish-12-fishes fish-12-fish", "fish-12-fishes [CREDENTIAL]"),
+        ],
+    );
+    // A word alone may be anything.
+    twins("postgres", &[("postgres runs", "postgres runs")]);
+    let both = r#"{"content":[{"type":"text","text":"hunter2-development"}],"structuredContent":{"password":"hunter2","token":"hunter2-dev"}}"#;
+    check(
+        both,
+        &both
+            .replace("\"hunter2-dev\"", "\"[CREDENTIAL]\"")
+            .replace("hunter2\"", "[CREDENTIAL]\"")
+            .replace("hunter2-dev", "[CREDENTIAL]-dev"),
+    );
+}
+
+/// So many that looking for them would cost too much: the text beside them cannot pass unsearched.
+#[test]
+fn so_many_secrets_are_looked_for() {
+    let scanner = Scanner::new(&all()).unwrap();
+    let length = 500;
+    let verdict = |count: usize| {
+        let secret = |number: usize| format!("{number:06}{}", "sw0rdfish".repeat(60));
+        let secrets: Vec<_> = (0..count)
+            .map(|number| json!({"password": &secret(number)[..length]}))
+            .collect();
+        let message = json!({"content": [{"type": "text", "text": "a"}], "structuredContent": {"all": secrets}});
+        let message = Raw::parse(message.to_string()).unwrap();
+        scanner.scan(Direction::Results, &message, || None)
+    };
+    // One mark before and one after each.
+    let most = known::SECRETS_BYTES_MAX / (length + 2);
+    let at_most = verdict(most);
+    assert!(at_most.blocked.is_none() && at_most.redacted.is_some());
+    let past = verdict(most + 1);
+    assert_eq!(past.blocked.as_deref(), Some("credential"));
+    assert!(past.redacted.is_none());
 }

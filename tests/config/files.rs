@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tollbridge::config::{Environment, Mistakes, Transport, load};
+use tollbridge::config::{Environment, Mistakes, Transport, load, load_with};
 
 use crate::support::{server, warnings};
 
@@ -289,6 +289,16 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
                 [servers.c]\ncommand = 'c'\nenv_file = 'none.env'\nenabled = false\n\
                 [servers.d]\nurl = 'http://localhost/mcp'\nenv_file = 'bad.env'\n";
     let file = write(&directory, "a.toml", text);
+    let asked = load_with(
+        std::slice::from_ref(&file),
+        Some("c"),
+        &Environment::default(),
+    );
+    let asked = asked.expect_err("wrong").to_string();
+    assert!(
+        asked.contains("error: the file of `servers.c.env_file`"),
+        "{asked}"
+    );
     let mistakes = load(&[file], &Environment::default()).expect_err("wrong");
     insta::assert_snapshot!(redacted(&mistakes, &directory), @r"
     error: the file of `servers.a.env_file` cannot be read

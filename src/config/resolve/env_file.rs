@@ -35,7 +35,7 @@ impl Resolver<'_> {
         let variables = read.and_then(|text| variables(&text));
         variables.unwrap_or_else(|why| {
             let found = format!("the file of `{}` cannot be read", at.path());
-            let finding = if is_enabled {
+            let finding = if is_enabled || self.is_wanted(at) {
                 Finding::mistake(found)
             } else {
                 Finding::warning(found)
@@ -46,6 +46,13 @@ impl Resolver<'_> {
             self.findings.add(finding.at(at.span(), why).help_if(place));
             IndexMap::new()
         })
+    }
+
+    /// Whether `at` is of the server that is asked for.
+    fn is_wanted(&self, at: &Place<'_>) -> bool {
+        let below = |name| at.path().strip_prefix("servers.")?.strip_prefix(name);
+        let rest = self.surroundings.wanted.and_then(below);
+        rest.is_some_and(|rest| rest.starts_with('.'))
     }
 }
 

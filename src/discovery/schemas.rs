@@ -4,8 +4,13 @@
 //! changes nothing of what is served. One server at a time has a thread for it, a few tools a turn, and
 //! a schema that stays is compiled once.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Board;
@@ -128,6 +133,10 @@ impl Look {
             return reason.clone();
         }
         let reason = self.before.remove(&schema).unwrap_or_else(|| {
+            // Most schemas are; to compile the first that is not takes 3 MB for good.
+            if schema.read().is_ok_and(|schema| is_plain(&schema)) {
+                return None;
+            }
             let compiled = Schema::compile(schema.as_bytes(), Formats::Annotations);
             compiled.err().map(|error| shortened(error.to_string()))
         });
@@ -141,5 +150,79 @@ impl Look {
             kind: Some(Kind::Tools),
             cause,
         });
+    }
+}
+
+/// Whether `schema` has only the commonest keywords, each with a value of its kind: nothing can be wrong
+/// with it then.
+fn is_plain(schema: &Value) -> bool {
+    const TYPES: [&str; 7] = [
+        "array", "boolean", "integer", "null", "number", "object", "string",
+    ];
+    let Value::Object(members) = schema else {
+        return schema.is_boolean();
+    };
+    members
+        .iter()
+        .all(|(keyword, value)| match keyword.as_str() {
+            "additionalProperties" | "items" => is_plain(value),
+            "default" => true,
+            "description" | "title" => value.is_string(),
+            "maximum" | "minimum" => value.is_number(),
+            "properties" => value
+                .as_object()
+                .is_some_and(|properties| properties.values().all(is_plain)),
+            "required" => value.as_array().is_some_and(|names| {
+                let distinct: HashSet<_> = names.iter().filter_map(Value::as_str).collect();
+                distinct.len() == names.len()
+            }),
+            "type" => value.as_str().is_some_and(|name| TYPES.contains(&name)),
+            _ => false,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_plain_compiles() {
+        let plain = |schema: Value, expect: bool| {
+            assert_eq!(is_plain(&schema), expect, "{schema}");
+            let compiles = Schema::compile(schema.to_string().as_bytes(), Formats::Annotations);
+            assert!(!expect || compiles.is_ok(), "{schema}");
+        };
+        plain(json!({}), true);
+        plain(
+            json!({
+                "type": "object",
+                "title": "a",
+                "description": "b",
+                "properties": {
+                    "type": { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 1.5 }, "default": [] },
+                    "$ref": true
+                },
+                "required": ["type", "x"],
+                "additionalProperties": false
+            }),
+            true,
+        );
+        for odd in [
+            json!({ "type": "strange" }),
+            json!({ "type": ["string"] }),
+            json!({ "properties": { "a": { "type": 1 } } }),
+            json!({ "properties": [] }),
+            json!({ "required": ["a", "a"] }),
+            json!({ "required": ["a", 1] }),
+            json!({ "items": [{}] }),
+            json!({ "minimum": "1" }),
+            json!({ "description": 1 }),
+            json!({ "$ref": "#/none" }),
+            json!({ "pattern": "(" }),
+        ] {
+            plain(odd, false);
+        }
     }
 }

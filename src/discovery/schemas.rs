@@ -156,6 +156,10 @@ impl Look {
 /// Whether `schema` has only the commonest keywords, each with a value of its kind: nothing can be wrong
 /// with it then.
 fn is_plain(schema: &Value) -> bool {
+    const DIALECTS: [&str; 2] = [
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+    ];
     const TYPES: [&str; 7] = [
         "array", "boolean", "integer", "null", "number", "object", "string",
     ];
@@ -165,9 +169,10 @@ fn is_plain(schema: &Value) -> bool {
     members
         .iter()
         .all(|(keyword, value)| match keyword.as_str() {
+            "$schema" => value.as_str().is_some_and(|name| DIALECTS.contains(&name)),
             "additionalProperties" | "items" => is_plain(value),
             "default" => true,
-            "description" | "title" => value.is_string(),
+            "description" | "format" | "title" => value.is_string(),
             "maximum" | "minimum" => value.is_number(),
             "properties" => value
                 .as_object()
@@ -195,10 +200,14 @@ mod tests {
             assert!(!expect || compiles.is_ok(), "{schema}");
         };
         plain(json!({}), true);
+        let seven = "http://json-schema.org/draft-07/schema#";
+        plain(json!({ "$schema": seven, "type": "null" }), true);
         plain(
             json!({
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
                 "type": "object",
                 "title": "a",
+                "format": "strange",
                 "description": "b",
                 "properties": {
                     "type": { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 1.5 }, "default": [] },
@@ -211,6 +220,7 @@ mod tests {
         );
         for odd in [
             json!({ "type": "strange" }),
+            json!({ "$schema": "http://example.com/", "type": "object" }),
             json!({ "type": ["string"] }),
             json!({ "properties": { "a": { "type": 1 } } }),
             json!({ "properties": [] }),

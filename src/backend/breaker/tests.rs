@@ -1,0 +1,266 @@
+//! Which callers a breaker holds back, and what its changes are called.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    auth::Agent,
+    mcp::{Raw, Revision},
+    session::Opening,
+};
+
+const OPEN_FOR: Duration = Duration::from_secs(10);
+
+fn breaker(failures: u32) -> Breaker {
+    Breaker::new(config::Breaker {
+        failures,
+        open_for: OPEN_FOR,
+    })
+}
+
+fn client(agent: &str) -> Client {
+    let agent = Agent {
+        id: AgentId::of_name(agent),
+        name: agent.to_owned(),
+        ..Agent::anonymous()
+    };
+    Client {
+        agent: Arc::new(agent),
+        opening: Arc::new(Opening {
+            revision: Revision::LEGACY,
+            info: None,
+            name: None,
+            capabilities: Raw::from_static("{}"),
+            profile: Arc::default(),
+        }),
+        session: None,
+    }
+}
+
+/// Calls of agents with connections of their own, one after another, each with the sign of its end as
+/// in `machine`; `b` is that the server is back. What is refused is in the answer as `!`.
+fn run(breaker: &Breaker, events: &str) -> String {
+    let mut seen = Vec::new();
+    for event in events.split(' ') {
+        if event == "b" {
+            breaker.is_back(&Owner::Shared);
+            seen.push(event.to_owned());
+            continue;
+        }
+        let (agent, sign) = event.split_at(1);
+        let client = client(agent);
+        let sign = match sign {
+            "a" => Sign::Away,
+            "g" => Sign::Gone,
+            "i" => Sign::Ill,
+            "w" => Sign::Well,
+            _ => Sign::None,
+        };
+        let owner = Owner::Agent(client.agent.id);
+        let client = &client;
+        let passage = breaker.enter(Some(Apart { owner, client }), Instant::now());
+        let passes = passage.map(|it| it.end(sign).for_each(drop)).is_ok();
+        seen.push(if passes {
+            event.to_owned()
+        } else {
+            format!("{agent}!")
+        });
+    }
+    seen.join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_one_caller_are_its_own() {
+    let check = |events: &str, expect: &str, state: &str, of_callers: &[&str]| {
+        let breaker = breaker(2);
+        assert_eq!(run(&breaker, events), expect);
+        assert_eq!(breaker.report().state, state, "{events}");
+        let open = breaker.of_callers();
+        let open: Vec<_> = open.iter().filter_map(|it| it.agent.as_deref()).collect();
+        assert_eq!(open, of_callers, "{events}");
+    };
+    check("1i 1i 1w 2w", "1i 1i 1! 2w", "closed", &["1"]);
+    check("1i 1g 1w 2w", "1i 1g 1! 2w", "closed", &["1"]);
+    check("1i 1w 1i 1w", "1i 1w 1i 1w", "closed", &[]);
+    check(
+        "1i 1i 2i 2i 2w 3w",
+        "1i 1i 2i 2i 2! 3w",
+        "closed",
+        &["1", "2"],
+    );
+    // Of several in a row the first counts for nobody else.
+    check("1i 2i 3i 4w", "1i 2i 3i 4!", "open", &[]);
+    check("1i 2i 4w 3i 4w", "1i 2i 4w 3i 4w", "closed", &[]);
+    // What nobody can be connected to concerns everybody.
+    check("1a 2a 3w", "1a 2a 3!", "open", &[]);
+    check("1a 2a b 3w 4w", "1a 2a b 3w 4w", "closed", &[]);
+    // That it is reached was in question, and nothing else.
+    check("1a 2a b 3i 4w", "1a 2a b 3i 4w", "closed", &[]);
+    check("1a 2a b 3g 4w", "1a 2a b 3g 4w", "closed", &[]);
+    check("1a 2a b 3a 4w", "1a 2a b 3a 4!", "open", &[]);
+}
+
+/// That the connection of the caller on trial is gone says nothing to others.
+#[tokio::test(start_paused = true)]
+async fn a_trial_on_a_connection_that_is_gone_decides_nothing() {
+    let breaker = breaker(2);
+    assert_eq!(run(&breaker, "1i 2i 3i 4w"), "1i 2i 3i 4!");
+    tokio::time::advance(OPEN_FOR).await;
+    assert_eq!(run(&breaker, "4g"), "4g");
+    assert_eq!(breaker.report().state, "half_open");
+    assert_eq!(run(&breaker, "4g 5w 6w"), "4g 5w 6w");
+    assert_eq!(breaker.report().state, "closed");
+    let own = breaker.of_callers();
+    let own: Vec<_> = own.iter().filter_map(|it| it.agent.as_deref()).collect();
+    assert_eq!(own, ["4"], "it counts for that caller");
+    // What it is connected for and fails says that the server is not well.
+    assert_eq!(run(&breaker, "1i 2i 3i"), "1i 2i 3i");
+    tokio::time::advance(OPEN_FOR).await;
+    assert_eq!(run(&breaker, "5i 6w"), "5i 6!");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_closes_it_says_so_once() {
+    let breaker = breaker(1);
+    let closed = || vec![Changed::of_server(Change::Closed)];
+    let open = || breaker.enter(None, Instant::now()).unwrap().end(Sign::Ill);
+    let nobody = HashSet::new();
+    assert_eq!(open().count(), 1);
+    assert_eq!(breaker.asks(&nobody), [], "nothing is on trial");
+    tokio::time::advance(OPEN_FOR).await;
+    let trial = breaker.enter(None, Instant::now()).unwrap();
+    assert_eq!(breaker.asks(&nobody), closed());
+    assert_eq!(breaker.asks(&nobody), []);
+    assert_eq!(trial.end(Sign::Well).count(), 0);
+    assert_eq!(open().count(), 1);
+    let never = config::Breaker {
+        failures: 0,
+        open_for: OPEN_FOR,
+    };
+    assert_eq!(breaker.set(never), closed());
+    assert_eq!(breaker.set(never), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_tries_for_itself() {
+    let breaker = breaker(1);
+    assert_eq!(run(&breaker, "1i 1w 2w"), "1i 1! 2w");
+    tokio::time::advance(OPEN_FOR).await;
+    let client = client("1");
+    let owner = || Owner::Agent(client.agent.id);
+    let apart = || {
+        Some(Apart {
+            owner: owner(),
+            client: &client,
+        })
+    };
+    let trial = breaker.enter(apart(), Instant::now()).unwrap();
+    assert_eq!(run(&breaker, "1w 2w"), "1! 2w", "one tries");
+    // It asks a person, and may take long.
+    let changed = breaker.asks(&HashSet::from([owner()]));
+    let names: Vec<_> = changed.iter().map(|it| it.agent.as_deref()).collect();
+    assert_eq!(names, [Some("1")]);
+    assert_eq!(run(&breaker, "1w 2w"), "1w 2w");
+    drop(trial);
+    // Whom the server's own holds back has not tried.
+    assert_eq!(run(&breaker, "1i"), "1i");
+    tokio::time::advance(OPEN_FOR).await;
+    assert_eq!(run(&breaker, "2a 1w b 1w"), "2a 1! b 1w");
+}
+
+/// As many callers as are remembered, called by numbers, fail one after another.
+async fn fill(breaker: &Breaker) {
+    for agent in 0..APART_MAX {
+        end(breaker, &agent.to_string(), Sign::Ill);
+        // Nobody else is in the row.
+        let passage = breaker.enter(None, Instant::now()).unwrap();
+        passage.end(Sign::Well).for_each(drop);
+        tokio::time::advance(Duration::from_micros(1)).await;
+    }
+}
+
+/// A call of `agent` that ends with `sign`; whether it was let through.
+fn end(breaker: &Breaker, agent: &str, sign: Sign) -> bool {
+    let client = client(agent);
+    let owner = Owner::Agent(client.agent.id);
+    let client = &client;
+    let passage = breaker.enter(Some(Apart { owner, client }), Instant::now());
+    passage
+        .map(|passage| passage.end(sign).for_each(drop))
+        .is_ok()
+}
+
+/// Of more than are remembered one holds back all: never none.
+#[tokio::test(start_paused = true)]
+async fn there_are_as_many_callers_as_are_remembered() {
+    let breaker = breaker(1);
+    fill(&breaker).await;
+    assert_eq!(run(&breaker, "x"), "x");
+    assert_eq!(breaker.of_callers().len(), APART_MAX);
+    assert_eq!(run(&breaker, "xi y"), "xi y!");
+    tokio::time::advance(OPEN_FOR).await;
+    // One whose time is over is forgotten for another, and no more than that.
+    assert_eq!(run(&breaker, "yw xi y xi"), "yw xi y x!");
+    assert_eq!(breaker.of_callers().len(), APART_MAX);
+}
+
+/// Whoever has least to be remembered is forgotten first, then who called least recently; who is held
+/// back stays.
+#[tokio::test(start_paused = true)]
+async fn who_failed_lately_is_remembered() {
+    let breaker = breaker(2);
+    fill(&breaker).await;
+    end(&breaker, "9", Sign::Well);
+    end(&breaker, "0", Sign::Ill);
+    let fails = |agent: &str| {
+        end(&breaker, agent, Sign::Ill);
+        breaker
+            .enter(None, Instant::now())
+            .unwrap()
+            .end(Sign::Well)
+            .for_each(drop);
+        !end(&breaker, agent, Sign::None)
+    };
+    // The second failure holds back whose first one is known. Of these, `9` and `1` are forgotten.
+    for newcomer in ["new", "newer"] {
+        assert!(!fails(newcomer), "{newcomer} has failed once");
+    }
+    assert_eq!(breaker.lock().apart.len(), APART_MAX);
+    assert!(!end(&breaker, "0", Sign::None), "it is held back all along");
+    for known in ["2", "3", "4095", "new", "newer"] {
+        assert!(fails(known), "{known}");
+    }
+    assert!(!fails("1"), "it begins anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_lets_the_next_one_try() {
+    let breaker = breaker(1);
+    assert!(!breaker.is_open());
+    breaker
+        .enter(None, Instant::now())
+        .unwrap()
+        .end(Sign::Ill)
+        .for_each(drop);
+    assert!(breaker.is_open());
+    let retry_after = OPEN_FOR;
+    let refused = breaker.enter(None, Instant::now()).map(drop);
+    assert_eq!(refused, Err(Failure::BreakerOpen { retry_after }));
+    tokio::time::advance(OPEN_FOR).await;
+    assert!(!breaker.is_open());
+    let given_up = breaker.enter(None, Instant::now()).unwrap();
+    assert!(breaker.enter(None, Instant::now()).is_err(), "one tries");
+    drop(given_up);
+    breaker
+        .enter(None, Instant::now())
+        .unwrap()
+        .end(Sign::Well)
+        .for_each(drop);
+    assert_eq!(breaker.report().state, "closed");
+}
+
+#[test]
+fn waits_are_rounded_up() {
+    assert_eq!(millis(Duration::from_micros(1)), 1);
+    assert_eq!(millis(Duration::from_millis(5)), 5);
+}

@@ -18,7 +18,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::{
     io::AsyncReadExt,
-    process::ChildStdout,
+    process::{ChildStdout, Command},
     time::{Instant, sleep_until},
 };
 use uuid::Uuid;
@@ -27,7 +27,7 @@ use super::memory::Lookout;
 use crate::{lock::lock, task::Tasks};
 
 /// The environment variable that marks our children.
-pub(crate) const MARKER: &str = "TOLLBRIDGE_GUARD";
+const MARKER: &str = "TOLLBRIDGE_GUARD";
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(300);
 /// Least time between two replacements of a guard process: one that ends at once is not started
@@ -55,7 +55,7 @@ struct State {
 }
 
 impl Guard {
-    /// A guard that runs `program guard MARKER` from the first child on; none without a program.
+    /// A guard that runs `program guard MARKER` before the first child does; none without a program.
     pub(crate) fn new(program: Option<PathBuf>, tasks: &Tasks) -> Self {
         let marker = Uuid::new_v4().simple().to_string();
         Self(Arc::new(Inner {
@@ -67,9 +67,18 @@ impl Guard {
         }))
     }
 
-    /// The value of [`MARKER`] for our children.
-    pub(crate) fn marker(&self) -> &str {
-        &self.0.marker
+    /// Marks a child that is about to start. The guard process runs from here on: whoever is killed
+    /// before [`Self::watch`] leaves a child that the mark alone tells of.
+    pub(super) fn mark(&self, child: &mut Command) {
+        let mut state = self.state();
+        if state.process.is_none()
+            && let Some(output) = self.start(&mut state)
+        {
+            self.0
+                .tasks
+                .spawn("guard process", self.clone().replace_lost(output));
+        }
+        child.env(MARKER, &self.0.marker);
     }
 
     /// Who looks after the memory of our children.
@@ -80,15 +89,8 @@ impl Guard {
     /// Puts a process group under guard.
     pub(crate) fn watch(&self, group: u32) {
         let mut state = self.state();
-        let is_new = state.groups.insert(group);
-        if state.process.is_some() {
-            if is_new {
-                state.tell(&format!("+{group}\n"));
-            }
-        } else if let Some(output) = self.start(&mut state) {
-            self.0
-                .tasks
-                .spawn("guard process", self.clone().replace_lost(output));
+        if state.groups.insert(group) {
+            state.tell(&format!("+{group}\n"));
         }
     }
 
@@ -275,11 +277,27 @@ mod tests {
         guard.state().process.as_ref().unwrap().id()
     }
 
+    /// A kill in the moment between the start of the first child and what is said of it.
+    #[tokio::test]
+    async fn it_runs_before_its_first_child_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let tasks = Tasks::new();
+        let guard = Guard::new(Some(scribe(dir.path())), &tasks);
+        let mut child = Command::new("true");
+        guard.mark(&mut child);
+        let running = guard.state().process.as_mut().unwrap().try_wait().unwrap();
+        assert!(running.is_none(), "{running:?}");
+        let marks: Vec<_> = child.as_std().get_envs().map(|(name, _)| name).collect();
+        assert_eq!(marks, [MARKER]);
+        tasks.finish().await;
+    }
+
     #[tokio::test]
     async fn a_successor_learns_of_every_group_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new();
         let guard = Guard::new(Some(scribe(dir.path())), &tasks);
+        guard.mark(&mut Command::new("true"));
         for group in [11, 12, 13] {
             guard.watch(group);
         }

@@ -99,7 +99,6 @@ fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
                 .iter()
                 .map(|(name, value)| (name, value.expose())),
         )
-        .env(super::guard::MARKER, guard.marker())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -108,6 +107,7 @@ fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
     if let Some(cwd) = &command.cwd {
         process.current_dir(cwd);
     }
+    guard.mark(&mut process);
     process.spawn()
 }
 

@@ -6,6 +6,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// The name of a configured server, unique among servers; letters, digits, `_`, `-` and `.`.
@@ -132,6 +133,18 @@ impl<'de> Deserialize<'de> for AgentId {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("an agent id is `agent_` and a UUID")]
 pub struct InvalidAgentId;
+
+/// What is kept of the id that a server gave to a task: its SHA-256, which is short however long the id
+/// is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct TaskHash(pub [u8; 32]);
+
+impl TaskHash {
+    /// The hash of an id.
+    pub fn of(id: &str) -> Self {
+        Self(Sha256::digest(id.as_bytes()).into())
+    }
+}
 
 /// One governed call, written `inv_<uuidv7>`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

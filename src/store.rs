@@ -32,7 +32,7 @@ pub use listings::{Listings, StoredListing};
 pub use secrets::{Secret, Secrets};
 pub use sessions::{SessionHash, Sessions, StoredSession};
 pub use sqlite::FILE_NAME;
-pub use tasks::{Given, SameId, StoredTask, TaskHash, TaskOwners};
+pub use tasks::{Given, SameId, StoredTask, TaskOwners};
 
 /// The stores of one data directory.
 #[derive(Clone, Debug)]

@@ -225,6 +225,7 @@ impl Backend {
                 list.first = read.first;
             }
             empty = if read.items.is_empty() { empty + 1 } else { 0 };
+            let known = list.items.len();
             list.items.extend(read.items);
             if list.items.len() > ITEMS_MAX {
                 let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
@@ -235,6 +236,11 @@ impl Backend {
             };
             // A slice would keep its page, also one that has no items.
             if !cursors.insert(next.detached()) {
+                // The first page has no cursor by which it could be known again.
+                let (before, last) = list.items.split_at(known);
+                if before.starts_with(last) {
+                    list.items.truncate(known);
+                }
                 return Ok(Listed::Circular(list));
             }
             if empty == EMPTY_PAGES_MAX {

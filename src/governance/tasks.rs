@@ -23,9 +23,9 @@ use crate::{
         json::{self, Patch},
         tasks::{self, Named},
     },
-    names::{AgentId, ServerName},
+    names::{AgentId, ServerName, TaskHash},
     router::Routed,
-    store::{Given, SameId, StoreError, StoredTask, TaskHash},
+    store::{Given, SameId, StoreError, StoredTask},
 };
 
 /// Tasks of one agent that are remembered: servers need never say that one is over, and must not fill

@@ -4,21 +4,9 @@ use std::collections::HashSet;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 
 use super::StoreError;
-use crate::names::{AgentId, ServerName};
-
-/// What is kept of a task's id: its SHA-256, which is short however long the id is.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct TaskHash(pub [u8; 32]);
-
-impl TaskHash {
-    /// The hash of an id.
-    pub fn of(id: &str) -> Self {
-        Self(Sha256::digest(id.as_bytes()).into())
-    }
-}
+use crate::names::{AgentId, ServerName, TaskHash};
 
 /// A task that a server gave to an agent.
 #[derive(Clone, Debug, Eq, PartialEq)]

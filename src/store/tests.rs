@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     config::{Terms, Window},
     money::Micros,
-    names::{AgentId, ProfileName, ServerName},
+    names::{AgentId, ProfileName, ServerName, TaskHash},
 };
 
 macro_rules! contract {

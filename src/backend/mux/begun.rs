@@ -17,14 +17,11 @@ use super::{Mux, recipient::Recipient};
 use crate::{
     lock::lock,
     mcp::{Raw, tasks},
-    names::AgentId,
+    names::{AgentId, TaskHash},
 };
 
 /// Tasks of one link that are remembered; the oldest gives way, and nobody hears of it any more.
 const TASKS_MAX: usize = 1024;
-
-/// Longest id of a task that is remembered, bytes.
-const ID_BYTES_MAX: usize = 1024;
 
 /// The tasks of one link, or of those that take one another's place.
 #[derive(Debug, Default)]
@@ -36,7 +33,7 @@ pub(crate) struct Begun {
     /// Whether calls of others came too.
     serves_several: AtomicBool,
     /// Each with whose it is; `None` where several were given it.
-    tasks: Mutex<VecDeque<(String, Option<AgentId>)>>,
+    tasks: Mutex<VecDeque<(TaskHash, Option<AgentId>)>>,
 }
 
 impl Begun {
@@ -61,11 +58,10 @@ impl Begun {
         if !tasks::may_be_named(result) {
             return;
         }
-        // One that is not remembered is told to nobody where there are several.
-        let id = tasks::begun(result, None).filter(|id| id.len() <= ID_BYTES_MAX);
-        let Some(id) = id else {
+        let Some(id) = tasks::begun(result, None) else {
             return;
         };
+        let id = TaskHash::of(&id);
         let mut tasks = lock(&self.tasks);
         let at = tasks.iter().position(|(known, _)| *known == id);
         let known = at.and_then(|at| tasks.remove(at));
@@ -86,10 +82,9 @@ impl Begun {
     }
 
     fn is_of(&self, id: &str, agent: AgentId) -> bool {
+        let id = TaskHash::of(id);
         let tasks = lock(&self.tasks);
-        tasks
-            .iter()
-            .any(|(known, whose)| known == id && *whose == Some(agent))
+        tasks.iter().any(|it| *it == (id, Some(agent)))
     }
 }
 

@@ -9,17 +9,14 @@ use crate::{
         Method,
         tasks::{self, Named},
     },
-    names::AgentId,
+    names::{AgentId, TaskHash},
 };
 
 /// Tasks that are remembered. What is asked about an older one goes where any other request would.
 const TASKS_MAX: usize = 10_000;
 
-/// Longest id of a task that is remembered, bytes.
-const ID_BYTES_MAX: usize = 1024;
-
 /// Programs that serve one agent each may call tasks the same.
-type Task = (AgentId, String);
+type Task = (AgentId, TaskHash);
 
 /// Which replica began which task.
 #[derive(Debug, Default)]
@@ -32,14 +29,15 @@ pub(super) struct Begun {
 impl Begun {
     /// Notes that the replica numbered `at` began the task.
     pub(super) fn note(&mut self, task: Task, at: usize) {
-        if self.at.insert(task.clone(), at).is_some() {
-            self.order.retain(|known| *known != task);
-        } else if self.order.len() == TASKS_MAX
+        if self.at.insert(task, at).is_some() {
+            return;
+        }
+        self.order.push_back(task);
+        if self.order.len() > TASKS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.at.remove(&oldest);
         }
-        self.order.push_back(task);
     }
 
     /// The replica that began it.
@@ -54,7 +52,7 @@ pub(super) fn asked_about(admitted: &Admitted) -> Option<Task> {
     let params = admitted.routed().params.as_ref();
     let params = params.filter(|_| tasks::is_about_one(&call.method))?;
     match tasks::named(params.as_bytes(), 0) {
-        Named::One(id) => Some((call.client.agent.id, id)),
+        Named::One(id) => Some((call.client.agent.id, TaskHash::of(&id))),
         Named::Nothing | Named::Unclear => None,
     }
 }
@@ -70,8 +68,7 @@ pub(super) fn begun(admitted: &Admitted, answer: &Answer) -> Option<Task> {
     let params = admitted.routed().params.as_ref();
     let asks = params.is_some_and(tasks::is_asked_for);
     let id = tasks::may_begin(asks, revision).then(|| tasks::begun(result, revision));
-    let id = id.flatten().filter(|id| id.len() <= ID_BYTES_MAX)?;
-    Some((call.client.agent.id, id))
+    Some((call.client.agent.id, TaskHash::of(&id.flatten()?)))
 }
 
 #[cfg(test)]
@@ -80,18 +77,22 @@ mod tests {
 
     #[test]
     fn the_last_tasks_are_remembered() {
-        let task = |id: usize| (AgentId::ANONYMOUS, id.to_string());
+        let task = |id: usize| (AgentId::ANONYMOUS, TaskHash::of(&id.to_string()));
         let mut begun = Begun::default();
         for id in 0..TASKS_MAX {
             begun.note(task(id), id % 3);
         }
-        begun.note(task(0), 7);
-        assert_eq!(begun.at(&task(0)), Some(7));
+        begun.note(task(1), 7);
+        assert_eq!(
+            begun.at(&task(0)),
+            Some(0),
+            "none gives way for one that is known"
+        );
         begun.note(task(TASKS_MAX), 2);
-        assert_eq!(begun.at(&task(0)), Some(7), "it is not the oldest");
-        assert_eq!(begun.at(&task(1)), None);
+        assert_eq!(begun.at(&task(0)), None);
+        assert_eq!(begun.at(&task(1)), Some(7));
         assert_eq!(begun.at(&task(2)), Some(2));
-        assert_eq!(begun.at(&(AgentId::of_name("a"), "2".to_owned())), None);
+        assert_eq!(begun.at(&(AgentId::of_name("a"), task(2).1)), None);
         assert_eq!((begun.at.len(), begun.order.len()), (TASKS_MAX, TASKS_MAX));
     }
 }

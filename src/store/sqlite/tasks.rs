@@ -7,8 +7,8 @@ use sqlx::{QueryBuilder, Sqlite as Db, SqliteConnection};
 
 use super::{Sqlite, begin, from_time};
 use crate::{
-    names::{AgentId, ServerName},
-    store::{Given, SameId, StoreError, StoredTask, TaskHash, TaskOwners},
+    names::{AgentId, ServerName, TaskHash},
+    store::{Given, SameId, StoreError, StoredTask, TaskOwners},
 };
 
 /// Tasks that are looked up at once: each is a parameter of the query, of which there may be so many.

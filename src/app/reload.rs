@@ -78,6 +78,12 @@ pub enum Refused {
          `listen` changes with a restart only"
     )]
     OpenToStrangers,
+    /// It says no longer that callers have to authenticate, nor that they need not.
+    #[error(
+        "nobody would have to authenticate any more: `governance.auth` is gone, as from a file that is \
+         half written; if that is meant, write `auth = \"anonymous\"`"
+    )]
+    Unlocked,
     /// It keeps budgets or keys, but the gateway was started without a store.
     #[error("budgets and keys need the data directory, which is opened at the start: restart")]
     Store,
@@ -99,7 +105,7 @@ impl Refused {
                 notices.find_map(|notice| notice.file.clone())
             }
             Self::Tls(invalid) => Some(invalid.file.clone()),
-            Self::OpenToStrangers | Self::Store | Self::Terms(_) => None,
+            Self::OpenToStrangers | Self::Store | Self::Terms(_) | Self::Unlocked => None,
         }
     }
 }
@@ -170,6 +176,11 @@ impl Reloader {
         if config.is_open_to_strangers() && !config.danger_listen_without_auth {
             return Err(Refused::OpenToStrangers);
         }
+        let is_unlocked = running.governance.auth == Authentication::Keys
+            && config.governance.auth == Authentication::Anonymous;
+        if is_unlocked && !config.governance.is_auth_written {
+            return Err(Refused::Unlocked);
+        }
         if !self.keeper.suffices(&config) {
             return Err(Refused::Store);
         }
@@ -187,9 +198,7 @@ impl Reloader {
                  that one before in this period; `budget show` has what was spent in the old one"
             );
         }
-        if running.governance.auth == Authentication::Keys
-            && config.governance.auth == Authentication::Anonymous
-        {
+        if is_unlocked {
             tracing::warn!(
                 "nobody has to authenticate from now on: `governance.auth` is no longer \"keys\""
             );

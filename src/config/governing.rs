@@ -24,6 +24,8 @@ use crate::{
 pub struct Governance {
     /// How clients say who they are.
     pub auth: Authentication,
+    /// Whether the config says `auth`, so that it is no default.
+    pub is_auth_written: bool,
     /// Form of a refusal.
     pub errors: ErrorForm,
     /// Codes of refusals.
@@ -43,6 +45,7 @@ impl Default for Governance {
     fn default() -> Self {
         Self {
             auth: Authentication::Anonymous,
+            is_auth_written: false,
             errors: ErrorForm::Jsonrpc,
             error_codes: ErrorCodes::Contract,
             price: Micros::ZERO,

@@ -18,7 +18,13 @@ const MORE: &str = r#"
 async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
     let place = Place::new(&format!("{TOOLBOX}\n[governance]\nauth = \"keys\"\n"));
     let mut serving = place.serve().await;
-    fs::write(place.file("tollbridge.toml"), TOOLBOX).expect("written");
+    let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
+    // A file that was cut off between two sections.
+    write(TOOLBOX);
+    serving.says("nobody would have to authenticate any more").await;
+    let listed = place.run(&["list", "--url", &serving.mcp()]).await;
+    assert!(listed.all().contains("401"), "{listed:?}");
+    write(&format!("{TOOLBOX}\n[governance]\nauth = \"anonymous\"\n"));
     serving.says("nobody has to authenticate from now on").await;
     serving.end(Signal::TERM).await;
     fs::remove_file(place.file("data/tollbridge.db")).expect("removed");

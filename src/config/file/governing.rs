@@ -19,7 +19,8 @@ use crate::config::{
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct Governance {
-    /// How clients say who they are.
+    /// How clients say who they are. Where it was `keys`, a changed config has to say `anonymous` before
+    /// everybody is let in.
     pub(in crate::config) auth: Authentication,
     /// Form of a refusal.
     pub(in crate::config) errors: ErrorForm,

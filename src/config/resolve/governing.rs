@@ -67,6 +67,7 @@ impl Resolver<'_> {
         terms.budget.get_or_insert_with(|| vec![BUDGET]);
         Governance {
             auth: governance.auth,
+            is_auth_written: root.key("governance").key("auth").is_written(),
             errors: governance.errors,
             error_codes: governance.error_codes,
             price: governance.price.0,

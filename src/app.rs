@@ -25,6 +25,7 @@ use crate::{
 };
 use books::Keeper;
 pub use books::Unusable;
+pub(crate) use books::lost_store;
 use reload::{Front, Reloader};
 pub use reload::{Refused, Reloaded};
 pub use watch::{ConfigSource, Moment};

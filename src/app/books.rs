@@ -6,7 +6,7 @@
 //! once no call is left: budgets, audit, its index, store.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -73,12 +73,8 @@ impl Keeper {
         let directory = Arc::new(Directory::new(config.governance.auth, agents));
         let governs = needs_store(config);
         let log_dir = config.data_dir.join("audit");
-        let is_new = !config.data_dir.join(FILE_NAME).exists();
-        if is_new && audit::chains(&log_dir).is_ok_and(|chains| !chains.is_empty()) {
-            tracing::warn!(
-                "the audit has records, but {FILE_NAME} beside it is gone, and with it the agents, \
-                 keys and spending that were kept there"
-            );
+        if let Some(lost) = lost_store(&config.data_dir) {
+            tracing::warn!("{lost}");
         }
         let store = if governs {
             Some(Store::open(&config.data_dir).await?)
@@ -299,6 +295,19 @@ impl Keeper {
             store.close().await;
         }
     }
+}
+
+/// What people are told of `data_dir` where its store was removed and nothing else was.
+pub(crate) fn lost_store(data_dir: &Path) -> Option<String> {
+    let is_gone = !data_dir.join(FILE_NAME).exists();
+    let chains = audit::chains(&data_dir.join("audit"));
+    let is_lost = is_gone && chains.is_ok_and(|chains| !chains.is_empty());
+    is_lost.then(|| {
+        format!(
+            "the audit has records, but {FILE_NAME} beside it is gone, and with it the agents, keys \
+             and spending that were kept there"
+        )
+    })
 }
 
 /// The time until `at`; none when it has passed.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::ConfigArgs,
-    books::{self, Books, Failure, Note, Origin, ended},
+    books::{self, Books, Failure, Intent, Note, Origin, ended},
     output::{Form, harmless, print, print_json, say, time},
     table::Table,
 };
@@ -81,27 +81,37 @@ struct Change {
 impl Agents {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::List(common) => {
-                books::with(&common.config, Form::of(common.json), async |books| {
-                    Ok(list(books, common.json))
-                })
-            }
-            Command::Show(one) => one.with(async |books| {
+            Command::List(common) => books::with(
+                &common.config,
+                Form::of(common.json),
+                Intent::Look,
+                async |books| Ok(list(books, common.json)),
+            ),
+            Command::Show(one) => one.with(Intent::Look, async |books| {
                 let agent = books.agent(&one.name)?;
                 Ok(show(&agent, books, one.common.json))
             }),
             Command::Add(add) => add.with(async |books| add.add(books).await),
             Command::Set(set) => set.with(async |books| set.set(books).await),
-            Command::Enable(one) => one.with(async |books| one.enable(true, books).await),
-            Command::Disable(one) => one.with(async |books| one.enable(false, books).await),
-            Command::Remove(one) => one.with(async |books| one.remove(books).await),
+            Command::Enable(one) => {
+                one.with(Intent::Change, async |books| one.enable(true, books).await)
+            }
+            Command::Disable(one) => {
+                one.with(Intent::Change, async |books| one.enable(false, books).await)
+            }
+            Command::Remove(one) => one.with(Intent::Change, async |books| one.remove(books).await),
         }
     }
 }
 
 impl One {
-    fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
-        books::with(&self.common.config, Form::of(self.common.json), work)
+    fn with(
+        &self,
+        intent: Intent,
+        work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
+    ) -> ExitCode {
+        let common = &self.common;
+        books::with(&common.config, Form::of(common.json), intent, work)
     }
 
     async fn enable(&self, enabled: bool, books: &Books) -> Result<ExitCode, Failure> {
@@ -129,7 +139,8 @@ impl One {
 
 impl Change {
     fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
-        books::with(&self.common.config, Form::of(self.common.json), work)
+        let common = &self.common;
+        books::with(&common.config, Form::of(common.json), Intent::Change, work)
     }
 
     async fn add(&self, books: &Books) -> Result<ExitCode, Failure> {

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
     args::ConfigArgs,
-    books::{self, Books, Failure, blocking},
+    books::{self, Books, Failure, Intent, blocking},
     gateway::patiently,
     output::{Form, print, say},
     table::Table,
@@ -89,7 +89,7 @@ impl Audit {
             Some(Command::Query(look)) => look.run(),
             Some(Command::Events(events)) => events.run(),
             Some(Command::Export(export)) => {
-                books::with(&export.config, Form::Text, async |books| {
+                books::with(&export.config, Form::Text, Intent::Look, async |books| {
                     export.export(books).await
                 })
             }
@@ -100,9 +100,12 @@ impl Audit {
 
 impl Look {
     fn run(&self) -> ExitCode {
-        books::with(&self.config, Form::of(self.json), async |books| {
-            self.look(books).await
-        })
+        books::with(
+            &self.config,
+            Form::of(self.json),
+            Intent::Look,
+            async |books| self.look(books).await,
+        )
     }
 
     async fn look(&self, books: &Books) -> Result<ExitCode, Failure> {

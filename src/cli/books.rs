@@ -7,6 +7,7 @@
 use std::{collections::HashSet, path::PathBuf, process::ExitCode, sync::Arc};
 
 use jiff::Timestamp;
+use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     wrong_usage,
 };
 use crate::{
+    app::lost_store,
     audit::{AuditError, Behind, Event, EventKind, Log},
     auth::{ANONYMOUS, Agent, Directory},
     clock,
@@ -25,7 +27,7 @@ use crate::{
     control::{self, Told},
     governance::{InvalidTerms, policy::TooLarge},
     names::AgentId,
-    store::{Store, StoreError, StoredAgent},
+    store::{FILE_NAME, Store, StoreError, StoredAgent},
 };
 
 /// Who makes the changes, as the audit names them.
@@ -41,6 +43,8 @@ pub(super) struct Books {
     /// The files that the config was read from.
     files: Vec<PathBuf>,
     pub(super) store: Store,
+    /// What stands in for the data directory while nothing is kept there.
+    _empty: Option<TempDir>,
     directory: Directory,
     stored: Vec<StoredAgent>,
     shut: HashSet<AgentId>,
@@ -58,6 +62,9 @@ pub(super) enum Failure {
     /// A thread that read or wrote files was ended.
     #[error("reading or writing files was broken off")]
     Broken,
+    /// There is no place for a store that is empty. The operator mends the system.
+    #[error("no directory for temporary files can be made: {0}")]
+    Place(std::io::Error),
     /// There is no key to be made. The operator mends the system.
     #[error("the system has no random numbers: {0}")]
     Random(#[from] getrandom::Error),
@@ -89,6 +96,7 @@ impl Failure {
             Self::Audit(_)
             | Self::Index(_)
             | Self::Broken
+            | Self::Place(_)
             | Self::Random(_)
             | Self::Store(_)
             | Self::Terms(_) => failed(self),
@@ -115,10 +123,21 @@ impl Origin {
     }
 }
 
+/// What a command does with the store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Intent {
+    /// It changes it.
+    Change,
+    /// It reads it: where there is none, none is made, which might be of the wrong user or in the wrong
+    /// place.
+    Look,
+}
+
 /// Reads the config, opens the store and does `work`; what goes wrong is said.
 pub(super) fn with(
     args: &ConfigArgs,
     form: Form,
+    intent: Intent,
     work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
 ) -> ExitCode {
     let config = match args.load_quietly(form) {
@@ -127,7 +146,7 @@ pub(super) fn with(
     };
     let files = args.files();
     run(async {
-        let books = Books::open(config, files).await?;
+        let books = Books::open(config, files, intent).await?;
         let done = work(&books).await;
         books.store.close().await;
         done
@@ -145,8 +164,15 @@ pub(super) fn run(work: impl Future<Output = Result<ExitCode, Failure>>) -> Exit
 }
 
 impl Books {
-    async fn open(config: Config, files: Vec<PathBuf>) -> Result<Self, Failure> {
-        let store = Store::open(&config.data_dir).await?;
+    async fn open(config: Config, files: Vec<PathBuf>, intent: Intent) -> Result<Self, Failure> {
+        if let Some(lost) = lost_store(&config.data_dir) {
+            say(&format!("{lost}\n"));
+        }
+        let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
+        let empty = (intent == Intent::Look && is_missing).then(TempDir::new);
+        let empty = empty.transpose().map_err(Failure::Place)?;
+        let place = empty.as_ref().map_or(&*config.data_dir, TempDir::path);
+        let store = Store::open(place).await?;
         let agents = config.agents.values().cloned();
         let directory = Directory::new(config.governance.auth, agents);
         let stored = store.agents.agents().await?;
@@ -156,6 +182,7 @@ impl Books {
             config,
             files,
             store,
+            _empty: empty,
             shut: directory.shut(),
             directory,
             stored,

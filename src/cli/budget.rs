@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     agents::terms::{Limit, budget_shown, window_name},
     args::ConfigArgs,
-    books::{self, Books, Failure, Note, ended, unknown},
+    books::{self, Books, Failure, Intent, Note, ended, unknown},
     output::{Form, print, print_json, say, time},
     table::Table,
 };
@@ -137,17 +137,24 @@ struct Line {
 impl Budget {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Show(show) => books::with(&show.config, Form::of(show.json), async |books| {
-                show.show(books).await
-            }),
-            Command::Set(set) => books::with(&set.config, Form::of(set.json), async |books| {
-                set.set(books).await
-            }),
-            Command::Reset(reset) => {
-                books::with(&reset.config, Form::of(reset.json), async |books| {
-                    reset.reset(books).await
-                })
-            }
+            Command::Show(show) => books::with(
+                &show.config,
+                Form::of(show.json),
+                Intent::Look,
+                async |books| show.show(books).await,
+            ),
+            Command::Set(set) => books::with(
+                &set.config,
+                Form::of(set.json),
+                Intent::Change,
+                async |books| set.set(books).await,
+            ),
+            Command::Reset(reset) => books::with(
+                &reset.config,
+                Form::of(reset.json),
+                Intent::Change,
+                async |books| reset.reset(books).await,
+            ),
         }
     }
 }

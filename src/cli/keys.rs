@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::ConfigArgs,
-    books::{self, Books, Failure, Note, ended, unknown},
+    books::{self, Books, Failure, Intent, Note, ended, unknown},
     output::{Form, print, print_json, say, time},
     table::Table,
 };
@@ -79,19 +79,24 @@ struct Revoke {
 impl Keys {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Create(create) => {
-                books::with(&create.config, Form::of(create.json), async |books| {
-                    create.create(books).await
-                })
-            }
-            Command::List(list) => books::with(&list.config, Form::of(list.json), async |books| {
-                list.list(books).await
-            }),
-            Command::Revoke(revoke) => {
-                books::with(&revoke.config, Form::of(revoke.json), async |books| {
-                    revoke.revoke(books).await
-                })
-            }
+            Command::Create(create) => books::with(
+                &create.config,
+                Form::of(create.json),
+                Intent::Change,
+                async |books| create.create(books).await,
+            ),
+            Command::List(list) => books::with(
+                &list.config,
+                Form::of(list.json),
+                Intent::Look,
+                async |books| list.list(books).await,
+            ),
+            Command::Revoke(revoke) => books::with(
+                &revoke.config,
+                Form::of(revoke.json),
+                Intent::Change,
+                async |books| revoke.revoke(books).await,
+            ),
         }
     }
 }
@@ -133,12 +138,22 @@ impl Create {
             shown["key"] = json!(key.expose());
             print_json(&shown)
         } else {
-            say(&format!(
-                "key {} for agent `{}`, expires {until}; it is not shown again\n",
-                stored.id, agent.name
-            ));
-            print(&format!("{}\n", key.expose()))
+            let printed = print(&format!("{}\n", key.expose()));
+            if printed == ExitCode::SUCCESS {
+                say(&format!(
+                    "key {} for agent `{}`, expires {until}; it is not shown again\n",
+                    stored.id, agent.name
+                ));
+            }
+            printed
         };
+        if code != ExitCode::SUCCESS {
+            revoke(&stored, books).await?;
+            say(&format!(
+                "the key could not be written to stdout, so that nobody has seen it: it is revoked ({})\n",
+                stored.id
+            ));
+        }
         Ok(ended(code, told))
     }
 }
@@ -210,15 +225,8 @@ impl Revoke {
             // Whoever says it twice may have heard that a gateway was not told.
             books.tell_of_change().await
         } else {
-            let now = clock::now();
-            let note = Note {
-                event: EventKind::KeyRevoked,
-                subject: key.id.to_string(),
-                detail: format!("of {}", books.name_of(key.agent)),
-            };
-            let revoke = async { books.store.keys.revoke(&key.id, now).await.map(drop) };
-            let told = books.change(&[note], revoke).await?;
-            key.revoked = Some(now);
+            let (revoked, told) = revoke(&key, books).await?;
+            key.revoked = Some(revoked);
             told
         };
         let code = if self.json {
@@ -233,6 +241,19 @@ impl Revoke {
         };
         Ok(ended(code, told))
     }
+}
+
+/// Revokes `key`: when, and whether all running gateways know.
+async fn revoke(key: &StoredKey, books: &Books) -> Result<(Timestamp, bool), Failure> {
+    let now = clock::now();
+    let note = Note {
+        event: EventKind::KeyRevoked,
+        subject: key.id.to_string(),
+        detail: format!("of {}", books.name_of(key.agent)),
+    };
+    let revoke = async { books.store.keys.revoke(&key.id, now).await.map(drop) };
+    let told = books.change(&[note], revoke).await?;
+    Ok((now, told))
 }
 
 fn no_such_key(id: &str, keys: &[StoredKey]) -> Failure {

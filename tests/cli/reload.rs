@@ -21,7 +21,9 @@ async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
     let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
     // A file that was cut off between two sections.
     write(TOOLBOX);
-    serving.says("nobody would have to authenticate any more").await;
+    serving
+        .says("nobody would have to authenticate any more")
+        .await;
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.all().contains("401"), "{listed:?}");
     write(&format!("{TOOLBOX}\n[governance]\nauth = \"anonymous\"\n"));

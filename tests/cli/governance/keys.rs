@@ -1,10 +1,12 @@
 //! Keys: shown once, listed and revoked, and none where the config asks for none.
 
+use std::{io, process::Stdio};
+
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
 use super::{GOVERNED, masked, ok};
-use crate::support::{Place, TOOLBOX};
+use crate::support::{Place, TOOLBOX, bounded};
 
 #[tokio::test]
 async fn keys_are_shown_once() {
@@ -62,6 +64,34 @@ async fn keys_are_shown_once() {
         Some(1),
         "keys go with their agent"
     );
+}
+
+/// A key that could not be written was seen by nobody, and opens nothing.
+#[tokio::test]
+async fn a_key_that_cannot_be_shown_is_revoked() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    for args in [
+        &["keys", "create", "bot"][..],
+        &["keys", "create", "bot", "--json"],
+    ] {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = place.command(args);
+        command.stdout(writer).stderr(Stdio::piped());
+        let child = command.spawn().expect("it starts");
+        let made = bounded(child.wait_with_output()).await.expect("it ends");
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(
+            said.contains("nobody has seen it: it is revoked (key_"),
+            "{said}"
+        );
+        assert_eq!(made.status.code(), Some(1));
+    }
+    let listed = ok(&place, &["keys", "list", "--json"]).await.json();
+    let states = listed.as_array().expect("a list").iter();
+    let states: Vec<_> = states.map(|key| &key["state"]).collect();
+    assert_eq!(states, ["revoked", "revoked"]);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::fs;
 
 use insta::assert_snapshot;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{GOVERNED, masked, ok};
@@ -77,6 +78,39 @@ async fn records_are_found_by_what_is_known_of_them() {
 }
 
 /// An answer without records says so, and what may have been meant.
+/// Who only looks makes no store, which might be of another user than the gateway's; one that was lost is
+/// told of by whoever looks for it first, and by the gateway after that.
+#[tokio::test]
+async fn who_only_looks_makes_no_store() {
+    let place = Place::new(GOVERNED);
+    let store = place.file("data/tollbridge.db");
+    let looks = [
+        "agents list",
+        "agents show researcher",
+        "audit",
+        "audit events",
+        "audit export",
+        "audit verify",
+        "budget show",
+        "keys list",
+    ];
+    let lost = "the audit has records, but tollbridge.db beside it is gone";
+    for look in looks {
+        let args: Vec<_> = look.split(' ').collect();
+        let looked = ok(&place, &args).await;
+        assert!(!looked.stderr.contains(lost), "{look}: {looked:?}");
+        assert!(!place.file("data").exists(), "{look}");
+    }
+    ok(&place, &["agents", "add", "bot"]).await;
+    fs::remove_file(&store).expect("removed");
+    let shown = ok(&place, &["budget", "show"]).await;
+    assert!(shown.stderr.contains(lost), "{shown:?}");
+    assert!(!store.exists());
+    let mut serving = place.serve().await;
+    serving.says(lost).await;
+    serving.end(Signal::TERM).await;
+}
+
 #[tokio::test]
 async fn an_audit_without_matches_says_so() {
     let place = Place::new(GOVERNED);
@@ -247,7 +281,7 @@ fn lines_of_the_log(place: &Place) -> Vec<String> {
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     let place = Place::new(GOVERNED);
-    ok(&place, &["agents", "list"]).await;
+    fs::create_dir(place.file("data")).expect("made");
     fs::write(place.file("data/audit"), "a file").expect("written");
     let ran = place.run(&["agents", "add", "bot"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");

@@ -852,3 +852,30 @@ fn budget(dollars: u64, window: Window) -> Budget {
         window,
     }
 }
+
+/// A bound without an action reads like a limit, and is the opposite of one.
+#[test]
+fn bounds_that_are_no_limits_are_warned_of() {
+    let rule = |keys: &str| {
+        let file = format!(
+            "[[governance.args]]\nname = \"small\"\nat = \"/s\"\n{keys}\n[servers.docs]\ncommand = \"sh\"\n"
+        );
+        warnings(&[], &[("config.toml", &file)])
+    };
+    assert_snapshot!(rule("max = 2"), @r#"
+    warning: `governance.args[0]` refuses what is within its bounds
+     --> config.toml:4:7
+      |
+    4 | max = 2
+      |       ^ no limit: calls beyond it pass
+      |
+      = help: write `action = "allow"` to let only these pass, or "refuse" if it is meant
+    "#);
+    for silent in [
+        "max = 2\naction = \"allow\"",
+        "min = 2\naction = \"refuse\"",
+        "equals = 2",
+    ] {
+        assert_eq!(rule(silent), "", "{silent}");
+    }
+}

@@ -72,8 +72,8 @@ pub(super) struct Flags {
     /// `off`, or `default`
     #[arg(long, value_name = "TABLE", value_parser = Look::parse)]
     scan: Option<Look>,
-    /// Rules about arguments: tables as in a config, such as { name = "small", at = "/limit", max = 9 };
-    /// none at all takes those away that there are
+    /// Rules about arguments: tables as in a config, such as { name = "small", at = "/limit", max = 9,
+    /// action = "allow" }, which refuses more than 9; none at all takes those away that there are
     #[arg(long, value_name = "TABLE", num_args = 0.., value_parser = data::table)]
     args: Option<Vec<String>>,
     /// Kinds of rule that only count what they would have refused: args, budget, policy, rate, scan

@@ -338,6 +338,7 @@ fn rules_about_arguments() {
         [[governance.args]]
         at = "/a"
         max = 1
+        action = "allow"
     "#,
     );
     assert_snapshot!(report, @r#"
@@ -409,6 +410,7 @@ fn rules_without_a_name() {
         at = "/a"
         min = 2
         max = 1
+        action = "allow"
     "#,
     );
     assert_snapshot!(report, @r#"
@@ -564,11 +566,13 @@ fn conditions_that_nothing_meets() {
         one_of = []
         min = 3
         max = 2
+        action = "allow"
         [[governance.args]]
         name = "a"
         at = ""
         min = nan
         max = "1"
+        action = "allow"
     "#,
     );
     assert_snapshot!(report, @r#"
@@ -601,15 +605,15 @@ fn conditions_that_nothing_meets() {
       |       - at least the one and at most the other
 
     error: `governance.args[1].min` is out of range
-      --> tollbridge.toml:11:7
+      --> tollbridge.toml:12:7
        |
-    11 | min = nan
+    12 | min = nan
        |       ^^^ no argument compares with it
 
     error: `governance.args[1].max` must be a number
-      --> tollbridge.toml:12:7
+      --> tollbridge.toml:13:7
        |
-    12 | max = "1"
+    13 | max = "1"
        |       ^^^ this is a string
 
     6 mistakes

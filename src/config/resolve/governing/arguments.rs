@@ -52,6 +52,7 @@ impl Resolver<'_> {
                     .help("write `equals`, `one_of`, `matches`, `min` or `max`"),
             );
         }
+        self.warn_of_cap(&rule, at);
         ArgumentRule {
             tools: self.globs(&rule.tools, &at.key("tools")),
             condition: self.condition(&rule, at),
@@ -60,6 +61,22 @@ impl Resolver<'_> {
             action: rule.action,
             observe: rule.observe,
         }
+    }
+
+    /// Warns of bounds that nobody said what they are for: read as limits, they refuse what they should
+    /// let pass.
+    fn warn_of_cap(&mut self, rule: &file::ArgumentRule, at: &Place<'_>) {
+        let bounds = [("min", rule.min), ("max", rule.max)];
+        let bound = bounds.iter().find(|(_, bound)| bound.is_some());
+        let Some((key, _)) = bound.filter(|_| !at.key("action").is_written()) else {
+            return;
+        };
+        let key = at.key(key);
+        self.findings.add(
+            Finding::warning(format!("`{}` refuses what is within its bounds", at.path()))
+                .at(key.span(), "no limit: calls beyond it pass")
+                .help("write `action = \"allow\"` to let only these pass, or \"refuse\" if it is meant"),
+        );
     }
 
     pub(in crate::config::resolve) fn pointer(&mut self, pointer: &str, at: &Place<'_>) {

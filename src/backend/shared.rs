@@ -377,6 +377,10 @@ impl Shared {
         if noted.lists_changed || has_gap && is_catalogs {
             self.ask_for_lists();
         }
+        if noted.lists_changed && !is_catalogs {
+            let server = &self.server;
+            tracing::debug!(%server, "its lists changed for one caller; listed is what they are for the catalog's connection");
+        }
         let said = noted.updates.into_iter().filter_map(|params| {
             Some(Update {
                 server: self.server.clone(),

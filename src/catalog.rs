@@ -137,6 +137,12 @@ impl Catalog {
         }
     }
 
+    /// Whether `server`, which is listed, has no resource that it must not show.
+    pub fn shows_every_resource(&self, server: &ServerName) -> bool {
+        let site = self.servers.get(server).and_then(|tables| tables.site);
+        site.is_some_and(|at| !self.routes.sites[at].filter.says_something())
+    }
+
     /// How URIs of `server` look on the route of `scope`; the identity for an unknown server.
     pub fn uris(&self, scope: &Scope, server: &ServerName) -> &UriMap {
         const IDENTITY: &UriMap = &UriMap::identity();

@@ -329,17 +329,16 @@ impl Governance {
         of_tool: Option<&OfTool>,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
-        if of_tool.is_some_and(|tool| tool.allowed) || rules.policy.allows_everything() {
+        if of_tool.is_some_and(|tool| tool.allowed) {
             return Ok(());
         }
-        let Some(item) = Item::of_routed(routed) else {
-            return Ok(());
-        };
-        if rules.policy.allows(&item) {
-            return Ok(());
+        match rules.policy.objection(routed) {
+            Some(reason) => {
+                let because = reason.to_string();
+                self.unless_observed(Refusal::Policy { because }, rules, ticket)
+            }
+            None => Ok(()),
         }
-        let because = rules.policy.decide(&item).because.to_string();
-        self.unless_observed(Refusal::Policy { because }, rules, ticket)
     }
 
     /// Step 2: how much at once.

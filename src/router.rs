@@ -13,6 +13,9 @@ use crate::{
     session::Call,
 };
 
+/// The member of params that names a resource.
+const URI: &str = "uri";
+
 /// A call whose server is known.
 #[derive(Debug)]
 pub struct Routed {
@@ -24,6 +27,8 @@ pub struct Routed {
     pub tool: Option<Arc<Tool>>,
     /// The item that is used; `None` for methods that concern a whole server.
     pub subject: Option<Subject>,
+    /// What a method that only its server knows names by `uri`; nothing for any other.
+    pub named: Named,
     /// The params in the server's own names.
     pub params: Option<Raw>,
     /// How URIs in what comes back become exposed ones; `None` leaves them alone.
@@ -85,6 +90,21 @@ impl Subject {
     }
 }
 
+/// The resources that the params of a method name in their `uri`, where only the server knows what the
+/// method does with it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Named {
+    /// These, of which the server may take any.
+    Resources(Vec<Subject>),
+    /// What is no text, so that nobody can tell which.
+    Unclear,
+}
+
+impl Named {
+    /// No resource.
+    pub const NOTHING: Self = Self::Resources(Vec::new());
+}
+
 /// Why no server is found for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Unroutable {
@@ -122,9 +142,8 @@ pub fn route(
             resource(&call, catalog, sees).map_err(Unroutable::from)
         }
         Method::Complete => completion(&call, catalog, sees).map_err(Unroutable::from),
-        Method::Other(_) | Method::Listen | Method::SetLevel => {
-            whole_server(&call).map_err(Unroutable::from)
-        }
+        Method::Other(_) => vendor(&call, catalog, sees).map_err(Unroutable::from),
+        Method::Listen | Method::SetLevel => whole_server(&call).map_err(Unroutable::from),
         Method::Discover
         | Method::Initialize
         | Method::Ping
@@ -138,6 +157,7 @@ pub fn route(
             server,
             tool,
             subject,
+            named,
             params,
         }) => {
             let uris = catalog.uri_map(&call.scope, &server);
@@ -150,6 +170,7 @@ pub fn route(
                 server,
                 tool,
                 subject,
+                named,
                 params,
                 uris,
             }))
@@ -164,8 +185,10 @@ pub fn wanted(call: &Call) -> Option<(Kind, String)> {
         Method::ToolsCall => (Kind::Tools, &["name"]),
         Method::PromptsGet => (Kind::Prompts, &["name"]),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-            (Kind::Resources, &["uri"])
+            (Kind::Resources, &[URI])
         }
+        // What it hides is not known before.
+        Method::Other(_) if matches!(call.scope, Scope::Server(_)) => (Kind::Resources, &[URI]),
         Method::Complete => match completed(call).ok()? {
             Completed::Prompt => (Kind::Prompts, Completed::PROMPT),
             Completed::Template => (Kind::Templates, Completed::TEMPLATE),
@@ -181,7 +204,7 @@ pub fn wanted(call: &Call) -> Option<(Kind, String)> {
         | Method::TemplatesList
         | Method::ToolsList => return None,
     };
-    let named = Named::of(call, path).ok()?;
+    let named = Name::of(call, path).ok()?;
     Some((kind, named.text.into_owned()))
 }
 
@@ -197,11 +220,12 @@ struct Target {
     server: ServerName,
     tool: Option<Arc<Tool>>,
     subject: Option<Subject>,
+    named: Named,
     params: Option<Raw>,
 }
 
 fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
-    let name = Named::of(call, &["name"])?;
+    let name = Name::of(call, &["name"])?;
     let tool = catalog
         .tool(&call.scope, &name.text)
         .ok_or_else(|| Unroutable::UnknownTool {
@@ -217,12 +241,13 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
         server: tool.server.clone(),
         params: Some(params),
         subject: Some(Subject::of_tool(tool)),
+        named: Named::NOTHING,
         tool: Some(Arc::clone(tool)),
     })
 }
 
 fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
-    let name = Named::of(call, path)?;
+    let name = Name::of(call, path)?;
     let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
         RpcError::new(
             error::INVALID_PARAMS,
@@ -234,18 +259,20 @@ fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcEr
         server: prompt.server.clone(),
         params,
         subject: Some(Subject::of_prompt(prompt)),
+        named: Named::NOTHING,
         tool: None,
     })
 }
 
 fn resource(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
-    let uri = Named::of(call, &["uri"])?;
+    let uri = Name::of(call, &[URI])?;
     let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
     let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);
     Ok(Target {
         server,
         params: Some(uri.replaced(&original)),
         subject: Some(subject),
+        named: Named::NOTHING,
         tool: None,
     })
 }
@@ -254,13 +281,14 @@ fn completion(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, 
     match completed(call)? {
         Completed::Prompt => prompt(Completed::PROMPT, call, catalog),
         Completed::Template => {
-            let uri = Named::of(call, Completed::TEMPLATE)?;
+            let uri = Name::of(call, Completed::TEMPLATE)?;
             let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
             let subject = Subject::of_resource(Kind::Templates, &server, &original, catalog);
             Ok(Target {
                 server,
                 params: Some(uri.replaced(&original)),
                 subject: Some(subject),
+                named: Named::NOTHING,
                 tool: None,
             })
         }
@@ -282,7 +310,7 @@ impl Completed {
 /// a server that went by that would complete what was not authorized.
 fn completed(call: &Call) -> Result<Completed, RpcError> {
     let wrong = |what: &str| RpcError::new(error::INVALID_PARAMS, what);
-    let kind = Named::of(call, &["ref", "type"])?;
+    let kind = Name::of(call, &["ref", "type"])?;
     let (completed, other) = match &*kind.text {
         "ref/prompt" => (Completed::Prompt, Completed::TEMPLATE),
         "ref/resource" => (Completed::Template, Completed::PROMPT),
@@ -341,20 +369,58 @@ fn whole_server(call: &Call) -> Result<Target, RpcError> {
             server: server.clone(),
             tool: None,
             subject: None,
+            named: Named::NOTHING,
             params: call.params.as_deref().cloned(),
         }),
         Scope::All | Scope::Profile(_) => Err(unknown_method(&call.method)),
     }
 }
 
+/// Methods that only their server knows belong to the one of their route, as all without a name to
+/// route by. What they name by `uri` is for those who may read it, as with methods that we know.
+fn vendor(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
+    let target = whole_server(call)?;
+    let Some(params) = &call.params else {
+        return Ok(target);
+    };
+    let json = params.as_bytes();
+    let mut resources = Vec::new();
+    // Of a doubled member, also one that differs in case alone, a server may take either.
+    for member in json::members(json, 0).filter(|member| member.is_alike(json, URI)) {
+        let value = &json[member.value];
+        match json::text(value) {
+            Some(uri) => {
+                let (server, original) = find_resource(call, catalog, sees, &uri)?;
+                let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);
+                resources.push(subject);
+            }
+            None if value == b"null" => {}
+            None if catalog.shows_every_resource(&target.server) => {
+                return Ok(Target {
+                    named: Named::Unclear,
+                    ..target
+                });
+            }
+            None => {
+                let message = format!("{} needs a string `{URI}`", call.method);
+                return Err(RpcError::new(error::INVALID_PARAMS, message));
+            }
+        }
+    }
+    Ok(Target {
+        named: Named::Resources(resources),
+        ..target
+    })
+}
+
 /// A string in the params that names what is wanted.
-struct Named<'a> {
+struct Name<'a> {
     params: &'a Params,
     span: Range<usize>,
     text: Cow<'a, str>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> Name<'a> {
     /// The string at `path`. A doubled member is refused, also one that differs in case alone: who
     /// reads it differently from us would act on another name than the one that was authorized.
     fn of(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {

@@ -146,12 +146,16 @@ impl Filter {
         if !is_allowed || matches(&self.deny, original) {
             return false;
         }
-        let says_something = self.allow.is_some() || !self.deny.is_empty();
-        if !self.has_uris || !says_something {
+        if !self.has_uris || !self.says_something() {
             return true;
         }
         let is_denied = |other: String| !other.is_empty() && matches(&self.deny, &other);
         !spelling::strays(original) && !spelling::others(original).into_iter().any(is_denied)
+    }
+
+    /// Whether some items may not be used.
+    pub(super) fn says_something(&self) -> bool {
+        self.allow.is_some() || !self.deny.is_empty()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     config::{Policy, PolicyMode},
     mcp::Method,
     names::ServerName,
-    router::Routed,
+    router::{Named, Routed, Subject},
 };
 
 /// The policies that apply to one agent on one route, ready to decide.
@@ -75,6 +75,24 @@ impl Rules {
     pub fn allows_everything(&self) -> bool {
         let all = |chosen: &Chosen| chosen.mode == PolicyMode::All;
         self.deny.is_empty() && self.chosen.as_ref().is_some_and(all)
+    }
+
+    /// Why `routed` may not be carried out; `None` where it may. A resource that a vendor method names
+    /// is for those who may read it.
+    pub fn objection(&self, routed: &Routed) -> Option<Reason<'_>> {
+        if self.allows_everything() {
+            return None;
+        }
+        let item = Item::of_routed(routed)?;
+        if !self.allows(&item) {
+            return Some(self.decide(&item).because);
+        }
+        let Named::Resources(named) = &routed.named else {
+            return Some(Reason::Unclear);
+        };
+        let mut named = named.iter().map(|it| Item::of_subject(&routed.server, it));
+        let refused = named.find(|item| !self.allows(item))?;
+        Some(self.decide(&refused).because)
     }
 
     /// Whether `item` may be used: [`decide`](Self::decide) without the reason, in a fraction of the
@@ -250,13 +268,18 @@ impl<'a> Item<'a> {
                 | Method::ToolsList => None,
             };
         };
-        Some(Self {
+        Some(Self::of_subject(&routed.server, subject))
+    }
+
+    /// What a call uses, of `server`.
+    pub fn of_subject(server: &'a ServerName, subject: &'a Subject) -> Self {
+        Self {
             kind: ItemKind::of(subject.kind),
             exposed: &subject.merged,
             alias: &subject.alias,
-            server: &routed.server,
+            server,
             original: &subject.original,
-        })
+        }
     }
 
     /// What a server that is not listed may call `original`.
@@ -489,6 +512,8 @@ pub enum Reason<'r> {
     },
     /// Nobody wrote a policy.
     NoPolicy,
+    /// A vendor method names a resource by what is no text.
+    Unclear,
     /// No entry of the list matches.
     Unlisted {
         /// Whose policy.
@@ -524,6 +549,7 @@ impl fmt::Display for Reason<'_> {
                 }
             },
             Self::NoPolicy => f.write_str("there is no policy, which allows nothing"),
+            Self::Unclear => f.write_str("its `uri` is no text, so that nobody can tell which resource that is"),
             Self::Unlisted { whose, mode, list } => {
                 write!(
                     f,

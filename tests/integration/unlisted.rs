@@ -37,7 +37,7 @@ async fn slow(transport: Transport, era: Era) -> (Backend, Arc<AtomicBool>) {
     backend.on_request(move |request| match request.method() {
         "tools/call" => Some(Auto::Result(r#"{"content":[]}"#.to_owned())),
         "tools/list" if held.load(Ordering::SeqCst) => Some(Auto::Hand),
-        "resources/subscribe" | "resources/unsubscribe" | "completion/complete" => {
+        "resources/subscribe" | "resources/unsubscribe" | "completion/complete" | "acme/open" => {
             Some(Auto::Result("{}".to_owned()))
         }
         _ => None,
@@ -87,7 +87,8 @@ async fn calls_wait_for_a_server_that_is_starting() {
     }
 }
 
-/// So do requests that name resources, templates and prompts.
+/// So do requests that name resources, templates and prompts, also with a method of the server: before
+/// it is not known what is hidden of it.
 #[tokio::test]
 async fn other_requests_wait_too() {
     let (x, is_held) = slow(Transport::Stdio, Era::Legacy).await;
@@ -113,19 +114,27 @@ async fn other_requests_wait_too() {
     for (id, (method, params)) in wanted.into_iter().enumerate() {
         client.ask(&id.to_string(), method, params).await;
     }
+    let other = gateway
+        .client(Front::Streamable, "/mcp/servers/x", "{}")
+        .await;
+    other
+        .ask("1", "acme/open", r#""uri":"file:///a.txt""#)
+        .await;
     let all_wait = async {
-        while gateway.running.core().proxy.in_flight() < wanted.len() as u64 {
+        while gateway.running.core().proxy.in_flight() < wanted.len() as u64 + 1 {
             tokio::task::yield_now().await;
         }
     };
     soon("all wait", all_wait).await;
     client.is_quiet().await;
+    other.is_quiet().await;
     is_held.store(false, Ordering::SeqCst);
     asked.answer(LISTED).await;
     for _ in wanted {
         let answer = client.next().await;
         assert!(answer.result.is_some(), "{answer:?}");
     }
+    assert!(other.answer("1").await.result.is_some());
     gateway.stop().await;
 }
 

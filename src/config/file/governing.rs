@@ -176,7 +176,7 @@ pub(in crate::config) struct Policy {
     /// Globs of prompts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) prompts: Vec<String>,
-    /// Globs of resources, by URI.
+    /// Globs of resources, by URI; also of those that vendor methods name by `uri` in their params.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) resources: Vec<String>,
     /// Globs of vendor methods of the per-server routes.

@@ -51,7 +51,7 @@ use self::{
     schema::Redacted,
     search::Wanted,
     secret::Prefixes,
-    sink::Sink,
+    sink::{Replacement, Sink},
     walk::{Changes, Leaf},
 };
 use crate::{
@@ -306,22 +306,20 @@ impl Scanner {
         } else {
             Ok(Known::default())
         };
-        let has_too_many = read.is_err();
+        let too_many = read.as_ref().err().map(|too_many| too_many.class);
         let known = read.unwrap_or_default();
         if twin {
             sink = Sink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);
             changes = walk::walk(text, Names::default(), &mut sink, 0);
         }
         let hits = self.hits(rules, &sink.counts);
-        let of_action = |action| {
-            hits.iter()
-                .find(|hit| hit.action == action)
-                .map(|hit| hit.class.clone())
-        };
+        let name = |class: usize| self.compiled.names[class].clone();
+        let to_block = hits.iter().find(|hit| hit.action == ScanAction::Block);
         let mut verdict = Verdict {
             // Text that cannot be searched for what has to be masked does not pass.
-            blocked: of_action(ScanAction::Block)
-                .or_else(|| has_too_many.then(|| of_action(ScanAction::Redact))?),
+            blocked: to_block
+                .map(|hit| hit.class.clone())
+                .or_else(|| too_many.map(name)),
             redacted: None,
             hits: Vec::new(),
         };
@@ -340,7 +338,7 @@ impl Scanner {
                 });
             match mended {
                 Mended::AsIs => verdict.redacted = Some(patched(text, &changes)),
-                Mended::Impossible => verdict.blocked = of_action(ScanAction::Redact),
+                Mended::Impossible { class } => verdict.blocked = Some(name(class)),
                 Mended::With(changes) => verdict.redacted = Some(patched(text, &changes)),
             }
         }
@@ -416,23 +414,27 @@ impl Redaction<'_> {
         let inside =
             |leaf: &&Leaf| structured.start <= leaf.span.start && leaf.span.end <= structured.end;
         let leaves: Vec<&Leaf> = changes.leaves.iter().filter(inside).collect();
+        let Some(first) = leaves.first() else {
+            return Mended::AsIs;
+        };
+        let impossible = |leaf: &Leaf| Mended::Impossible { class: leaf.class };
         let original: Option<Value> = serde_json::from_str(&self.text[structured.clone()]).ok();
         let (Some(original), Some(mut current)) = (original, self.structured(changes)) else {
-            return Mended::Impossible;
+            return impossible(first);
         };
-        if leaves.is_empty() || schema.accepts(&current) || !schema.accepts(&original) {
+        if schema.accepts(&current) || !schema.accepts(&original) {
             return Mended::AsIs;
         }
         let (other_changes, alternate) = self.otherwise();
         let Some(alternate) = alternate else {
-            return Mended::Impossible;
+            return impossible(first);
         };
-        if leaves.iter().any(|leaf| leaf.key) {
+        if let Some(key) = leaves.iter().find(|leaf| leaf.key) {
             // Names of members are not filled in one by one: the other mask fits, or nothing does.
             return if schema.accepts(&alternate) {
                 Mended::With(other_changes)
             } else {
-                Mended::Impossible
+                impossible(key)
             };
         }
         let redacted = self.redacted(&leaves, &original, &alternate);
@@ -447,8 +449,8 @@ impl Redaction<'_> {
             probe.matches(&plain(value), names).is_empty()
         };
         match schema::fit(schema, &mut current, &redacted, &mut harmless) {
-            Some(replaced) => Mended::With(self.replaced(&leaves, &redacted, &replaced, &current)),
-            None => Mended::Impossible,
+            Ok(replaced) => Mended::With(self.replaced(&leaves, &redacted, &replaced, &current)),
+            Err(unfit) => impossible(leaves[unfit]),
         }
     }
 
@@ -494,10 +496,13 @@ impl Redaction<'_> {
         replaced: &HashMap<String, Value>,
         accepted: &Value,
     ) -> Changes {
-        let replacements: HashMap<String, String> = redacted
-            .iter()
-            .filter_map(|leaf| Some((plain(&leaf.original), plain(replaced.get(&leaf.pointer)?))))
-            .collect();
+        let replacement = |(redacted, leaf): (&Redacted, &&Leaf)| {
+            let with = plain(replaced.get(&redacted.pointer)?);
+            let class = leaf.class;
+            Some((plain(&redacted.original), Replacement { with, class }))
+        };
+        let each = redacted.iter().zip(leaves);
+        let replacements: HashMap<String, Replacement> = each.filter_map(replacement).collect();
         let compiled = &self.scanner.compiled;
         let mut sink = Sink::new(compiled, self.rules, compiled.mask)
             .knowing(self.known)
@@ -525,6 +530,7 @@ impl Redaction<'_> {
             .extend(places.values().map(|(leaf, value)| walk::Edit {
                 span: leaf.span.clone(),
                 with: value.to_string(),
+                class: leaf.class,
             }));
         changes
     }
@@ -535,7 +541,10 @@ enum Mended {
     /// It is accepted, or there is nothing to keep valid.
     AsIs,
     /// Nothing is accepted that hides the values.
-    Impossible,
+    Impossible {
+        /// The index of the class of one that cannot be hidden.
+        class: usize,
+    },
     With(Changes),
 }
 

@@ -244,8 +244,8 @@ impl Screens {
     }
 
     fn take(&self, verdict: Verdict, seen: &mut Seen) {
+        seen.would_block |= self.0.observe && verdict.blocked.is_some();
         for hit in verdict.hits {
-            seen.would_block |= self.0.observe && hit.action == ScanAction::Block;
             let action = if self.0.observe {
                 ScanAction::Report
             } else {

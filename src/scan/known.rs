@@ -25,7 +25,10 @@ pub(super) struct Known {
 
 /// More passwords and tokens than are looked for.
 #[derive(Debug)]
-pub(super) struct TooMany;
+pub(super) struct TooMany {
+    /// The index of the class that has most of them.
+    pub(super) class: usize,
+}
 
 /// Passwords and tokens, which look like any other word.
 #[derive(Debug)]
@@ -74,14 +77,20 @@ impl Secrets {
         if texts.is_empty() {
             return Ok(None);
         }
-        if texts.iter().map(Vec::len).sum::<usize>() > SECRETS_BYTES_MAX {
-            return Err(TooMany);
+        let bytes_of = |class: usize| -> usize {
+            let texts = texts.iter().zip(&classes).filter(|(_, of)| **of == class);
+            texts.map(|(text, _)| text.len()).sum()
+        };
+        let bytes = secret_classes.map(|class| (bytes_of(class), class));
+        let class = bytes.iter().max().map_or(0, |(_, class)| *class);
+        if bytes.iter().map(|(bytes, _)| bytes).sum::<usize>() > SECRETS_BYTES_MAX {
+            return Err(TooMany { class });
         }
         let finder = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .match_kind(MatchKind::LeftmostLongest)
             .build(texts)
-            .map_err(|_| TooMany)?;
+            .map_err(|_| TooMany { class })?;
         Ok(Some(Self { finder, classes }))
     }
 }

@@ -89,24 +89,29 @@ pub(super) struct Redacted {
     pub(super) alternate: Value,
 }
 
-/// Replaces redacted values of `current` until `schema` accepts it. `None` when nothing does;
-/// else what stands at each pointer that had to change again.
+/// Replaces redacted values of `current` until `schema` accepts it; what stands at each pointer that had
+/// to change again.
+///
+/// # Errors
+/// When it accepts nothing: the first of the values for which nothing fits.
 pub(super) fn fit(
     schema: &OutputSchema,
     current: &mut Value,
     redacted: &[Redacted],
     harmless: &mut dyn FnMut(&Redacted, &Value) -> bool,
-) -> Option<HashMap<String, Value>> {
+) -> Result<HashMap<String, Value>, usize> {
+    let mut unfit = 0;
     let mut replaced = HashMap::new();
     let places = redacted.iter().map(|leaf| leaf.pointer.clone());
     let mut hints: HashMap<String, Vec<Hint>> = places.map(|at| (at, Vec::new())).collect();
     let mut tried: Vec<Vec<Value>> = vec![Vec::new(); redacted.len()];
     for _ in 0..ROUNDS_MAX {
-        let failing = failures(schema, current, &mut hints)?;
+        let failing = failures(schema, current, &mut hints).ok_or(unfit)?;
         if failing.is_empty() {
-            return Some(replaced);
+            return Ok(replaced);
         }
         let concerned = concerned(redacted, &failing);
+        unfit = concerned.first().copied().unwrap_or(unfit);
         let mut progress = false;
         for index in concerned {
             let leaf = &redacted[index];
@@ -124,10 +129,13 @@ pub(super) fn fit(
             progress = true;
         }
         if !progress {
-            return None;
+            return Err(unfit);
         }
     }
-    schema.accepts(current).then_some(replaced)
+    if schema.accepts(current) {
+        return Ok(replaced);
+    }
+    Err(unfit)
 }
 
 /// What a failure says about the value that is wanted.

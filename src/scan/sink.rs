@@ -25,7 +25,7 @@ pub(super) struct Sink<'k> {
     /// Values to be taken for sensitive wherever they stand.
     known: Option<&'k Known>,
     /// What stands in place of values that a schema asks another mask for.
-    replacements: Option<&'k HashMap<String, String>>,
+    replacements: Option<&'k HashMap<String, Replacement>>,
     /// Whether everything found is an edit, with the name of its class.
     marking: bool,
     /// Found values of each class; empty as long as nothing is found.
@@ -33,6 +33,14 @@ pub(super) struct Sink<'k> {
     /// Found values that only their surroundings gave away.
     pub(super) by_context: Values,
     found: Vec<Found>,
+}
+
+/// What stands in place of a value that a schema asks another mask for.
+#[derive(Clone, Debug)]
+pub(super) struct Replacement {
+    pub(super) with: String,
+    /// The index of the class of the value.
+    pub(super) class: usize,
 }
 
 /// A found value of any class.
@@ -67,7 +75,7 @@ impl<'k> Sink<'k> {
     }
 
     #[must_use]
-    pub(super) fn replacing(mut self, replacements: &'k HashMap<String, String>) -> Self {
+    pub(super) fn replacing(mut self, replacements: &'k HashMap<String, Replacement>) -> Self {
         self.replacements = Some(replacements);
         self
     }
@@ -80,13 +88,14 @@ impl<'k> Sink<'k> {
 
     /// The whole text's replacement, when it has one.
     pub(super) fn replaced(&mut self, text: &str) -> Option<Edit> {
-        let with = self.replacements?.get(text)?.clone();
+        let Replacement { with, class } = self.replacements?.get(text)?.clone();
         for found in self.matches(text, Names::default()) {
             self.count(found.class);
         }
         Some(Edit {
             span: 0..text.len(),
             with,
+            class,
         })
     }
 
@@ -104,33 +113,41 @@ impl<'k> Sink<'k> {
                 edits.push(Edit {
                     span: found.span,
                     with,
+                    class: found.class,
                 });
             }
         }
         edits
     }
 
-    /// What stands in place of the integer `written`: an integer, so that the type stays.
-    pub(super) fn number(&mut self, written: &str, names: Names<'_>) -> Option<String> {
+    /// What stands in place of the integer `written`, and for which class: an integer, so that the type
+    /// stays.
+    pub(super) fn number(&mut self, written: &str, names: Names<'_>) -> Option<(String, usize)> {
         let found = self.matches(written, names);
-        let mut redact = false;
+        let mut redacted = None;
         if self.marking {
-            return found.first().map(|found| self.name(found.class));
+            let first = found.first()?.class;
+            return Some((self.name(first), first));
         }
         for found in found {
             self.count(found.class);
-            redact |= found.action == ScanAction::Redact;
+            if found.action == ScanAction::Redact {
+                redacted.get_or_insert(found.class);
+            }
             if found.by_context && found.action >= ScanAction::Redact {
                 self.by_context.insert(written.to_owned(), found.class);
             }
         }
-        let replacement = self.replacements.and_then(|all| all.get(written)).cloned();
-        redact.then(|| {
-            replacement.unwrap_or_else(|| match self.mask {
+        let class = redacted?;
+        let replacement = self.replacements.and_then(|all| all.get(written));
+        let with = replacement.map_or_else(
+            || match self.mask {
                 Mask::Length => format!("1{}", "0".repeat(written.len() - 1)),
                 Mask::Type => "0".to_owned(),
-            })
-        })
+            },
+            |replacement| replacement.with.clone(),
+        );
+        Some((with, class))
     }
 
     fn count(&mut self, class: usize) {
@@ -239,8 +256,8 @@ impl<'k> Sink<'k> {
         if self.marking {
             return self.name(class);
         }
-        if let Some(with) = self.replacements.and_then(|all| all.get(value)) {
-            return with.clone();
+        if let Some(replacement) = self.replacements.and_then(|all| all.get(value)) {
+            return replacement.with.clone();
         }
         match self.mask {
             Mask::Length => "*".repeat(value.chars().count()),

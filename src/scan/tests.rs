@@ -425,6 +425,49 @@ fn check_redacted(property: &Value, value: &Value, expect: Option<&Value>) {
     }
 }
 
+/// Of what is to be masked, that is blamed for which nothing fits.
+#[test]
+fn what_cannot_be_masked_is_named() {
+    let scanner = Scanner::new(&all()).unwrap();
+    let check = |properties: Value, structured: Value, expect: Option<&str>| {
+        let schema = json!({"type": "object", "properties": properties});
+        let schema = OutputSchema::new(Raw::from_value(&schema));
+        let content = json!([{"type": "text", "text": "AKIAQ3EGRZ7XHWLDT5NB"}]);
+        let message = json!({"content": content, "structuredContent": structured});
+        let message = Raw::from_value(&message);
+        let verdict = scanner.scan(Direction::Results, &message, || Some(&schema));
+        assert_eq!(verdict.blocked.as_deref(), expect, "{structured}");
+        let found: Vec<_> = verdict.hits.iter().map(|hit| &*hit.class).collect();
+        assert!(found.contains(&"api_key") && found.len() > 1, "{found:?}");
+    };
+    let (mail, iban) = (json!("a@b.example"), json!("GB82WEST12345698765432"));
+    let (only_mail, only_iban) = (json!({"const": mail}), json!({"const": iban}));
+    check(json!({}), json!({"a": mail, "b": iban}), None);
+    check(
+        json!({"a": only_mail}),
+        json!({"a": mail, "b": iban}),
+        Some("email"),
+    );
+    check(
+        json!({"b": only_iban}),
+        json!({"a": mail, "b": iban}),
+        Some("iban"),
+    );
+    let card = 4_111_111_111_111_111_i64;
+    check(
+        json!({"c": {"const": card}}),
+        json!({"a": mail, "c": card}),
+        Some("credit_card"),
+    );
+    let key = json!({"536-22-8145": 1, "a": mail});
+    let only_key = json!({"536-22-8145": {}, "a": {}});
+    let schema = json!({"type": "object", "properties": only_key, "additionalProperties": false});
+    let schema = OutputSchema::new(Raw::from_value(&schema));
+    let message = Raw::from_value(&json!({"content": [], "structuredContent": key}));
+    let verdict = scanner.scan(Direction::Results, &message, || Some(&schema));
+    assert_eq!(verdict.blocked.as_deref(), Some("us_ssn"));
+}
+
 #[test]
 fn redacted_results_satisfy_their_schema() {
     let check = |property: Value, value: Value, expect: Option<Value>| {
@@ -663,7 +706,8 @@ fn so_many_secrets_are_looked_for() {
         let secrets: Vec<_> = (0..count)
             .map(|number| json!({"password": &secret(number)[..length]}))
             .collect();
-        let message = json!({"content": [{"type": "text", "text": "a"}], "structuredContent": {"all": secrets}});
+        let text = "AKIAQ3EGRZ7XHWLDT5NB";
+        let message = json!({"content": [{"type": "text", "text": text}], "structuredContent": {"all": secrets}});
         let message = Raw::parse(message.to_string()).unwrap();
         scanner.scan(Direction::Results, &message, || None)
     };

@@ -31,6 +31,8 @@ const SIBLING_BYTES_MAX: usize = 42;
 pub(super) struct Edit {
     pub(super) span: Range<usize>,
     pub(super) with: String,
+    /// The index of the class of what must not stay there; of several, that of the first.
+    pub(super) class: usize,
 }
 
 /// A value that an edit lies in.
@@ -41,6 +43,8 @@ pub(super) struct Leaf {
     pub(super) span: Range<usize>,
     /// Whether it is a key instead of a value.
     pub(super) key: bool,
+    /// The index of the class of its first edit.
+    pub(super) class: usize,
 }
 
 /// What a walk changes.
@@ -98,7 +102,7 @@ fn is_json(text: &str) -> bool {
 fn on(view: &View<'_>, edit: Edit) -> Edit {
     Edit {
         span: view.written(edit.span.start)..view.written(edit.span.end),
-        with: edit.with,
+        ..edit
     }
 }
 
@@ -263,14 +267,17 @@ impl<'a> Walk<'a, '_, '_> {
                 *count += 1;
                 unique = format!("{masked}_{count}");
             }
+            let class = edits[0].class;
             self.changes.edits.push(Edit {
                 span: span.clone(),
                 with: escaped(&unique),
+                class,
             });
             self.changes.leaves.push(Leaf {
                 pointer: String::new(),
                 span: span.start - 1..span.end + 1,
                 key: true,
+                class,
             });
         }
     }
@@ -289,17 +296,18 @@ impl<'a> Walk<'a, '_, '_> {
             sibling: &sibling,
         };
         let edits = text(&view.text, names, self.sink, self.nested);
-        if edits.is_empty() {
+        let Some(class) = edits.first().map(|edit| edit.class) else {
             return;
-        }
+        };
         for edit in edits {
             let edit = on(&view, edit);
             self.changes.edits.push(Edit {
                 span: inner.start + edit.span.start..inner.start + edit.span.end,
                 with: escaped(&edit.with),
+                class: edit.class,
             });
         }
-        self.leaf(span);
+        self.leaf(span, class);
     }
 
     /// Whether nothing can be found in the value at `inner`, which is written as it is meant.
@@ -327,12 +335,13 @@ impl<'a> Walk<'a, '_, '_> {
             parent: &parent,
             sibling: &sibling,
         };
-        if let Some(with) = self.sink.number(&whole, names) {
+        if let Some((with, class)) = self.sink.number(&whole, names) {
             self.changes.edits.push(Edit {
                 span: span.clone(),
                 with,
+                class,
             });
-            self.leaf(&span);
+            self.leaf(&span, class);
         }
     }
 
@@ -350,12 +359,14 @@ impl<'a> Walk<'a, '_, '_> {
         let decodes = self.sink.decodes(mime);
         let decoded = decodes.then(|| STANDARD.decode(view.text.as_bytes()).ok());
         let content = decoded.flatten();
-        if let Some(with) = content.as_deref().and_then(|content| self.content(content)) {
+        let masked = content.as_deref().and_then(|content| self.content(content));
+        if let Some((with, class)) = masked {
             self.changes.edits.push(Edit {
                 span: inner,
                 with: STANDARD.encode(with),
+                class,
             });
-            self.leaf(span);
+            self.leaf(span, class);
             return;
         }
         let is_data = content.is_some() || !decodes;
@@ -364,21 +375,24 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// What is left of the decoded content of a blob, when something must not stay.
-    fn content(&mut self, content: &[u8]) -> Option<Vec<u8>> {
+    /// What is left of the decoded content of a blob, when something must not stay, and the class of the
+    /// first of that.
+    fn content(&mut self, content: &[u8]) -> Option<(Vec<u8>, usize)> {
         if let Ok(readable) = std::str::from_utf8(content) {
             let edits = text(readable, Names::default(), self.sink, self.nested);
-            return (!edits.is_empty()).then(|| applied(readable, &edits).into_bytes());
+            let class = edits.first()?.class;
+            return Some((applied(readable, &edits).into_bytes(), class));
         }
         // Every byte is a character here, so that the way back is exact.
         let latin: String = content.iter().copied().map(char::from).collect();
         let edits = text(&latin, Names::default(), self.sink, NESTED_MAX);
         let back = |c: char| u8::try_from(u32::from(c)).unwrap_or(b'?');
-        (!edits.is_empty()).then(|| applied(&latin, &edits).chars().map(back).collect())
+        let class = edits.first()?.class;
+        Some((applied(&latin, &edits).chars().map(back).collect(), class))
     }
 
-    /// Notes that the value at `span` is edited.
-    fn leaf(&mut self, span: &Range<usize>) {
+    /// Notes that the value at `span` is edited, first for what is of `class`.
+    fn leaf(&mut self, span: &Range<usize>, class: usize) {
         if self.nested > 0 {
             return;
         }
@@ -396,6 +410,7 @@ impl<'a> Walk<'a, '_, '_> {
             pointer,
             span: span.clone(),
             key: false,
+            class,
         });
     }
 

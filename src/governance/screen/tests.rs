@@ -58,6 +58,23 @@ fn both_scanners_look() {
     check(Some(&email), Some(&card), r#"["[EMAIL]","[CREDIT_CARD]"]"#);
 }
 
+#[test]
+fn what_cannot_be_masked_is_refused_or_counted_as_such() {
+    let email = Scanners::default().of(&scan("email")).unwrap();
+    let data = Raw::from_static(r#"{"structuredContent":{"to":"ann.lee@example.org"}}"#);
+    let schema = r#"{"properties":{"to":{"const":"ann.lee@example.org"}}}"#;
+    let schema = OutputSchema::new(Raw::from_static(schema));
+    for is_observed in [false, true] {
+        let codes = ErrorCodes::Contract;
+        let screens = Screens::new((Some(&email), None), is_observed, codes, Checks::default());
+        let looked = screens
+            .unwrap()
+            .look_now(Direction::Results, &data, Some(&schema));
+        let found = (looked.0.blocked.len(), looked.0.would_block);
+        assert_eq!(found, (usize::from(!is_observed), is_observed));
+    }
+}
+
 #[tokio::test]
 async fn what_could_not_be_looked_at_does_not_pass() {
     let found = || (Seen::default(), true);

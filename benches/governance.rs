@@ -10,7 +10,7 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use mimalloc::MiMalloc;
@@ -268,8 +268,8 @@ impl Stage {
         let opening = Opening {
             revision: Revision::LEGACY,
             info: Some(Raw::from_static(r#"{"name":"bench","version":"1.0.0"}"#)),
-            // As the clients of sessions have it.
-            name: Some("bench/1.0.0".into()),
+            // Found once, as for the clients of sessions.
+            display_name: OnceLock::new(),
             capabilities: Raw::from_static("{}"),
             profile: Arc::default(),
         };

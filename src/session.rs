@@ -21,17 +21,18 @@ pub mod state;
 pub mod streams;
 pub mod subscriptions;
 
-use std::{borrow::Cow, ops::Deref, sync::Arc};
+use std::{
+    borrow::Cow,
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{
-        Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision,
-        json::{self, members},
-    },
+    mcp::{Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
     names::Scope,
 };
 
@@ -76,7 +77,7 @@ impl Client {
             opening: Arc::new(Opening {
                 revision,
                 info: None,
-                name: None,
+                display_name: OnceLock::new(),
                 capabilities: Raw::from_static("{}"),
                 profile: Arc::default(),
             }),
@@ -99,37 +100,10 @@ impl Client {
             && legacy::declares_answers(&self.capabilities)
     }
 
-    /// Its name and version, as `name/version`; for display only.
-    pub fn display_name(&self) -> Option<Cow<'_, str>> {
-        match &self.name {
-            Some(name) => Some(Cow::Borrowed(name)),
-            None => name_in(self.info.as_ref()?),
-        }
-    }
-
     /// The era it speaks.
     pub fn era(&self) -> Era {
         self.revision.era()
     }
-}
-
-/// The name and version in what a client says it is, as `name/version`.
-fn name_in(info: &Raw) -> Option<Cow<'_, str>> {
-    let info = info.as_bytes();
-    let (mut name, mut version) = (None, None);
-    for member in members(info, 0) {
-        let value = &info[member.value.clone()];
-        if member.is(info, "name") {
-            name = json::text(value);
-        } else if member.is(info, "version") {
-            version = json::text(value);
-        }
-    }
-    let name = name?;
-    Some(match version {
-        Some(version) => [&*name, "/", &*version].concat().into(),
-        None => name,
-    })
 }
 
 /// One request of a client, on its way to an answer.

@@ -588,8 +588,8 @@ static MASKER: LazyLock<Scanner> = LazyLock::new(|| {
     Scanner::new(&everything).expect("only an operator's own patterns can be wrong")
 });
 
-/// Arguments as a record may hold them, where `screens` looked at the call; `None` when that cannot be
-/// done.
+/// Arguments or the like as a record may hold them, where `screens` looked at the call; `None` when that
+/// cannot be done.
 pub(super) fn masked(arguments: &Raw, screens: Option<&Screens>) -> Option<Raw> {
     let own = screens.and_then(|screens| screens.without_own(arguments));
     let arguments = own.as_ref().unwrap_or(arguments);
@@ -601,7 +601,7 @@ pub(super) fn masked(arguments: &Raw, screens: Option<&Screens>) -> Option<Raw> 
 }
 
 /// A name or URI as a record may hold it.
-pub(super) fn masked_name(name: &str) -> Cow<'_, str> {
+pub(crate) fn masked_name(name: &str) -> Cow<'_, str> {
     let verdict = MASKER.scan(Direction::Arguments, &Raw::string(name), || None);
     let masked = verdict.redacted.as_ref().and_then(Raw::as_text);
     masked.map_or(Cow::Borrowed(name), |masked| {

@@ -14,7 +14,7 @@ use super::{
     budget::Hold,
     concurrency::Seat,
     refusal::{About, Refusal},
-    screen::{Screens, masked_name},
+    screen::{Screens, masked, masked_name},
 };
 use crate::{
     audit::{ArgumentsDigest, Decision, Opened, Record},
@@ -60,11 +60,16 @@ pub struct Ticket {
     said: OnceLock<Said>,
 }
 
-/// What the lines of a call say of its request: found out once, and only where there is an audit.
+/// What the lines of a call say of its request: found out once, when it is known where the call goes,
+/// and only where there is a line. What callers make up is masked in it.
 #[derive(Debug, Default)]
 struct Said {
-    /// The name or URI as the client wrote it.
+    /// The method, where it is none of the protocol's.
+    method: Option<Box<str>>,
+    /// The name or URI that the client wrote.
     exposed: Option<Box<str>>,
+    /// What the server calls that, where it is no tool, whose name is the server's.
+    original: Option<Box<str>>,
     digest: Option<ArgumentsDigest>,
     trace: Option<Trace>,
 }
@@ -173,7 +178,6 @@ impl Ticket {
 
     /// The line that is written before the call leaves.
     pub(super) fn opening(&self) -> Opened<'_> {
-        let named = |name| self.named(name);
         Opened {
             id: self.id,
             ts: clock::now(),
@@ -181,9 +185,9 @@ impl Ticket {
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
             server: self.server().unwrap_or_default().into(),
-            method: self.masked_method(),
-            tool: self.tool().map(named),
-            exposed: self.said().exposed.as_deref().map(named),
+            method: self.method().into(),
+            tool: self.tool().map(Cow::from),
+            exposed: self.said().exposed.as_deref().map(Cow::from),
             arguments_digest: self.said().digest,
             price: self.price,
             accounts: self.accounts(),
@@ -196,7 +200,6 @@ impl Ticket {
         ended: Ended<'a>,
         arguments: Option<&'a RawValue>,
     ) -> Record<'a> {
-        let named = |name| self.named(name);
         let session = self.client.session.as_ref();
         let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
@@ -206,14 +209,17 @@ impl Ticket {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
-            client: self.client.display_name(),
+            client: self
+                .client
+                .display_name(|it| masked(it, None))
+                .map(Cow::from),
             session_id: session.map(|session| session.mark.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
             server_revision: ended.server_revision.map(Cow::from),
-            method: self.masked_method(),
-            tool: self.tool().map(named),
-            exposed: self.said().exposed.as_deref().map(named),
+            method: self.method().into(),
+            tool: self.tool().map(Cow::from),
+            exposed: self.said().exposed.as_deref().map(Cow::from),
             arguments_digest: self.said().digest,
             arguments: arguments.map(Cow::Borrowed),
             decision: if ended.decision == Decision::Allowed && !self.observed.is_empty() {
@@ -246,8 +252,8 @@ impl Ticket {
                     trace = self.trace().map(|trace| trace.id),
                     agent = self.agent().name,
                     server = self.server(),
-                    method = self.method.as_str(),
-                    tool = self.tool().map(|name| self.named(name)).as_deref(),
+                    method = self.method(),
+                    tool = self.tool(),
                     code = ended.code.as_deref(),
                     rule = ended.rule.as_deref(),
                     decision = ended.decision.as_str(),
@@ -262,22 +268,10 @@ impl Ticket {
         }
     }
 
-    /// A name as others may see it: that of a tool is its server's, any other is whatever the caller
-    /// wrote.
-    fn named<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        match &self.tool {
-            Some(_) => name.into(),
-            None => masked_name(name),
-        }
-    }
-
-    /// The method as others may see it: one that is none of the protocol's is whatever the caller wrote.
-    fn masked_method(&self) -> Cow<'_, str> {
-        let name = self.method.as_str();
-        if let Method::Other(_) = self.method {
-            return masked_name(name);
-        }
-        name.into()
+    /// The method as others may see it.
+    fn method(&self) -> &str {
+        let own = self.said().method.as_deref();
+        own.unwrap_or(self.method.as_str())
     }
 
     fn request_id(&self) -> Option<&str> {
@@ -308,10 +302,17 @@ impl Ticket {
 
     fn said(&self) -> &Said {
         self.said.get_or_init(|| {
-            let Some(params) = &self.params else {
-                return Said::default();
-            };
-            Said::of(params.as_bytes(), self.naming_member())
+            let params = self.params.as_ref().map(Raw::as_bytes);
+            let mut said = params.map_or_else(Said::default, |params| {
+                Said::of(params, self.naming_member())
+            });
+            if self.tool.is_none() {
+                said.mask_names(self.original());
+            }
+            if let Method::Other(method) = &self.method {
+                said.method = Some(masked_name(method).into());
+            }
+            said
         })
     }
 
@@ -325,7 +326,15 @@ impl Ticket {
         self.target.as_ref().map(|target| target.server.as_str())
     }
 
+    /// What the server calls what is called, as others may see it.
     fn tool(&self) -> Option<&str> {
+        match &self.tool {
+            Some(_) => self.original(),
+            None => self.said().original.as_deref(),
+        }
+    }
+
+    fn original(&self) -> Option<&str> {
         self.target
             .as_ref()
             .and_then(|target| target.original.as_deref())
@@ -368,6 +377,17 @@ impl Said {
             }
         }
         said
+    }
+
+    /// Masks what the caller wrote, which its server may call `original`. On the route of the server both
+    /// are one name, which is looked at once.
+    fn mask_names(&mut self, original: Option<&str>) {
+        let exposed = self.exposed.take();
+        self.original = original.map(|name| masked_name(name).into());
+        self.exposed = match exposed {
+            Some(exposed) if original == Some(&*exposed) => self.original.clone(),
+            exposed => exposed.map(|name| masked_name(&name).into()),
+        };
     }
 }
 

@@ -8,7 +8,7 @@ use super::Proxy;
 use crate::{
     audit::EventKind,
     backend::{Backend, Control, Standing},
-    governance::Governance,
+    governance::{Governance, screen::masked_name},
     mcp::Raw,
     session::Session,
 };
@@ -50,7 +50,7 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
         event,
         &session.mark,
         Some(&session.agent.name),
-        Some(name.unwrap_or("a client without a name")),
+        Some(&name.map_or("a client without a name".into(), masked_name)),
     );
 }
 

@@ -199,7 +199,7 @@ pub fn with_code(refusal: &Raw, code: i64) -> Raw {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
 
     use super::*;
     use crate::{auth::Agent, session::Opening};
@@ -210,7 +210,7 @@ mod tests {
             opening: Arc::new(Opening {
                 revision,
                 info: Some(Raw::from_static(r#"{"name":"c"}"#)),
-                name: None,
+                display_name: OnceLock::new(),
                 capabilities: Raw::from_static("{}"),
                 profile: Arc::default(),
             }),

@@ -1,6 +1,6 @@
 //! The rules of the legacy era: `initialize`, and the shape of what it answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use serde_json::json;
@@ -62,7 +62,7 @@ impl Opening {
     pub(super) fn new(revision: Revision, info: Option<Raw>, capabilities: Raw) -> Self {
         Self {
             revision,
-            name: info.as_ref().and_then(super::name_in).map(Into::into),
+            display_name: OnceLock::new(),
             info,
             profile: profile(&capabilities),
             capabilities,

@@ -1,6 +1,10 @@
 //! The rules of 2026-07-28: what a stateless request must carry, and what its results carry.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{
+    borrow::Cow,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
@@ -37,7 +41,7 @@ impl Envelope {
             opening: Arc::new(Opening {
                 revision: self.revision,
                 info: self.info,
-                name: None,
+                display_name: OnceLock::new(),
                 capabilities: self.capabilities,
                 profile: Arc::default(),
             }),

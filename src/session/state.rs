@@ -59,8 +59,8 @@ pub struct Opening {
     pub revision: Revision,
     /// `clientInfo`: what it says it is; for display only.
     pub info: Option<Raw>,
-    /// The name and version in that, where they have been found already.
-    pub name: Option<Arc<str>>,
+    /// What records call it, see [`Opening::display_name`].
+    pub display_name: OnceLock<Option<Box<str>>>,
     /// What it can do for servers: an object.
     pub capabilities: Raw,
     /// The capabilities in a canonical spelling; empty when there are none, or when they come with
@@ -69,6 +69,13 @@ pub struct Opening {
 }
 
 impl Opening {
+    /// Its name and version, as `name/version`, for records and the like; `masked` makes of these two
+    /// members of `clientInfo` what may stand there, and is asked once, however many calls there are.
+    pub fn display_name(&self, masked: impl FnOnce(&Raw) -> Option<Raw>) -> Option<&str> {
+        let find = || name_in(&masked(&introduction(self.info.as_ref()?)?)?);
+        self.display_name.get_or_init(find).as_deref()
+    }
+
     /// Whether servers can ask the client something.
     pub fn can_be_asked(&self) -> bool {
         legacy::declares_answers(&self.capabilities)
@@ -78,6 +85,30 @@ impl Opening {
     pub fn lacks_for(&self, method: &Method) -> Option<&'static str> {
         legacy::undeclared(method, &self.capabilities)
     }
+}
+
+/// The name and the version in `info`, which a client says it is, where it has a name.
+fn introduction(info: &Raw) -> Option<Raw> {
+    let (name, version) = (info.get("name")?, info.get("version"));
+    let parts = [Some(("name", name)), version.map(|it| ("version", it))];
+    let texts = parts
+        .into_iter()
+        .flatten()
+        .filter(|(_, it)| it.as_text().is_some());
+    let members: Vec<_> = texts
+        .map(|(key, it)| format!("\"{key}\":{}", it.as_str()))
+        .collect();
+    Raw::parse(format!("{{{}}}", members.join(","))).ok()
+}
+
+/// The name and version in an [`introduction`], as `name/version`.
+fn name_in(introduction: &Raw) -> Option<Box<str>> {
+    let name = introduction.get("name")?;
+    let (name, version) = (name.as_text()?, introduction.get("version"));
+    Some(match version.as_ref().and_then(Raw::as_text) {
+        Some(version) => [&*name, "/", &*version].concat().into(),
+        None => name.into(),
+    })
 }
 
 /// One legacy session.

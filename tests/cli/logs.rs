@@ -53,9 +53,9 @@ fn line(ended: &Ran, message: &str, is_wanted: impl Fn(&Value) -> bool) -> Value
     line
 }
 
-/// What a caller writes as a URI is logged without what identifies somebody.
+/// What a caller writes as a URI or as a method is logged without what identifies somebody.
 #[tokio::test]
-async fn a_uri_is_logged_with_masks() {
+async fn a_uri_and_a_method_are_logged_with_masks() {
     let place = Place::new(
         "log = { level = \"debug\", format = \"json\" }\n[governance]\npolicy = { mode = \"none\" }\n\
          [servers.toolbox]\ntransport = \"builtin\"\n",
@@ -64,9 +64,13 @@ async fn a_uri_is_logged_with_masks() {
     let read_it = r#"{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"toolbox+file:///ann.lee@example.org/a"}}"#;
     let answer = read(&mut post(&serving.url, "1", read_it).await).await;
     assert!(answer.contains("UNAUTHORIZED"), "{answer}");
+    let odd = r#"{"jsonrpc":"2.0","id":2,"method":"acme/ann.lee@example.org"}"#;
+    let answer = read(&mut post(&serving.url, "2", odd).await).await;
+    assert!(answer.contains("-32601"), "{answer}");
     let ended = serving.end(Signal::TERM).await;
     let call = line(&ended, "call", |call| call["method"] == "resources/read");
     assert_eq!(call["tool"], "file:///[EMAIL]/a");
+    line(&ended, "call", |call| call["method"] == "acme/[EMAIL]");
     assert!(!ended.stderr.contains("ann.lee"), "{}", ended.stderr);
 }
 

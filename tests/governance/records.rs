@@ -244,6 +244,54 @@ async fn names_that_callers_choose_are_masked() {
     }
 }
 
+/// What a client says it is, is kept without what identifies somebody or opens something; versions are
+/// no addresses.
+#[tokio::test]
+async fn what_a_client_calls_itself_is_masked() {
+    let key = "AKIAQ3EGRZ7XHWLDT5NB";
+    let stage = Stage::new("[governance]\nprice = \"0\"\n", "").await;
+    for (name, version, expect) in [
+        ("ann.lee@example.org", key, "[EMAIL]/[API_KEY]"),
+        ("claude-code", "10.0.190.4", "claude-code/10.0.190.4"),
+        (
+            "Visual Studio Code",
+            "1.104.2",
+            "Visual Studio Code/1.104.2",
+        ),
+    ] {
+        let info = format!(r#"{{"version":"{version}","name":"{name}"}}"#);
+        let written = |text: &str| text.replace(r#"{"name":"test","version":"1"}"#, &info);
+        let initialize = format!(
+            r#"{{"protocolVersion":"2025-11-25","capabilities":{{}},"clientInfo":{info}}}"#
+        );
+        for front in [Front::Modern, Front::Sse, Front::Stdio, Front::StdioModern] {
+            let client = stage.client(front).await;
+            if !front.is_modern() {
+                client.send(request("8", "initialize", &initialize)).await;
+                client.answer("8").await.value();
+            }
+            for id in ["1", "2"] {
+                let params = written(&client.params(r#""name":"mcp_x_echo""#, ""));
+                client.send(request(id, "tools/call", &params)).await;
+                client.answer(id).await.value();
+                let last = stage.last();
+                assert_eq!(last.client.as_deref(), Some(expect), "{front:?}");
+            }
+        }
+    }
+    let data_dir = stage.gateway.config.data_dir.clone();
+    let Gateway { running, _data, .. } = stage.gateway;
+    soon("the gateway stops", running.stop()).await;
+    let came = events(&data_dir);
+    let of_ann = came.iter().filter(|(.., detail)| detail == "[EMAIL]");
+    assert!(of_ann.count() >= 2, "{came:?}");
+    for file in fs::read_dir(data_dir.join("audit")).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("ann.lee") && !text.contains(key), "{text}");
+    }
+}
+
 /// Without an audit nothing is written, and budgets hold still.
 #[tokio::test]
 pub(crate) async fn enabled() {

@@ -1,6 +1,6 @@
 //! Which callers a breaker holds back, and what its changes are called.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::*;
 use crate::{
@@ -29,7 +29,7 @@ fn client(agent: &str) -> Client {
         opening: Arc::new(Opening {
             revision: Revision::LEGACY,
             info: None,
-            name: None,
+            display_name: OnceLock::new(),
             capabilities: Raw::from_static("{}"),
             profile: Arc::default(),
         }),

@@ -1,5 +1,7 @@
 //! What is left behind by whoever does not wait for the end of a call.
 
+use std::{borrow::Cow, sync::OnceLock};
+
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
 
@@ -27,6 +29,28 @@ async fn whoever_gives_up_an_answer_leaves_its_record_and_its_price_behind() {
         // Given up while other lines may join the record, and while it is on its way to the disk.
         check_given_up(Durability::Process, 1, charge).await;
         check_given_up(Durability::Disk, 2, charge).await;
+    }
+}
+
+/// What callers make up is looked at once, however many lines say it.
+#[test]
+fn names_are_masked_once() {
+    let mut call = call();
+    call.method = Method::PromptsGet;
+    let ticket = Ticket::open(&call);
+    call.params = Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#).into());
+    let named = Ticket::open(&call);
+    let [first, second] = [(); 2].map(|()| named.record(Ended::failed("not_found", false), None));
+    let other = ticket.record(Ended::failed("not_found", false), None);
+    let place =
+        |name: &Option<Cow<'_, str>>| name.as_deref().map(|name| (name.to_owned(), name.as_ptr()));
+    for (one, two) in [
+        (&first.exposed, &second.exposed),
+        (&first.client, &second.client),
+        (&first.client, &other.client),
+    ] {
+        assert_eq!(one.as_deref(), Some("[EMAIL]"));
+        assert_eq!(place(one), place(two), "it is the same");
     }
 }
 
@@ -114,8 +138,8 @@ fn call() -> Box<Call> {
     };
     let opening = Opening {
         revision: Revision::LEGACY,
-        info: None,
-        name: None,
+        info: Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#)),
+        display_name: OnceLock::new(),
         capabilities: Raw::from_static("{}"),
         profile: Arc::default(),
     };

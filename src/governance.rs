@@ -249,14 +249,7 @@ impl Governance {
         mut routed: Box<Routed>,
         ticket: &mut Ticket,
     ) -> Result<Admitted, Refusal> {
-        ticket.tool.clone_from(&routed.tool);
-        ticket.target = Some(Target {
-            server: routed.server.clone(),
-            original: routed
-                .subject
-                .as_ref()
-                .map(|subject| Arc::clone(&subject.original)),
-        });
+        ticket.goes_to(&routed);
         let law = self.law.load_full();
         let rules = self.identify(&law, ticket)?;
         let toll = law.toll(&routed.server);

@@ -221,7 +221,7 @@ impl Proxy {
         // Whoever begins to drain looks at the count after it said so: one of both sees the other.
         let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
         if self.is_draining() && call.method != Method::Ping {
-            return Err(draining().to_raw());
+            return Box::pin(self.turn_away(call)).await;
         }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
@@ -259,6 +259,25 @@ impl Proxy {
         let session_ended = call.ended.clone();
         let ending = whatever_happens(self.attempt(call, &mut ticket)).await;
         let ending = self.explained(ending, session_ended.as_ref());
+        self.governance.settle(ticket, ending).await
+    }
+
+    /// Refuses a request that comes while the gateway stops. One that a server would have answered has
+    /// its record, as every other.
+    async fn turn_away(&self, call: Box<Call>) -> Outcome {
+        if !is_for_servers(&call.method) {
+            return Err(draining().to_raw());
+        }
+        let mut ticket = self.governance.open(&call);
+        let catalog = self.board.catalog_for(lists::audience(&call.client));
+        if let Ok(routed) = self.route_in(&catalog, call) {
+            ticket.goes_to(&routed);
+        }
+        let ending = Ending::Failed {
+            error: draining(),
+            delivered: false,
+            reason: DRAINING,
+        };
         self.governance.settle(ticket, ending).await
     }
 
@@ -390,11 +409,36 @@ async fn whatever_happens(attempt: impl Future<Output = Ending>) -> Ending {
 /// What is said of a call that the stop has cut off.
 const STOPPED: &str = "the gateway stopped before the server answered";
 
+/// Why such a request is not answered.
+const DRAINING: &str = "draining";
+
+/// Whether requests of `method` are answered by servers, and not from what is known here.
+fn is_for_servers(method: &Method) -> bool {
+    match method {
+        Method::Complete
+        | Method::Other(_)
+        | Method::PromptsGet
+        | Method::ResourcesRead
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::ToolsCall => true,
+        Method::Discover
+        | Method::Initialize
+        | Method::Listen
+        | Method::Ping
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsList => false,
+    }
+}
+
 /// The refusal of a request that comes while the gateway stops.
 pub fn draining() -> RpcError {
     let message = "the gateway is stopping and takes no new requests; try again in a moment";
     RpcError::new(error::INTERNAL, message)
-        .with(json!({ "reason": "draining" }))
+        .with(json!({ "reason": DRAINING }))
         .retry_soon()
 }
 

@@ -27,6 +27,7 @@ use crate::{
     },
     money::Micros,
     names::{InvocationId, Scope, ServerName},
+    router::Routed,
     session::{Call, Client, Correlation},
 };
 
@@ -137,6 +138,16 @@ impl Ticket {
     /// What its record is told of where something is found beside the call; `None` before it is admitted.
     pub fn screens(&self) -> Option<&Screens> {
         self.screens.as_ref()
+    }
+
+    /// Notes where the call goes.
+    pub fn goes_to(&mut self, routed: &Routed) {
+        let original = routed.subject.as_ref().map(|it| Arc::clone(&it.original));
+        self.tool.clone_from(&routed.tool);
+        self.target = Some(Target {
+            server: routed.server.clone(),
+            original,
+        });
     }
 
     pub(super) fn open(call: &Call) -> Self {

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use super::{
     Edge, Visitor, accepted, batch,
     body::{self, Body, Writing},
-    correlation,
+    come_back, correlation,
     exchange::{self, Asked},
     is, json, media, not_allowed, rpc_error,
     several::Several,
@@ -80,7 +80,9 @@ async fn post(
         return refusal;
     }
     match message {
-        Ok(Message::Request(request)) if edge.proxy.is_draining() => stopping(Some(&request.id)),
+        Ok(Message::Request(request)) if edge.proxy.is_draining() => {
+            Box::pin(post.turn_away(request)).await
+        }
         // In a box: a future is as large as its largest branch, and is moved with it.
         Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
@@ -144,6 +146,31 @@ impl Post<'_> {
         match self.session().await? {
             Some(session) => self.in_session(&session, request),
             None => Ok(self.stateless(request)),
+        }
+    }
+
+    /// Refuses a request that comes while the gateway stops: as any other, so that a call has its record,
+    /// but in a status that says more. No session is opened or taken back for it.
+    async fn turn_away(&self, request: Request) -> Response<Body> {
+        let id = request.id.clone();
+        if matches!(request.method, Method::Initialize | Method::Ping) {
+            return stopping(Some(&id));
+        }
+        let asked = if modern::is_claimed_by(&request) {
+            self.modern(request)
+        } else {
+            match self.session().await {
+                Ok(Some(session)) => self.in_session(&session, request),
+                // The next process may know it.
+                Ok(None) | Err(_) => Ok(self.stateless(request)),
+            }
+        };
+        match asked {
+            Ok(asked) => come_back(json(
+                StatusCode::SERVICE_UNAVAILABLE,
+                envelope::response(Some(&id), &self.edge.proxy.answer(asked.call).await),
+            )),
+            Err(_) => stopping(Some(&id)),
         }
     }
 
@@ -312,7 +339,7 @@ impl Post<'_> {
         };
         let asks = |part: &Result<Message, Bytes>| matches!(part, Ok(Message::Request(_)));
         if self.edge.proxy.is_draining() && parts.iter().any(asks) {
-            return stopping(None);
+            return self.turn_away_batch(&session, parts).await;
         }
         let (mut asked, mut answers) = (Vec::new(), Vec::new());
         for part in parts {
@@ -332,6 +359,23 @@ impl Post<'_> {
             Some(body) => json(StatusCode::OK, body),
             None => several.into_events(self.edge),
         }
+    }
+
+    /// Refuses a batch as a whole that comes while the gateway stops; each call in it has its record.
+    async fn turn_away_batch(
+        &self,
+        session: &Arc<Session>,
+        parts: Vec<Result<Message, Bytes>>,
+    ) -> Response<Body> {
+        for part in parts {
+            if let Ok(Message::Request(request)) = part
+                && let Ok(asked) = asked_in(session, request)
+            {
+                // What it is told is told of all.
+                drop(self.edge.proxy.answer(asked.call).await);
+            }
+        }
+        stopping(None)
     }
 
     /// The request that one message of a batch is; else, what is answered to it at once, if anything.

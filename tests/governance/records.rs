@@ -292,6 +292,95 @@ async fn what_a_client_calls_itself_is_masked() {
     }
 }
 
+/// Calls that come while the gateway stops have their record, as others that are refused; what is
+/// answered without a server has none then either.
+#[tokio::test]
+async fn calls_that_a_stop_turns_away_are_recorded() {
+    let settings = "[governance]\nprice = \"0.01\"\n";
+    for front in Front::ALL {
+        let stage = Stage::new(settings, "").await;
+        let client = stage.client(front).await;
+        stage.gateway.running.core().tasks().drain();
+        let turned_away = async |id: &str, method: &str, members: &str| {
+            client.ask(id, method, members).await;
+            let refused = client.answer(id).await.failure();
+            assert_eq!(refused["data"]["reason"], "draining", "{front:?} {method}");
+            assert_eq!(refused["data"]["retryAfterMs"], 1000, "{front:?} {method}");
+            refused["data"]["invocation_id"].as_str().map(str::to_owned)
+        };
+        let call = r#""name":"mcp_x_echo","arguments":{"a":1}"#;
+        let first = turned_away("1", "tools/call", call).await;
+        let second = turned_away("2", "tools/call", r#""name":"ann.lee@example.org""#).await;
+        turned_away("3", "resources/read", r#""uri":"x+file:///a.txt""#).await;
+        assert_eq!(turned_away("4", "tools/list", "").await, None);
+        let records = stage.records();
+        let found: Vec<_> = records
+            .iter()
+            .map(|it| {
+                (
+                    it.method.as_ref(),
+                    it.exposed.as_deref(),
+                    it.tool.as_deref(),
+                )
+            })
+            .collect();
+        let expect = [
+            ("tools/call", Some("mcp_x_echo"), Some("echo")),
+            ("tools/call", Some("[EMAIL]"), None),
+            (
+                "resources/read",
+                Some("x+file:///a.txt"),
+                Some("file:///a.txt"),
+            ),
+        ];
+        assert_eq!(found, expect, "{front:?}");
+        for (record, told) in records.iter().zip([first, second]) {
+            assert_eq!(Some(record.id.to_string()), told, "{front:?}");
+            assert_eq!(record.decision, Decision::Failed);
+            assert_eq!(record.code.as_deref(), Some("draining"));
+            assert_eq!(record.price.get(), 0);
+            assert_eq!(record.session_id.is_some(), !front.is_modern(), "{front:?}");
+        }
+        assert!(stage.server.seen().is_empty(), "{front:?}");
+        stage.stop().await;
+    }
+}
+
+/// So have those of a batch, and those of a session that only the next process will know.
+#[tokio::test]
+async fn calls_of_batches_and_lost_sessions_that_a_stop_turns_away_are_recorded() {
+    let stage = Stage::new("[governance]\nprice = \"0.01\"\n", "").await;
+    let http = stage.http();
+    let batches = r#"{"protocolVersion":"2025-03-26","capabilities":{}}"#;
+    let opened = http.post("/mcp", request("0", "initialize", batches)).await;
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    stage.gateway.running.core().tasks().drain();
+    let call = |id: &str| request(id, "tools/call", ECHO);
+    let batch = format!(
+        "[{},{},{}]",
+        call("1"),
+        request("2", "ping", "{}"),
+        call("3")
+    );
+    for (session, body, count) in [
+        (&*session, batch, 2),
+        ("0123", call("1"), 3),
+        (&*session, request("1", "ping", "{}"), 3),
+    ] {
+        let headers = [("mcp-session-id", session)];
+        let answer = http.post_with("/mcp", &headers, body).await;
+        assert_eq!(answer.status(), 503);
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        let text = answer.text().await;
+        assert!(text.contains(r#""reason":"draining""#), "{text}");
+        let records = stage.records();
+        assert_eq!(records.len(), count);
+        let is_echo = |record: &audit::Record<'_>| record.tool.as_deref() == Some("echo");
+        assert!(records.iter().all(is_echo), "{records:?}");
+    }
+    stage.stop().await;
+}
+
 /// Without an audit nothing is written, and budgets hold still.
 #[tokio::test]
 pub(crate) async fn enabled() {

@@ -16,7 +16,7 @@ use tollbridge::{
 
 use crate::{
     harness::{ANN, BOB, Level, Server, Stage, ask_on, call_over, code_of, records},
-    support::{Auto, Front, Gateway, TestGateway, http::Http, soon, wire::spawn},
+    support::{Auto, Era, Front, Gateway, TestGateway, Transport, http::Http, soon, wire::spawn},
 };
 
 /// Callers at once.
@@ -281,6 +281,32 @@ pub(crate) async fn a_call_costs_once_it_may_have_reached_its_server() {
         server.does("tools/call", auto);
         assert_eq!(cost_of(server, more, keys, arguments).await, cost, "{what}");
     }
+}
+
+/// A call of 2026-07-28 in several rounds is a call in each: its server works for each of them.
+#[tokio::test]
+async fn each_round_of_a_call_costs_its_price() {
+    let server = Server::over(Transport::Http, Era::Modern).await;
+    let settings = "[governance]\nprice = \"0.01\"\nbudget = { limit = \"0.02\" }\n";
+    let stage = Stage::with(server, settings, "").await;
+    let client = stage.client(Front::Modern).await;
+    let asks = r#"{"resultType":"input_required","requestState":"s","inputRequests":{}}"#;
+    stage.server.answers("tools/call", asks);
+    client
+        .ask("1", "tools/call", r#""name":"mcp_x_echo""#)
+        .await;
+    let state = client.answer("1").await.value()["requestState"].to_string();
+    stage
+        .server
+        .answers("tools/call", r#"{"resultType":"complete","content":[]}"#);
+    let more = format!(r#""name":"mcp_x_echo","inputResponses":{{}},"requestState":{state}"#);
+    client.ask("2", "tools/call", &more).await;
+    client.answer("2").await.value();
+    let prices: Vec<_> = stage.records().iter().map(|it| it.price.get()).collect();
+    assert_eq!(prices, [10_000, 10_000]);
+    client.ask("3", "tools/call", &more).await;
+    assert_eq!(code_of(&client.answer("3").await), "BUDGET_EXCEEDED");
+    stage.stop().await;
 }
 
 /// What is refused leaves the money for others.

@@ -29,7 +29,8 @@ pub(in crate::config) struct Governance {
     /// Price of a call in US dollars, where neither the tool nor its server has one.
     pub(in crate::config) price: Amount,
     /// Whether a call costs its price although the tool's result says `isError`. Errors of the
-    /// protocol and calls without an answer cost it anyway, once they reached their server.
+    /// protocol and calls without an answer cost it anyway, once they reached their server, and so
+    /// does each round of a call of 2026-07-28 that is answered with `input_required`.
     pub(in crate::config) charge_errors: bool,
     /// What holds for teams as a whole, by the name of the team.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]

@@ -359,6 +359,8 @@ pub struct Command {
 pub struct Remote {
     /// `http:`, `https:`, `ws:` or `wss:`.
     pub url: http::Uri,
+    /// Whether a variable gave a part of it: its path may be a credential then, and is not shown.
+    pub is_of_variable: bool,
     /// Headers sent with every request; values may be secret.
     pub headers: IndexMap<String, Secret>,
     /// Credential sent with every request.

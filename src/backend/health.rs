@@ -499,6 +499,7 @@ mod tests {
             if is_remote {
                 config.transport = Transport::Http(Remote {
                     url: "http://127.0.0.1/mcp".parse().unwrap(),
+                    is_of_variable: false,
                     headers: IndexMap::new(),
                     auth: Auth::None,
                 });

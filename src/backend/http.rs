@@ -566,6 +566,7 @@ mod tests {
             url: format!("http://{}/mcp", listener.local_addr().unwrap())
                 .parse()
                 .unwrap(),
+            is_of_variable: false,
             headers: indexmap::IndexMap::new(),
             auth: Auth::None,
         };

@@ -242,7 +242,14 @@ fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
 }
 
 fn show_remote(remote: &Remote, kind: TransportKind, shown: &mut file::Server) -> TransportKind {
-    shown.url = Some(mask::without_secrets(&remote.url.to_string()));
+    let url = mask::without_secrets(&remote.url.to_string());
+    let path = url.rfind(remote.url.path());
+    shown.url = Some(
+        match path.filter(|_| remote.is_of_variable && remote.url.path() != "/") {
+            Some(path) => format!("{}/***", &url[..path]),
+            None => url,
+        },
+    );
     shown.headers.clone_from(&remote.headers);
     shown.auth = match &remote.auth {
         Auth::Bearer { token } => Some(file::Auth::Bearer {

@@ -261,3 +261,34 @@ fn what_is_shown_loads_again() {
         );
     }
 }
+
+/// Some services have their key in the path: what a variable gave is not shown, what is written is.
+#[test]
+fn paths_of_variables_are_hidden() {
+    let shown = |url: &str| {
+        let file = format!("[servers.docs]\nurl = \"{url}\"\n");
+        let environment = [("KEY", "hunter2"), ("HOST", "a.example.com")];
+        let config = accepted(&environment, &[("a.toml", &file)]).config;
+        let shown = config.to_display().to_string();
+        let mut lines = shown.lines().filter_map(|line| line.strip_prefix("url = "));
+        lines.next().expect("a URL").to_owned()
+    };
+    for (written, expect) in [
+        (
+            "https://a.example.com/${KEY}/mcp",
+            "https://a.example.com/***",
+        ),
+        (
+            "https://a.example.com/v1/${KEY}?a=b",
+            "https://a.example.com/***",
+        ),
+        ("https://${HOST}/mcp", "https://a.example.com/***"),
+        ("https://${HOST}", "https://a.example.com/"),
+        (
+            "https://a.example.com/v1/mcp",
+            "https://a.example.com/v1/mcp",
+        ),
+    ] {
+        assert_eq!(shown(written), format!("\"{expect}\""), "{written}");
+    }
+}

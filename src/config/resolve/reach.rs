@@ -238,7 +238,12 @@ impl Resolver<'_> {
         let url = url?;
         self.clear_text(&url, &auth, &headers, at);
         let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
-        let remote = Remote { url, headers, auth };
+        let remote = Remote {
+            url,
+            is_of_variable: !at.key("url").is_quotable(),
+            headers,
+            auth,
+        };
         let implied = if is_socket {
             TransportKind::WebSocket
         } else {

@@ -23,7 +23,7 @@ use crate::{
     clock::turn_time,
     config::{Server, Transport},
     governance::Admitted,
-    mcp::{Era, Level, Logs, Method, Outcome, Raw, Revision},
+    mcp::{Era, Level, Method, Outcome, Raw, Revision},
     session::{Call, Client, Session, bridge},
 };
 
@@ -252,7 +252,8 @@ impl Backend {
             connection.map_err(Unanswered::before)?
         };
         may_cross(call, &served.connection).map_err(Unanswered::before)?;
-        if let Some(level) = news_of_level(&served.connection, call.client.logs(call.logs)) {
+        let wanted = call.client.logs(call.logs);
+        if let Some(level) = served.connection.raise_level(wanted) {
             Box::pin(tell_level(&served.connection, level)).await;
         }
         served.note_call();
@@ -366,7 +367,7 @@ impl Backend {
         for instance in instances {
             if let Phase::Ready(connection) = instance.phase()
                 && connection.link.mux.serves(session)
-                && let Some(level) = news_of_level(&connection, session.logs())
+                && let Some(level) = connection.raise_level(session.logs())
             {
                 let tell = async move { tell_level(&connection, level).await };
                 instance.lineage.tasks.spawn("log level", tell);
@@ -514,14 +515,6 @@ async fn tell_level(connection: &Connection, level: Level) {
     let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
     let server = &connection.link.mux.settings.server;
     tracing::debug!(%server, ?answer, "log level set");
-}
-
-/// The level of those log messages of `wanted` that a legacy server does not send yet.
-fn news_of_level(connection: &Connection, wanted: Logs) -> Option<Level> {
-    let Logs::From(level) = wanted else {
-        return None;
-    };
-    (connection.era() == Era::Legacy && connection.raise_level(level)).then_some(level)
 }
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.

@@ -322,7 +322,7 @@ fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
 mod tests {
     use std::{
         sync::{
-            Arc, Mutex,
+            Arc,
             atomic::{AtomicBool, Ordering},
         },
         time::Duration,
@@ -374,7 +374,6 @@ mod tests {
                 instructions: None,
             },
             pid: None,
-            level: Mutex::default(),
             followed: AtomicBool::new(false),
         };
         (Arc::new(connection), sent)

@@ -21,7 +21,7 @@ use crate::{
     clock::{self, millis_since},
     config::Retry,
     lock::lock,
-    mcp::{Era, Level},
+    mcp::{Era, Level, Logs},
 };
 
 /// How long an instance that is down or asleep is shown while its callers do not come again.
@@ -36,8 +36,6 @@ pub(crate) struct Connection {
     pub(crate) hello: Hello,
     /// Process id of a child.
     pub(crate) pid: Option<u32>,
-    /// The least severe log message asked for, when one was.
-    pub(super) level: Mutex<Option<Level>>,
     /// Whether its stream of list changes was opened.
     pub(super) followed: AtomicBool,
 }
@@ -51,17 +49,14 @@ impl Connection {
         &self.link.mux.closed
     }
 
-    /// Notes that log messages from `level` on are wanted; whether the server does not know yet.
-    pub(crate) fn raise_level(&self, level: Level) -> bool {
-        if self.hello.capabilities.member("logging").is_none() {
-            return false;
+    /// The level from which on its server is to be asked for log messages, where it is a legacy one
+    /// that does not send all that are `wanted` yet.
+    pub(super) fn raise_level(&self, wanted: Logs) -> Option<Level> {
+        if self.era() == Era::Modern {
+            return None;
         }
-        let mut known = lock(&self.level);
-        let news = known.is_none_or(|known| level < known);
-        if news {
-            *known = Some(level);
-        }
-        news
+        let has_logs = || self.hello.capabilities.member("logging").is_some();
+        self.link.mux.levels.raise(wanted, has_logs)
     }
 
     /// Whether the stream of list changes was opened before; from now on it counts as open.

@@ -1,7 +1,7 @@
 //! Makes connections to one server: starts its program or dials it, and greets it.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -229,7 +229,6 @@ impl Maker {
             link,
             hello,
             pid,
-            level: Mutex::default(),
             followed: AtomicBool::new(false),
         }))
     }

@@ -2,10 +2,11 @@
 //!
 //! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
 //! came; else to the session that owns the link; else to the only call under way; else nowhere.
-//! `recipient` finds out whose it is, `questions` is what it asks, `signals` what it says to the
+//! `recipient` finds out whose it is, `levels` which log messages, `questions` is what it asks, `signals` what it says to the
 //! gateway itself, `visits` whose the URLs are that it sent clients to.
 
 mod begun;
+mod levels;
 mod questions;
 mod recipient;
 mod signals;
@@ -52,6 +53,7 @@ use crate::{
     session::{Event, Session},
     task::Tasks,
 };
+use levels::Levels;
 use questions::Asked;
 use recipient::Recipient;
 use signals::Signals;
@@ -115,6 +117,7 @@ pub(crate) struct Mux {
     home: Option<Arc<Session>>,
     /// What the supervisor is to know: lists changed, resources updated.
     pub(super) signals: Signals,
+    pub(super) levels: Levels,
     next: AtomicU64,
     pending: Mutex<foldhash::HashMap<u64, Entry>>,
     asked: Mutex<HashMap<Id, Asked>>,
@@ -188,6 +191,7 @@ impl Mux {
             tasks,
             home,
             signals: Signals::default(),
+            levels: Levels::default(),
             next: AtomicU64::new(1),
             pending: Mutex::default(),
             asked: Mutex::default(),
@@ -550,6 +554,9 @@ impl Mux {
 
     /// Passes a notification to the party it belongs to; without one it is counted and dropped.
     fn pass(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>, log: bool) {
+        if log {
+            self.levels.note(params.as_ref());
+        }
         let found = self.audience(origin);
         let is_meant =
             |it: &Recipient| origin.is_some() || self.is_meant(it, &method, params.as_ref());
@@ -560,7 +567,7 @@ impl Mux {
         if let (Recipient::Call { activity, .. }, None) = (&recipient, origin) {
             activity.spoken_beside();
         }
-        if !log || recipient.logs().want(params.as_ref()) {
+        if !log || self.levels.granted(recipient.logs()).want(params.as_ref()) {
             let params = match (params, recipient.uris()) {
                 (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
                 (params, _) => params,

@@ -59,7 +59,7 @@ impl Level {
 /// Which log messages a caller wants during a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Logs {
-    /// All that the server sends: a legacy client that never set a level.
+    /// What the server sends unasked: a legacy client that never set a level.
     All,
     /// Those at least as severe.
     From(Level),

@@ -762,6 +762,29 @@ async fn each_session_has_its_log_level() {
     }
 }
 
+/// Who set no level hears on its calls what the server says unasked, whatever others have asked it for.
+#[tokio::test]
+async fn a_log_level_is_that_of_one_session_only() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let backend = Backend::start(transport, Era::Legacy).await;
+        backend
+            .on_request(|request| (request.method() == "logging/setLevel").then_some(Auto::Hand));
+        let gateway = TestGateway::new().governed().server("x", &backend);
+        let gateway = gateway.start().await;
+        let silent = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let other = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let all = &["debug", "info", "error"][..];
+        for (level, heard, raised) in [("error", &all[2..], Some("info")), ("debug", all, None)] {
+            let params = format!(r#""level":"{level}""#);
+            other.ask("1", "logging/setLevel", &params).await;
+            other.answer("1").await;
+            expect_logs(&other, &backend, Some(level), heard).await;
+            expect_logs(&silent, &backend, raised, &all[1..]).await;
+        }
+        gateway.stop().await;
+    }
+}
+
 /// A level that is set during a call counts from then on: what is no longer wanted is kept back, and a
 /// legacy server hears that more is.
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! How fresh lists are, and how often a server is asked to tell of changes.
 
-use std::sync::{Mutex, atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use tokio::{sync::mpsc, time::Instant};
@@ -33,7 +33,6 @@ fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Bytes>) {
             instructions: None,
         },
         pid: None,
-        level: Mutex::default(),
         followed: AtomicBool::new(false),
     };
     (Control(Arc::new(connection)), sent)

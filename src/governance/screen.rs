@@ -281,12 +281,29 @@ impl Screens {
             notice::PROGRESS => Apart::of(&params, "progressToken", Raw::from_static("0")),
             _ => None,
         };
-        let Some(token) = token else {
+        self.passing_but(token, method, params, screens)
+    }
+
+    /// The same of an update of a resource that the client itself has named.
+    pub fn update_of_named(&self, screens: &Self, params: Raw) -> Option<Raw> {
+        let uri = Apart::of(&params, "uri", Raw::from_static("\"\""));
+        self.passing_but(uri, notice::RESOURCE_UPDATED, params, screens)
+    }
+
+    /// What of `params` may pass, with `named` as it is: that is the word of the client, who knows by it
+    /// what is meant.
+    fn passing_but(
+        &self,
+        named: Option<Apart>,
+        method: &str,
+        params: Raw,
+        screens: &Self,
+    ) -> Option<Raw> {
+        let Some(named) = named else {
             return self.passing(of_notification(method), params, screens);
         };
-        // It is the word of the client, who knows its call by it.
-        let passed = self.passing(of_notification(method), token.without.clone(), screens)?;
-        Some(token.put_back(&passed))
+        let passed = self.passing(of_notification(method), named.without.clone(), screens)?;
+        Some(named.put_back(&passed))
     }
 
     /// The params of what a client tells as its server may see them; `None` when it must not pass.

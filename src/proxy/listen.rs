@@ -214,7 +214,7 @@ impl Proxy {
             copy.params = copy.params.map(|params| with_wish(&params, &wish).into());
             copy.cancel = stop.child_token().into();
             let uris = self.board.catalog().uri_map(&call.scope, server);
-            let hearing = self.hearing(call, server);
+            let hearing = self.hearing(call, server, originals);
             let stream = Stream {
                 id: call.id.raw().clone(),
                 server: server.clone(),
@@ -236,13 +236,14 @@ impl Proxy {
     }
 
     /// What the client of `call` may hear of `server` on its stream.
-    fn hearing(&self, call: &Call, server: &ServerName) -> Hearing {
+    fn hearing(&self, call: &Call, server: &ServerName, named: &[String]) -> Hearing {
         Hearing {
             board: Arc::clone(&self.board),
             governance: Arc::clone(&self.governance),
             agent: Arc::clone(&call.client.agent),
             scope: call.scope.clone(),
             server: server.clone(),
+            named: named.to_vec(),
         }
     }
 
@@ -497,6 +498,8 @@ struct Hearing {
     agent: Arc<Agent>,
     scope: Scope,
     server: ServerName,
+    /// The resources that the client has named, as the server calls them.
+    named: Vec<String>,
 }
 
 impl Hearing {
@@ -511,7 +514,19 @@ impl Hearing {
             return Some(params);
         };
         let begun = stream.screens.get().unwrap_or(&screens);
+        if self.is_of_named(method, &params) {
+            return screens.update_of_named(begun, params);
+        }
         screens.notification_of(begun, method, params)
+    }
+
+    /// Whether it is an update of a resource that the client itself has named.
+    fn is_of_named(&self, method: &str, params: &Raw) -> bool {
+        let uri = params
+            .get("uri")
+            .filter(|_| method == notice::RESOURCE_UPDATED);
+        let uri = uri.as_ref().and_then(Raw::as_text);
+        uri.is_some_and(|uri| self.named.iter().any(|named| *named == uri))
     }
 
     /// Whether what is told is no task of another agent.

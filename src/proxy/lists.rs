@@ -199,20 +199,44 @@ impl Proxy {
         let subscribed = |known: &String| {
             is_of(&exposed, known) || (is_of(&update.uri, known) && is_theirs(known))
         };
+        let is_named = |known: &String| *known == exposed || *known == update.uri;
         // Another connection to the same server tells its own clients.
         let backend = self.backends.get(&update.server);
         let serves = serves && backend.is_some_and(|b| b.serves(session, update.instance));
-        if !serves || !session.subscriptions().iter().any(subscribed) {
+        let mut known = session.subscriptions();
+        known.retain(subscribed);
+        if !serves || known.is_empty() {
             return;
         }
-        let mut patch = Patch::new(update.params.as_bytes());
-        if let Some(span) = update.params.member("uri") {
-            patch.replace(span, Raw::string(&exposed).as_bytes().to_vec());
+        let Some(params) = self.screened(session, update, known.iter().any(is_named)) else {
+            return;
+        };
+        let mut patch = Patch::new(params.as_bytes());
+        if let Some(span) = params.member("uri")
+            && let Some(uri) = params.slice(span.clone()).as_text()
+        {
+            let exposed = Raw::string(&uris.expose(&uri));
+            patch.replace(span, exposed.as_bytes().to_vec());
         }
         session.deliver(Event::Notification {
             method: Cow::Borrowed(notice::RESOURCE_UPDATED),
             params: Some(patch.finish()),
         });
+    }
+
+    /// The params of an update as `session` may see them, by the rules of the moment; `None` where it may
+    /// not. What the client itself `has_named` is no news to it.
+    fn screened(&self, session: &Session, update: &Update, has_named: bool) -> Option<Raw> {
+        let params = update.params.clone();
+        let Session { agent, scope, .. } = session;
+        let Some(screens) = self.governance.screens(agent, scope, &update.server) else {
+            return Some(params);
+        };
+        if has_named {
+            screens.update_of_named(&screens, params)
+        } else {
+            screens.notification(notice::RESOURCE_UPDATED, params)
+        }
     }
 }
 

@@ -358,6 +358,72 @@ async fn a_task_counts_as_its_result() {
     }
 }
 
+/// That a resource was updated is looked at as well, but for the URI that the client itself has named.
+#[tokio::test]
+async fn updates_of_resources_are_looked_at() {
+    for (era, front) in [
+        (Era::Legacy, Front::Streamable),
+        (Era::Modern, Front::Modern),
+    ] {
+        for action in ["redact", "block"] {
+            let server = Server::over(Transport::Http, era).await;
+            let settings = format!(
+                "[governance]\nprice = \"0\"\nscan = {{ notifications = {{ email = \"{action}\" }} }}\n"
+            );
+            let stage = Stage::with(server, &settings, "").await;
+            let client = stage.gateway.client(front, "/mcp", "{}").await;
+            check_updates(&stage.server, &client, action).await;
+            stage.stop().await;
+        }
+    }
+}
+
+async fn check_updates(server: &Server, client: &Client, action: &str) {
+    const UPDATED: &str = "notifications/resources/updated";
+    let named = format!("file:///{MAIL}");
+    let stream = if client.front.is_modern() {
+        let wish = format!(r#""notifications":{{"resourceSubscriptions":["x+{named}"]}}"#);
+        client.ask("1", "subscriptions/listen", &wish).await;
+        client
+            .must("notifications/subscriptions/acknowledged")
+            .await;
+        Some(server.backend.listen("resourceSubscriptions").await)
+    } else {
+        client.listen().await;
+        let uri = format!(r#""uri":"x+{named}""#);
+        client.ask("1", "resources/subscribe", &uri).await;
+        client.answer("1").await.value();
+        None
+    };
+    let tell = async |uri: &str, title: &str| {
+        let members = format!(r#""uri":"{uri}","title":"{title}""#);
+        if let Some(stream) = &stream {
+            let params = stream.tagged(&format!("{members},"));
+            stream.tell(UPDATED, &params).await;
+        } else {
+            let params = format!("{{{members}}}");
+            server.backend.speak(UPDATED, &params).await;
+        }
+    };
+    let told = async |uri: &str, title: &str| {
+        let told = client.must(UPDATED).await;
+        assert_eq!(told.param(&["uri"]), Some(format!("\"x+{uri}\"")));
+        assert_eq!(told.param(&["title"]), Some(format!("\"{title}\"")));
+    };
+    tell(&named, MAIL).await;
+    if action == "redact" {
+        told(&named, "[EMAIL]").await;
+    }
+    // Of what lies below it the client may know nothing.
+    let below = "bob@example.org";
+    tell(&format!("{named}/{below}"), "below").await;
+    if action == "redact" {
+        told("file:///[EMAIL]/[EMAIL]", "below").await;
+    }
+    tell(&named, "last").await;
+    told(&named, "last").await;
+}
+
 /// The token of progress is the client's own word: whatever it looks like, the client gets it back.
 #[tokio::test]
 async fn a_progress_token_stays_as_it_is() {

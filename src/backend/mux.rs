@@ -171,6 +171,8 @@ struct Entry {
     listens: bool,
     /// Whether a task of the legacy era may come of it.
     may_begin_task: bool,
+    /// How long it waits for a sign of life.
+    patience: Duration,
 }
 
 impl Entry {
@@ -231,6 +233,7 @@ impl Mux {
             activity: Arc::clone(&activity),
             listens: *exchange.method == Method::Listen,
             may_begin_task: !self.speaks_modern() && asks_for_task(exchange),
+            patience: exchange.limits.idle,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -380,12 +383,14 @@ impl Mux {
         place
     }
 
-    /// Whether a call of a client is within its deadline: a server may be at work on that, and on
-    /// nothing else.
-    pub(super) fn owes_answer(&self) -> bool {
+    /// How long the most patient of the calls under way waits for a sign of life: a server may be at
+    /// work on those, and on nothing else. `None` where there are none.
+    pub(super) fn patience(&self) -> Option<Duration> {
         let pending = lock(&self.pending);
-        let owes = |entry: &Entry| entry.caller.is_some() && !entry.listens;
-        pending.values().any(owes)
+        let owed = pending
+            .values()
+            .filter(|entry| entry.caller.is_some() && !entry.listens);
+        owed.map(|entry| entry.patience).max()
     }
 
     /// Whether an exchange under way waits for the answer of a client.

@@ -15,7 +15,7 @@ use tokio::{
     net::TcpStream,
     sync::mpsc,
     task::consume_budget,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_tungstenite::{
     Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
@@ -34,7 +34,8 @@ use crate::config::Remote;
 
 /// Messages that may wait for the server to take them.
 const QUEUE_MAX: usize = 256;
-/// Time between pings; a peer from which nothing came in between is dead, unless it may be at work.
+/// Time between pings; a peer from which nothing came in between is dead, unless it may be at work: then
+/// it has as long as the most patient call under way.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long the peer may take to read a message.
 const SEND_PATIENCE: Duration = Duration::from_secs(60);
@@ -146,6 +147,7 @@ where
 {
     let mut ping = interval(PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard_at = Instant::now();
     loop {
         let frame = tokio::select! {
             message = queue.recv() => match message.map(Utf8Bytes::try_from) {
@@ -154,9 +156,12 @@ where
                 None => return "it is being stopped".to_owned(),
             },
             _ = ping.tick() => {
-                // Servers that do one thing at a time answer no ping during a call.
-                if !heard.swap(false, Ordering::Relaxed) && !mux.owes_answer() {
-                    return format!("it gave no sign of life for {PING_EVERY:?}");
+                let silence = heard_at.elapsed();
+                if heard.swap(false, Ordering::Relaxed) {
+                    heard_at = Instant::now();
+                } else if is_too_long(silence, mux) {
+                    let seconds = silence.as_secs();
+                    return format!("it gave no sign of life for {seconds}s");
                 }
                 Frame::Ping(Bytes::new())
             }
@@ -167,6 +172,14 @@ where
             Err(_) => return format!("it took no message for {SEND_PATIENCE:?}"),
         }
     }
+}
+
+/// Whether a peer that was silent for so long is dead. Servers that do one thing at a time answer no
+/// ping during a call, nor while they wait for what they asked a client; but whatever they are at work
+/// on, their callers have given it up by then.
+fn is_too_long(silence: Duration, mux: &Mux) -> bool {
+    let patience = mux.patience().unwrap_or_default();
+    silence >= patience && !mux.waits_for_person()
 }
 
 /// Takes one frame; a reason when it ends the link.
@@ -193,12 +206,16 @@ mod tests {
     use std::future::{pending, ready};
 
     use futures_util::sink::unfold;
-    use tokio::time::Instant;
 
     use super::*;
     use crate::{
         auth::Agent,
-        backend::{handshake::control, link::Caller, mux::Settings},
+        backend::{
+            activity::Suspended,
+            handshake::{UNBOUNDED, control},
+            link::{Caller, Exchange},
+            mux::Settings,
+        },
         mcp::{Logs, Method, Revision},
         names::InvocationId,
         session::{Client, events::events},
@@ -242,20 +259,7 @@ mod tests {
     async fn a_peer_that_may_be_at_work_is_not_given_up() {
         for (method, is_waited_for) in [(Method::ToolsCall, true), (Method::Listen, false)] {
             let mux = mux();
-            let mut exchange = control(&method, None);
-            exchange.caller = Some(Caller {
-                invocation: InvocationId(uuid::Uuid::now_v7()),
-                client: Arc::new(Client::stateless(
-                    Agent::anonymous().into(),
-                    Revision::LEGACY,
-                )),
-                events: events().0,
-                logs: Logs::All,
-                progress_token: None,
-                uris: None,
-                screens: None,
-            });
-            let pending = mux.begin(&exchange, None).unwrap();
+            let pending = mux.begin(&call(&method, UNBOUNDED.idle), None).unwrap();
             let (_send, queue) = mpsc::channel(1);
             let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
             let start = Instant::now();
@@ -269,5 +273,51 @@ mod tests {
                 assert_eq!(start.elapsed(), PING_EVERY * 11, "the call is over");
             }
         }
+    }
+
+    /// Whatever such a server is at work on, its caller waits for no longer than this: it is not held
+    /// for alive because others call meanwhile. People take their time.
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_is_silent_for_longer_than_callers_wait_is_given_up() {
+        let patience = PING_EVERY * 5 / 2;
+        for asks_client in [false, true] {
+            let mux = mux();
+            let exchange = call(&Method::ToolsCall, patience);
+            let pending = mux.begin(&exchange, None).unwrap();
+            let asking = asks_client.then(|| Suspended::new(&pending.activity));
+            let (_send, queue) = mpsc::channel(1);
+            let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
+            let start = Instant::now();
+            let heard = AtomicBool::new(true);
+            let mut written = Box::pin(write(&mut open, queue, &heard, &mux));
+            let given_up = timeout(PING_EVERY * 10, &mut written).await;
+            if asks_client {
+                given_up.expect_err("a person is waited for");
+                drop(asking);
+                written.await;
+            } else {
+                assert_eq!(given_up.unwrap(), "it gave no sign of life for 90s");
+                assert_eq!(start.elapsed(), PING_EVERY * 3);
+            }
+        }
+    }
+
+    /// A call of a client that waits for so long.
+    fn call(method: &Method, patience: Duration) -> Exchange<'_> {
+        let mut exchange = control(method, None);
+        exchange.limits.idle = patience;
+        exchange.caller = Some(Caller {
+            invocation: InvocationId(uuid::Uuid::now_v7()),
+            client: Arc::new(Client::stateless(
+                Agent::anonymous().into(),
+                Revision::LEGACY,
+            )),
+            events: events().0,
+            logs: Logs::All,
+            progress_token: None,
+            uris: None,
+            screens: None,
+        });
+        exchange
     }
 }

@@ -31,6 +31,7 @@ mod mux;
 mod output;
 mod pipe;
 mod pool;
+mod queued;
 mod reach;
 mod replicas;
 mod report;

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::link::Deadlines;
+use super::{link::Deadlines, queued::Leaving};
 use crate::clock::{millis_since, turn_time};
 
 /// Silence beside an exchange after which its answer has overtaken nothing.
@@ -28,6 +28,8 @@ pub(crate) struct Activity {
     beside_ms: AtomicU64,
     /// Requests to the client that wait for its answer: people take their time.
     suspended: AtomicU32,
+    /// How far its request is on its way to the server.
+    pub(super) leaving: Leaving,
 }
 
 impl Activity {
@@ -37,6 +39,7 @@ impl Activity {
             last_ms: AtomicU64::new(0),
             beside_ms: AtomicU64::new(0),
             suspended: AtomicU32::new(0),
+            leaving: Leaving::default(),
         }
     }
 

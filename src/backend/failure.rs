@@ -401,6 +401,14 @@ impl Failure {
         self
     }
 
+    /// The same, of a request that was given up before its server took it.
+    pub(super) fn untaken(self) -> Self {
+        if let Self::Timeout { after } = self {
+            return Self::Unread { after };
+        }
+        self.unsent()
+    }
+
     /// Whether the request may have reached the server although no answer came.
     pub fn may_have_arrived(&self) -> bool {
         match self {

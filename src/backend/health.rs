@@ -328,7 +328,6 @@ mod tests {
         time::Duration,
     };
 
-    use bytes::Bytes;
     use indexmap::IndexMap;
     use tokio::sync::mpsc;
 
@@ -342,6 +341,7 @@ mod tests {
             instance::Phase,
             link::Link,
             mux::{Mux, Settings},
+            queued::Queued,
             views::{Outlet, Views},
         },
         config::{Auth, Remote, Transport},
@@ -362,7 +362,7 @@ mod tests {
     }
 
     /// A connection, and what is sent on it.
-    fn connection() -> (Arc<Connection>, mpsc::Receiver<Bytes>) {
+    fn connection() -> (Arc<Connection>, mpsc::Receiver<Queued>) {
         let (writer, sent) = mpsc::channel(16);
         let mux = Mux::new(Settings::example(), None, Tasks::new());
         let connection = Connection {
@@ -377,6 +377,10 @@ mod tests {
             followed: AtomicBool::new(false),
         };
         (Arc::new(connection), sent)
+    }
+
+    fn read(message: Queued) -> Message {
+        Message::parse(&message.take().expect("somebody waits for it")).unwrap()
     }
 
     /// Lets the server answer the request `id`.
@@ -447,8 +451,11 @@ mod tests {
         assert!(timeout(SECOND * 600, &mut watch).await.is_err());
         assert!(sent.try_recv().is_err(), "nothing was asked");
         speaks.store(false, Ordering::Relaxed);
-        assert!(timeout(SECOND * 60, &mut watch).await.is_err());
-        let ping = String::from_utf8(sent.try_recv().unwrap().to_vec()).unwrap();
+        let ping = tokio::select! {
+            ping = timeout(SECOND * 60, sent.recv()) => ping.unwrap().unwrap().take().unwrap(),
+            dead = watch => panic!("{dead}"),
+        };
+        let ping = String::from_utf8(ping.to_vec()).unwrap();
         assert!(ping.contains(r#""method":"ping""#), "{ping}");
     }
 
@@ -461,7 +468,7 @@ mod tests {
             let mut count = 0;
             while let Some(request) = sent.recv().await {
                 count += 1;
-                let Ok(Message::Request(request)) = Message::parse(&request) else {
+                let Message::Request(request) = read(request) else {
                     continue;
                 };
                 if count % 3 == 0 {
@@ -513,7 +520,7 @@ mod tests {
             connection.link.mux.suspect();
             let answering = async {
                 while let Some(request) = sent.recv().await {
-                    if let Ok(Message::Request(request)) = Message::parse(&request) {
+                    if let Message::Request(request) = read(request) {
                         return answer(&connection, &request.id);
                     }
                 }
@@ -538,8 +545,8 @@ mod tests {
                 connection.link.mux.suspect();
                 sleep(Duration::from_millis(10)).await;
                 while let Ok(request) = sent.try_recv() {
-                    let Ok(Message::Request(request)) = Message::parse(&request) else {
-                        panic!("{request:?}");
+                    let Message::Request(request) = read(request) else {
+                        panic!("it is asked");
                     };
                     answer(&connection, &request.id);
                     checks += 1;
@@ -572,7 +579,7 @@ mod tests {
             let answering = Arc::clone(&connection);
             Tasks::new().spawn("server", async move {
                 while let Some(request) = sent.recv().await {
-                    if let Ok(Message::Request(request)) = Message::parse(&request) {
+                    if let Message::Request(request) = read(request) {
                         answer(&answering, &request.id);
                     }
                 }

@@ -517,7 +517,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        backend::{backlog::MESSAGES_MAX, mux::Settings},
+        backend::{backlog::MESSAGES_MAX, handshake::control, mux::Settings},
         config::Auth,
         mcp::Raw,
         task::Tasks,
@@ -573,6 +573,15 @@ mod tests {
         let mux = Mux::new(Settings::example(), None, Tasks::new());
         let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
         (listener, link)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_cancelled_before_is_not_sent() {
+        let (_listener, link) = mute().await;
+        let exchange = control(&Method::Ping, None);
+        exchange.cancel.cancel();
+        let cancelled = link.request(&exchange).await;
+        assert_eq!(cancelled, Err(Failure::Cancelled { is_sent: false }));
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,6 +27,7 @@ use super::{
     handshake,
     http::HttpLink,
     mux::{ANSWERS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting, asks_for_roots},
+    queued::Queued,
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -59,7 +60,7 @@ pub(crate) struct Link {
 enum Wire {
     Http(Arc<HttpLink>),
     /// Messages for the writer of a pipe or socket.
-    Pipe(mpsc::Sender<Bytes>),
+    Pipe(mpsc::Sender<Queued>),
 }
 
 /// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
@@ -191,7 +192,7 @@ impl Deadlines {
 }
 
 impl Link {
-    pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Bytes>) -> Self {
+    pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Queued>) -> Self {
         Self {
             mux,
             wire: Wire::Pipe(writer),
@@ -215,6 +216,10 @@ impl Link {
 
     /// Sends a request and waits for its answer.
     pub(crate) async fn request(&self, exchange: &Exchange<'_>) -> Result<Outcome, Failure> {
+        // It may have waited for a server that was not there.
+        if exchange.cancel.is_cancelled() {
+            return Err(Failure::Cancelled { is_sent: false });
+        }
         // In boxes: a future is as large as its largest branch, and is moved with it.
         let answer = match &self.wire {
             Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, exchange)).await,
@@ -278,17 +283,17 @@ impl Link {
 
     async fn over_pipe(
         &self,
-        writer: &mpsc::Sender<Bytes>,
+        writer: &mpsc::Sender<Queued>,
         exchange: &Exchange<'_>,
     ) -> Result<Outcome, Failure> {
         let (tell, answer) = oneshot::channel();
         let (mut pending, bytes) = self.begin(exchange, Some(tell))?;
-        let sent = match writer.try_send(bytes) {
+        let sent = match writer.try_send(Queued::request(bytes, &pending.activity)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Closed(_)) => Err(self.gone(exchange)),
             // The server does not read as fast as it is written to.
-            Err(TrySendError::Full(bytes)) => {
-                Box::pin(self.wait_for_room(writer, bytes, exchange)).await
+            Err(TrySendError::Full(request)) => {
+                Box::pin(self.wait_for_room(writer, request, exchange)).await
             }
         };
         if let Err(failure) = sent {
@@ -303,6 +308,10 @@ impl Link {
             () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
             after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
         };
+        if pending.activity.leaving.withdraw() {
+            pending.never_sent();
+            return Err(failure.untaken());
+        }
         // Spec: `initialize` is never cancelled.
         if *exchange.method != Method::Initialize {
             self.cancel(writer, &exchange.cancellation(pending.id, &failure));
@@ -314,14 +323,14 @@ impl Link {
     /// sent.
     async fn wait_for_room(
         &self,
-        writer: &mpsc::Sender<Bytes>,
-        bytes: Bytes,
+        writer: &mpsc::Sender<Queued>,
+        request: Queued,
         exchange: &Exchange<'_>,
     ) -> Result<(), Failure> {
         let after = exchange.limits.idle;
         tokio::select! {
             biased;
-            sent = writer.send(bytes) => sent.map_err(|_| self.gone(exchange)),
+            sent = writer.send(request) => sent.map_err(|_| self.gone(exchange)),
             () = self.mux.closed.cancelled() => Err(self.gone(exchange)),
             () = exchange.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
             () = tokio::time::sleep(after) => Err(Failure::Unread { after }),
@@ -330,12 +339,12 @@ impl Link {
 
     /// Tells the server behind a pipe that nobody wants an answer any more: as soon as it reads, where
     /// it does not read as fast as it is written to.
-    fn cancel(&self, writer: &mpsc::Sender<Bytes>, params: &Raw) {
+    fn cancel(&self, writer: &mpsc::Sender<Queued>, params: &Raw) {
         let bytes = envelope::notification(notice::CANCELLED, Some(params));
-        if let Err(TrySendError::Full(bytes)) = writer.try_send(bytes)
+        if let Err(TrySendError::Full(told)) = writer.try_send(bytes.into())
             && let Some(place) = self.mux.place_of_cancellation()
         {
-            self.put_aside(writer, bytes, place);
+            self.put_aside(writer, told, place);
         }
     }
 
@@ -343,31 +352,32 @@ impl Link {
     /// as it is written to, and before what follows. Whether it is on its way.
     pub(crate) fn tell(&self, method: &str, params: Option<&Raw>) -> bool {
         let bytes = envelope::notification(method, params);
+        let length = bytes.len();
         match &self.wire {
-            Wire::Pipe(writer) => match writer.try_send(bytes) {
+            Wire::Pipe(writer) => match writer.try_send(bytes.into()) {
                 Ok(()) => true,
-                Err(TrySendError::Full(bytes)) => {
-                    let place = self.mux.place_of_notification(bytes.len());
+                Err(TrySendError::Full(told)) => {
+                    let place = self.mux.place_of_notification(length);
                     place.is_some_and(|place| {
-                        self.put_aside(writer, bytes, place);
+                        self.put_aside(writer, told, place);
                         true
                     })
                 }
                 Err(TrySendError::Closed(_)) => false,
             },
             Wire::Http(http) => {
-                let place = self.mux.place_of_notification(bytes.len());
+                let place = self.mux.place_of_notification(length);
                 place.is_some_and(|place| http.post_aside(bytes, method, place))
             }
         }
     }
 
     /// Lets a message wait, in the place it got, until the writer of a pipe has room.
-    fn put_aside(&self, writer: &mpsc::Sender<Bytes>, bytes: Bytes, place: OwnedSemaphorePermit) {
+    fn put_aside(&self, writer: &mpsc::Sender<Queued>, told: Queued, place: OwnedSemaphorePermit) {
         let server = self.mux.settings.server.clone();
         let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
         let mut taken = Box::pin(async move {
-            if let Err(failure) = enqueue(&mux, &writer, bytes, ASIDE_PATIENCE).await {
+            if let Err(failure) = enqueue(&mux, &writer, told, ASIDE_PATIENCE).await {
                 tracing::debug!(%server, %failure, "a message was not taken");
             }
             drop(place);
@@ -390,7 +400,7 @@ impl Link {
     pub(crate) async fn notify(&self, method: &str, params: Option<&Raw>) -> Result<(), Failure> {
         let bytes = envelope::notification(method, params);
         match &self.wire {
-            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes, QUEUE_PATIENCE).await,
+            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await,
             Wire::Http(http) => http.post(bytes, method).await,
         }
     }
@@ -502,7 +512,7 @@ impl Link {
     async fn send_response(&self, id: Id, outcome: Outcome) {
         let bytes = envelope::response(Some(&id), &outcome);
         let sent = match &self.wire {
-            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes, QUEUE_PATIENCE).await,
+            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await,
             Wire::Http(http) => http.post(bytes, "").await,
         };
         if let Err(failure) = sent {
@@ -514,13 +524,13 @@ impl Link {
 /// Gives a message that nothing waits for to the writer of a pipe, which has room `after` at most.
 async fn enqueue(
     mux: &Mux,
-    writer: &mpsc::Sender<Bytes>,
-    bytes: Bytes,
+    writer: &mpsc::Sender<Queued>,
+    message: Queued,
     after: Duration,
 ) -> Result<(), Failure> {
     tokio::select! {
         biased;
-        sent = writer.send_timeout(bytes, after) => sent.map_err(|error| match error {
+        sent = writer.send_timeout(message, after) => sent.map_err(|error| match error {
             SendTimeoutError::Closed(_) => mux.lost(),
             SendTimeoutError::Timeout(_) => Failure::Timeout { after },
         }),

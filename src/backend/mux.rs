@@ -632,6 +632,10 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let answered = lock(&self.mux.pending).remove(&self.id).is_none();
+        if self.activity.leaving.withdraw() {
+            // Its server never hears of it.
+            return;
+        }
         if let Party::Client(session) = &self.party {
             if !answered {
                 self.mux.withdraw_asked_in(&self.activity);

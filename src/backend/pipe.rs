@@ -15,6 +15,7 @@ use super::{
     Failure,
     link::{Link, each_message},
     mux::Mux,
+    queued::Queued,
 };
 use crate::mcp::{Id, Raw, envelope::Malformed};
 
@@ -77,7 +78,7 @@ where
 
 async fn write_lines<W: AsyncWrite + Unpin>(
     mut writer: W,
-    mut queue: mpsc::Receiver<Bytes>,
+    mut queue: mpsc::Receiver<Queued>,
     mux: Arc<Mux>,
 ) {
     let mut batch = Vec::with_capacity(BATCH_MAX);
@@ -91,7 +92,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         if count == 0 {
             break;
         }
-        for message in batch.drain(..) {
+        for message in batch.drain(..).filter_map(Queued::take) {
             push_line(&message, &mut out);
         }
         let written = async {

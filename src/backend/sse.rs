@@ -19,6 +19,7 @@ use super::{
     link::{Link, each_message},
     mux::Mux,
     pipe,
+    queued::Queued,
 };
 use crate::{
     config::Remote,
@@ -195,7 +196,7 @@ struct Outlet {
     mux: Arc<Mux>,
 }
 
-async fn write(outlet: Outlet, queue: mpsc::Receiver<Bytes>) {
+async fn write(outlet: Outlet, queue: mpsc::Receiver<Queued>) {
     tokio::select! {
         biased;
         ended = outlet.send_all(queue) => if let Err(reason) = ended {
@@ -208,7 +209,7 @@ async fn write(outlet: Outlet, queue: mpsc::Receiver<Bytes>) {
 impl Outlet {
     /// Posts what the queue holds, in order as long as the server acknowledges soon. One that
     /// acknowledges a call only with its end holds the next message up by [`HEAD_START`].
-    async fn send_all(&self, mut queue: mpsc::Receiver<Bytes>) -> Result<(), String> {
+    async fn send_all(&self, mut queue: mpsc::Receiver<Queued>) -> Result<(), String> {
         let mut slow = FuturesUnordered::new();
         loop {
             let message = tokio::select! {
@@ -221,6 +222,9 @@ impl Outlet {
             };
             let Some(message) = message else {
                 return Ok(());
+            };
+            let Some(message) = message.take() else {
+                continue;
             };
             let mut post = Box::pin(self.post(message));
             match timeout(HEAD_START, &mut post).await {
@@ -320,7 +324,7 @@ mod tests {
             mux: Mux::new(Settings::example(), None, Tasks::new()),
         };
         let (send, queue) = mpsc::channel(1);
-        send.send(Bytes::from_static(b"{}")).await.unwrap();
+        send.send(Bytes::from_static(b"{}").into()).await.unwrap();
         let reason = outlet.send_all(queue).await.unwrap_err();
         assert_eq!(reason, "it did not acknowledge a message within 600s");
     }

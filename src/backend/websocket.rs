@@ -29,6 +29,7 @@ use super::{
     link::{Link, each_message},
     mux::Mux,
     pipe,
+    queued::Queued,
 };
 use crate::config::Remote;
 
@@ -92,7 +93,7 @@ pub(crate) async fn open(
     Ok(link)
 }
 
-async fn run(socket: Socket, queue: mpsc::Receiver<Bytes>, link: Arc<Link>) {
+async fn run(socket: Socket, queue: mpsc::Receiver<Queued>, link: Arc<Link>) {
     let mux = Arc::clone(&link.mux);
     let (mut sink, stream) = socket.split();
     // Whether anything was heard since the last ping.
@@ -138,7 +139,7 @@ async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicB
 /// Writes until the link is over; says why.
 async fn write<S>(
     sink: &mut S,
-    mut queue: mpsc::Receiver<Bytes>,
+    mut queue: mpsc::Receiver<Queued>,
     heard: &AtomicBool,
     mux: &Mux,
 ) -> String
@@ -150,11 +151,15 @@ where
     let mut heard_at = Instant::now();
     loop {
         let frame = tokio::select! {
-            message = queue.recv() => match message.map(Utf8Bytes::try_from) {
-                Some(Ok(text)) => Frame::Text(text),
-                Some(Err(_)) => continue,
-                None => return "it is being stopped".to_owned(),
-            },
+            message = queue.recv() => {
+                let Some(message) = message else {
+                    return "it is being stopped".to_owned();
+                };
+                match message.take().map(Utf8Bytes::try_from) {
+                    Some(Ok(text)) => Frame::Text(text),
+                    Some(Err(_)) | None => continue,
+                }
+            }
             _ = ping.tick() => {
                 let silence = heard_at.elapsed();
                 if heard.swap(false, Ordering::Relaxed) {

@@ -12,6 +12,7 @@ use crate::{
         handshake::Hello,
         link::Link,
         mux::{Mux, Settings},
+        queued::Queued,
         views::{Outlet, Views},
     },
     config::Server,
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// A connection to a server of 2026-07-28, and what is sent on it.
-fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Bytes>) {
+fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Queued>) {
     let (writer, sent) = mpsc::channel(16);
     let mux = Mux::new(Settings::example(), None, Tasks::new());
     let connection = Connection {
@@ -84,7 +85,8 @@ async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let link = Arc::clone(&control.0.link);
     let say = |text: Bytes| link.incoming(Message::parse(&text).unwrap(), None);
     let mut asked = async || {
-        let Message::Request(listen) = Message::parse(&sent.recv().await.unwrap()).unwrap() else {
+        let listen = sent.recv().await.unwrap().take().unwrap();
+        let Message::Request(listen) = Message::parse(&listen).unwrap() else {
             panic!("not a request");
         };
         listen.id

@@ -40,53 +40,101 @@ async fn a_request_that_finds_no_room_was_not_sent() {
     exchange.limits.idle = after;
     let unread = link.request(&exchange).await;
     assert_eq!(unread, Err(Failure::Unread { after }));
-    exchange.cancel.cancel();
-    let cancelled = link.request(&exchange).await.unwrap_err();
-    assert!(!cancelled.may_have_arrived(), "{cancelled:?}");
+    tokio::join!(
+        async {
+            let cancelled = link.request(&exchange).await.unwrap_err();
+            assert!(!cancelled.may_have_arrived(), "{cancelled:?}");
+        },
+        async { exchange.cancel.cancel() }
+    );
     drop(queue);
+    let exchange = handshake::control(&Method::Ping, None);
     let lost = link.request(&exchange).await;
     assert!(matches!(lost, Err(Failure::Lost { .. })), "{lost:?}");
 }
 
-/// Requests that fill the pipe of a server which does not read, and are given up; what that holds.
-async fn given_up(count: usize) -> (Arc<Link>, mpsc::Receiver<Bytes>) {
+#[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_waits_for_is_never_sent() {
     let mux = Mux::new(Settings::example(), None, Tasks::new());
-    let (writer, queue) = mpsc::channel(count);
+    let (writer, mut queue) = mpsc::channel(8);
+    let link = Link::pipe(mux, writer);
+    let mut late = handshake::control(&Method::Ping, None);
+    let after = Duration::from_secs(1);
+    late.limits.idle = after;
+    assert_eq!(link.request(&late).await, Err(Failure::Unread { after }));
+    let cancelled = handshake::control(&Method::Ping, None);
+    let given_up = async {
+        tokio::task::yield_now().await;
+        cancelled.cancel.cancel();
+    };
+    let (answer, ()) = tokio::join!(link.request(&cancelled), given_up);
+    let unsent = Err(Failure::Cancelled { is_sent: false });
+    assert_eq!(answer, unsent);
+    // One that was cancelled while it waited for a connection.
+    assert_eq!(link.request(&cancelled).await, unsent);
+    let patient = handshake::control(&Method::Ping, None);
+    drop(tokio::time::timeout(after, link.request(&patient)).await);
+    link.notify("notifications/last", None).await.unwrap();
+    let mut sent = Vec::new();
+    while let Ok(message) = queue.try_recv() {
+        sent.extend(message.take());
+    }
+    let last = envelope::notification("notifications/last", None);
+    assert_eq!(sent, [last], "neither a request nor its cancellation");
+}
+
+/// Requests of which a server reads so many, and then nothing; they are given up. What was read, and
+/// what waits behind as many notifications.
+async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<Queued>) {
+    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let (writer, mut queue) = mpsc::channel(count);
     let link = Arc::new(Link::pipe(mux, writer));
     let exchange = handshake::control(&Method::Ping, None);
     let requests = futures_util::future::join_all((0..count).map(|_| link.request(&exchange)));
-    let (answers, ()) = tokio::join!(requests, async {
-        tokio::task::yield_now().await;
+    let (answers, asked) = tokio::join!(requests, async {
+        let mut asked = Vec::new();
+        for _ in 0..count {
+            let Message::Request(request) = parsed(queue.recv().await.unwrap()) else {
+                panic!("it is asked");
+            };
+            asked.push(request.id);
+        }
+        for _ in 0..count {
+            assert!(link.tell("notifications/x", None));
+        }
         exchange.cancel.cancel();
+        asked
     });
     let cancelled = Err(Failure::Cancelled { is_sent: true });
     assert!(answers.iter().all(|answer| *answer == cancelled));
-    (link, queue)
+    (link, asked, queue)
 }
 
-/// The ids of the requests in `queue`, and those that are cancelled.
-async fn read(queue: &mut mpsc::Receiver<Bytes>) -> (Vec<Id>, Vec<Id>) {
-    let (mut asked, mut cancelled) = (Vec::new(), Vec::new());
+fn parsed(message: Queued) -> Message {
+    Message::parse(&message.take().expect("somebody waits for it")).unwrap()
+}
+
+/// The ids of the requests that are cancelled in `queue`.
+async fn cancelled(queue: &mut mpsc::Receiver<Queued>) -> Vec<Id> {
+    let mut cancelled = Vec::new();
     let pause = Duration::from_secs(1);
-    while let Ok(Some(text)) = tokio::time::timeout(pause, queue.recv()).await {
-        match Message::parse(&text).unwrap() {
-            Message::Request(request) => asked.push(request.id),
-            Message::Notification(told) => {
-                assert_eq!(told.method, notice::CANCELLED);
-                let id = told.params.and_then(|params| params.get("requestId"));
-                cancelled.extend(id.and_then(Id::from_raw));
-            }
-            Message::Response(response) => panic!("{response:?}"),
+    while let Ok(Some(message)) = tokio::time::timeout(pause, queue.recv()).await {
+        let Message::Notification(told) = parsed(message) else {
+            panic!("it is told");
+        };
+        if told.method == notice::CANCELLED {
+            let id = told.params.and_then(|params| params.get("requestId"));
+            cancelled.extend(id.and_then(Id::from_raw));
         }
     }
-    (asked, cancelled)
+    cancelled
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_reads_again_hears_what_is_cancelled() {
-    let (_link, mut queue) = given_up(3).await;
+    let (_link, asked, mut queue) = given_up(3).await;
     tokio::time::sleep(ASIDE_PATIENCE / 2).await;
-    let (asked, mut cancelled) = read(&mut queue).await;
+    let mut cancelled = cancelled(&mut queue).await;
     cancelled.sort_by_key(Id::as_number);
     assert_eq!(asked, cancelled);
     assert_eq!(asked.len(), 3);
@@ -94,21 +142,20 @@ async fn a_server_that_reads_again_hears_what_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn cancellations_wait_only_so_long_and_so_many() {
-    let (link, mut queue) = given_up(CANCELLATIONS_MAX + 1).await;
-    let (asked, cancelled) = read(&mut queue).await;
+    let (link, asked, mut queue) = given_up(CANCELLATIONS_MAX + 1).await;
     assert_eq!(asked.len(), CANCELLATIONS_MAX + 1);
-    assert_eq!(cancelled.len(), CANCELLATIONS_MAX);
+    assert_eq!(cancelled(&mut queue).await.len(), CANCELLATIONS_MAX);
     assert_eq!(
         link.mux.cancellations.available_permits(),
         CANCELLATIONS_MAX
     );
-    let (link, mut queue) = given_up(1).await;
+    let (link, _, mut queue) = given_up(1).await;
     tokio::time::sleep(ASIDE_PATIENCE + QUEUE_PATIENCE).await;
     assert_eq!(
         link.mux.cancellations.available_permits(),
         CANCELLATIONS_MAX
     );
-    assert_eq!(read(&mut queue).await.1, []);
+    assert_eq!(cancelled(&mut queue).await, []);
 }
 
 /// What of `count` notifications of about so many `bytes`, and of a request behind each, reaches a
@@ -129,12 +176,12 @@ async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
     let mut read = Vec::new();
     let pause = Duration::from_secs(1);
     loop {
-        let text = tokio::select! {
-            text = tokio::time::timeout(pause, queue.recv()) => text,
+        let message = tokio::select! {
+            read = tokio::time::timeout(pause, queue.recv()) => read,
             answer = requests.next() => panic!("{answer:?}"),
         };
-        let Ok(Some(text)) = text else { break };
-        read.push(match Message::parse(&text).unwrap() {
+        let Ok(Some(message)) = message else { break };
+        read.push(match parsed(message) {
             Message::Request(request) => request.id.raw().as_str().to_owned(),
             Message::Notification(told) => told.method.into_owned(),
             Message::Response(response) => panic!("{response:?}"),
@@ -193,7 +240,7 @@ async fn ended_by_its_server(revision: Revision) -> Result<Outcome, Failure> {
     let exchange = handshake::control(&Method::Listen, None);
     let answer = link.request(&exchange);
     let server = async {
-        let Ok(Message::Request(asked)) = Message::parse(&queue.recv().await.unwrap()) else {
+        let Message::Request(asked) = parsed(queue.recv().await.unwrap()) else {
             panic!("no request");
         };
         let id = asked.id.raw();
@@ -270,7 +317,7 @@ async fn who_does_not_answer_in_time_is_asked_no_more() {
     assert_eq!(told.method, notice::CANCELLED);
     let id = told.params.and_then(|params| params.get("requestId"));
     assert_eq!(id.as_ref(), Some(question.id.raw()));
-    let refusal = Message::parse(&queue.recv().await.unwrap()).unwrap();
+    let refusal = parsed(queue.recv().await.unwrap());
     let Message::Response(refusal) = refusal else {
         panic!("{refusal:?}");
     };

@@ -171,7 +171,8 @@ impl Backend {
             }
             return;
         }
-        let instances = self.instances_of(session);
+        let mut instances = self.instances_of(session);
+        instances.retain(|instance| !instance.is_abandoned());
         if instances.is_empty() {
             self.join(session, uri).await;
             return;

@@ -199,6 +199,7 @@ impl Instance {
                     return Ok(Arc::clone(connection));
                 }
                 Phase::Asleep(_) => self.wake.notify_waiters(),
+                Phase::Down { failure } if self.may_be_tried(failure) => self.wake.notify_one(),
                 Phase::Down { failure } => return Err(failure.clone()),
                 Phase::Connecting | Phase::Ready(_) => {}
             }
@@ -208,6 +209,18 @@ impl Instance {
                 });
             }
         }
+    }
+
+    /// Whether it is beside the catalog's, and down after `failure` only until a call wants it.
+    fn may_be_tried(&self, failure: &Failure) -> bool {
+        let is_held_back = matches!(failure, Failure::StartsLimited { .. });
+        let is_kept = self.lineage.callers.is_some() && !self.is_abandoned();
+        is_kept && !is_held_back && !self.must_wait()
+    }
+
+    /// Completes when a call wants it that is down.
+    pub(super) async fn is_wanted(&self) {
+        self.wake.notified().await;
     }
 
     /// Counts as used just now.

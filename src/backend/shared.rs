@@ -362,7 +362,7 @@ impl Shared {
     }
 
     /// Passes on what a server said on the connection of `instance`.
-    pub(crate) fn heed(&self, noted: Noted, instance: &Instance) {
+    pub(crate) fn heed(self: &Arc<Self>, noted: Noted, instance: &Instance) {
         if !noted.asks.is_empty() {
             for changed in self.breaker.asks(&noted.asks) {
                 changed.log(&self.server, None);
@@ -389,12 +389,15 @@ impl Shared {
                 instance: instance.id,
             })
         });
-        let unheard = has_gap.then(|| instance.subscriptions());
-        let unheard = unheard.into_iter().flatten();
-        let unheard = unheard.map(|uri| Update::unheard(&self.server, uri, instance.id));
         let mut lost = noted.updates_lost;
-        for update in said.chain(unheard) {
+        for update in said {
             lost += u64::from(self.updates.try_send(update).is_err());
+        }
+        let uris = instance.subscriptions();
+        if has_gap && !uris.is_empty() {
+            let (shared, id) = (Arc::clone(self), instance.id);
+            let tell = async move { shared.tell_unheard(uris, id).await };
+            instance.lineage.tasks.spawn("updates after a gap", tell);
         }
         if lost > 0 {
             tracing::warn!(server = %self.server, lost, "updates of resources were lost: too many at once");
@@ -434,6 +437,10 @@ mod tests {
     use crate::config::{self, Environment, Source};
 
     fn shared() -> (Arc<Shared>, Tasks) {
+        shared_telling(&mpsc::channel(1).0)
+    }
+
+    fn shared_telling(updates: &mpsc::Sender<Update>) -> (Arc<Shared>, Tasks) {
         let source = Source {
             name: "test.toml".to_owned(),
             format: config::Format::Toml,
@@ -444,8 +451,29 @@ mod tests {
         let servers: HashMap<_, _> = config.config.servers.into_iter().collect();
         let (name, server) = servers.iter().next().unwrap();
         let tasks = Tasks::new();
-        let updates = mpsc::channel(1).0;
-        (Arc::new(Shared::new(name, server, &updates, &tasks)), tasks)
+        (Arc::new(Shared::new(name, server, updates, &tasks)), tasks)
+    }
+
+    /// However many resources there are of which nobody heard for a while, all of them are told of.
+    #[tokio::test(start_paused = true)]
+    async fn no_gap_is_too_large() {
+        let (updates, mut told) = mpsc::channel(4);
+        let (shared, _tasks) = shared_telling(&updates);
+        let instance = Instance::new(Arc::clone(&shared.lineage));
+        let mut uris: Vec<_> = (0..20).map(|at| format!("file:///{at}")).collect();
+        for uri in &uris {
+            instance.subscribed(uri);
+        }
+        let mut gap = Noted::default();
+        gap.gaps = 1;
+        shared.heed(gap, &instance);
+        let mut heard = Vec::new();
+        let minute = Duration::from_secs(60);
+        while let Ok(Some(update)) = timeout(minute, told.recv()).await {
+            heard.push(update.uri);
+        }
+        uris.sort();
+        assert_eq!(heard, uris);
     }
 
     /// A server that refuses our credential for its lists alone is asked for them at a pace, however

@@ -15,6 +15,7 @@ use super::{
     life::Event,
     maker::{Maker, Wanted},
     mux::Mux,
+    shared::SPOKEN,
     written::Written,
 };
 use crate::mcp::{Era, Method, Raw};
@@ -220,19 +221,19 @@ impl Maker {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
-            let connection = match attempt {
-                Ok(connected) => connected,
-                Err(failure) => return self.give_up(&instance, failure),
+            let ending = match attempt {
+                Ok(connection) => self.serve_beside(&instance, &wanted, connection).await,
+                Err(failure) => self.unmade(&instance, failure),
             };
-            let served = self.serve_beside(&instance, &wanted, connection);
-            let Ending::Lost { failure, forgotten } = served.await else {
+            let Ending::Lost { failure, forgotten } = ending else {
                 return;
             };
-            if instance.stop.is_cancelled() || !(forgotten || instance.is_busy()) {
-                return instance.abandon(failure);
-            }
             // A server that has only forgotten us is there; a lost one is waited for, since
             // clients are subscribed to what it has.
+            let is_awaited = forgotten || instance.is_busy() && !self.is_of_another_era(&failure);
+            if instance.stop.is_cancelled() || !is_awaited {
+                return instance.abandon(failure);
+            }
             let hope = self.hope(instance.failures().saturating_sub(1));
             let held_back = self.shared.held_back();
             let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
@@ -243,19 +244,40 @@ impl Maker {
                 Phase::Down { failure }
             });
             tokio::select! {
-                () = instance.retry_time() => {}
-                () = instance.stop.cancelled() => return,
-            }
-            tokio::select! {
-                () = sleep(self.shared.start_wait()) => {}
+                () = self.pause_beside(&instance) => {}
+                () = session_end(&wanted) => return,
                 () = instance.stop.cancelled() => return,
             }
             instance.set(Phase::Connecting);
         }
     }
 
+    /// Waits until another connection is to be made to what clients are subscribed to. Where nobody
+    /// waits for it that is once the server is back where its state is known, or a call wants it: those
+    /// who only listen use up no starts.
+    async fn pause_beside(&self, instance: &Instance) {
+        instance.retry_time().await;
+        if matches!(instance.phase(), Phase::Down { .. }) {
+            let mut changes = self.shared.life().changes();
+            while self.shared.life().is_down() {
+                tokio::select! {
+                    // The sender is at hand: this cannot fail.
+                    _ = changes.changed() => {}
+                    () = instance.is_wanted() => break,
+                }
+            }
+        }
+        sleep(self.shared.start_wait()).await;
+    }
+
+    /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
+    /// server may refuse the same while that is away.
+    fn is_of_another_era(&self, failure: &Failure) -> bool {
+        failure.refuses_era() && self.shared.knows(Era::Legacy) != SPOKEN
+    }
+
     /// Notes that no connection could be made.
-    fn give_up(&self, instance: &Instance, failure: Failure) {
+    fn unmade(&self, instance: &Instance, failure: Failure) -> Ending {
         let lineage = &*instance.lineage;
         self.shared.count_failed_start(lineage);
         self.shared.note_futile_start();
@@ -265,7 +287,10 @@ impl Maker {
         }
         let event = Event::Unreachable.or_refused(&failure);
         lineage.life.take(event, Some(failure.to_string()));
-        instance.abandon(failure);
+        Ending::Lost {
+            failure,
+            forgotten: false,
+        }
     }
 
     /// Serves the connection of an instance beside the catalog's until it ends.
@@ -383,7 +408,7 @@ impl Maker {
 
 /// Why an instance beside the catalog's serves no longer.
 enum Ending {
-    /// Its connection was lost.
+    /// Its connection was lost, or could not be made.
     Lost {
         failure: Failure,
         /// Whether its server is there and only knows us no more.

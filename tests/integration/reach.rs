@@ -74,6 +74,65 @@ async fn what_an_instance_finds_holds_of_its_server() {
     gateway.stop().await;
 }
 
+const SUBSCRIBED: &str = r#""uri":"x+file:///a.txt""#;
+
+/// A client that is subscribed to a resource on an instance of its own, which was lost and could not be
+/// made again at first; and what the status of its server is then.
+async fn listener_of_a_lost_server() -> (Backend, Way, Gateway, Client, Value) {
+    let keys = "breaker = { failures = 0 }\n\
+                health = { interval = \"1h\", failures = 1 }\n\
+                retry = { base = \"10ms\", max = \"10ms\", starts_per_minute = 1000 }";
+    let (backend, mut way, gateway) = behind_a_way(keys).await;
+    let client = able(&gateway, r#"{"sampling":{}}"#).await;
+    client.listen().await;
+    client.ask("\"s\"", "resources/subscribe", SUBSCRIBED).await;
+    let asked = backend.asked("resources/subscribe").await;
+    asked.answer("{}").await;
+    client.answer("\"s\"").await.value();
+    way.shut().await;
+    // Who finds out that it is away need not be who listens.
+    let other = able(&gateway, r#"{"sampling":{}}"#).await;
+    call_until(&other, Some("UNAVAILABLE")).await;
+    let are_lost = |status: &Value| {
+        let instance = &status["instances"][0];
+        let states = [&status["state"], &instance["state"]];
+        states.iter().all(|state| **state != "connected") && starts(instance) > 0
+    };
+    let status = gateway.status_until("x", are_lost).await;
+    (backend, way, gateway, client, status)
+}
+
+/// Attempts that came to nothing.
+fn starts(status: &Value) -> u64 {
+    status["failed_starts"].as_u64().unwrap_or_default()
+}
+
+/// Who only listens is subscribed again once the server is back, also after it was looked for in vain.
+#[tokio::test]
+async fn who_only_listens_is_subscribed_again() {
+    let (backend, mut way, gateway, client, _) = listener_of_a_lost_server().await;
+    way.open();
+    let again = backend.asked("resources/subscribe").await;
+    again.answer("{}").await;
+    let told = client.must("notifications/resources/updated").await;
+    let uri = told.param(&["uri"]);
+    assert_eq!(uri.as_deref(), Some(r#""x+file:///a.txt""#));
+    gateway.stop().await;
+}
+
+/// Who only listens waits until the server is found to be back; a call has it looked for.
+#[tokio::test]
+async fn a_call_looks_for_what_others_only_listen_to() {
+    let (_backend, _way, gateway, client, lost) = listener_of_a_lost_server().await;
+    // The catalog's connection is tried on and on meanwhile.
+    let later = |status: &Value| starts(status) > starts(&lost) + 10;
+    let before = starts(&gateway.status_until("x", later).await["instances"][0]);
+    call_until(&client, Some("UNAVAILABLE")).await;
+    let is_tried = |status: &Value| starts(&status["instances"][0]) > before;
+    gateway.status_until("x", is_tried).await;
+    gateway.stop().await;
+}
+
 /// Who reaches it again spares the others the pause that each of them would make.
 #[tokio::test]
 async fn one_that_reaches_a_server_spares_the_others_their_pause() {

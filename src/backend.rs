@@ -33,6 +33,7 @@ mod pipe;
 mod pool;
 mod queued;
 mod reach;
+mod relist;
 mod replicas;
 mod report;
 mod retire;

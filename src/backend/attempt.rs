@@ -375,8 +375,55 @@ impl Backend {
         }
     }
 
+    /// Sends a call, and once more where its server refuses it for headers that its tool no longer has.
     async fn exchange(
         &self,
+        admitted: &Admitted,
+        connection: &Arc<Connection>,
+        limits: Deadlines,
+    ) -> Result<Outcome, Failure> {
+        let start = turn_time();
+        let sent = admitted.routed().header_params();
+        let outcome = self.exchange_with(sent, admitted, connection, limits).await;
+        if !connection.link.refuses_headers(&outcome) {
+            return outcome;
+        }
+        let wanted = Box::pin(self.other_headers(admitted, connection, limits)).await;
+        let left = limits.after(start.elapsed());
+        match wanted {
+            Some(wanted) if !left.are_over() => {
+                let (server, tool) = (&self.name, &admitted.routed().tool);
+                let tool = tool.as_ref().map(|tool| &*tool.original);
+                tracing::info!(%server, tool, "a call is sent once more, with other headers");
+                let again = self.exchange_with(&wanted, admitted, connection, left);
+                Box::pin(again).await
+            }
+            Some(_) | None => outcome,
+        }
+    }
+
+    /// The headers that the tool of a call wants, where its server lists others now; waits for that no
+    /// longer than the client does.
+    async fn other_headers(
+        &self,
+        admitted: &Admitted,
+        connection: &Arc<Connection>,
+        limits: Deadlines,
+    ) -> Option<Vec<HeaderParam>> {
+        let routed = admitted.routed();
+        let tool = routed.tool.as_ref()?;
+        let wanted = tokio::select! {
+            biased;
+            wanted = self.headers_now(&tool.original, connection) => wanted,
+            () = routed.call.cancel.cancelled() => None,
+            () = tokio::time::sleep(limits.idle) => None,
+        };
+        wanted.filter(|wanted| wanted != routed.header_params())
+    }
+
+    async fn exchange_with(
+        &self,
+        headers: &[HeaderParam],
         admitted: &Admitted,
         connection: &Connection,
         limits: Deadlines,
@@ -392,7 +439,7 @@ impl Backend {
         let header_params = match &params {
             Some(params) if connection.era() == Era::Modern => {
                 let value = |param: &HeaderParam| Some((param.header.clone(), param.text(params)?));
-                routed.header_params().iter().filter_map(value).collect()
+                headers.iter().filter_map(value).collect()
             }
             Some(_) | None => Vec::new(),
         };

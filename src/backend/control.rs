@@ -33,6 +33,10 @@ use crate::{
 pub struct Control(Arc<Connection>);
 
 impl Control {
+    pub(super) fn of(connection: &Arc<Connection>) -> Self {
+        Self(Arc::clone(connection))
+    }
+
     /// The server's advice for the model.
     pub fn instructions(&self) -> Option<String> {
         self.0.hello.instructions.clone()

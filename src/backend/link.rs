@@ -189,6 +189,11 @@ impl Deadlines {
             total: self.total.saturating_sub(elapsed),
         }
     }
+
+    /// Whether no time is left.
+    pub(super) fn are_over(self) -> bool {
+        self.idle.min(self.total).is_zero()
+    }
 }
 
 impl Link {
@@ -244,12 +249,7 @@ impl Link {
 
     /// Notes where it looks as if the server were gone, or, behind a URL, as if another were there.
     fn suspect(&self, answer: &Result<Outcome, Failure>) {
-        // Which headers it wants is in its list of tools, which we may have from before a change.
-        if let Ok(Err(refusal)) = answer
-            && self.as_http().is_some()
-            && self.mux.speaks_modern()
-            && error::code(refusal) == Some(error::HEADER_MISMATCH)
-        {
+        if self.refuses_headers(answer) {
             self.mux.signals.lists_doubted();
         }
         let is_bad = |failure| Sign::of(failure, false) != Sign::None;
@@ -258,6 +258,17 @@ impl Link {
         } else if answer.as_ref().is_err_and(is_bad) {
             self.mux.suspect();
         }
+    }
+
+    /// Whether the server wants other headers than it was sent. Which ones is in its list of tools, which
+    /// we may have from before a change.
+    pub(super) fn refuses_headers(&self, answer: &Result<Outcome, Failure>) -> bool {
+        let refusal = answer
+            .as_ref()
+            .ok()
+            .and_then(|outcome| outcome.as_ref().err());
+        let is_mismatch = refusal.is_some_and(|it| error::code(it) == Some(error::HEADER_MISMATCH));
+        is_mismatch && self.as_http().is_some() && self.mux.speaks_modern()
     }
 
     /// Registers an exchange, whose answer goes to `tell` where another reads it; with what is to be

@@ -23,6 +23,7 @@ use super::{
     lineage::Lineage,
     mux::{Mux, Noted},
     reach::Reach,
+    relist::Relist,
 };
 use crate::{
     config::{Retry, Server},
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     /// What belongs to the server it is a replica of.
     joined: OnceLock<Joined>,
     reads: Arc<Reads>,
+    pub(super) relist: Relist,
     /// When it was last to be listed since a call was answered after a refusal.
     taken_again: Mutex<TakenAgain>,
     updates: mpsc::Sender<Update>,
@@ -133,6 +135,7 @@ impl Shared {
             listed: watch::channel(false).0,
             joined: OnceLock::new(),
             reads: Arc::default(),
+            relist: Relist::default(),
             taken_again: Mutex::default(),
             updates: updates.clone(),
         }

@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::HashMap, ops::Range, sync::LazyLock};
 use memchr::memmem::Finder;
 
 use super::rewrite::may_contain;
-use crate::mcp::json;
+use crate::mcp::{Raw, json};
 
 /// The annotation's key in a schema.
 const ANNOTATION: &str = "x-mcp-header";
@@ -57,6 +57,17 @@ pub struct HeaderParam {
     pub header: String,
     /// The type of the value.
     pub kind: ParamKind,
+}
+
+impl HeaderParam {
+    /// Those of a tool as its server lists it, where they keep the rules.
+    pub fn of_tool(item: &Raw) -> Vec<Self> {
+        let schema = item.member("inputSchema");
+        let schema = schema.filter(|_| may_annotate(item.as_bytes()));
+        schema.map_or_else(Vec::new, |span| {
+            Headers::read(item.as_bytes(), span.start).params
+        })
+    }
 }
 
 /// Types whose values may be repeated in a header.

@@ -78,6 +78,44 @@ async fn arguments_are_repeated_to_modern_servers() {
     }
 }
 
+/// A server may want other headers than those it was listed with: a call that it refuses for that is sent
+/// once more as it wants now, and no more than once.
+#[tokio::test]
+async fn a_call_goes_once_more_with_the_headers_that_are_wanted_now() {
+    const OTHER: &str = r#"[{"name":"find","inputSchema":{"type":"object","properties":{
+        "region":{"type":"string","x-mcp-header":"Zone"}}}}]"#;
+    const REFUSAL: &str = r#"{"code":-32020,"message":"other headers"}"#;
+    for (list, is_sent_again) in [(OTHER, true), (TOOLS, false)] {
+        for is_answered in [true, false] {
+            let (gateway, backend) = with_server(Era::Modern).await;
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            let members = r#""name":"mcp_x_find","arguments":{"region":"eu"}"#;
+            client.ask("1", "tools/call", members).await;
+            let first = backend.asked("tools/call").await;
+            assert_eq!(params_of(&first.headers), ["mcp-param-region: eu"]);
+            backend.set_list("tools/list", list);
+            first.refuse(REFUSAL).await;
+            if is_sent_again {
+                let second = backend.asked("tools/call").await;
+                assert_eq!(params_of(&second.headers), ["mcp-param-zone: eu"]);
+                if is_answered {
+                    second.answer("{}").await;
+                } else {
+                    second.refuse(REFUSAL).await;
+                }
+            }
+            let answer = client.answer("1").await;
+            if is_sent_again && is_answered {
+                answer.value();
+            } else {
+                assert_eq!(answer.failure()["code"], -32603);
+            }
+            assert!(backend.was_asked().await.is_none());
+            gateway.stop().await;
+        }
+    }
+}
+
 /// A client's headers must say what its arguments say; the server gets them anew.
 #[tokio::test]
 async fn headers_of_clients_agree_with_the_arguments() {

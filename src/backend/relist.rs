@@ -1,0 +1,94 @@
+//! What a tool wants in headers by the list of its server at this moment, for a call that was refused
+//! for those we sent: the catalog has its list from before.
+//!
+//! Called by `attempt`. Nothing of this is published: that the list changed is for `discovery` to find.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    Backend,
+    control::{Control, Listed},
+    instance::Connection,
+};
+use crate::{
+    catalog::{HeaderParam, Kind},
+    lock::lock,
+    mcp::{Raw, json},
+    task::aside_if_large,
+};
+
+/// How long a list is taken for that of the moment: who calls decides how often one is asked for.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// What the tools of a server that want headers want there.
+type Wants = HashMap<String, Vec<HeaderParam>>;
+
+/// The list of a server that was asked for last.
+#[derive(Debug)]
+pub(super) struct Relist {
+    /// Who has it asks; the others wait for what is found.
+    turn: Semaphore,
+    latest: Mutex<Option<(Instant, Arc<Wants>)>>,
+}
+
+impl Default for Relist {
+    fn default() -> Self {
+        Self {
+            turn: Semaphore::new(1),
+            latest: Mutex::default(),
+        }
+    }
+}
+
+impl Relist {
+    fn fresh(&self) -> Option<Arc<Wants>> {
+        let latest = lock(&self.latest);
+        let fresh = latest.as_ref().filter(|(at, _)| at.elapsed() < FRESH);
+        fresh.map(|(_, wants)| Arc::clone(wants))
+    }
+}
+
+impl Backend {
+    /// What `tool`, in the server's spelling, wants in headers at this moment; `None` where its server
+    /// does not say.
+    pub(super) async fn headers_now(
+        &self,
+        tool: &str,
+        connection: &Arc<Connection>,
+    ) -> Option<Vec<HeaderParam>> {
+        let relist = &self.maker.shared.relist;
+        // It is never closed.
+        let _turn = relist.turn.acquire().await.ok()?;
+        let wants = if let Some(wants) = relist.fresh() {
+            wants
+        } else {
+            let wants = Arc::new(self.ask_for_headers(connection).await?);
+            *lock(&relist.latest) = Some((Instant::now(), Arc::clone(&wants)));
+            wants
+        };
+        Some(wants.get(tool).cloned().unwrap_or_default())
+    }
+
+    async fn ask_for_headers(&self, connection: &Arc<Connection>) -> Option<Wants> {
+        let control = Control::of(connection);
+        let Listed::Whole(list) = self.list(Kind::Tools, &control).await.ok()? else {
+            return None;
+        };
+        let bytes = list.items.iter().map(|item| item.as_bytes().len()).sum();
+        let read = move || list.items.iter().filter_map(wants).collect();
+        Some(aside_if_large(bytes, read).await)
+    }
+}
+
+/// What a tool wants, by its name; `None` where that is nothing.
+fn wants(item: &Raw) -> Option<(String, Vec<HeaderParam>)> {
+    let params = HeaderParam::of_tool(item);
+    let name = json::text(&item.as_bytes()[item.member("name")?])?;
+    (!params.is_empty()).then(|| (name.into_owned(), params))
+}

@@ -65,6 +65,9 @@ pub(super) const ANSWERS_MAX: usize = 4096;
 /// Cancellations that may wait until a server takes them; it works on the rest in vain.
 pub(super) const CANCELLATIONS_MAX: usize = 1024;
 
+/// From here on not every whole number has a double of its own.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
 /// How long the end of a link may wait for what is being read.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -173,9 +176,31 @@ struct Entry {
     may_begin_task: bool,
     /// How long it waits for a sign of life.
     patience: Duration,
+    /// How far it was at last.
+    progress: Option<f64>,
 }
 
 impl Entry {
+    /// Whether its progress has risen, which `params` say. Doubles of which nobody can tell may have.
+    fn rises(&mut self, params: &Raw) -> bool {
+        let progress = params.get("progress");
+        let Some(progress) = progress.and_then(|it| it.as_str().parse::<f64>().ok()) else {
+            return true;
+        };
+        let is_exact = progress.abs() < EXACT_BELOW;
+        let has_risen = self.progress.is_none_or(|last| {
+            if is_exact {
+                progress > last
+            } else {
+                progress >= last
+            }
+        });
+        if has_risen {
+            self.progress = Some(progress);
+        }
+        has_risen
+    }
+
     fn end(self, answer: Result<Outcome, Failure>) {
         if let Some(tell) = self.tell {
             drop(tell.send(answer));
@@ -234,6 +259,7 @@ impl Mux {
             listens: *exchange.method == Method::Listen,
             may_begin_task: !self.speaks_modern() && asks_for_task(exchange),
             patience: exchange.limits.idle,
+            progress: None,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -487,17 +513,20 @@ impl Mux {
         }
     }
 
-    /// Progress goes to the call whose token it carries, under the token its client gave.
+    /// Progress goes to the call whose token it carries, under the token its client gave. Clients of
+    /// 2026-07-28 hear of it only where it rises (basic/patterns/progress): older servers may say what
+    /// they like.
     fn progress(&self, params: Option<Raw>, origin: Option<u64>) {
         let Some(params) = params else { return };
         let Some(span) = params.member("progressToken") else {
             return;
         };
         let id: Option<u64> = params.as_str()[span.clone()].parse().ok();
-        let pending = lock(&self.pending);
-        let Some(entry) = id.and_then(|id| pending.get(&id)) else {
+        let mut pending = lock(&self.pending);
+        let Some(entry) = id.and_then(|id| pending.get_mut(&id)) else {
             return;
         };
+        let rises = entry.rises(&params);
         entry.activity.touch();
         if origin.is_none() {
             entry.activity.spoken_beside();
@@ -506,6 +535,9 @@ impl Mux {
         let Some(token) = &caller.progress_token else {
             return;
         };
+        if !rises && caller.client.era() == Era::Modern {
+            return;
+        }
         let mut patch = json::Patch::new(params.as_bytes());
         patch.replace(span, token.as_bytes());
         let event = Event::Notification {

@@ -438,9 +438,10 @@ async fn a_progress_token_stays_as_it_is() {
                 client.call("1", "mcp_x_echo", &token).await;
                 let asked = stage.server.backend.asked("tools/call").await;
                 let ours = asked.token().unwrap();
-                for message in [MAIL, "harmless"] {
-                    let progress =
-                        format!(r#"{{"message":"{message}","progressToken":{ours},"progress":1}}"#);
+                for (progress, message) in [(1, MAIL), (2, "harmless")] {
+                    let progress = format!(
+                        r#"{{"message":"{message}","progressToken":{ours},"progress":{progress}}}"#
+                    );
                     asked.tell("notifications/progress", &progress).await;
                 }
                 asked.answer("{}").await;

@@ -28,6 +28,38 @@ async fn a_burst_of_progress_keeps_its_order() {
     }
 }
 
+/// In 2026-07-28 progress rises; older servers and clients may have it otherwise.
+#[tokio::test]
+async fn progress_rises_for_modern_clients() {
+    const TOLD: [&str; 7] = ["1", "1.0", "2.5", "-1", "2", "3e0", "\"far\""];
+    for (transport, era) in ALL {
+        let (backend, gateway) = Gateway::governed(transport, era, "").await;
+        for front in Front::ALL {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.call("1", "mcp_x_echo", "42").await;
+            let call = backend.asked("tools/call").await;
+            let token = call.token().unwrap();
+            for progress in TOLD {
+                let params = format!(r#"{{"progressToken":{token},"progress":{progress}}}"#);
+                call.tell("notifications/progress", &params).await;
+            }
+            call.answer("{}").await;
+            let is_modern = front.is_modern();
+            let rises = |told: &&&str| !is_modern || ["1", "2.5", "3e0", "\"far\""].contains(told);
+            for progress in TOLD.iter().filter(rises) {
+                let told = client.must("notifications/progress").await;
+                assert_eq!(
+                    told.param(&["progress"]).as_deref(),
+                    Some(*progress),
+                    "{front:?}"
+                );
+            }
+            client.answer("1").await;
+        }
+        gateway.stop().await;
+    }
+}
+
 /// Progress reaches only who asked for it, and not after the result.
 #[tokio::test]
 async fn progress_nobody_asked_for_is_dropped() {

@@ -445,6 +445,8 @@ pub struct Offer {
 /// Why a list is not what its server has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Gap {
+    /// It has not come yet: it is what it was before, if it was ever read.
+    Awaited,
     /// A page of it leads back to one before: it is what the pages until then have.
     Circular,
     /// The server declares such a list and has no method for it: it is empty.
@@ -456,7 +458,16 @@ pub enum Gap {
 impl Offer {
     /// Whether it is known what the server has of `kind`.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
-        self.gaps[kind] != Some(Gap::Unread)
+        match self.gaps[kind] {
+            None | Some(Gap::Circular | Gap::NoMethod) => true,
+            Some(Gap::Awaited | Gap::Unread) => false,
+        }
+    }
+
+    /// Whether nothing of it has yet to come.
+    pub(crate) fn is_whole(&self) -> bool {
+        let mut kinds = Kind::ALL.into_iter();
+        kinds.all(|kind| self.gaps[kind] != Some(Gap::Awaited))
     }
 
     fn rules(&self, kind: Kind) -> &ItemRules {

@@ -4,8 +4,8 @@
 //! again when it says that a list changed, and withdraws the server's items when it stays down. A
 //! dead or slow server never delays the others.
 //!
-//! A list that cannot be read costs itself alone: the others are published, and what was known of
-//! it stays. Replicas are tried one after the other, and those that could not be listed again beside
+//! A list that cannot be read costs itself alone: the others are published, at once where it takes long,
+//! and what was known of it stays. Replicas are tried one after the other, and those that could not be listed again beside
 //! the one that is (`behind`).
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
@@ -29,7 +29,7 @@ use crate::{
 };
 
 pub use board::Board;
-use lists::Lists;
+use lists::{Asking, Lists};
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -156,6 +156,8 @@ impl Lister {
         // What a predecessor of another program or URL listed is none of it.
         let before = self.last.clone().or_else(|| self.board.kept(backend));
         let before = before.unwrap_or_default();
+        // Another may be listed in its place.
+        let is_shown = !standing.has_other(control);
         let outwaited = async {
             // Of one, the next change is for whoever waits for it.
             if !standing.is_of_several() {
@@ -165,7 +167,7 @@ impl Lister {
             standing.until_other(control).await;
         };
         let read = tokio::select! {
-            read = Lists::read(backend, control, &before) => read,
+            read = self.read(control, &before, is_shown) => read,
             () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER }),
         };
         let missing = read.as_ref().ok().and_then(Lists::missing);
@@ -199,6 +201,23 @@ impl Lister {
                 retry
             }
         }
+    }
+
+    /// Reads the lists; what has come `is_shown` while the rest takes long.
+    async fn read(
+        &self,
+        control: &Control,
+        before: &Listing,
+        is_shown: bool,
+    ) -> Result<Lists, Failure> {
+        let mut asking = Asking::new(&self.backend, control, before);
+        while let Some(part) = asking.part().await? {
+            if is_shown {
+                let offer = part.into_offer(&self.backend, control);
+                self.board.publish_part(offer, &self.backend).await;
+            }
+        }
+        asking.finish()
     }
 }
 

@@ -118,6 +118,7 @@ type Names = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
 fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
     problems.extend(Kind::ALL.into_iter().filter_map(|kind| {
         let cause = match offer.gaps[kind]? {
+            Gap::Awaited => return None,
             Gap::Circular => Cause::Circular,
             Gap::NoMethod => Cause::NoMethod {
                 method: kind.method(),

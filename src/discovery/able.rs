@@ -25,7 +25,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
     let mut is_asked = false;
     loop {
         changes.mark_unchanged();
-        let plain = board.listing(&backend.name);
+        let plain = board.whole_listing(&backend.name);
         let is_awaited = match (standing.now(), plain) {
             (Standing::Up(control), Some(plain)) if control.is_legacy() => {
                 if !is_asked && compared.as_ref() != Some(&plain) {

@@ -14,13 +14,13 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{
     sync::{Notify, Semaphore, SemaphorePermit, watch},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Backend, Backends, Control},
-    catalog::{Audience, ByKind, Catalog, Kind, Listing, Offer, Problem, Profiles, Prospect},
+    catalog::{Audience, ByKind, Catalog, Gap, Kind, Listing, Offer, Problem, Profiles, Prospect},
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
@@ -59,13 +59,21 @@ pub struct Board {
     listed: Notify,
     /// Who may ask a server what it lists for such clients.
     turns: Semaphore,
-    /// What is wrong with the schemas that servers list, as far as they were looked at.
-    schemas: Mutex<HashMap<ServerName, Arc<[Problem]>>>,
+    /// What is known of the schemas that servers list, as far as they were looked at.
+    schemas: watch::Sender<HashMap<ServerName, Schemas>>,
     /// Who may look at schemas.
     schema_turns: Semaphore,
     start: Instant,
     /// Nothing is shown any more once this is cancelled.
     stop: CancellationToken,
+}
+
+/// What is known of the schemas of a server.
+#[derive(Debug)]
+struct Schemas {
+    /// What was looked at.
+    listing: Option<Arc<Listing>>,
+    problems: Arc<[Problem]>,
 }
 
 /// All that is known at a moment, and what is shown of it.
@@ -135,6 +143,21 @@ struct Next<'b> {
 }
 
 impl Next<'_> {
+    /// Takes what a server listed to this process.
+    fn put(&mut self, offer: Offer) {
+        let offers = &mut self.state.offers;
+        offers.stored.remove(&offer.server);
+        let same = offers.plain.get(&offer.server).is_some_and(|known| {
+            known.listing == offer.listing
+                && known.modern_http == offer.modern_http
+                && known.gaps == offer.gaps
+        });
+        if !same {
+            offers.plain.insert(offer.server.clone(), offer);
+            self.merge();
+        }
+    }
+
     /// Merges anew what the servers offer, which may take long.
     fn merge(&mut self) {
         self.state.shown = Snapshots::build(&self.state.plan, &self.state.offers);
@@ -173,7 +196,7 @@ impl Board {
             kept: Mutex::default(),
             listed: Notify::new(),
             turns: Semaphore::new(ASKED_MAX),
-            schemas: Mutex::default(),
+            schemas: watch::Sender::default(),
             schema_turns: Semaphore::new(1),
             start: Instant::now(),
             stop,
@@ -220,15 +243,41 @@ impl Board {
         turn.expect("it is never closed")
     }
 
-    /// Notes what is wrong with the schemas that `server` lists.
-    pub(super) fn note_schemas(&self, server: &ServerName, problems: Vec<Problem>) {
-        lock(&self.schemas).insert(server.clone(), problems.into());
+    /// Notes what is wrong with the schemas of `listing`, which `server` gave.
+    pub(super) fn note_schemas(
+        &self,
+        server: &ServerName,
+        listing: Option<Arc<Listing>>,
+        problems: Vec<Problem>,
+    ) {
+        let known = Schemas {
+            listing,
+            problems: problems.into(),
+        };
+        self.schemas
+            .send_modify(|schemas| drop(schemas.insert(server.clone(), known)));
     }
 
     /// What is wrong with the schemas that `server` lists, as far as they were looked at.
     pub fn schemas(&self, server: &ServerName) -> Arc<[Problem]> {
-        let known = lock(&self.schemas).get(server).map(Arc::clone);
-        known.unwrap_or_default()
+        let schemas = self.schemas.borrow();
+        let known = schemas.get(server);
+        known.map_or_else(Arc::default, |known| Arc::clone(&known.problems))
+    }
+
+    /// Waits until the schemas were looked at that `server` lists, but no longer than `patience`; whether
+    /// they were.
+    pub async fn has_schemas(&self, server: &ServerName, patience: Duration) -> bool {
+        let is_looked_at = |schemas: &HashMap<ServerName, Schemas>| match self.listing(server) {
+            None => true,
+            Some(listing) => {
+                let known = schemas.get(server).and_then(|known| known.listing.as_ref());
+                known.is_some_and(|known| Arc::ptr_eq(known, &listing))
+            }
+        };
+        let mut schemas = self.schemas.subscribe();
+        let looked_at = timeout(patience, schemas.wait_for(is_looked_at)).await;
+        looked_at.is_ok_and(|told| told.is_ok())
     }
 
     /// Whether there is a route for the profile `name`.
@@ -263,7 +312,8 @@ impl Board {
         next.merge();
         next.show();
         lock(&self.kept).retain(|name, _| present.contains_key(name));
-        lock(&self.schemas).retain(|name, _| present.contains_key(name));
+        self.schemas
+            .send_modify(|schemas| schemas.retain(|name, _| present.contains_key(name)));
         // Nobody waits for servers that come with a change: lists are told of them.
         for awaited in [&self.awaited, &self.able_awaited] {
             awaited.send_if_modified(|awaited| {
@@ -320,6 +370,20 @@ impl Board {
         let plan = &self.current.load().plan;
         plan.servers.iter().any(|(name, config)| {
             awaited.contains(name) && plan.profiles.takes(profile, &config.tags)
+        })
+    }
+
+    /// Whether the route of `scope` may show anything of `server`.
+    pub fn may_show(&self, scope: &Scope, server: &ServerName) -> bool {
+        let plan = &self.current.load().plan;
+        let mut servers = plan.servers.iter();
+        servers.any(|(name, config)| {
+            name == server
+                && match scope {
+                    Scope::All => true,
+                    Scope::Profile(profile) => plan.profiles.takes(profile, &config.tags),
+                    Scope::Server(only) => only == server,
+                }
         })
     }
 
@@ -411,22 +475,37 @@ impl Board {
             return;
         };
         offer.config = backend.written();
-        let offers = &mut next.state.offers;
-        offers.stored.remove(server);
-        let same = offers.plain.get(server).is_some_and(|known| {
-            known.listing == offer.listing
-                && known.modern_http == offer.modern_http
-                && known.gaps == offer.gaps
-        });
-        if !same {
-            offers.plain.insert(server.clone(), offer);
-            next.merge();
-        }
+        next.put(offer);
         // Whoever sees that it is listed sees that it is connected.
         backend.note_listed(control, missing);
         next.show();
         self.note_new(server);
         self.settle(server);
+    }
+
+    /// Publishes what has come of the lists of a server; for the rest whoever waits for them goes on
+    /// waiting.
+    pub(super) async fn publish_part(self: &Arc<Self>, offer: Offer, backend: &Arc<Backend>) {
+        let backend = Arc::clone(backend);
+        self.make(move |board| board.publish_part_now(offer, &backend))
+            .await;
+    }
+
+    fn publish_part_now(&self, mut offer: Offer, backend: &Backend) {
+        let Some(mut next) = self.next_for(backend) else {
+            return;
+        };
+        offer.config = backend.written();
+        if let Some(known) = next.state.offers.of(&backend.name) {
+            // Until it comes, what was read before is what is known of it.
+            for kind in Kind::ALL {
+                if offer.gaps[kind] == Some(Gap::Awaited) {
+                    offer.gaps[kind] = known.gaps[kind];
+                }
+            }
+        }
+        next.put(offer);
+        next.show();
     }
 
     pub(super) async fn withdraw(self: &Arc<Self>, backend: &Arc<Backend>) {
@@ -450,6 +529,14 @@ impl Board {
         let current = self.current.load();
         let offer = current.offers.plain.get(server);
         offer.map(|offer| Arc::clone(&offer.listing))
+    }
+
+    /// The same, once all of it has come.
+    pub(super) fn whole_listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
+        let current = self.current.load();
+        let offer = current.offers.plain.get(server);
+        let whole = offer.filter(|offer| offer.is_whole());
+        whole.map(|offer| Arc::clone(&offer.listing))
     }
 
     /// Publishes what a server lists for clients that can be asked something, of which what it has

@@ -1,7 +1,7 @@
 //! Finds tools whose input schema is none that can be used, for operators to see in `/status`.
 //!
-//! Called by `discovery`, one task a server, after a listing is published: nobody waits for it, and it
-//! changes nothing of what is served. One server at a time has a thread for it, a few tools a turn, and
+//! Called by `discovery`, one task a server, after a listing is published: nobody waits for it but
+//! `check --connect`, and it changes nothing of what is served. One server at a time has a thread for it, a few tools a turn, and
 //! a schema that stays is compiled once.
 
 use std::{
@@ -47,8 +47,8 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
             let look = Look::new(all, known, &backend.name);
             let problems;
             (problems, known) = look.finish(&board).await;
-            board.note_schemas(&backend.name, problems);
             looked_at = listing;
+            board.note_schemas(&backend.name, looked_at.clone(), problems);
             // A server that lists other schemas on and on has a thread half of the time at most.
             sleep(start.elapsed()).await;
         }

@@ -1,6 +1,12 @@
 //! Servers that do not give one of their lists: the others are served, and what was known of it.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -10,6 +16,7 @@ use crate::support::{
 
 const NO_METHOD: &str = r#"{"code":-32601,"message":"Method not found"}"#;
 const REFUSED: &str = r#"{"code":-32603,"message":"the database is down"}"#;
+const TOOLS: &str = r#"[{"name":"echo","inputSchema":{"type":"object"}}]"#;
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 const GREET: &str = r#""name":"mcp_x_greet""#;
 
@@ -239,22 +246,126 @@ async fn what_a_predecessor_listed_does_not_stand_in() {
     gateway.stop().await;
 }
 
-/// A list that is never answered costs its time, and the lists after it.
+/// A list that is never answered costs itself.
 #[tokio::test]
 async fn a_list_that_is_not_answered() {
     let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
     backend.on_request(|request| {
         (request.method() == "resources/templates/list").then_some(Auto::Nothing)
     });
-    let gateway = TestGateway::new().server_with("x", &backend, "timeout = \"3s\"");
+    let gateway = TestGateway::new().server_with("x", &backend, "timeout = \"5s\"");
     let gateway = gateway.start().await;
     let status = gateway.status("x").await;
     assert_eq!(status["state"], "degraded", "{status}");
     let reason = status["reason"].as_str().unwrap();
-    let expect = "resources/templates/list, prompts/list failed: no answer within 3s";
+    let expect = "resources/templates/list failed: no answer within 5s";
     assert_eq!(reason, expect);
     assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_other"]);
+    assert_eq!(client(&gateway).await.list("prompts").await.len(), 1);
     assert_eq!(status["offers"]["resources"], 1, "{status}");
+    gateway.stop().await;
+}
+
+/// The first request for the tools is left to the test.
+fn hand_tools(backend: &Backend) {
+    let is_handed = AtomicBool::new(false);
+    backend.on_request(move |request| match request.method() {
+        "tools/list" if !is_handed.swap(true, Ordering::SeqCst) => Some(Auto::Hand),
+        "tools/call" => Some(Auto::Result(r#"{"content":[]}"#.to_owned())),
+        _ => None,
+    });
+}
+
+/// The lists after one that takes long are there before it. What is listed for clients that can be asked
+/// something is compared with all of them: nothing of a part is taken for more than others get.
+#[tokio::test]
+async fn a_list_that_takes_long_holds_up_no_other() {
+    for (transport, era) in [
+        (Transport::Stdio, Era::Legacy),
+        (Transport::Http, Era::Modern),
+    ] {
+        let backend = Backend::start(transport, era).await;
+        backend.set_list("tools/list", TOOLS);
+        hand_tools(&backend);
+        let gateway = TestGateway::new().server_with("x", &backend, "timeout = \"10m\"");
+        let gateway = gateway.launch().await;
+        let tools = backend.asked("tools/list").await;
+        let is_there = |status: &Value| status["offers"]["prompts"] == 1;
+        let status = gateway.status_until("x", is_there).await;
+        assert_eq!(
+            status["state"], "connecting",
+            "the rest is waited for: {status}"
+        );
+        assert_eq!(status["offers"]["resources"], 1, "{status}");
+        assert!(status["problems"].is_null(), "{status}");
+        let able = gateway
+            .client(Front::Streamable, "/mcp", r#"{"sampling":{}}"#)
+            .await;
+        assert_eq!(able.list("prompts").await.len(), 1);
+        // A call of what may be among the rest waits for that.
+        able.ask("1", "tools/call", ECHO).await;
+        tools.answer(&format!(r#"{{"tools":{TOOLS}}}"#)).await;
+        let answer = able.answer("1").await;
+        assert!(answer.result.is_some(), "{answer:?}");
+        let well = |status: &Value| status["state"] == "connected";
+        let status = gateway.status_until("x", well).await;
+        assert_eq!(status["offers"]["tools"], 1, "{status}");
+        assert!(status["problems"].is_null(), "{status}");
+        assert_eq!(able.list("tools").await.len(), 1);
+        backend.set_list("tools/list", "[]");
+        backend.list_changed("tools").await;
+        let is_gone = async { while !able.list("tools").await.is_empty() {} };
+        soon("its tools are gone", is_gone).await;
+        gateway.stop().await;
+    }
+}
+
+/// While a list that changed takes long, it is what it was, and what is not in it is unknown.
+#[tokio::test]
+async fn a_list_that_takes_long_again_is_what_it_was() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server_with("x", &backend, "timeout = \"10m\"");
+    let gateway = gateway.start().await;
+    hand_tools(&backend);
+    backend.set_list("prompts/list", "[]");
+    backend.list_changed("tools").await;
+    let tools = backend.asked("tools/list").await;
+    let is_new = |status: &Value| status["offers"]["prompts"] == 0;
+    let status = gateway.status_until("x", is_new).await;
+    assert_eq!(status["state"], "connected", "{status}");
+    assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_other"]);
+    let client = client(&gateway).await;
+    is_called(&client).await;
+    client
+        .ask("2", "tools/call", r#""name":"mcp_x_nothing""#)
+        .await;
+    let failure = client.answer("2").await.failure();
+    assert_eq!(failure["data"]["code"], "TOOL_NOT_FOUND", "{failure}");
+    tools.answer(r#"{"tools":[]}"#).await;
+    gateway.tools_until(<[String]>::is_empty).await;
+    gateway.stop().await;
+}
+
+/// A server that takes one call at a time is asked for one list at a time.
+#[tokio::test]
+async fn no_more_lists_are_asked_for_than_calls_may_be_under_way() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    backend.on_request(move |request| match request.method() {
+        "tools/list" => Some(Auto::Nothing),
+        "prompts/list" => {
+            count.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+        _ => None,
+    });
+    let keys = "timeout = \"4s\"\nlimits = { in_flight = 1 }";
+    let gateway = TestGateway::new().server_with("x", &backend, keys);
+    let gateway = gateway.start().await;
+    let status = gateway.status("x").await;
+    assert_eq!(status["state"], "degraded", "{status}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
     gateway.stop().await;
 }
 

@@ -248,7 +248,7 @@ impl Board {
     /// What is to be kept of `server`.
     fn to_keep(&self, server: &ServerName) -> Option<Kept> {
         let offers = &self.current.load().offers;
-        let offer = offers.plain.get(server)?.clone();
+        let offer = offers.plain.get(server).filter(|it| it.is_whole())?.clone();
         Some(Kept::new(offer, offers.able.get(server).cloned()))
     }
 }

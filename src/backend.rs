@@ -328,22 +328,34 @@ impl Backend {
         self.stats.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps.
+    /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps, and
+    /// tried at once where it is away.
     pub fn obstacle(&self) -> Option<Failure> {
         match self.standing().now() {
             Standing::Asleep => {
                 self.lead().catalog.rouse();
                 None
             }
-            Standing::Connecting => None,
-            Standing::Down => match self.lead().catalog.phase() {
-                Phase::Down { failure } => Some(failure),
-                // It has just come up.
-                Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
-            },
+            Standing::Connecting => {
+                self.hurry();
+                None
+            }
+            Standing::Down => {
+                let failure = self.failure()?;
+                let is_tried = failure.may_pass() && self.hurry();
+                (!is_tried).then_some(failure)
+            }
             Standing::Up(_) => (self.state() == State::Degraded).then(|| Failure::Unlisted {
                 why: self.lead().stand().reason,
             }),
+        }
+    }
+
+    /// Why it is down, where it is.
+    pub fn failure(&self) -> Option<Failure> {
+        match self.lead().catalog.phase() {
+            Phase::Down { failure } => Some(failure),
+            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
         }
     }
 

@@ -182,8 +182,9 @@ impl Backend {
         let apart = apart.map(|owner| Apart { owner, client });
         self.breaker.enter(apart, start).map_err(|failure| {
             if self.breaker.is_away() {
-                // No call finds out whether the server is there again: a check does.
+                // No call finds out whether the server is there again: a check does, or an attempt.
                 self.maker.shared.reach.suspect();
+                self.catalog.hurry();
             }
             Unanswered::before(failure)
         })

@@ -165,13 +165,18 @@ impl Backend {
         }
         let mut instance = self.instance(wish.client, era)?;
         if self.is_awaited(&instance) {
+            // Where that finds the server, nobody waits any longer.
+            self.catalog.hurry();
             instance.retry_time().await;
             instance = self.instance(wish.client, era)?;
         }
         if let Some(failure) = instance.backing_off() {
-            return Err(failure);
+            if !self.is_back_at_once().await {
+                return Err(failure);
+            }
+            instance = self.instance(wish.client, era)?;
         }
-        let connection = instance.connection().await?;
+        let connection = self.connection_of(&instance).await?;
         Ok(Served {
             connection,
             instance,
@@ -197,6 +202,10 @@ impl Backend {
         pool.settled(&key).await;
         let lease = pool.lend(turn, key.clone(), |before| {
             self.begin(&key, wish.client, before)
+        });
+        let lease = lease.inspect_err(|_| {
+            // Behind a URL the next one need not wait where that finds the server.
+            self.catalog.hurry();
         })?;
         let connection = lease.instance.connection().await;
         lease.note_start(connection.is_ok());
@@ -205,6 +214,46 @@ impl Backend {
             instance: Arc::clone(&lease.instance),
             lease: Some(lease),
         })
+    }
+
+    /// The connection of `instance`, as soon as there is one. Where the server is away, it is tried at once.
+    async fn connection_of(&self, instance: &Instance) -> Result<Arc<Connection>, Failure> {
+        match instance.connection().await {
+            Err(failure) if failure.may_pass() => {
+                if !self.waits_for_attempts() {
+                    instance.hurry();
+                    return Err(failure);
+                }
+                instance.at_once().await.unwrap_or(Err(failure))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether the server is there again as the catalog's connection finds out at once, for all others
+    /// where they lead to the same server.
+    async fn is_back_at_once(&self) -> bool {
+        self.maker.shared.reach.is_common()
+            && self.waits_for_attempts()
+            && matches!(self.catalog.at_once().await, Some(Ok(_)))
+    }
+
+    /// Has a server that is away tried at once, since a call needs it; whether it is worth waiting for.
+    pub(super) fn hurry(&self) -> bool {
+        let is_hurried = match &self.replicas {
+            None => self.catalog.hurry(),
+            // Whichever is back will do.
+            Some(replicas) => {
+                let hurried = replicas.backends().filter(|it| it.catalog.hurry());
+                hurried.count() > 0
+            }
+        };
+        is_hurried && !self.config().grace.is_zero()
+    }
+
+    /// Whether calls wait for attempts to connect: at a replica they do not, since another takes them.
+    fn waits_for_attempts(&self) -> bool {
+        !self.config().grace.is_zero() && !self.maker.shared.is_replica()
     }
 
     /// Whether a server that failed just now may be back when it is tried again, so that callers
@@ -247,7 +296,7 @@ impl Backend {
             return Ok(era);
         }
         // The catalog's connection finds out first what the server speaks.
-        let catalog = self.catalog.connection().await?;
+        let catalog = self.connection_of(&self.catalog).await?;
         Ok(self.era_beside(catalog.era(), client))
     }
 

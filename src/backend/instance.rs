@@ -12,17 +12,21 @@ use std::{
 use jiff::Timestamp;
 use tokio::{
     sync::{Notify, watch},
-    time::Instant,
+    time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, State, handshake::Hello, lineage::Lineage, link::Link};
+use super::{Failure, State, choice::Owner, handshake::Hello, lineage::Lineage, link::Link};
 use crate::{
     clock::{self, millis_since},
     config::Retry,
     lock::lock,
     mcp::{Era, Level, Logs},
 };
+
+/// Least time from an attempt that failed to one that calls lead to: however many come, they use up no more
+/// starts than `retry.starts_per_minute` allows by default.
+const LULL: Duration = Duration::from_secs(2);
 
 /// How long an instance that is down or asleep is shown while its callers do not come again.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
@@ -102,6 +106,10 @@ pub(crate) struct Instance {
     since: Mutex<Timestamp>,
     /// Tells whoever keeps it that a call needs it.
     wake: Notify,
+    /// Whether a call has needed it since it was last connected or tried.
+    is_needed: AtomicBool,
+    /// From when on a call has the next attempt made, while its keeper waits with that.
+    hurry_from: Mutex<Option<Instant>>,
     used_ms: AtomicU64,
     born: Instant,
     /// Unique in this process.
@@ -126,6 +134,8 @@ impl Instance {
             phase,
             since: Mutex::new(clock::now()),
             wake: Notify::new(),
+            is_needed: AtomicBool::new(false),
+            hurry_from: Mutex::default(),
             used_ms: AtomicU64::new(0),
             born: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
@@ -187,6 +197,40 @@ impl Instance {
         }
     }
 
+    /// Completes when a call needs it, though not just after the last attempt.
+    pub(super) async fn needed(&self) {
+        let from = Instant::now() + LULL;
+        let _waiting = Waiting::new(&self.hurry_from, from);
+        sleep_until(from).await;
+        loop {
+            let mut woken = std::pin::pin!(self.wake.notified());
+            woken.as_mut().enable();
+            if self.is_needed.swap(false, Ordering::SeqCst) {
+                return;
+            }
+            woken.await;
+        }
+    }
+
+    /// Has the next attempt made as soon as it may be, since a call needs it; whether that is at once.
+    pub(super) fn hurry(&self) -> bool {
+        self.is_needed.store(true, Ordering::SeqCst);
+        self.wake.notify_waiters();
+        let from = *lock(&self.hurry_from);
+        from.is_some_and(|from| Instant::now() >= from)
+    }
+
+    /// What comes of the next attempt, made at once; `None` where none is about to be.
+    pub(super) async fn at_once(&self) -> Option<Result<Arc<Connection>, Failure>> {
+        let mut phase = self.phase.subscribe();
+        if !self.hurry() {
+            return None;
+        }
+        // Whoever keeps it says that an attempt is made, or why not.
+        phase.changed().await.ok();
+        Some(self.connection().await)
+    }
+
     /// The connection, as soon as there is one; the failure, when there will be none for now.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         if let Some(connection) = self.ready() {
@@ -200,8 +244,9 @@ impl Instance {
                 }
                 Phase::Asleep(_) => self.wake.notify_waiters(),
                 Phase::Down { failure } if self.may_be_tried(failure) => self.wake.notify_one(),
+                Phase::Connecting => drop(self.hurry()),
                 Phase::Down { failure } => return Err(failure.clone()),
-                Phase::Connecting | Phase::Ready(_) => {}
+                Phase::Ready(_) => {}
             }
             if phase.changed().await.is_err() {
                 return Err(Failure::Lost {
@@ -344,6 +389,9 @@ impl Instance {
 
     pub(crate) fn set(&self, phase: Phase) {
         *lock(&self.since) = clock::now();
+        if matches!(phase, Phase::Ready(_)) {
+            self.is_needed.store(false, Ordering::SeqCst);
+        }
         self.phase.send_replace(phase);
     }
 
@@ -365,6 +413,22 @@ impl Instance {
         }
 
         matches!(&*self.phase.borrow(), Phase::Ready(connection) if connection.link.mux.in_flight() > 0)
+    }
+}
+
+/// A keeper waits until this is dropped.
+struct Waiting<'a>(&'a Mutex<Option<Instant>>);
+
+impl<'a> Waiting<'a> {
+    fn new(hurry_from: &'a Mutex<Option<Instant>>, from: Instant) -> Self {
+        *lock(hurry_from) = Some(from);
+        Self(hurry_from)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        *lock(self.0) = None;
     }
 }
 
@@ -412,11 +476,12 @@ impl Backoff {
 const STARTS_WINDOW: Duration = Duration::from_secs(60);
 
 /// Starts of one server that came to nothing lately, on whichever connection; of programs, each
-/// process counts.
+/// process counts. A caller with connections of its own uses up half of them at most.
 #[derive(Debug)]
 pub(super) struct Starts {
     max: usize,
-    futile: VecDeque<Instant>,
+    /// When, and whose, where it was for one caller alone.
+    futile: VecDeque<(Instant, Option<Owner>)>,
 }
 
 impl Starts {
@@ -435,31 +500,38 @@ impl Starts {
         self.futile.drain(..surplus);
     }
 
-    /// Notes a start that came to nothing.
-    pub(super) fn note(&mut self, now: Instant) {
+    /// Notes a start that came to nothing, for `party` where it was for one caller alone.
+    pub(super) fn note(&mut self, party: Option<&Owner>, now: Instant) {
         if self.futile.len() >= self.max {
             self.futile.pop_front();
         }
-        self.futile.push_back(now);
+        self.futile.push_back((now, party.cloned()));
     }
 
-    /// How long the next start has to wait.
-    pub(super) fn wait(&self, now: Instant) -> Duration {
-        match self.futile.front() {
-            Some(oldest) if self.futile.len() >= self.max => {
-                (*oldest + STARTS_WINDOW).saturating_duration_since(now)
-            }
-            Some(_) | None => Duration::ZERO,
-        }
+    /// How long the next start for `party` has to wait.
+    pub(super) fn wait(&self, party: Option<&Owner>, now: Instant) -> Duration {
+        let all = self.futile.iter();
+        let of_all = all.clone().nth_back(self.max - 1);
+        let own = all.filter(|(_, whose)| party.is_some() && whose.as_ref() == party);
+        let own = own.rev().nth(self.share() - 1);
+        let ends = of_all.into_iter().chain(own);
+        let ends = ends.map(|(at, _)| (*at + STARTS_WINDOW).saturating_duration_since(now));
+        ends.max().unwrap_or_default()
     }
 
-    /// What callers are told, as long as the next start has to wait.
-    pub(super) fn failure(&self, now: Instant) -> Option<Failure> {
-        let wait = self.wait(now);
+    /// What callers are told, as long as the next start for `party` has to wait.
+    pub(super) fn failure(&self, party: Option<&Owner>, now: Instant) -> Option<Failure> {
+        let wait = self.wait(party, now);
+        let is_own = self.wait(None, now) < wait;
         (!wait.is_zero()).then(|| Failure::StartsLimited {
-            starts: self.max,
+            starts: if is_own { self.share() } else { self.max },
             until: now + wait,
         })
+    }
+
+    /// How many may be for one caller alone.
+    fn share(&self) -> usize {
+        self.max.div_ceil(2)
     }
 }
 
@@ -502,23 +574,51 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut starts = Starts::new(3);
+        let wait = |starts: &Starts, second| starts.wait(None, at(second)).as_secs();
         for second in [0, 10] {
-            starts.note(at(second));
-            assert_eq!(starts.wait(at(second)), Duration::ZERO, "after {second} s");
+            starts.note(None, at(second));
+            assert_eq!(wait(&starts, second), 0, "after {second} s");
         }
-        starts.note(at(20));
-        assert_eq!(starts.wait(at(20)), Duration::from_secs(40));
-        assert_eq!(
-            starts.wait(at(60)),
-            Duration::ZERO,
-            "the first is a minute ago"
-        );
-        starts.note(at(60));
-        assert_eq!(starts.wait(at(61)), Duration::from_secs(9));
+        starts.note(None, at(20));
+        assert_eq!(wait(&starts, 20), 40);
+        assert_eq!(wait(&starts, 60), 0, "the first is a minute ago");
+        starts.note(None, at(60));
+        assert_eq!(wait(&starts, 61), 9);
         starts.set(4);
-        assert_eq!(starts.wait(at(61)), Duration::ZERO, "one more is allowed");
+        assert_eq!(wait(&starts, 61), 0, "one more is allowed");
         starts.set(2);
-        assert_eq!(starts.wait(at(61)), Duration::from_secs(19));
+        assert_eq!(wait(&starts, 61), 19);
+    }
+
+    #[test]
+    fn one_caller_uses_up_half_of_the_starts() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let (one, other) = (Owner::Session("a".into()), Owner::Session("b".into()));
+        let (one, other) = (Some(&one), Some(&other));
+        let mut starts = Starts::new(5);
+        let wait = |starts: &Starts, second| {
+            [one, other, None].map(|party| starts.wait(party, at(second)).as_secs())
+        };
+        for (second, expect) in [(0, [0, 0, 0]), (1, [0, 0, 0]), (2, [58, 0, 0])] {
+            starts.note(one, at(second));
+            assert_eq!(wait(&starts, second), expect, "after {second} s");
+        }
+        let told = starts.failure(one, at(2));
+        assert!(matches!(
+            told,
+            Some(Failure::StartsLimited { starts: 3, .. })
+        ));
+        starts.note(other, at(3));
+        assert_eq!(wait(&starts, 3), [57, 0, 0], "there is one left");
+        starts.note(other, at(4));
+        assert_eq!(wait(&starts, 4), [56, 56, 56]);
+        assert_eq!(wait(&starts, 60), [0, 0, 0], "their first is a minute ago");
+        // Of one there is no half.
+        let mut starts = Starts::new(1);
+        assert_eq!(wait(&starts, 0), [0, 0, 0]);
+        starts.note(one, at(0));
+        assert_eq!(wait(&starts, 0), [60, 60, 60]);
     }
 
     #[test]

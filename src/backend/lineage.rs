@@ -22,7 +22,13 @@ use super::{
     output::Output,
     reach::Reach,
 };
-use crate::{lock::lock, mcp::Era, names::ServerName, session::Client, task::Tasks};
+use crate::{
+    lock::lock,
+    mcp::Era,
+    names::{AgentId, ServerName},
+    session::Client,
+    task::Tasks,
+};
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
@@ -55,6 +61,8 @@ pub(crate) struct Lineage {
 pub(super) struct Callers {
     /// As connections are told apart.
     pub(super) owner: Owner,
+    /// Who is behind them, where that is one: an agent, however many sessions it has.
+    party: Option<Owner>,
     /// The one agent.
     pub(super) agent: Option<String>,
     /// The one session, as the log and the audit call it.
@@ -67,8 +75,11 @@ pub(super) struct Callers {
 impl Callers {
     /// Those of `client`'s agent, in `era`.
     pub(super) fn of_agent(client: &Client, era: Era) -> Self {
+        let id = client.agent.id;
         Self {
-            owner: Owner::Agent(client.agent.id),
+            owner: Owner::Agent(id),
+            // Where nobody has to say who they are, that is everybody.
+            party: (id != AgentId::ANONYMOUS).then_some(Owner::Agent(id)),
             agent: Some(client.agent.name.clone()),
             session: None,
             ended: None,
@@ -82,6 +93,7 @@ impl Callers {
         let of_agent = Self::of_agent(client, era);
         let owner = session.map(|session| Owner::Session(session.id.clone()));
         Self {
+            party: of_agent.party.or_else(|| owner.clone()),
             owner: owner.unwrap_or(of_agent.owner),
             agent: of_agent.agent,
             session: session.map(|session| session.mark.clone()),
@@ -94,6 +106,7 @@ impl Callers {
     pub(super) fn any(era: Era) -> Self {
         Self {
             owner: Owner::Shared,
+            party: None,
             agent: None,
             session: None,
             ended: None,
@@ -158,6 +171,11 @@ impl Lineage {
     pub(super) fn owner(&self) -> &Owner {
         let callers = self.callers.as_ref();
         callers.map_or(&Owner::Shared, |callers| &callers.owner)
+    }
+
+    /// Who is behind it, where that is one.
+    pub(super) fn party(&self) -> Option<&Owner> {
+        self.callers.as_ref()?.party.as_ref()
     }
 
     /// Attempts to make a connection again after it was lost or could not be made.

@@ -154,7 +154,7 @@ impl Maker {
                     let second = self.over_stdio(command, &legacy).await;
                     if second.is_err() {
                         // Two processes came to nothing; whoever asked notes one of them.
-                        self.shared.note_futile_start();
+                        self.shared.note_futile_start(&wanted.lineage);
                     }
                     second
                 }

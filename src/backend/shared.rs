@@ -184,9 +184,9 @@ impl Shared {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a start that failed, or a connection that did not hold.
-    pub(super) fn note_futile_start(&self) {
-        lock(&self.starts).note(Instant::now());
+    /// Notes a start that failed, or a connection that did not hold, of an instance of `lineage`.
+    pub(super) fn note_futile_start(&self, lineage: &Lineage) {
+        lock(&self.starts).note(lineage.party(), Instant::now());
     }
 
     /// What it takes for a start to wait, and for the server to have failed, from now on.
@@ -263,14 +263,14 @@ impl Shared {
         lineage.number == self.lineage.number
     }
 
-    /// How long the next start has to wait, since too many came to nothing.
-    pub(super) fn start_wait(&self) -> Duration {
-        lock(&self.starts).wait(Instant::now())
+    /// How long the next start of an instance of `lineage` has to wait, since too many came to nothing.
+    pub(super) fn start_wait(&self, lineage: &Lineage) -> Duration {
+        lock(&self.starts).wait(lineage.party(), Instant::now())
     }
 
-    /// Why nothing can be started now, where too many starts came to nothing.
-    pub(super) fn held_back(&self) -> Option<Failure> {
-        lock(&self.starts).failure(Instant::now())
+    /// Why no instance of `lineage` can be started now, where too many starts came to nothing.
+    pub(super) fn held_back(&self, lineage: &Lineage) -> Option<Failure> {
+        lock(&self.starts).failure(lineage.party(), Instant::now())
     }
 
     /// Lets the server be listed again.

@@ -13,6 +13,7 @@ use super::{
     Failure, handshake, health,
     instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
+    lineage::Lineage,
     maker::{Maker, Wanted},
     mux::Mux,
     shared::SPOKEN,
@@ -59,7 +60,7 @@ impl Maker {
                     let Some(failure) = self.serve_catalog(&instance, connection).await else {
                         continue;
                     };
-                    self.note_uptime(up.elapsed());
+                    self.note_uptime(&instance.lineage, up.elapsed());
                     backoff.after_uptime(self.config().retry, up.elapsed());
                     hope = self.hope(backoff.failures());
                     since = Instant::now();
@@ -67,7 +68,7 @@ impl Maker {
                 }
                 Err(failure) => {
                     self.shared.count_failed_start(&instance.lineage);
-                    self.shared.note_futile_start();
+                    self.shared.note_futile_start(&instance.lineage);
                     hope = hope.saturating_sub(1);
                     let event = Event::Unreachable.or_refused(&failure);
                     (failure, event)
@@ -78,7 +79,7 @@ impl Maker {
             }
             // First of all: who sees that it is down may ask where the server stands.
             self.shared.life().take(event, Some(failure.to_string()));
-            let held_back = self.shared.held_back();
+            let held_back = self.shared.held_back(&instance.lineage);
             let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
             instance.set(if is_hopeful || failure == Failure::SessionGone {
@@ -88,10 +89,10 @@ impl Maker {
                 Phase::Down { failure }
             });
             let delay = backoff.next_delay(self.config().retry);
-            let retry_in = for_people(delay.max(self.shared.start_wait()));
+            let retry_in = for_people(delay.max(self.shared.start_wait(&instance.lineage)));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                () = self.pause(delay, since) => {}
+                () = self.pause(&instance, delay, since) => {}
                 () = instance.stop.cancelled() => return,
             }
             self.shared.count_restart(&instance.lineage);
@@ -117,14 +118,15 @@ impl Maker {
     }
 
     /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
-    /// longer than the config says meanwhile, nor than until another connection finds that the server
-    /// is there, which was not by what is known `since` then.
-    async fn pause(&self, mut delay: Duration, since: Instant) {
+    /// longer than the config says meanwhile, nor than until a call needs the server or another
+    /// connection finds that it is there, which was not by what is known `since` then.
+    async fn pause(&self, instance: &Instance, mut delay: Duration, since: Instant) {
         let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
+        let (mut needed, mut is_heeded) = (pin!(instance.needed()), false);
         loop {
             delay = delay.min(self.config().retry.max);
             let left = delay.saturating_sub(start.elapsed());
-            let left = left.max(self.shared.start_wait());
+            let left = left.max(self.shared.start_wait(&instance.lineage));
             if left.is_zero() {
                 return;
             }
@@ -133,6 +135,13 @@ impl Maker {
                 () = rewrites.changed() => {}
                 () = self.shared.reach.back_beside(since), if !delay.is_zero() => {
                     delay = Duration::ZERO;
+                }
+                () = &mut needed, if !is_heeded => {
+                    (delay, is_heeded) = (Duration::ZERO, true);
+                    if let Some(failure) = self.shared.held_back(&instance.lineage) {
+                        // Whoever is in a hurry is told.
+                        instance.set(Phase::Down { failure });
+                    }
                 }
             }
         }
@@ -147,10 +156,10 @@ impl Maker {
         ATTEMPTS_AWAITED.saturating_sub(delays)
     }
 
-    /// Notes how long a connection held.
-    fn note_uptime(&self, up: Duration) {
+    /// Notes how long a connection of an instance of `lineage` held.
+    fn note_uptime(&self, lineage: &Lineage, up: Duration) {
         if up < self.config().retry.stable_after {
-            self.shared.note_futile_start();
+            self.shared.note_futile_start(lineage);
         }
     }
 
@@ -204,7 +213,7 @@ impl Maker {
     pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
         let _down = DownAtTheEnd(&instance);
         let lineage = &*instance.lineage;
-        if let Some(failure) = self.shared.held_back() {
+        if let Some(failure) = self.shared.held_back(lineage) {
             // Of one that sleeps nothing was lost.
             if !lineage.life.is_asleep() {
                 let reason = Some(failure.to_string());
@@ -235,7 +244,7 @@ impl Maker {
                 return instance.abandon(failure);
             }
             let hope = self.hope(instance.failures().saturating_sub(1));
-            let held_back = self.shared.held_back();
+            let held_back = self.shared.held_back(lineage);
             let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             instance.set(if forgotten || is_hopeful {
                 Phase::Connecting
@@ -267,7 +276,7 @@ impl Maker {
                 }
             }
         }
-        sleep(self.shared.start_wait()).await;
+        sleep(self.shared.start_wait(&instance.lineage)).await;
     }
 
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
@@ -280,7 +289,7 @@ impl Maker {
     fn unmade(&self, instance: &Instance, failure: Failure) -> Ending {
         let lineage = &*instance.lineage;
         self.shared.count_failed_start(lineage);
-        self.shared.note_futile_start();
+        self.shared.note_futile_start(lineage);
         instance.note_failure(self.config().retry, Duration::ZERO);
         if failure.may_pass() {
             self.shared.suspect_from(lineage);
@@ -334,7 +343,7 @@ impl Maker {
         let forgotten = connection.link.mux.is_forgotten();
         if !forgotten {
             self.shared.suspect_from(lineage);
-            self.note_uptime(up.elapsed());
+            self.note_uptime(lineage, up.elapsed());
             instance.note_failure(self.config().retry, up.elapsed());
         }
         Ending::Lost { failure, forgotten }

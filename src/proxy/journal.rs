@@ -121,7 +121,7 @@ fn why_gone(backend: &Backend, is_back: bool) -> Cow<'static, str> {
     if is_back {
         return "another connection took its place".into();
     }
-    let failure = backend.obstacle();
+    let failure = backend.failure();
     failure.map_or("it is being connected again".into(), |failure| {
         failure.for_client().into_owned().into()
     })

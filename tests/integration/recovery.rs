@@ -1,14 +1,18 @@
 //! Servers that fail and come back: what is shown of them, who waits, and what is done twice.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::support::{
-    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon,
+    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, way::Way,
 };
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
@@ -389,6 +393,126 @@ async fn calls_wait_for_a_server_that_is_started_again() {
         assert_eq!(client.answer("1").await.result.is_some(), waits, "{grace}");
         gateway.stop().await;
     }
+}
+
+/// Behind a way that can be shut, and tried again in an hour where nobody calls.
+async fn seldom_tried(more: &str) -> (Backend, Way, TestGateway) {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    counting(&backend, Auto::Result("{}".to_owned()));
+    let way = Way::new(backend.address());
+    let keys = format!(
+        "url = \"{}\"\ntransport = \"http\"\n{more}\nbreaker = {{ failures = 0 }}\n\
+         health = {{ interval = \"50ms\", failures = 1 }}\n\
+         retry = {{ base = \"1h\", max = \"1h\", jitter = 0.0 }}",
+        way.url()
+    );
+    let gateway = TestGateway::new().section("x", &keys);
+    (backend, way, gateway)
+}
+
+/// Calls until one is answered.
+async fn call_until_served(client: &Client, what: &str) {
+    let mut id = 1;
+    let is_served = async {
+        while call(client, id).await.is_err() {
+            id += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(&format!("{what}: a call is answered"), is_served).await;
+}
+
+/// A server that could not be reached when we started is tried as soon as somebody calls, whether its
+/// items are known from before or not.
+#[tokio::test]
+async fn a_call_has_a_server_tried_that_was_never_there() {
+    for is_listed in [true, false] {
+        let (_backend, mut way, plan) = seldom_tried("grace = \"1h\"").await;
+        if is_listed {
+            plan.start().await.stop().await;
+        }
+        way.shut().await;
+        let gateway = plan.launch().await;
+        let failed = |status: &Value| status["state"] == "failed";
+        gateway.status_until("x", failed).await;
+        let client = streamable(&gateway).await;
+        let failure = call(&client, 0).await.unwrap_err();
+        assert_eq!(failure["data"]["code"], "UNAVAILABLE", "{failure}");
+        way.open();
+        call_until_served(&client, &format!("listed {is_listed}")).await;
+        gateway.stop().await;
+    }
+}
+
+/// So is one that was lost, on whichever connection.
+#[tokio::test]
+async fn a_call_has_a_server_tried_that_was_lost() {
+    for (grace, capabilities) in [("1h", "{}"), ("1h", r#"{"sampling":{}}"#), ("50ms", "{}")] {
+        let (_backend, mut way, plan) = seldom_tried(&format!("grace = \"{grace}\"")).await;
+        let gateway = plan.start().await;
+        let client = gateway
+            .client(Front::Streamable, "/mcp", capabilities)
+            .await;
+        call(&client, 0).await.unwrap();
+        way.shut().await;
+        let is_down = |it: &Value| it["state"] == "disconnected" || it["state"] == "failed";
+        let are_down = |status: &Value| {
+            let instances = status["instances"].as_array();
+            is_down(status) && instances.is_none_or(|all| all.iter().all(is_down))
+        };
+        gateway.status_until("x", are_down).await;
+        if grace == "50ms" {
+            gateway.tools_until(<[String]>::is_empty).await;
+        }
+        way.open();
+        call_until_served(&client, &format!("{grace} {capabilities}")).await;
+        gateway.stop().await;
+    }
+}
+
+/// So is one whose connections of a pool could not be made anew.
+#[tokio::test]
+async fn a_call_has_a_server_tried_whose_pool_failed() {
+    let (_backend, mut way, plan) = seldom_tried("isolation = \"pool\"\npool_size = 2").await;
+    let gateway = plan.start().await;
+    let client = streamable(&gateway).await;
+    way.shut().await;
+    let is_away = |status: &Value| status["state"] == "disconnected";
+    gateway.status_until("x", is_away).await;
+    call(&client, 0).await.unwrap_err();
+    let failure = call(&client, 1).await.unwrap_err();
+    let wait = failure["data"]["retryAfterMs"].as_u64();
+    assert!(wait > Some(60_000), "its pause is an hour: {failure}");
+    way.open();
+    call_until_served(&client, "of a pool").await;
+    gateway.stop().await;
+}
+
+/// However many calls come while it is away, a server is tried once in two seconds for them.
+#[tokio::test]
+async fn calls_have_a_server_tried_at_a_pace() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let keys = "era = \"legacy\"\nbreaker = { failures = 0 }\n\
+                retry = { base = \"1h\", max = \"1h\", jitter = 0.0 }";
+    let gateway = TestGateway::new().server_with("x", &backend, keys);
+    let gateway = gateway.start().await;
+    let client = streamable(&gateway).await;
+    backend.on_request(|_| Some(Auto::Die));
+    backend.die();
+    let start = Instant::now();
+    let tries = |status: &Value| status["failed_starts"].as_u64().unwrap();
+    let mut id = 0;
+    let several = async {
+        while tries(&gateway.status("x").await) < 2 {
+            drop(call(&client, id).await);
+            id += 1;
+        }
+    };
+    soon("it is tried several times", several).await;
+    let found = tries(&gateway.status("x").await);
+    let most = start.elapsed().as_secs() / 2 + 1;
+    assert!(found <= most, "{found} in {:?}", start.elapsed());
+    gateway.stop().await;
 }
 
 /// The items of a server that is away for long disappear and come back, and clients are told.

@@ -382,7 +382,8 @@ impl ToolRules {
     }
 }
 
-/// Delays between attempts to reconnect: they double from `base` to `max`.
+/// Delays between attempts to reconnect: they double from `base` to `max`. A call that comes meanwhile
+/// has the server tried again, two seconds after the last attempt at the earliest.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct Retry {
@@ -395,7 +396,8 @@ pub(in crate::config) struct Retry {
     /// A connection that held for longer lets delays begin at `base` again.
     pub(in crate::config) stable_after: Time,
     /// Starts within a minute that may come to nothing: fail, or end before `stable_after`. Further
-    /// ones wait, those of connections beside the catalog's included.
+    /// ones wait, those of connections beside the catalog's included. A caller with connections of its
+    /// own (`isolation`) uses up half of them at most.
     pub(in crate::config) starts_per_minute: usize,
     /// Attempts in a row that come to nothing before a server that is being connected shows as
     /// `failed`; it is tried for as long as it takes, before and after.

@@ -34,7 +34,9 @@ pub use governing::{
     ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,
     ScanAction, Terms, Window,
 };
-pub use load::{Format, Loaded, Source, find_default, is_blank, load, load_with, parse, schema};
+pub use load::{
+    Format, Loaded, Source, Use, find_default, is_blank, load, load_with, parse, schema,
+};
 pub use log_filter::NotALogFilter;
 pub(crate) use log_filter::check_log_filter;
 pub(crate) use node::join as key_path;

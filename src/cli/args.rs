@@ -19,7 +19,7 @@ use super::{
 use crate::{
     app::{ConfigSource, StartError},
     auth::{Agent, Directory},
-    config::{self, Config, Environment, Loaded, Mistakes, NotALogFilter, Notice},
+    config::{self, Config, Environment, Loaded, Mistakes, NotALogFilter, Notice, Use},
     names::{AgentId, ProfileName, ServerName},
     telemetry,
 };
@@ -117,19 +117,19 @@ impl ConfigArgs {
         named.or_else(config::find_default).into_iter().collect()
     }
 
-    /// Reads the config for who will use `server`, if one is named, although it may be disabled.
-    pub(super) fn read(&self, server: Option<&str>) -> Result<Loaded, Unusable> {
+    /// Reads the config for what it is `used` for.
+    pub(super) fn read(&self, used: Use<'_>) -> Result<Loaded, Unusable> {
         let environment = Environment::of_process();
         let files = self.files();
         if files.is_empty() {
             return Err(Unusable::Missing);
         }
-        Ok(config::load_with(&files, server, &environment)?)
+        Ok(config::load_with(&files, used, &environment)?)
     }
 
     /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(None, Form::Text)?;
+        let mut config = self.load_silently(Use::Enabled, Form::Text)?;
         self.start_log(&mut config)?;
         Ok(config)
     }
@@ -152,17 +152,12 @@ impl ConfigArgs {
     /// Reads the config of a command that ends by itself, and starts a log for errors only; what
     /// is wrong is said in `form`.
     pub(super) fn load_quietly(&self, form: Form) -> Result<Config, ExitCode> {
-        self.load_quietly_with(None, form)
+        self.load_quietly_for(Use::Enabled, form)
     }
 
-    /// Like [`Self::load_quietly`], for who will use `server`, if one is named, although it may be
-    /// disabled.
-    pub(super) fn load_quietly_with(
-        &self,
-        server: Option<&str>,
-        form: Form,
-    ) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(server, form)?;
+    /// Like [`Self::load_quietly`], for what it is `used` for.
+    pub(super) fn load_quietly_for(&self, used: Use<'_>, form: Form) -> Result<Config, ExitCode> {
+        let mut config = self.load_silently(used, form)?;
         self.quieten(&mut config)?;
         Ok(config)
     }
@@ -173,8 +168,8 @@ impl ConfigArgs {
         self.start_log(config)
     }
 
-    fn load_silently(&self, server: Option<&str>, form: Form) -> Result<Config, ExitCode> {
-        let read = self.read(server);
+    fn load_silently(&self, used: Use<'_>, form: Form) -> Result<Config, ExitCode> {
+        let read = self.read(used);
         let loaded = read.map_err(|unusable| unusable.report(form))?;
         warn(&loaded.warnings);
         Ok(loaded.config)

@@ -23,7 +23,7 @@ use crate::{
     audit::{AuditError, Behind, Event, EventKind, Log},
     auth::{ANONYMOUS, Agent, Directory},
     clock,
-    config::{Authentication, Config},
+    config::{Authentication, Config, Use},
     control::{self, Told},
     governance::{InvalidTerms, policy::TooLarge},
     names::AgentId,
@@ -133,14 +133,34 @@ pub(super) enum Intent {
     Look,
 }
 
-/// Reads the config, opens the store and does `work`; what goes wrong is said.
+/// Reads the config, opens the store and does `work`, to which servers and keys of the config are
+/// nothing but names; what goes wrong is said.
 pub(super) fn with(
     args: &ConfigArgs,
     form: Form,
     intent: Intent,
     work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
 ) -> ExitCode {
-    let config = match args.load_quietly(form) {
+    with_config(args.load_quietly_for(Use::Books, form), args, intent, work)
+}
+
+/// The same for `work` that needs all that is written of servers.
+pub(super) fn with_servers(
+    args: &ConfigArgs,
+    form: Form,
+    intent: Intent,
+    work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
+) -> ExitCode {
+    with_config(args.load_quietly(form), args, intent, work)
+}
+
+fn with_config(
+    config: Result<Config, ExitCode>,
+    args: &ConfigArgs,
+    intent: Intent,
+    work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
+) -> ExitCode {
+    let config = match config {
         Ok(config) => config,
         Err(code) => return code,
     };

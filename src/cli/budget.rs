@@ -137,19 +137,19 @@ struct Line {
 impl Budget {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Show(show) => books::with(
+            Command::Show(show) => books::with_servers(
                 &show.config,
                 Form::of(show.json),
                 Intent::Look,
                 async |books| show.show(books).await,
             ),
-            Command::Set(set) => books::with(
+            Command::Set(set) => books::with_servers(
                 &set.config,
                 Form::of(set.json),
                 Intent::Change,
                 async |books| set.set(books).await,
             ),
-            Command::Reset(reset) => books::with(
+            Command::Reset(reset) => books::with_servers(
                 &reset.config,
                 Form::of(reset.json),
                 Intent::Change,

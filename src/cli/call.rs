@@ -109,7 +109,7 @@ impl Call {
         if !gateway.connecting(candidates).is_empty() {
             say_too_late(self.wait);
         }
-        if gateway.complain_of(|server| candidates.contains(server)) {
+        if gateway.complain_of(&[Kind::Tools], |server| candidates.contains(server)) {
             return wrong_usage(&format!("there is no tool `{}`{ending}", self.tool));
         }
         // What is missing was said; where the name is of that server, nothing else is known of it.

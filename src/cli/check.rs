@@ -19,9 +19,9 @@ use super::{
 use crate::{
     app,
     backend::State,
-    catalog::Cost,
-    config::{Config, Loaded, Mistakes, Notice},
-    names::Scope,
+    catalog::{Cost, Kind},
+    config::{Config, Loaded, Mistakes, Notice, Use},
+    names::{Scope, ServerName},
 };
 use patterns::{Names, Patterns};
 
@@ -49,7 +49,7 @@ pub(super) struct Check {
 impl Check {
     pub(super) fn run(&self) -> ExitCode {
         let server = self.connect.as_ref().and_then(Option::as_deref);
-        let read = self.config.read(server);
+        let read = self.config.read(server.map_or(Use::Enabled, Use::Also));
         let loaded = match read.and_then(|loaded| Ok(vetted(loaded)?)) {
             Ok(loaded) => loaded,
             Err(unusable) => return unusable.report(Form::of(self.json)),
@@ -122,10 +122,11 @@ impl Check {
         let problems = catalog.problems();
         let is_whole = problems.iter().all(|problem| problem.cost() != Cost::Item);
         let ok = is_whole && found.iter().all(Found::is_connected);
-        let odd = problems.iter().map(|problem| {
-            let message = harmless(&problem.to_string());
-            Notice::warning(message, None)
-        });
+        let (schemas, unseen) = gateway.schemas(&found).await;
+        let problems = problems.iter().chain(schemas.iter().flat_map(|it| &**it));
+        let odd = problems.map(ToString::to_string);
+        let odd = odd.chain(unseen.iter().map(unseen_schemas));
+        let odd = odd.map(|message| Notice::warning(harmless(&message), None));
         let odd: Vec<Notice> = odd.chain(unmatched(config, gateway)).collect();
         let printed = if self.json {
             notices.extend(odd);
@@ -170,6 +171,12 @@ fn summary(config: &Config) -> String {
     format!("no mistakes: {servers}; not connected to, see --connect")
 }
 
+/// Says that nobody knows what is wrong with the schemas that `server` lists.
+fn unseen_schemas(server: &ServerName) -> String {
+    let wait = humantime::format_duration(gateway::SCHEMAS_WAIT);
+    format!("{server}: tools: not every `inputSchema` was looked at within {wait}")
+}
+
 /// Warns of patterns of `config` that match nothing; where one server is tried, of those about it.
 fn unmatched(config: &Config, gateway: &Gateway) -> Vec<Notice> {
     let only = match &gateway.scope {
@@ -198,9 +205,9 @@ fn table(found: &[Found]) -> Table<8> {
             server.state().to_owned(),
             server.revision.unwrap_or_default().to_owned(),
             latency.unwrap_or_default(),
-            server.count(server.tools),
-            server.count(server.resources + server.templates),
-            server.count(server.prompts),
+            server.count(&[Kind::Tools]),
+            server.count(&[Kind::Resources, Kind::Templates]),
+            server.count(&[Kind::Prompts]),
             server.explanation(),
         ]);
     }

@@ -27,7 +27,7 @@ use crate::{
     app::Core,
     auth::Agent,
     backend::{Backend, State},
-    catalog::{ByKind, Cost, Kind, Tool},
+    catalog::{ByKind, Cost, Kind, Problem, Tool},
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::{Scope, ServerName},
     proxy::Proxy,
@@ -39,6 +39,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const REMINDER: Duration = Duration::from_secs(10);
 /// When a line says it where no person reads, such as in the log of a job; once.
 const SILENCE_OF_JOBS: Duration = Duration::from_secs(2);
+/// How long it may take to look at the schemas of all servers: those of one take 30 s at most, and few are
+/// worth more than a moment.
+pub(super) const SCHEMAS_WAIT: Duration = Duration::from_secs(60);
 /// Items that are missing and named; of more their number says enough.
 const MISSING_MAX: usize = 100;
 /// The least severe log message that is shown.
@@ -111,21 +114,64 @@ impl Gateway {
         &self.agent
     }
 
-    /// Waits until every server has been listed or has failed, and says how each does.
+    /// Waits until every server that matters here has been listed or has failed, and says how each does.
     pub(super) async fn survey(&self) -> Vec<Found> {
-        let backends = self.proxy().backends().all();
-        let catalogs_of = backends.map(|backend| self.find(backend));
-        let all = join_all(catalogs_of);
+        let backends = self.asked();
+        let all = join_all(backends.iter().map(|backend| self.find(backend)));
         patiently(all, || self.waiting()).await
     }
 
-    async fn find(&self, backend: Arc<Backend>) -> Found {
+    /// The servers of which something may be shown here.
+    fn asked(&self) -> Vec<Arc<Backend>> {
+        let board = self.proxy().board();
+        let mut backends: Vec<_> = self.proxy().backends().all().collect();
+        backends.retain(|backend| board.may_show(&self.scope, &backend.name));
+        backends
+    }
+
+    async fn find(&self, backend: &Backend) -> Found {
         let board = self.proxy().board();
         let scope = Scope::Server(backend.name.clone());
         board.settled(&scope, self.patience).await;
         let latency = self.start.elapsed();
-        let offers = board.catalog().counts(&backend.name);
-        Found::new(backend.report(), offers, latency)
+        let known = ByKind::from_fn(|kind| board.lists(&backend.name, kind));
+        let offers = self.counts(&backend.name);
+        Found::new(backend.report(), offers, latency).of_which(known)
+    }
+
+    /// What is wrong with the schemas of tools that `servers` list, and what is not known of them, since
+    /// it takes too long to look at them.
+    pub(super) async fn schemas(
+        &self,
+        servers: &[Found],
+    ) -> (Vec<Arc<[Problem]>>, Vec<ServerName>) {
+        let mut backends = self.asked();
+        backends.retain(|backend| servers.iter().any(|it| it.server == backend.name.as_str()));
+        let board = self.proxy().board();
+        let looks = join_all(backends.iter().map(async |backend| {
+            let is_done = board.has_schemas(&backend.name, SCHEMAS_WAIT).await;
+            (backend.name.clone(), is_done)
+        }));
+        let looks = patiently(looks, || {
+            "waiting for a look at the schemas of tools".to_owned()
+        });
+        let looks = looks.await;
+        let problems = looks.iter().map(|(server, _)| board.schemas(server));
+        let problems = problems.collect();
+        let left = looks.into_iter().filter(|(_, is_done)| !is_done);
+        (problems, left.map(|(server, _)| server).collect())
+    }
+
+    /// How many items are shown of `server`.
+    fn counts(&self, server: &ServerName) -> ByKind<usize> {
+        let catalog = self.proxy().board().catalog();
+        match &self.scope {
+            Scope::All | Scope::Server(_) => catalog.counts(server),
+            Scope::Profile(_) => ByKind::from_fn(|kind| {
+                let shown = catalog.list(&self.scope, kind).entries().iter();
+                shown.filter(|entry| entry.server == *server).count()
+            }),
+        }
     }
 
     /// What `find` finds in the catalog, as soon as it does; `None` once the servers that may have the
@@ -185,11 +231,15 @@ impl Gateway {
 
     /// The enabled servers that may have the item called `name`: all, where the name does not say.
     fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
-        let candidates = self.proxy().board().candidates(kind, name);
-        if !candidates.is_empty() {
-            return candidates;
+        let named = match &self.scope {
+            Scope::All | Scope::Server(_) => self.proxy().board().candidates(kind, name),
+            // It may have given the name to anything.
+            Scope::Profile(_) => Vec::new(),
+        };
+        if !named.is_empty() {
+            return named;
         }
-        let backends = self.proxy().backends().all();
+        let backends = self.asked().into_iter();
         let enabled = backends.filter(|backend| backend.is_enabled());
         enabled.map(|backend| backend.name.clone()).collect()
     }
@@ -241,23 +291,38 @@ impl Gateway {
         Call::new(request, Arc::new(client), self.scope.clone(), wants)
     }
 
-    /// Says on stderr which servers are not connected, and why; whether all are.
-    pub(super) fn complain(&self) -> bool {
-        self.complain_of(|_| true)
+    /// Says on stderr which servers that matter here are not well, and why; whether it is known of all
+    /// of them what they have of `kinds`.
+    pub(super) fn complain(&self, kinds: &[Kind]) -> bool {
+        self.complain_of(kinds, |_| true)
     }
 
     /// The same of some of them.
-    pub(super) fn complain_of(&self, matters: impl Fn(&ServerName) -> bool) -> bool {
+    pub(super) fn complain_of(
+        &self,
+        kinds: &[Kind],
+        matters: impl Fn(&ServerName) -> bool,
+    ) -> bool {
+        let board = self.proxy().board();
         let mut complete = true;
-        let backends = self.proxy().backends().all();
+        let backends = self.asked().into_iter();
         for backend in backends.filter(|backend| matters(&backend.name)) {
             let found = Found::new(backend.report(), ByKind::default(), Duration::ZERO);
-            if matches!(found.state, State::Connected | State::Disabled) {
-                continue;
-            }
-            complete = false;
+            let state = match found.state {
+                State::Connected | State::Disabled => continue,
+                // It is there: what it has of other kinds is missed by nobody.
+                State::Degraded => {
+                    let mut kinds = kinds.iter();
+                    complete &= kinds.all(|kind| board.lists(&backend.name, *kind));
+                    found.state()
+                }
+                State::Connecting | State::Disconnected | State::Failed | State::NeedsReauth => {
+                    complete = false;
+                    "not connected"
+                }
+            };
             let reason = found.explanation();
-            let line = format!("server `{}` is not connected: {reason}", found.server);
+            let line = format!("server `{}` is {state}: {reason}", found.server);
             say(&format!("{}\n", harmless(&line)));
         }
         complete
@@ -288,8 +353,11 @@ impl Gateway {
     }
 
     fn waiting(&self) -> String {
-        let backends = self.proxy().backends().all();
-        let all: Vec<_> = backends.map(|backend| backend.name.clone()).collect();
+        let backends = self.asked();
+        let all: Vec<_> = backends
+            .iter()
+            .map(|backend| backend.name.clone())
+            .collect();
         waiting_for(&self.connecting(&all))
     }
 

@@ -21,8 +21,8 @@ use crate::{
 /// How a script knows what came of it.
 const EXIT_CODES: &str = "\
 Exit code: 0 when everything was listed, 1 when items of a server are missing, since it is not
-connected or since their names collide (of `list servers`: when every enabled server failed), 2 for a
-wrong command line or config.";
+connected, does not list them, or since their names collide (of `list servers`:
+when every enabled server failed), 2 for a wrong command line or config.";
 
 /// List servers, tools, resources or prompts
 #[derive(Args, Debug)]
@@ -83,7 +83,7 @@ impl List {
 
     /// Prints the items of `kinds`; it counts as failed when a server's are missing.
     async fn items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
-        let complete = gateway.complain() & gateway.complain_of_items(kinds);
+        let complete = gateway.complain(kinds) & gateway.complain_of_items(kinds);
         let mut items = Vec::new();
         for kind in kinds {
             match fetch(*kind, gateway).await {
@@ -170,7 +170,7 @@ fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
     Some(server.to_string())
 }
 
-/// Prints how servers do; it counts as failed when none of those that are enabled can be listed.
+/// Prints how servers do; it counts as failed when none of those that are enabled is there.
 fn servers(found: &[Found], json: bool) -> ExitCode {
     let printed = if json {
         print_json(&found)
@@ -181,7 +181,7 @@ fn servers(found: &[Found], json: bool) -> ExitCode {
         .iter()
         .filter(|server| server.state != State::Disabled)
         .peekable();
-    if enabled.peek().is_some() && !enabled.any(Found::is_connected) {
+    if enabled.peek().is_some() && !enabled.any(Found::is_there) {
         return ExitCode::FAILURE;
     }
     printed
@@ -204,9 +204,9 @@ fn servers_table(found: &[Found]) -> Table<8> {
             server.state().to_owned(),
             server.transport.to_owned(),
             server.revision.unwrap_or_default().to_owned(),
-            server.count(server.tools),
-            server.count(server.resources + server.templates),
-            server.count(server.prompts),
+            server.count(&[Kind::Tools]),
+            server.count(&[Kind::Resources, Kind::Templates]),
+            server.count(&[Kind::Prompts]),
             server.explanation(),
         ]);
     }

@@ -19,6 +19,7 @@ use crate::{
     catalog::{Entry, Kind, Lookup},
     config::{Config, Rule},
     governance::{Sight, policy::Item},
+    mcp::Method,
     names::{ProfileName, Scope, ServerName},
 };
 
@@ -36,12 +37,16 @@ pub(super) struct Policy {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say whether an agent may use a tool, a prompt or a resource, and why
+    /// Say whether an agent may use a tool, a prompt, a resource or a method, and why
     Explain(Explain),
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "clap's form of flags, of which one is given at most"
+)]
 struct Explain {
     /// The agent's name or id
     agent: String,
@@ -53,6 +58,9 @@ struct Explain {
     /// NAME is the URI of a resource
     #[arg(long)]
     resource: bool,
+    /// NAME is `server/method`: one that the route of that server has and the protocol does not
+    #[arg(long, conflicts_with_all = ["prompt", "resource", "profile"])]
+    method: bool,
     /// As seen through this profile
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -77,6 +85,12 @@ impl Explain {
             Ok(config) => config,
             Err(code) => return code,
         };
+        if self.method {
+            return match self.method_in(&config) {
+                Ok((server, method)) => self.explain_method(server, method, config),
+                Err(code) => code,
+            };
+        }
         let profile = self.profile.as_ref();
         let profile = match profile.map(|name| args::profile(name, &config)).transpose() {
             Ok(profile) => profile,
@@ -94,27 +108,59 @@ impl Explain {
                 return self.unfound(profile.as_ref(), &candidates, gateway);
             };
             let observed = observed(gateway.agent());
-            self.explain(&found, profile.as_ref(), observed, gateway)
+            self.explain(&found, &scope, observed, gateway)
         };
         block_on(1, gateway::with(target, Form::of(self.json), work))
     }
 
-    fn explain(
-        &self,
-        found: &Found,
-        profile: Option<&ProfileName>,
-        observed: bool,
-        gateway: &Gateway,
-    ) -> ExitCode {
-        let scope = profile.cloned().map_or(Scope::All, Scope::Profile);
+    /// The server and the method that are meant; what is wrong goes to stderr.
+    fn method_in(&self, config: &Config) -> Result<(ServerName, String), ExitCode> {
+        let name = &self.name;
+        let Some((server, method)) = name.split_once('/') else {
+            let why = format!("--method: `{name}` is no `server/method`");
+            return Err(wrong_usage(&why));
+        };
+        let server = args::server(server, config)?;
+        if !matches!(Method::parse(method), Method::Other(_)) {
+            return Err(wrong_usage(&format!(
+                "--method: `{method}` is of the protocol, and no policy is about it; ask about the \
+                 tool, prompt or resource that it is used for"
+            )));
+        }
+        Ok((server, method.to_owned()))
+    }
+
+    /// No server needs to be asked whether it has such a method.
+    fn explain_method(&self, server: ServerName, method: String, mut config: Config) -> ExitCode {
+        for server in config.servers.values_mut() {
+            server.enabled = false;
+        }
+        let observed = |agent: &Agent| observes(agent, None, &config);
+        let target = Target::all(config.clone())
+            .asked_by(Some(&self.agent))
+            .only_looking();
+        let scope = Scope::Server(server.clone());
+        let found = Found::Method { server, method };
+        let work = async |gateway: &Gateway| {
+            let observed = observed(gateway.agent());
+            self.explain(&found, &scope, observed, gateway)
+        };
+        block_on(1, gateway::with(target, Form::of(self.json), work))
+    }
+
+    fn explain(&self, found: &Found, scope: &Scope, observed: bool, gateway: &Gateway) -> ExitCode {
         let governance = gateway.proxy().governance();
         let agent = gateway.agent();
         let item = found.item();
+        let profile = match scope {
+            Scope::Profile(profile) => Some(profile),
+            Scope::All | Scope::Server(_) => None,
+        };
         let mut because = match governance.explain(agent, profile, &item) {
             Ok(because) => because,
             Err(error) => return failed(&error),
         };
-        let sight = governance.sight(agent, &scope);
+        let sight = governance.sight(agent, scope);
         let allowed = match &sight {
             Sight::Nothing => false,
             Sight::Everything | Sight::Some(_) => found.is_shown(&sight),
@@ -122,9 +168,13 @@ impl Explain {
         if !agent.enabled {
             because = format!("{} is disabled: it may call nothing.", agent.name);
         } else if let Sight::Nothing = sight {
-            because = match profile {
-                Some(profile) => format!("{} may not use the profile `{profile}`.", agent.name),
-                None => format!("{} {}; see --profile.", agent.name, only_profiles(agent)),
+            let only = only_profiles(agent);
+            because = match scope {
+                Scope::All => format!("{} {only}; see --profile.", agent.name),
+                Scope::Profile(profile) => {
+                    format!("{} may not use the profile `{profile}`.", agent.name)
+                }
+                Scope::Server(_) => format!("{} {only}.", agent.name),
             };
         } else if observed {
             because
@@ -228,7 +278,7 @@ impl Explain {
         let entries = lists.flat_map(|list| list.entries());
         let names = entries.map(|entry| [&*entry.exposed, &*entry.original]);
         let ending = did_you_mean(name, names);
-        let complete = gateway.complain_of(|server| candidates.contains(server));
+        let complete = gateway.complain_of(self.kinds(), |server| candidates.contains(server));
         let code = wrong_usage(&format!("there is no {noun} `{name}`{ending}"));
         if complete { code } else { ExitCode::FAILURE }
     }
@@ -244,6 +294,8 @@ enum Found {
         exposed: String,
         original: String,
     },
+    /// What only the route of the server has.
+    Method { server: ServerName, method: String },
 }
 
 impl Found {
@@ -255,6 +307,7 @@ impl Found {
                 exposed,
                 original,
             } => Item::of_resource(server, exposed, original),
+            Self::Method { server, method } => Item::of_method(server, method),
         }
     }
 
@@ -266,6 +319,7 @@ impl Found {
                 exposed,
                 original,
             } => sight.shows_resource(server, exposed, original),
+            Self::Method { server, method } => sight.shows_method(server, method),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     backend::{Report, State},
-    catalog::ByKind,
+    catalog::{ByKind, Kind},
 };
 
 /// One server.
@@ -35,9 +35,12 @@ pub(super) struct Found {
     pub(super) templates: usize,
     /// How many it has.
     pub(super) prompts: usize,
-    /// Why it is not connected.
+    /// Why it is not connected, or not well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// Whether it is known how many.
+    #[serde(skip)]
+    known: ByKind<bool>,
     /// Its last lines on stderr, when it is not connected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) stderr: Vec<String>,
@@ -58,13 +61,31 @@ impl Found {
             resources: offers.resources,
             templates: offers.templates,
             prompts: offers.prompts,
+            known: ByKind::default(),
             reason: report.reason,
             stderr: if connected { Vec::new() } else { report.stderr },
         }
     }
 
+    /// The same where it is `known` or not how many it has.
+    pub(super) fn of_which(self, known: ByKind<bool>) -> Self {
+        Self { known, ..self }
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         self.state == State::Connected
+    }
+
+    /// Whether it is connected, however well.
+    pub(super) fn is_there(&self) -> bool {
+        match self.state {
+            State::Connected | State::Degraded => true,
+            State::Connecting
+            | State::Disabled
+            | State::Disconnected
+            | State::Failed
+            | State::NeedsReauth => false,
+        }
     }
 
     /// The state in a word.
@@ -72,28 +93,31 @@ impl Found {
         self.state.as_str()
     }
 
-    /// How many `count` are, for people: nothing is known of a server that is not connected.
-    pub(super) fn count(&self, count: usize) -> String {
-        if self.is_connected() {
-            count.to_string()
-        } else {
-            String::new()
+    /// How many items of `kinds` it has, for people; nothing where that is not known.
+    pub(super) fn count(&self, kinds: &[Kind]) -> String {
+        let is_known = kinds.iter().all(|kind| self.known[*kind]);
+        if !self.is_there() || !is_known {
+            return String::new();
         }
+        let counts = kinds.iter().map(|kind| match kind {
+            Kind::Tools => self.tools,
+            Kind::Resources => self.resources,
+            Kind::Templates => self.templates,
+            Kind::Prompts => self.prompts,
+        });
+        counts.sum::<usize>().to_string()
     }
 
-    /// Why it is not connected, with its last words where they are not part of that.
+    /// Why it is not connected, with its last words where they are not part of that; why it is not well.
     pub(super) fn explanation(&self) -> String {
         let reason = match &self.reason {
             Some(reason) => reason.clone(),
             None if self.state == State::Connecting => "it takes too long".to_owned(),
             None => String::new(),
         };
-        let last = self
-            .stderr
-            .iter()
-            .rev()
-            .find(|line| !line.trim().is_empty());
-        match last {
+        let mut lines = self.stderr.iter().rev();
+        let last = lines.find(|line| !line.trim().is_empty());
+        match last.filter(|_| !self.is_there()) {
             Some(line) if !reason.contains(line.as_str()) => {
                 format!("{reason}; last on stderr: {line}")
             }

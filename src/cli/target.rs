@@ -23,11 +23,13 @@ use super::{
 use crate::{
     config::{
         self, Auth, Authentication, Config, Environment, Format, Governance, Secret, Server,
-        Source, Transport,
+        Source, Transport, Use,
     },
-    names::{Scope, ServerName},
+    names::{InvalidServerName, ProfileName, Scope, ServerName},
 };
 
+/// How the URLs of a gateway end that serve all that it has.
+const ENDPOINTS: [&str; 2] = ["/mcp", "/sse"];
 /// How a command line names stdin.
 const STDIN: &str = "-";
 /// Longest file that can hold a key, bytes.
@@ -55,8 +57,11 @@ pub(super) struct TargetArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     agent: Option<String>,
     /// Ask this server alone (enabled or not), under its own names
-    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "profile"])]
     server: Option<String>,
+    /// Ask what this profile shows, under its names; with --url, the profile of the gateway there
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 }
 
 /// What to run, and which part of it is asked.
@@ -74,11 +79,12 @@ impl TargetArgs {
         if let Some(url) = &self.url {
             return self.remote(url, form);
         }
-        let server = self.server.as_deref();
-        let config = self.config.load_quietly_with(server, form)?;
-        let target = match &self.server {
-            None => Target::all(config),
-            Some(name) => Target::one(config, name)?,
+        let used = self.server.as_deref().map_or(Use::Enabled, Use::Also);
+        let config = self.config.load_quietly_for(used, form)?;
+        let target = match (&self.server, &self.profile) {
+            (Some(name), _) => Target::one(config, name)?,
+            (None, Some(name)) => Target::profile(config, name)?,
+            (None, None) => Target::all(config),
         };
         Ok(target.asked_by(self.agent.as_deref()))
     }
@@ -94,7 +100,10 @@ impl TargetArgs {
                 "--url {url}: the scheme is missing; did you mean `{complete}`?"
             )));
         }
-        let (name, url) = (name_of(url), with_path(url));
+        let (name, mut url) = (name_of(url), with_path(url));
+        if let Some(profile) = &self.profile {
+            url = of_profile(profile, &url).map_err(|invalid| wrong_usage(&invalid.to_string()))?;
+        }
         let source = Source {
             name: "--url".to_owned(),
             format: Format::Json,
@@ -131,6 +140,12 @@ impl Target {
             server.enabled = true;
         }
         Ok(Self::new(config, Scope::Server(server)))
+    }
+
+    /// What the profile `name` of `config` shows; what is wrong goes to stderr.
+    pub(super) fn profile(config: Config, name: &str) -> Result<Self, ExitCode> {
+        let profile = args::profile(name, &config)?;
+        Ok(Self::new(config, Scope::Profile(profile)))
     }
 
     /// The same, asked by the agent called `name`.
@@ -222,6 +237,35 @@ fn with_path(url: &str) -> String {
         .is_some_and(|(_, rest)| !rest.is_empty() && !rest.contains(['/', '?', '#']));
     let path = if is_bare { "/mcp" } else { "" };
     format!("{url}{path}")
+}
+
+/// The URL of the profile `name` of the gateway whose endpoint is at `url`.
+fn of_profile(name: &str, url: &str) -> Result<String, NoProfile> {
+    let profile = ProfileName::parse(name)?;
+    let (endpoint, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    let endpoint = endpoint.trim_end_matches('/');
+    if !ENDPOINTS.iter().any(|path| endpoint.ends_with(path)) {
+        let url = url.to_owned();
+        return Err(NoProfile::Endpoint { url });
+    }
+    Ok(format!("{endpoint}/profiles/{profile}{query}"))
+}
+
+/// Why a URL has no profile; whoever asks mends the command line.
+#[derive(Debug, thiserror::Error)]
+enum NoProfile {
+    /// It is not that of a gateway, as far as can be told.
+    #[error(
+        "--profile: {url} does not end in `/mcp` or `/sse` as the URL of a gateway does; write the \
+         URL of the profile, and no --profile"
+    )]
+    Endpoint {
+        /// The URL.
+        url: String,
+    },
+    /// No profile can have that name.
+    #[error("--profile: there is none of that name: {0}")]
+    Name(#[from] InvalidServerName),
 }
 
 /// The host in `url` as the name of a server.
@@ -330,6 +374,20 @@ mod tests {
         check("https://x?a=b", "https://x?a=b");
         check("http://", "http://");
         check("", "");
+    }
+
+    #[test]
+    fn a_profile_is_asked_at_its_own_url() {
+        let check = |url: &str, expect: Option<&str>| {
+            assert_eq!(of_profile("p", url).ok().as_deref(), expect, "{url}");
+        };
+        check("http://x/mcp", Some("http://x/mcp/profiles/p"));
+        check("http://x/sse/", Some("http://x/sse/profiles/p"));
+        check("http://x/a/mcp?b=c", Some("http://x/a/mcp/profiles/p?b=c"));
+        check("http://x/?a=/mcp", None);
+        check("http://x/mcp/servers/a", None);
+        check("http://x/", None);
+        assert!(of_profile("../a", "http://x/mcp").is_err());
     }
 
     #[test]

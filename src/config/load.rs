@@ -39,6 +39,28 @@ pub struct Loaded {
     pub blank: Vec<String>,
 }
 
+/// What a config is read for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Use<'n> {
+    /// To use this server, and those that are enabled.
+    Also(&'n str),
+    /// To use the servers that are enabled.
+    Enabled,
+    /// To look into the data directory: no server is used, and nobody calls with a key.
+    Books,
+}
+
+impl Use<'_> {
+    /// Whether the server `name` is used.
+    pub(super) fn is_of(self, name: &str, is_enabled: bool) -> bool {
+        match self {
+            Self::Also(wanted) => is_enabled || name == wanted,
+            Self::Enabled => is_enabled,
+            Self::Books => false,
+        }
+    }
+}
+
 /// The text of one config, with what is needed to read it.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -80,17 +102,17 @@ impl Format {
 /// # Errors
 /// Everything that is wrong with them.
 pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mistakes> {
-    load_with(files, None, environment)
+    load_with(files, Use::Enabled, environment)
 }
 
-/// Like [`load`], for who will use `server` although it may be disabled: variables that it needs must
-/// have values.
+/// Like [`load`], for who will make this use of it: only variables that are needed for that must have
+/// values.
 ///
 /// # Errors
 /// Everything that is wrong with the files.
 pub fn load_with(
     files: &[PathBuf],
-    server: Option<&str>,
+    used: Use<'_>,
     environment: &Environment,
 ) -> Result<Loaded, Mistakes> {
     let mut loading = Loading::default();
@@ -104,7 +126,7 @@ pub fn load_with(
             }
         }
     }
-    loading.run(sources, server, environment, Files::REAL)
+    loading.run(sources, used, environment, Files::REAL)
 }
 
 /// Like [`load`], from texts instead of files: no file is opened, and every file that a config
@@ -116,7 +138,7 @@ pub fn parse(
     sources: impl IntoIterator<Item = Source>,
     environment: &Environment,
 ) -> Result<Loaded, Mistakes> {
-    Loading::default().run(sources, None, environment, Files::ASSUMED)
+    Loading::default().run(sources, Use::Enabled, environment, Files::ASSUMED)
 }
 
 /// Whether a file with this `text` says nothing, not even in a comment.
@@ -234,7 +256,7 @@ impl Loading {
     fn run(
         mut self,
         sources: impl IntoIterator<Item = Source>,
-        wanted: Option<&str>,
+        used: Use<'_>,
         environment: &Environment,
         files: Files,
     ) -> Result<Loaded, Mistakes> {
@@ -245,7 +267,7 @@ impl Loading {
                 None => self.is_incomplete = true,
             }
         }
-        let used = variables::names(&tree);
+        let names = variables::names(&tree);
         let Self {
             sources,
             findings,
@@ -253,10 +275,10 @@ impl Loading {
             blank: _,
         } = &mut self;
         if !*is_incomplete {
-            environment::override_keys(&mut tree, environment, &used, sources, findings);
+            environment::override_keys(&mut tree, environment, &names, sources, findings);
         }
-        variables::expand(&mut tree, wanted, environment, sources, findings);
-        let config = self.config(&mut tree, wanted, files);
+        variables::expand(&mut tree, used, environment, sources, findings);
+        let config = self.config(&mut tree, used, files);
         self.finish(config)
     }
 
@@ -290,7 +312,7 @@ impl Loading {
         Some(node)
     }
 
-    fn config(&mut self, tree: &mut Node, wanted: Option<&str>, files: Files) -> Option<Config> {
+    fn config(&mut self, tree: &mut Node, used: Use<'_>, files: Files) -> Option<Config> {
         let mut conforming = tree.clone();
         let read = file::written_schema().map_err(|error| error.to_string());
         let decoded = read.and_then(|schema| {
@@ -309,7 +331,7 @@ impl Loading {
                 let surroundings = Surroundings {
                     sources: &self.sources,
                     files,
-                    wanted,
+                    used,
                     data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,
                 };

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    Config, Limits, Log, Naming, NotALogFilter, Tls, check_log_filter, file, log_filter,
+    Config, Limits, Log, Naming, NotALogFilter, Tls, Use, check_log_filter, file, log_filter,
     node::{Node, Place},
     report::{Finding, Findings, Sources},
     units::{Size, Time},
@@ -63,8 +63,8 @@ pub(super) struct Files {
 pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
     pub(super) files: Files,
-    /// The server that needs all it names although it may be disabled.
-    pub(super) wanted: Option<&'s str>,
+    /// Which servers need all that they name.
+    pub(super) used: Use<'s>,
     /// Where state is kept unless the config says; `None` when the user has no home.
     pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.

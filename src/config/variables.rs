@@ -6,10 +6,11 @@
 //! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there.
 //!
 //! Runs after merging, so that a value which another file replaces needs no variable; a server
-//! that is not enabled needs none either, unless it is the one that is asked for.
+//! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
+//! use to the reader.
 
 use super::{
-    Environment, hint,
+    Environment, Use, hint,
     node::{Node, Origin, Span, Value},
     report::{Finding, Findings, SourceText, Sources},
 };
@@ -17,17 +18,17 @@ use super::{
 /// Deepest nesting of defaults.
 const DEPTH_MAX: usize = 16;
 
-/// Expands every string below `node`; where a variable has no value, that is reported, but for those
-/// of disabled servers other than `wanted`.
+/// Expands every string below `node`; where a variable has no value, that is reported, but where that is
+/// not `used`.
 pub(super) fn expand(
     node: &mut Node,
-    wanted: Option<&str>,
+    used: Use<'_>,
     environment: &Environment,
     sources: &Sources,
     findings: &mut Findings,
 ) {
     let mut expander = Expander {
-        wanted,
+        used,
         environment,
         sources,
         findings,
@@ -56,8 +57,7 @@ fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
 }
 
 struct Expander<'e> {
-    /// The server that needs its variables although it may be disabled.
-    wanted: Option<&'e str>,
+    used: Use<'e>,
     environment: &'e Environment,
     sources: &'e Sources,
     findings: &'e mut Findings,
@@ -67,11 +67,8 @@ struct Expander<'e> {
 
 impl Expander<'_> {
     fn tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
-        if let [section, name] = path.as_slice()
-            && section == "servers"
-        {
-            self.lenient = self.is_disabled(node) && self.wanted != Some(name);
-        }
+        let was_lenient = self.lenient;
+        self.lenient |= self.is_of_no_use(node, path);
         if node.origin == Origin::Written {
             self.text(node, path);
         }
@@ -85,8 +82,18 @@ impl Expander<'_> {
             self.tree(&mut entry.node, path);
             path.pop();
         }
-        if path.len() == 2 {
-            self.lenient = false;
+        self.lenient = was_lenient;
+    }
+
+    /// Whether nobody will use what stands at `path`.
+    fn is_of_no_use(&mut self, node: &mut Node, path: &[String]) -> bool {
+        match path {
+            [section, name] if section == "servers" => {
+                let is_enabled = self.used == Use::Books || !self.is_disabled(node);
+                !self.used.is_of(name, is_enabled)
+            }
+            [section, _, key] => section == "agents" && key == "keys" && self.used == Use::Books,
+            _ => false,
         }
     }
 

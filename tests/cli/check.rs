@@ -328,8 +328,42 @@ async fn patterns_without_a_match_are_said() {
     assert_snapshot!(ran.stderr, @"
     warning: it is unknown whether anything matches `servers.missing.tools.deny[0]`
      |
-     = help: not connected: `missing`
+     = help: not listed, or not in full: `missing`
     ");
+}
+
+/// A tool whose input schema cannot be used is named, although it is served.
+#[tokio::test]
+async fn schemas_that_are_none_are_reported() {
+    let place = Place::new(TWO_SERVERS);
+    let server = include_str!("server.sh");
+    let broken = server.replace(r#"{"type":"string"}"#, r#"{"type":"strange"}"#);
+    assert_ne!(broken, server);
+    std::fs::write(place.file("server.sh"), broken).expect("written");
+    let said = "script: tools: `repeat`: its `inputSchema` is no schema that can be used: ";
+    for connect in [
+        &["check", "--connect"][..],
+        &["check", "--connect", "script"],
+    ] {
+        let ran = place.run(connect).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(
+            ran.stderr.starts_with(&format!("warning: {said}")),
+            "{ran:?}"
+        );
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+        let found = place.run(&[connect, &["--json"]].concat()).await.json();
+        assert_eq!(found["ok"], true);
+        let notices = found["notices"].as_array().expect("a list");
+        let messages = notices
+            .iter()
+            .filter_map(|notice| notice["message"].as_str());
+        assert_eq!(
+            messages.filter(|it| it.starts_with(said)).count(),
+            1,
+            "{notices:?}"
+        );
+    }
 }
 
 /// What takes long is named while it does, also where nobody reads it.

@@ -256,6 +256,120 @@ async fn a_url_is_asked() {
     );
 }
 
+/// A server that no profile needs, and that takes for ever.
+const READING: &str = r#"
+    [servers.script]
+    command = "sh"
+    args = ["server.sh"]
+    tags = ["mine"]
+    [servers.slow]
+    command = "sh"
+    args = ["-c", "exec sleep 600"]
+    startup_timeout = "10m"
+    [profiles.reading]
+    tools = ["script/repeat", "script/fail"]
+    tags = ["mine"]
+    rename = { mcp_script_repeat = "again" }
+"#;
+
+/// A profile is asked here and in a gateway, under its own names; what it does not show is nobody's
+/// concern.
+#[tokio::test]
+async fn a_profile_is_asked() {
+    let place = Place::new(READING);
+    let serving = place.serve().await;
+    let (bare, url) = (serving.url.clone(), serving.mcp());
+    let elsewhere = Place::new("");
+    for (place, target) in [
+        (&place, &[][..]),
+        (&elsewhere, &["--url", &bare]),
+        (&elsewhere, &["--url", &url]),
+    ] {
+        let run = async |args: &[&str]| {
+            let profile = ["--profile", "reading"].as_slice();
+            place.run(&[args, profile, target].concat()).await
+        };
+        let ran = run(&["list"]).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+        let names = ran.stdout.lines().skip(1).map(|row| row.split('\t').next());
+        let names: Vec<_> = names.map(Option::unwrap_or_default).collect();
+        assert_eq!(names, ["again", "mcp_script_fail"], "{target:?}");
+        let ran = run(&["call", "again", "--json", "--arg", "a=1"]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(ran.json()["structuredContent"]["a"], 1, "{ran:?}");
+        let ran = run(&["call", "mcp_script_hang"]).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("there is no tool"), "{ran:?}");
+    }
+    let servers = place
+        .run(&["list", "servers", "--profile", "reading"])
+        .await;
+    assert_snapshot!(servers.all(), @"
+    SERVER→STATE→TRANSPORT→REVISION→TOOLS→RESOURCES→PROMPTS→REASON
+    script→connected→stdio→2025-11-25→2→0→1→
+    --- stderr
+    --- code 0
+    ");
+}
+
+#[tokio::test]
+async fn a_profile_must_be_one() {
+    let place = Place::new(READING);
+    let check = async |args: &[&str], expect: &str| {
+        let ran = place.run(&[&["list"], args].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(ran.stderr.contains(expect), "{ran:?}");
+    };
+    check(&["--profile", "readin"], "did you mean `reading`?").await;
+    let both = ["--profile", "reading", "--server", "script"];
+    check(&both, "cannot be used with").await;
+    let other = [
+        "--profile",
+        "a",
+        "--url",
+        "http://127.0.0.1:1/mcp/servers/x",
+    ];
+    check(&other, "does not end in `/mcp` or `/sse`").await;
+    let odd = ["--profile", "a/b", "--url", "http://127.0.0.1:1"];
+    check(&odd, "there is none of that name").await;
+}
+
+/// A server that gives all but one of its lists is there: what it has is shown, and said is what it lacks.
+#[tokio::test]
+async fn a_server_that_is_degraded_is_not_missing() {
+    let place = Place::new(SCRIPT);
+    let server = include_str!("server.sh");
+    let list = r#"say '"result":{"prompts":[{"name":"greet","title":"Greeting"}]}' ;;"#;
+    let refusal = r#"say '"error":{"code":-32603,"message":"the disk is full"}' ;;"#;
+    assert!(server.contains(list));
+    std::fs::write(place.file("server.sh"), server.replace(list, refusal)).expect("written");
+    let said = "server `script` is degraded: prompts/list failed: ";
+    let tools = place.run(&["list"]).await;
+    assert_eq!(tools.code, Some(0), "{tools:?}");
+    assert!(tools.stdout.contains("mcp_script_repeat"), "{tools:?}");
+    assert!(tools.stderr.starts_with(said), "{tools:?}");
+    let prompts = place.run(&["list", "prompts"]).await;
+    assert_eq!(prompts.code, Some(1), "{prompts:?}");
+    assert!(prompts.stderr.starts_with(said), "{prompts:?}");
+    let unknown = place.run(&["call", "mcp_script_none"]).await;
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    let servers = place.run(&["list", "servers"]).await;
+    assert_eq!(servers.code, Some(0), "{servers:?}");
+    let row = "script\tdegraded\tstdio\t2025-11-25\t5\t0\t\tprompts/list failed: ";
+    assert!(servers.stdout.contains(row), "{servers:?}");
+    let checked = place.run(&["check", "--connect"]).await;
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let row = "script\tdegraded\t2025-11-25\t\t5\t0\t\tprompts/list failed: ";
+    assert!(checked.stdout.contains(row), "{checked:?}");
+    assert!(!checked.all().contains("not connected"), "{checked:?}");
+    let found = place.run(&["check", "--connect", "--json"]).await.json();
+    let server = &found["servers"][0];
+    assert_eq!(
+        (&server["state"], &server["tools"]),
+        (&"degraded".into(), &5.into())
+    );
+}
+
 #[tokio::test]
 async fn a_key_is_sent_and_not_shown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tollbridge::config::{Environment, Mistakes, Transport, load, load_with};
+use tollbridge::config::{Environment, Mistakes, Transport, Use, load, load_with};
 
 use crate::support::{server, warnings};
 
@@ -291,7 +291,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
     let file = write(&directory, "a.toml", text);
     let asked = load_with(
         std::slice::from_ref(&file),
-        Some("c"),
+        Use::Also("c"),
         &Environment::default(),
     );
     let asked = asked.expect_err("wrong").to_string();

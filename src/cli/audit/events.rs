@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     audit::{AuditError, ChainReader, Entry, Event, chains},
-    config::Config,
+    config::{Config, Use},
 };
 
 #[derive(Args, Debug)]
@@ -47,7 +47,10 @@ struct Found {
 
 impl Events {
     pub(super) fn run(&self) -> ExitCode {
-        match self.config.load_quietly(Form::of(self.json)) {
+        match self
+            .config
+            .load_quietly_for(Use::Books, Form::of(self.json))
+        {
             Ok(config) => books::run(self.show(&config)),
             Err(code) => code,
         }

@@ -13,7 +13,7 @@ use super::super::{
 };
 use crate::{
     audit::{Behind, ChainReport, Report, Shortened, verify, verify_with},
-    config::Config,
+    config::{Config, Use},
     store::{FILE_NAME, Store, StoreError},
 };
 
@@ -36,7 +36,10 @@ pub(super) struct Verify {
 
 impl Verify {
     pub(super) fn run(&self) -> ExitCode {
-        match self.config.load_quietly(Form::of(self.json)) {
+        match self
+            .config
+            .load_quietly_for(Use::Books, Form::of(self.json))
+        {
             Ok(config) => books::run(self.verify(&config)),
             Err(code) => code,
         }

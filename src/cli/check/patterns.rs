@@ -172,7 +172,10 @@ impl Patterns {
         warnings.extend(unknown.iter().map(|(servers, keys)| {
             let (servers, keys) = (quoted(servers), quoted(keys));
             let message = format!("it is unknown whether anything matches {keys}");
-            Notice::warning(message, Some(format!("not connected: {servers}")))
+            Notice::warning(
+                message,
+                Some(format!("not listed, or not in full: {servers}")),
+            )
         }));
         warnings
     }

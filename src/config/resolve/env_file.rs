@@ -4,7 +4,7 @@ use dotenvor::{Error, parse_str};
 use indexmap::IndexMap;
 
 use super::Resolver;
-use crate::config::{Secret, file, node::Place, report::Finding};
+use crate::config::{Secret, Use, file, node::Place, report::Finding};
 
 impl Resolver<'_> {
     /// The variables of the program of `server`: those of `env` over those of `env_file`.
@@ -35,7 +35,7 @@ impl Resolver<'_> {
         let variables = read.and_then(|text| variables(&text));
         variables.unwrap_or_else(|why| {
             let found = format!("the file of `{}` cannot be read", at.path());
-            let finding = if is_enabled || self.is_wanted(at) {
+            let finding = if self.is_used(at, is_enabled) {
                 Finding::mistake(found)
             } else {
                 Finding::warning(found)
@@ -48,11 +48,17 @@ impl Resolver<'_> {
         })
     }
 
-    /// Whether `at` is of the server that is asked for.
-    fn is_wanted(&self, at: &Place<'_>) -> bool {
-        let below = |name| at.path().strip_prefix("servers.")?.strip_prefix(name);
-        let rest = self.surroundings.wanted.and_then(below);
-        rest.is_some_and(|rest| rest.starts_with('.'))
+    /// Whether somebody uses the server that `at` is of.
+    fn is_used(&self, at: &Place<'_>, is_enabled: bool) -> bool {
+        match self.surroundings.used {
+            Use::Also(name) => {
+                let rest = at.path().strip_prefix("servers.");
+                let rest = rest.and_then(|path| path.strip_prefix(name));
+                is_enabled || rest.is_some_and(|rest| rest.starts_with('.'))
+            }
+            Use::Books => false,
+            Use::Enabled => is_enabled,
+        }
     }
 }
 

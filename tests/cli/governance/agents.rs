@@ -342,3 +342,50 @@ async fn an_agent_that_is_hidden_is_told_about() {
     assert!(other.starts_with("agent_"), "{ran:?}");
     ok(&place, &["agents", "remove", other]).await;
 }
+
+/// Who looks into the data directory needs no variables of servers, nor the keys of agents; what is said
+/// of agents is never said without what it takes.
+#[tokio::test]
+async fn agents_are_listed_without_the_variables_of_servers() {
+    let servers = r#"
+        [servers.script]
+        command = "sh"
+        env_file = "none.env"
+        env = { TOKEN = "${NO_SUCH_TOKEN}" }
+        budget = { limit = "${NO_SUCH_LIMIT}" }
+        [governance]
+        auth = "keys"
+        [agents.researcher]
+        keys = ["${NO_SUCH_KEY}", "${NO_OTHER_KEY}"]
+    "#;
+    let place = Place::new(servers);
+    for args in [
+        &["agents", "list"][..],
+        &["agents", "show", "researcher"],
+        &["agents", "add", "bot"],
+        &["keys", "create", "bot"],
+        &["keys", "list"],
+        &["audit"],
+        &["audit", "events"],
+        &["audit", "verify"],
+    ] {
+        let ran = ok(&place, args).await;
+        assert!(!ran.all().contains("NO_"), "{args:?}: {ran:?}");
+    }
+    for args in [&["budget", "show"][..], &["check"], &["list"]] {
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        for variable in [
+            "NO_SUCH_TOKEN",
+            "NO_SUCH_LIMIT",
+            "NO_SUCH_KEY",
+            "NO_OTHER_KEY",
+        ] {
+            assert!(ran.stderr.contains(variable), "{args:?}: {ran:?}");
+        }
+    }
+    let place = Place::new(&format!("{servers}team = \"${{NO_SUCH_TEAM}}\"\n"));
+    let ran = place.run(&["agents", "list"]).await;
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("NO_SUCH_TEAM"), "{ran:?}");
+}

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use super::{GOVERNED, RESEARCHER, ok};
-use crate::support::{Place, Ran};
+use crate::support::{Place, Ran, SCRIPT};
 
 #[tokio::test]
 async fn policies_are_explained() {
@@ -118,6 +118,11 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     )
     .await;
     ok(&place, &with("bare", &["--profiles", "reading", "writing"])).await;
+    for (more, count) in [(&[][..], 0), (&["--profile", "reading"], 1)] {
+        let args = [&["list", "--agent", "open", "--json"], more].concat();
+        let listed = ok(&place, &args).await.json();
+        assert_eq!(listed.as_array().map(Vec::len), Some(count), "{args:?}");
+    }
     let resources = ok(&place, &["list", "resources", "--json"]).await.json();
     let uri = resources[0]["uri"].as_str().expect("a resource");
     let one = "open may use the profile `reading` and nothing beside it; see --profile.";
@@ -140,6 +145,68 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
             );
         }
     }
+}
+
+/// A method that no item has is decided by what is written; no server is asked whether it has it.
+#[tokio::test]
+async fn methods_are_explained() {
+    let place = Place::new(&format!(
+        "{SCRIPT}{}",
+        r#"
+        [governance]
+        auth = "keys"
+        [agents.some]
+        policy = { mode = "allowlist", methods = ["script/vendor/*"] }
+        [agents.most]
+        policy = { mode = "all", deny = ["vendor/x"] }
+        [agents.reader]
+        policy = { mode = "all" }
+        profiles = ["reading"]
+        [profiles.reading]
+        "#
+    ));
+    let check = async |line: &str, code: i32, expect: &str| {
+        let args: Vec<&str> = ["policy", "explain", "--method"]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        let ran = place.run(&args).await;
+        assert_eq!(ran.code, Some(code), "{line}: {ran:?}");
+        let said = ran.stdout.clone() + &ran.stderr;
+        assert!(said.contains(expect), "{line}: {ran:?}");
+    };
+    let may = "some may use the method `script/vendor/do`: the agent's own policy is an allowlist";
+    check("some script/vendor/do", 0, may).await;
+    check("some script/tasks/get", 1, "nothing in `methods` matches").await;
+    check("most script/tasks/get", 0, "most may use the method").await;
+    check("most script/vendor/x", 1, "has `vendor/x` in `deny`").await;
+    let only = "reader may use the profile `reading` and nothing beside it.\n";
+    check("reader script/vendor/do", 1, only).await;
+    check(
+        "most script/tools/list",
+        2,
+        "`tools/list` is of the protocol",
+    )
+    .await;
+    check("most vendor", 2, "`vendor` is no `server/method`").await;
+    check("most scrypt/do", 2, "did you mean `script`?").await;
+    check("most script/do --prompt", 2, "cannot be used with").await;
+    check("most script/do --profile reading", 2, "cannot be used with").await;
+    let args = [
+        "policy",
+        "explain",
+        "some",
+        "script/vendor/do",
+        "--method",
+        "--json",
+    ];
+    let object = place.run(&args).await.json();
+    assert_eq!(
+        (&object["kind"], &object["server"]),
+        (&json!("method"), &json!("script"))
+    );
+    assert_eq!(object["original"], "vendor/do");
+    assert!(!place.file("pids").exists(), "no server was started");
 }
 
 /// What matters to the answer is waited for, and nothing else: the other server takes for ever.

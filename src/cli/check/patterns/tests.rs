@@ -133,9 +133,9 @@ fn of_servers_that_are_not_connected_it_is_unknown() {
         "`servers.git.tools.deny[0]` matches nothing that servers have: `y`",
     ];
     let of_files = "it is unknown whether anything matches `governance.policy.tools[0]`, \
-                    `servers.files.tools.deny[0]`; not connected: `files`";
+                    `servers.files.tools.deny[0]`; not listed, or not in full: `files`";
     let of_both = "it is unknown whether anything matches `governance.policy.tools[2]`; \
-                   not connected: `files`, `off`";
+                   not listed, or not in full: `files`, `off`";
     let all = [of_git[0], of_git[1], of_files, of_both];
     check(&config, &["git"], None, &all);
     check(&config, &["git"], Some("git"), &of_git);

@@ -117,6 +117,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether it is not known yet of a replica whether it can be connected.
+    pub fn has_untried_replica(&self) -> bool {
+        let mut replicas = self.replicas.iter();
+        replicas.any(|replica| replica.state == State::Connecting)
+    }
+
     /// The same without what the server wrote and what its process is.
     #[must_use]
     pub fn without_details(mut self) -> Self {

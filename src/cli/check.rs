@@ -116,7 +116,7 @@ impl Check {
         config: &Config,
         gateway: &Gateway,
     ) -> ExitCode {
-        let mut found = gateway.survey().await;
+        let mut found = gateway.survey_replicas().await;
         found.retain(|server| server.state != State::Disabled);
         let catalog = gateway.proxy().board().catalog();
         let problems = catalog.problems();
@@ -124,7 +124,8 @@ impl Check {
         let ok = is_whole && found.iter().all(Found::is_connected);
         let (schemas, unseen) = gateway.schemas(&found).await;
         let problems = problems.iter().chain(schemas.iter().flat_map(|it| &**it));
-        let odd = problems.map(ToString::to_string);
+        let odd = found.iter().flat_map(Found::odd_replicas);
+        let odd = odd.chain(problems.map(ToString::to_string));
         let odd = odd.chain(unseen.iter().map(unseen_schemas));
         let odd = odd.map(|message| Notice::warning(harmless(&message), None));
         let odd: Vec<Notice> = odd.chain(unmatched(config, gateway)).collect();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, interval_at};
+use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::{
     EXIT_INTERRUPTED,
@@ -137,6 +137,28 @@ impl Gateway {
         let known = ByKind::from_fn(|kind| board.lists(&backend.name, kind));
         let offers = self.counts(&backend.name);
         Found::new(backend.report(), offers, latency).of_which(known)
+    }
+
+    /// The same, once that is so of every replica.
+    pub(super) async fn survey_replicas(&self) -> Vec<Found> {
+        let mut found = self.survey().await;
+        let end = self.start + self.patience;
+        let backends = self.asked();
+        let tried = join_all(backends.iter().map(async |backend| {
+            let mut standing = backend.standing();
+            let is_tried = async {
+                while backend.report().has_untried_replica() {
+                    standing.stirred().await;
+                }
+            };
+            drop(timeout_at(end, is_tried).await);
+            backend.report().replicas
+        }));
+        let tried = patiently(tried, || "waiting for replicas".to_owned()).await;
+        for (found, replicas) in found.iter_mut().zip(tried) {
+            found.replicas = replicas;
+        }
+        found
     }
 
     /// What is wrong with the schemas of tools that `servers` list, and what is not known of them, since

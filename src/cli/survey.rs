@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    backend::{Report, State},
+    backend::{ReplicaReport, Report, State},
     catalog::{ByKind, Kind},
 };
 
@@ -41,6 +41,9 @@ pub(super) struct Found {
     /// Whether it is known how many.
     #[serde(skip)]
     known: ByKind<bool>,
+    /// Its replicas, as in `/status`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) replicas: Vec<ReplicaReport>,
     /// Its last lines on stderr, when it is not connected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) stderr: Vec<String>,
@@ -63,6 +66,7 @@ impl Found {
             prompts: offers.prompts,
             known: ByKind::default(),
             reason: report.reason,
+            replicas: report.replicas,
             stderr: if connected { Vec::new() } else { report.stderr },
         }
     }
@@ -70,6 +74,18 @@ impl Found {
     /// The same where it is `known` or not how many it has.
     pub(super) fn of_which(self, known: ByKind<bool>) -> Self {
         Self { known, ..self }
+    }
+
+    /// What is wrong with single replicas of a server that is there all the same.
+    pub(super) fn odd_replicas(&self) -> impl Iterator<Item = String> {
+        let replicas = self.replicas.iter().filter(|_| self.is_there());
+        let odd = replicas.filter(|replica| replica.state != State::Connected);
+        odd.map(|replica| {
+            let (server, name, state) = (&self.server, &replica.name, replica.state.as_str());
+            let reason = replica.reason.as_ref().map(|reason| format!(": {reason}"));
+            let reason = reason.unwrap_or_default();
+            format!("{server}: its replica `{name}` is {state}{reason}")
+        })
     }
 
     pub(super) fn is_connected(&self) -> bool {

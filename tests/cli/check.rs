@@ -366,6 +366,31 @@ async fn schemas_that_are_none_are_reported() {
     }
 }
 
+/// One replica is enough for a server to be connected; those that are out of order are named.
+#[tokio::test]
+async fn replicas_are_tried() {
+    let place = Place::new(
+        r#"
+        [servers.several]
+        replicas = [
+            { command = "sh", args = ["server.sh"] },
+            { command = "sh", args = ["-c", "read line; sleep 0.5; echo no licence >&2; exit 3"] },
+        ]
+        "#,
+    );
+    let ran = place.run(&["check", "--connect"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("\nseveral\tconnected\t"), "{ran:?}");
+    let found = place.run(&["check", "--connect", "--json"]).await.json();
+    let replicas = found["servers"][0]["replicas"].as_array().expect("a list");
+    let states: Vec<_> = replicas.iter().map(|it| it["state"].clone()).collect();
+    assert_eq!(states, ["connected", "failed"], "{found}");
+    let name = replicas[1]["name"].as_str().expect("a name");
+    let said = format!("warning: several: its replica `{name}` is failed: ");
+    assert!(ran.stderr.starts_with(&said), "{ran:?}");
+    assert!(ran.stderr.contains("no licence"), "{ran:?}");
+}
+
 /// What takes long is named while it does, also where nobody reads it.
 #[tokio::test]
 async fn a_server_that_hangs_is_named_meanwhile() {

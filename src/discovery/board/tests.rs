@@ -100,3 +100,22 @@ async fn nothing_is_shown_after_a_stop() {
     list(&board, "two");
     assert_eq!(tools(&board), ["one"]);
 }
+
+/// Whoever waits for a look at schemas waits for what is listed at present, and not for ever.
+#[tokio::test(start_paused = true)]
+async fn a_look_at_schemas_is_waited_for() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let (board, ..) = board(&Tasks::new());
+    let one = ServerName::parse("one").unwrap();
+    assert!(board.has_schemas(&one, PATIENCE).await, "nothing is listed");
+    let start = Instant::now();
+    for _ in 0..2 {
+        list(&board, "one");
+        assert!(!board.has_schemas(&one, PATIENCE).await);
+        let listing = board.listing(&one);
+        let look = async { board.note_schemas(&one, listing, Vec::new()) };
+        let ((), is_looked_at) = tokio::join!(look, board.has_schemas(&one, PATIENCE));
+        assert!(is_looked_at);
+    }
+    assert_eq!(start.elapsed(), PATIENCE * 2);
+}

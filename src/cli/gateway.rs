@@ -196,7 +196,7 @@ impl Gateway {
         }
     }
 
-    /// What `find` finds in the catalog, as soon as it does; `None` once the servers that may have the
+    /// What `find` finds in the catalog, as soon as it is certain; `None` once the servers that may have the
     /// item of `kind` called `name` have been listed or have failed. Also says which those are. The
     /// name may be `server/item`.
     pub(super) async fn seek<T>(
@@ -224,6 +224,8 @@ impl Gateway {
         (self.find_among(&candidates, find).await, candidates)
     }
 
+    /// What `find` finds: at once where one server alone may have it. Of several each may have another of
+    /// that name, and only all of them together say whose it is.
     async fn find_among<T>(
         &self,
         candidates: &[ServerName],
@@ -238,8 +240,9 @@ impl Gateway {
                     .await;
             }));
             let mut settled = pin!(settled);
+            let is_one = candidates.len() == 1;
             loop {
-                if let Some(found) = find() {
+                if let Some(found) = find().filter(|_| is_one) {
                     return Some(found);
                 }
                 tokio::select! {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Place, SCRIPT, TOOLBOX, TWO_SERVERS, gone, pids, send, until};
+use crate::support::{ALIKE, Place, SCRIPT, TOOLBOX, TWO_SERVERS, gone, pids, send, until};
 
 #[tokio::test]
 async fn the_schema_decides_what_an_argument_is() {
@@ -160,6 +160,21 @@ async fn a_call_waits_for_the_servers_of_its_tool_only() {
     no server that is connected has a tool `hsah`; did you mean `mcp_toolbox_hash`?
     --- code 1
     ");
+}
+
+/// Whose a name is that several servers may have is known once all of them are listed: it is not that of
+/// whoever was first.
+#[tokio::test]
+async fn a_name_that_is_shared_is_nobodys() {
+    let place = Place::new(&format!("{ALIKE}conflict = \"error\"\n"));
+    for _ in 0..5 {
+        let called = place.run(&["call", "uuid"]).await;
+        assert_eq!(called.code, Some(2), "{called:?}");
+        assert!(
+            called.stderr.contains("there is no tool `uuid`"),
+            "{called:?}"
+        );
+    }
 }
 
 #[tokio::test]

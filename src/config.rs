@@ -361,12 +361,23 @@ pub struct Command {
 pub struct Remote {
     /// `http:`, `https:`, `ws:` or `wss:`.
     pub url: http::Uri,
-    /// Whether a variable gave a part of it: its path may be a credential then, and is not shown.
+    /// Whether the environment gave a part of it: its path may be a credential then, and is not shown.
     pub is_of_variable: bool,
     /// Headers sent with every request; values may be secret.
     pub headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     pub auth: Auth,
+}
+
+impl Remote {
+    /// The path as anybody may see it.
+    pub fn shown_path(&self) -> &str {
+        match self.url.path() {
+            "/" => "/",
+            _ if self.is_of_variable => "/***",
+            path => path,
+        }
+    }
 }
 
 /// Credential towards a server.

@@ -151,11 +151,10 @@ impl Lister {
     /// Lists the server and publishes what it offers; says how soon to do so again, since that failed
     /// or since the lists are fresh no longer.
     async fn refresh(&mut self, control: &Control, standing: &mut Following) -> Option<Duration> {
-        let backend = &self.backend;
+        let backend = &Arc::clone(&self.backend);
         let _reading = backend.reading(control);
         // What a predecessor of another program or URL listed is none of it.
         let before = self.last.clone().or_else(|| self.board.kept(backend));
-        let before = before.unwrap_or_default();
         // Another may be listed in its place.
         let is_shown = !standing.has_other(control);
         let outwaited = async {
@@ -167,7 +166,7 @@ impl Lister {
             standing.until_other(control).await;
         };
         let read = tokio::select! {
-            read = self.read(control, &before, is_shown) => read,
+            read = self.read(control, before, is_shown) => read,
             () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER }),
         };
         let missing = read.as_ref().ok().and_then(Lists::missing);
@@ -203,18 +202,22 @@ impl Lister {
         }
     }
 
-    /// Reads the lists; what has come `is_shown` while the rest takes long.
+    /// Reads the lists, of which `before` is known; what has come `is_shown` while the rest takes long.
     async fn read(
-        &self,
+        &mut self,
         control: &Control,
-        before: &Listing,
+        before: Option<Arc<Listing>>,
         is_shown: bool,
     ) -> Result<Lists, Failure> {
-        let mut asking = Asking::new(&self.backend, control, before);
+        let is_known = before.is_some();
+        let before = before.unwrap_or_default();
+        let mut asking = Asking::new(&self.backend, control, &before);
         while let Some(part) = asking.part().await? {
             if is_shown {
                 let offer = part.into_offer(&self.backend, control);
-                self.board.publish_part(offer, &self.backend).await;
+                self.last = Some(Arc::clone(&offer.listing));
+                let part = (offer, is_known);
+                self.board.publish_part(part, &self.backend).await;
             }
         }
         asking.finish()

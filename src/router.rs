@@ -16,6 +16,10 @@ use crate::{
 /// The member of params that names a resource.
 const URI: &str = "uri";
 
+/// Members that may be called so in params of methods that only their server knows: each is asked about
+/// in every spelling, before anybody counts how often an agent calls.
+const URIS_MAX: usize = 8;
+
 /// A call whose server is known.
 #[derive(Debug)]
 pub struct Routed {
@@ -96,7 +100,7 @@ impl Subject {
 pub enum Named {
     /// These, of which the server may take any.
     Resources(Vec<Subject>),
-    /// What is no text, so that nobody can tell which.
+    /// What is no text, or more than [`URIS_MAX`] of them, so that nobody can tell which.
     Unclear,
 }
 
@@ -388,7 +392,8 @@ fn vendor(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcE
     // Of a doubled member, also one that differs in case alone, a server may take either.
     for member in json::members(json, 0).filter(|member| member.is_alike(json, URI)) {
         let value = &json[member.value];
-        match json::text(value) {
+        let text = json::text(value).filter(|_| resources.len() < URIS_MAX);
+        match text {
             Some(uri) => {
                 let (server, original) = find_resource(call, catalog, sees, &uri)?;
                 let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);

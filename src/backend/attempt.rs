@@ -389,7 +389,8 @@ impl Backend {
         if !connection.link.refuses_headers(&outcome) {
             return outcome;
         }
-        let wanted = Box::pin(self.other_headers(admitted, connection, limits)).await;
+        let left = limits.after(start.elapsed());
+        let wanted = Box::pin(self.other_headers(admitted, connection, left)).await;
         let left = limits.after(start.elapsed());
         match wanted {
             Some(wanted) if !left.are_over() => {
@@ -417,7 +418,7 @@ impl Backend {
             biased;
             wanted = self.headers_now(&tool.original, connection) => wanted,
             () = routed.call.cancel.cancelled() => None,
-            () = tokio::time::sleep(limits.idle) => None,
+            () = tokio::time::sleep(limits.idle.min(limits.total)) => None,
         };
         wanted.filter(|wanted| wanted != routed.header_params())
     }

@@ -366,7 +366,8 @@ fn lacks_method(refusal: &Raw) -> bool {
 }
 
 impl Transport {
-    /// How it is reached, without secrets: the program, or the URL without its query.
+    /// How it is reached, without secrets: the program, or the URL without its query, and without a path
+    /// that came of the environment.
     pub(super) fn to_address(&self) -> String {
         match self {
             Self::Builtin => "builtin".to_owned(),
@@ -375,7 +376,7 @@ impl Transport {
             | Self::Http(remote)
             | Self::Sse(remote)
             | Self::WebSocket(remote) => {
-                let (url, path) = (&remote.url, remote.url.path());
+                let (url, path) = (&remote.url, remote.shown_path());
                 let scheme = url.scheme_str().unwrap_or_default();
                 let host = url.authority().map_or("", |authority| authority.as_str());
                 format!("{scheme}://{host}{path}")

@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// Least time from an attempt that failed to one that calls lead to: however many come, they use up no more
-/// starts than `retry.starts_per_minute` allows by default.
+/// starts than `retry.starts_per_minute` allows by default, where an attempt is one start. That of a program
+/// whose era is not known may be two.
 const LULL: Duration = Duration::from_secs(2);
 
 /// How long an instance that is down or asleep is shown while its callers do not come again.
@@ -258,7 +259,8 @@ impl Instance {
 
     /// Whether it is beside the catalog's, and down after `failure` only until a call wants it.
     fn may_be_tried(&self, failure: &Failure) -> bool {
-        let is_held_back = matches!(failure, Failure::StartsLimited { .. });
+        let now = Instant::now();
+        let is_held_back = matches!(failure, Failure::StartsLimited { until, .. } if *until > now);
         let is_kept = self.lineage.callers.is_some() && !self.is_abandoned();
         is_kept && !is_held_back && !self.must_wait()
     }

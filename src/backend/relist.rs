@@ -29,12 +29,21 @@ const FRESH: Duration = Duration::from_secs(10);
 /// What the tools of a server that want headers want there.
 type Wants = HashMap<String, Vec<HeaderParam>>;
 
+/// What the list of a server said.
+#[derive(Clone, Debug)]
+struct Looked {
+    /// When it was asked for.
+    at: Instant,
+    /// `None` where it could not be read.
+    wants: Option<Arc<Wants>>,
+}
+
 /// The list of a server that was asked for last.
 #[derive(Debug)]
 pub(super) struct Relist {
     /// Who has it asks; the others wait for what is found.
     turn: Semaphore,
-    latest: Mutex<Option<(Instant, Arc<Wants>)>>,
+    latest: Mutex<Option<Looked>>,
 }
 
 impl Default for Relist {
@@ -47,10 +56,9 @@ impl Default for Relist {
 }
 
 impl Relist {
-    fn fresh(&self) -> Option<Arc<Wants>> {
-        let latest = lock(&self.latest);
-        let fresh = latest.as_ref().filter(|(at, _)| at.elapsed() < FRESH);
-        fresh.map(|(_, wants)| Arc::clone(wants))
+    fn fresh(&self) -> Option<Looked> {
+        let latest = lock(&self.latest).clone();
+        latest.filter(|looked| looked.at.elapsed() < FRESH)
     }
 }
 
@@ -65,13 +73,16 @@ impl Backend {
         let relist = &self.maker.shared.relist;
         // It is never closed.
         let _turn = relist.turn.acquire().await.ok()?;
-        let wants = if let Some(wants) = relist.fresh() {
-            wants
+        let looked = if let Some(looked) = relist.fresh() {
+            looked
         } else {
-            let wants = Arc::new(self.ask_for_headers(connection).await?);
-            *lock(&relist.latest) = Some((Instant::now(), Arc::clone(&wants)));
-            wants
+            let wants = self.ask_for_headers(connection).await.map(Arc::new);
+            let at = Instant::now();
+            let looked = Looked { at, wants };
+            *lock(&relist.latest) = Some(looked.clone());
+            looked
         };
+        let wants = looked.wants?;
         Some(wants.get(tool).cloned().unwrap_or_default())
     }
 

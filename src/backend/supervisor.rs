@@ -276,7 +276,12 @@ impl Maker {
                 }
             }
         }
-        sleep(self.shared.start_wait(&instance.lineage)).await;
+        let wait = self.shared.start_wait(&instance.lineage);
+        if let Some(failure) = self.shared.held_back(&instance.lineage) {
+            // Whoever wants it is told.
+            instance.set(Phase::Down { failure });
+        }
+        sleep(wait).await;
     }
 
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a

@@ -242,14 +242,12 @@ fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
 }
 
 fn show_remote(remote: &Remote, kind: TransportKind, shown: &mut file::Server) -> TransportKind {
-    let url = mask::without_secrets(&remote.url.to_string());
-    let path = url.rfind(remote.url.path());
-    shown.url = Some(
-        match path.filter(|_| remote.is_of_variable && remote.url.path() != "/") {
-            Some(path) => format!("{}/***", &url[..path]),
-            None => url,
-        },
-    );
+    let url = &remote.url;
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let scheme = url.scheme_str().unwrap_or_default();
+    let place = mask::without_secrets(&format!("{scheme}://{authority}"));
+    let query = url.query().map_or("", |_| "?***");
+    shown.url = Some(format!("{place}{}{query}", remote.shown_path()));
     shown.headers.clone_from(&remote.headers);
     shown.auth = match &remote.auth {
         Auth::Bearer { token } => Some(file::Auth::Bearer {

@@ -308,6 +308,11 @@ impl<'t> Place<'t> {
         self.node.is_none_or(|node| node.origin != Origin::Variable)
     }
 
+    /// Whether the value stands in a file as it is.
+    pub(super) fn is_of_file(&self) -> bool {
+        self.node.is_none_or(|node| node.origin == Origin::Written)
+    }
+
     /// The text, when it is one.
     pub(super) fn text(&self) -> Option<&'t str> {
         self.node.and_then(Node::as_text)

@@ -483,20 +483,26 @@ impl Board {
         self.settle(server);
     }
 
-    /// Publishes what has come of the lists of a server; for the rest whoever waits for them goes on
-    /// waiting.
-    pub(super) async fn publish_part(self: &Arc<Self>, offer: Offer, backend: &Arc<Backend>) {
+    /// Publishes what has come of the lists of a server, and whether the rest of it was known; for what
+    /// was not, whoever waits for it goes on waiting.
+    pub(super) async fn publish_part(
+        self: &Arc<Self>,
+        (offer, is_known): (Offer, bool),
+        backend: &Arc<Backend>,
+    ) {
         let backend = Arc::clone(backend);
-        self.make(move |board| board.publish_part_now(offer, &backend))
+        self.make(move |board| board.publish_part_now(offer, is_known, &backend))
             .await;
     }
 
-    fn publish_part_now(&self, mut offer: Offer, backend: &Backend) {
+    fn publish_part_now(&self, mut offer: Offer, is_known: bool, backend: &Backend) {
         let Some(mut next) = self.next_for(backend) else {
             return;
         };
         offer.config = backend.written();
-        if let Some(known) = next.state.offers.of(&backend.name) {
+        // What stands there of a predecessor of another program or URL says nothing of this one.
+        let known = next.state.offers.of(&backend.name);
+        if let Some(known) = known.filter(|_| is_known) {
             // Until it comes, what was read before is what is known of it.
             for kind in Kind::ALL {
                 if offer.gaps[kind] == Some(Gap::Awaited) {

@@ -34,7 +34,8 @@ impl Sight {
         self.decides(|| Item::of_resource(server, exposed, original))
     }
 
-    /// Whether a notification that only `server` knows may be sent to it: as with its methods.
+    /// Whether a notification that only `server` knows may be sent to it: as with its methods, but for a
+    /// `uri` in its params, which nobody looks at.
     pub fn shows_method(&self, server: &ServerName, method: &str) -> bool {
         self.decides(|| Item::of_method(server, method))
     }

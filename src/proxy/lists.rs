@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::consume_budget};
 
 use super::{Proxy, subscriptions::Review, wait};
 use crate::{
@@ -161,8 +161,11 @@ impl Proxy {
                 () = self.tasks.stop_token().cancelled() => return,
             };
             let Some(update) = update else { return };
-            self.sessions
-                .each(|session| self.tell_update(session, &update));
+            for session in self.sessions.all() {
+                self.tell_update(&session, &update);
+                // What it says is scanned for each.
+                consume_budget().await;
+            }
         }
     }
 

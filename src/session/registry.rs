@@ -289,6 +289,11 @@ impl Sessions {
         }
     }
 
+    /// Those that are open, for what takes long with each.
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.by_id.iter().map(|entry| Arc::clone(&entry)).collect()
+    }
+
     /// Sessions open.
     pub fn len(&self) -> usize {
         self.by_id.len()

@@ -280,7 +280,7 @@ fn paths_of_variables_are_hidden() {
         ),
         (
             "https://a.example.com/v1/${KEY}?a=b",
-            "https://a.example.com/***",
+            "https://a.example.com/***?***",
         ),
         ("https://${HOST}/mcp", "https://a.example.com/***"),
         ("https://${HOST}", "https://a.example.com/"),
@@ -291,4 +291,15 @@ fn paths_of_variables_are_hidden() {
     ] {
         assert_eq!(shown(written), format!("\"{expect}\""), "{written}");
     }
+    let overridden = [(
+        "TOLLBRIDGE_SERVERS__DOCS__URL",
+        "https://a.example.com/hunter2",
+    )];
+    let file = "[servers.docs]\nurl = \"https://b.example.com\"\n";
+    let config = accepted(&overridden, &[("a.toml", file)]).config;
+    let shown = config.to_display().to_string();
+    assert!(
+        shown.contains("url = \"https://a.example.com/***\""),
+        "{shown}"
+    );
 }

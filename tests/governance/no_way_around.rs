@@ -415,6 +415,11 @@ async fn a_resource_is_denied_by_every_spelling() {
     }
 }
 
+/// So many `uri` in a row, of a resource that may be read.
+fn of_public(count: usize) -> String {
+    vec![r#""uri":"file:///pub/a""#; count].join(",")
+}
+
 /// Methods that only their server knows are for whoever may read what they name by `uri`, and reach it as
 /// they were written.
 #[tokio::test]
@@ -448,6 +453,8 @@ async fn a_method_of_a_server_names_no_resource_that_is_denied() {
                 (r#""uri":"file:///pub/a","Uri":"file:///priv/a""#, -32003),
                 (r#""uri":["file:///priv/a"]"#, -32003),
                 (r#""uri":{"path":"/priv/a"}"#, -32003),
+                (&of_public(8), 0),
+                (&of_public(9), -32003),
             ] {
                 for method in ["resources/directory/read", "acme/open"] {
                     let before = stage.server.seen().len();

@@ -346,6 +346,38 @@ async fn a_list_that_takes_long_again_is_what_it_was() {
     gateway.stop().await;
 }
 
+/// What had come when a connection was lost is known on the next one while that takes long.
+#[tokio::test]
+async fn what_has_come_outlives_its_connection() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let late = Arc::clone(&is_lost);
+    backend.on_request(move |request| {
+        let late = if late.load(Ordering::Relaxed) {
+            "tools/list"
+        } else {
+            "prompts/list"
+        };
+        (request.method() == late).then_some(Auto::Hand)
+    });
+    let gateway = TestGateway::new().server_with("x", &backend, "timeout = \"10m\"");
+    let gateway = gateway.launch().await;
+    let counts = |tools: u64, prompts: u64| {
+        move |status: &Value| {
+            status["offers"]["tools"] == tools && status["offers"]["prompts"] == prompts
+        }
+    };
+    gateway.status_until("x", counts(2, 0)).await;
+    is_lost.store(true, Ordering::Relaxed);
+    backend.die();
+    let status = gateway.status_until("x", |it| it["offers"]["prompts"] == 1);
+    let status = status.await;
+    assert!(counts(2, 1)(&status), "{status}");
+    let client = client(&gateway).await;
+    assert_eq!(client.list("tools").await.len(), 2);
+    gateway.stop().await;
+}
+
 /// A server that takes one call at a time is asked for one list at a time.
 #[tokio::test]
 async fn no_more_lists_are_asked_for_than_calls_may_be_under_way() {

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::{Resolver, quote};
 use crate::config::{
-    Auth, Command, Remote, Secret, Transport,
+    Auth, Command, Remote, Secret, Transport, Use,
     file::{self, TransportKind},
     node::Place,
     report::Finding,
@@ -37,6 +37,10 @@ impl Resolver<'_> {
     pub(super) fn transport(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
         let reached = self.written_transport(server, at);
         let url = at.key("url");
+        if reached.is_none() && self.surroundings.used == Use::Books {
+            // Nobody connects to it: what counts is that there is a server of that name.
+            return Some(Transport::Builtin);
+        }
         if reached.is_none() && url.span().is_some_and(|url| self.findings.is_excused(url)) {
             self.findings
                 .add(Finding::warning(format!("`{}` is left out", at.path())).at(
@@ -240,7 +244,7 @@ impl Resolver<'_> {
         let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
         let remote = Remote {
             url,
-            is_of_variable: !at.key("url").is_quotable(),
+            is_of_variable: !at.key("url").is_of_file(),
             headers,
             auth,
         };

@@ -353,6 +353,11 @@ async fn agents_are_listed_without_the_variables_of_servers() {
         env_file = "none.env"
         env = { TOKEN = "${NO_SUCH_TOKEN}" }
         budget = { limit = "${NO_SUCH_LIMIT}" }
+        [servers.docs]
+        url = "${NO_SUCH_URL}"
+        tags = ["reading"]
+        [profiles.reading]
+        tags = ["reading"]
         [governance]
         auth = "keys"
         [agents.researcher]
@@ -371,7 +376,10 @@ async fn agents_are_listed_without_the_variables_of_servers() {
     ] {
         let ran = ok(&place, args).await;
         assert!(!ran.all().contains("NO_"), "{args:?}: {ran:?}");
+        assert!(!ran.stderr.contains("docs"), "{args:?}: {ran:?}");
     }
+    let found = place.run(&["audit", "--tool", "docs/search"]).await;
+    assert!(!found.stderr.contains("no server is called"), "{found:?}");
     for args in [&["budget", "show"][..], &["check"], &["list"]] {
         let ran = place.run(args).await;
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");

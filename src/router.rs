@@ -100,7 +100,7 @@ impl Subject {
 pub enum Named {
     /// These, of which the server may take any.
     Resources(Vec<Subject>),
-    /// What is no text, or more than [`URIS_MAX`] of them, so that nobody can tell which.
+    /// What is no text, or too many of them, so that nobody can tell which.
     Unclear,
 }
 

@@ -111,10 +111,7 @@ impl Proxy {
         self.review_subscriptions(review);
         self.dismiss_strangers();
         // Those that come and go meanwhile wait for nothing.
-        let mut sessions = Vec::new();
-        self.sessions
-            .each(|session| sessions.push(Arc::clone(session)));
-        for session in sessions {
+        for session in self.sessions.all() {
             self.tell_session(&session);
         }
     }

@@ -457,17 +457,19 @@ async fn many_small_pages_are_one_list() {
     gateway.stop().await;
 }
 
+/// A gateway of both.
+async fn beside(bad: &Backend, good: &Backend) -> Gateway {
+    let servers = TestGateway::new().server("bad", bad).server("good", good);
+    servers.start().await
+}
+
 /// Lists without end are given up and named; the other server and the other lists are there.
 #[tokio::test]
 async fn pages_without_end() {
     let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
     bad.on_request(endless);
     let good = Backend::start(Transport::Stdio, Era::Legacy).await;
-    let gateway = TestGateway::new()
-        .server("bad", &bad)
-        .server("good", &good)
-        .start()
-        .await;
+    let gateway = beside(&bad, &good).await;
     is_served(&gateway, &good).await;
     let status = gateway.status("bad").await;
     assert_eq!(status["state"], "degraded", "{status}");
@@ -552,11 +554,7 @@ async fn items_that_make_no_sense() {
     );
     bad.set_list("prompts/list", r#"[{},{"name":"ok"}]"#);
     let good = Backend::start(Transport::Stdio, Era::Legacy).await;
-    let gateway = TestGateway::new()
-        .server("bad", &bad)
-        .server("good", &good)
-        .start()
-        .await;
+    let gateway = beside(&bad, &good).await;
     is_served(&gateway, &good).await;
     let tools = gateway.tools().await;
     for name in ["mcp_bad_fine", "mcp_bad_last", "mcp_good_echo"] {

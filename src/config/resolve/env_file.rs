@@ -15,8 +15,11 @@ impl Resolver<'_> {
     ) -> IndexMap<String, Secret> {
         self.environment(&server.env, &at.key("env"));
         let mut variables = match &server.env_file {
-            Some(written) => self.env_file(written, server.enabled, &at.key("env_file")),
-            None => IndexMap::new(),
+            // Nobody who looks into the data directory has to be able to read it.
+            Some(written) if self.surroundings.used != Use::Books => {
+                self.env_file(written, server.enabled, &at.key("env_file"))
+            }
+            Some(_) | None => IndexMap::new(),
         };
         variables.extend(server.env.clone());
         variables

@@ -263,7 +263,7 @@ impl Governance {
         self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_task(&routed, &law, ticket).await?;
-        let opened = self.books.seal.opened(routed.params.as_ref(), ticket);
+        let opened = self.books.seal.opened(&routed, ticket);
         if let Some(params) = opened.map_err(Refusal::State)? {
             routed.params = Some(params);
         }

@@ -236,10 +236,12 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
             name: name.text.to_string(),
         })?;
     let params = name.replaced(&tool.original);
-    let params = match &call.scope {
-        Scope::Server(_) => params,
+    let is_merged = matches!(call.scope, Scope::All | Scope::Profile(_));
+    let params = if is_merged && call.params.as_ref().is_some_and(tasks::may_be_wished) {
         // Nobody could ask for the task there.
-        Scope::All | Scope::Profile(_) => tasks::without(&params).into_owned(),
+        tasks::without(&params).into_owned()
+    } else {
+        params
     };
     Ok(Target {
         server: tool.server.clone(),

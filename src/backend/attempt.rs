@@ -23,7 +23,7 @@ use crate::{
     clock::turn_time,
     config::{Server, Transport},
     governance::Admitted,
-    mcp::{Era, Level, Method, Outcome, Raw, Revision},
+    mcp::{Era, Level, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
 };
 
@@ -458,6 +458,7 @@ impl Backend {
         let exchange = Exchange {
             method: &call.method,
             params,
+            may_name_token: call.params.as_ref().is_some_and(meta::may_name_token),
             tool: routed.tool.as_deref(),
             caller: Some(caller),
             header_params,

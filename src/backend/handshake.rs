@@ -349,6 +349,7 @@ pub(crate) fn control(method: &Method, params: Option<Raw>) -> Exchange<'_> {
     Exchange {
         method,
         params: params.map(Cow::Owned),
+        may_name_token: true,
         tool: None,
         caller: None,
         header_params: Vec::new(),

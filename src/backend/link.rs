@@ -91,6 +91,8 @@ pub(crate) struct Exchange<'c> {
     pub(crate) method: &'c Method,
     /// As the server shall see them, but for the progress token.
     pub(crate) params: Option<Cow<'c, Raw>>,
+    /// Whether there may be a progress token in them.
+    pub(crate) may_name_token: bool,
     /// The tool that is called, when one is.
     pub(crate) tool: Option<&'c Tool>,
     /// The client on whose behalf it is sent; `None` for requests of our own.
@@ -280,7 +282,13 @@ impl Link {
     ) -> Result<(Pending, Bytes), Failure> {
         let mut pending = self.mux.begin(exchange, tell)?;
         let params = exchange.params.as_deref();
-        let params = params.map(|params| pending.with_token(params));
+        let params = params.map(|params| {
+            if exchange.may_name_token {
+                pending.with_token(params)
+            } else {
+                Cow::Borrowed(params)
+            }
+        });
         let id = Id::number(pending.id);
         let bytes = envelope::request(&id, exchange.method.as_str(), params.as_deref());
         let limit = self.mux.settings.request_bytes_max;

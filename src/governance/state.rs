@@ -21,7 +21,8 @@ use sha2::Sha256;
 use super::ticket::Ticket;
 use crate::{
     clock,
-    mcp::{Era, Method, Outcome, Raw, Revision, json},
+    mcp::{Era, Method, Outcome, Params, Raw, Revision, json},
+    router::Routed,
 };
 use canonical::canonical;
 
@@ -196,11 +197,13 @@ impl Seal {
     /// The params of a request as its server gets them; `None` when there is no state in them.
     pub(super) fn opened(
         &self,
-        params: Option<&Raw>,
+        routed: &Routed,
         ticket: &Ticket,
     ) -> Result<Option<Raw>, InvalidState> {
         let is_modern = ticket.client.era() == Era::Modern;
-        let Some(params) = params.filter(|_| is_modern && may_ask(&ticket.method)) else {
+        let may_have_state = !routed.call.params.as_ref().is_some_and(Params::is_usual);
+        let is_looked_at = is_modern && may_ask(&ticket.method) && may_have_state;
+        let Some(params) = routed.params.as_ref().filter(|_| is_looked_at) else {
             return Ok(None);
         };
         let json = params.as_bytes();

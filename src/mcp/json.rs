@@ -173,7 +173,7 @@ impl Member {
         }
         // Whatever stands for an ASCII letter has as many bytes, or more.
         let is_plain = || own.is_ascii() && memchr(b'\\', own).is_none();
-        if key.is_ascii() && (own.len() < key.len() || is_plain()) {
+        if key.is_ascii() && (!may_stand_for(own, key) || is_plain()) {
             return false;
         }
         let folded = |letter: char| letter.to_lowercase().flat_map(char::to_uppercase);
@@ -426,9 +426,19 @@ fn key_is(quoted: &[u8], key: &str) -> bool {
         Ordering::Equal => &quoted[1..quoted.len() - 1] == key.as_bytes(),
         // Every escape is longer than what it stands for.
         Ordering::Greater => {
-            memchr(b'\\', quoted).is_some() && text(quoted).is_some_and(|decoded| decoded == key)
+            may_stand_for(quoted, key)
+                && memchr(b'\\', quoted).is_some()
+                && text(quoted).is_some_and(|decoded| decoded == key)
         }
     }
+}
+
+/// Whether `own`, with or without its quotes, is neither shorter than `key` nor longer than all of it
+/// written as escapes.
+fn may_stand_for(own: &[u8], key: &str) -> bool {
+    const ESCAPE: usize = r"\u0000".len();
+    const QUOTES: usize = 2;
+    (key.len()..=key.len() * ESCAPE + QUOTES).contains(&own.len())
 }
 
 fn skip_separators(json: &[u8], mut at: usize) -> usize {
@@ -441,14 +451,29 @@ fn skip_separators(json: &[u8], mut at: usize) -> usize {
 /// The offset after the string that starts at `at`, its quote included.
 pub(crate) fn skip_string(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
-    while let Some(next) = json.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += next;
-        if json[at] == b'"' {
-            return at + 1;
+    loop {
+        at = skip_unescaped(json, at);
+        match json.get(at) {
+            None => return json.len(),
+            Some(b'"') => return at + 1,
+            Some(_) => at += 2,
         }
-        at += 2;
     }
-    json.len()
+}
+
+/// Bytes of a string that are looked at before what is made for long ones takes over: to begin with
+/// that takes longer than most strings do.
+const SHORT: usize = 32;
+
+/// The offset of the next quote or backslash in the string that `at` is in.
+fn skip_unescaped(json: &[u8], at: usize) -> usize {
+    let near = json.len().min(at + SHORT);
+    let found = check::skip_plain(&json[..near], at);
+    if found < near {
+        return found;
+    }
+    let rest = json.get(near..).unwrap_or_default();
+    near + memchr2(b'"', b'\\', rest).unwrap_or(rest.len())
 }
 
 /// The offset after the value that starts at `at`; iterative, so that depth costs no stack.
@@ -530,6 +555,9 @@ mod tests {
         for own in ["taſk", "TA\\u017fK", "tas\u{212a}", "Ta\u{17f}\\u212A"] {
             assert!(alike(&format!("\"{own}\""), "task"), "{own}");
         }
+        let longest = "\\u005f\\u006d\\u0065\\u0074\\u0061";
+        assert!(alike(&format!("\"{longest}\""), "_meta"));
+        assert!(!alike(&format!("\"{longest}\\u0061\""), "_meta"));
         for own in ["", "_met", "_meto", "_metas", "_m\\\\eta", "é", "_metä"] {
             assert!(!alike(&format!("\"{own}\""), "_meta"), "{own}");
         }
@@ -578,6 +606,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_string_ends_at_its_quote(inner in "([a-z]{1,40}|[\"\\\\\\x00-\\x1fé]){0,8}", after in "[\"\\\\a]{0,3}") {
+            let text = serde_json::to_string(&inner).unwrap();
+            prop_assert_eq!(skip_string(format!("{text}{after}").as_bytes(), 0), text.len());
+            let open = &text.as_bytes()[..text.len() - 1];
+            prop_assert_eq!(skip_string(open, 0), open.len());
+        }
+
         #[test]
         fn spans_agree_with_serde(value in json()) {
             let text = serde_json::to_string_pretty(&value).unwrap();

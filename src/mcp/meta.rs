@@ -42,6 +42,8 @@ pub struct Meta {
     pub client_capabilities: Option<Range<usize>>,
     /// See [`LOG_LEVEL`].
     pub log_level: Option<Range<usize>>,
+    /// Whether something else is there, or one of these more than once.
+    has_other: bool,
 }
 
 impl Meta {
@@ -54,6 +56,7 @@ impl Meta {
             client_info: None,
             client_capabilities: None,
             log_level: None,
+            has_other: false,
         }
     }
 
@@ -73,9 +76,9 @@ impl Meta {
         };
         let mut meta = Self::none();
         for member in json::members(json, span.start) {
-            if let Some(key) = json::text(&json[member.key]) {
-                meta.note(&key, member.value);
-            }
+            // A key that has no text is none of those that are looked for.
+            let key = json::text(&json[member.key]);
+            meta.note(key.as_deref().unwrap_or_default(), member.value);
         }
         meta.span = Some(span);
         meta
@@ -101,9 +104,17 @@ impl Meta {
             CLIENT_INFO => &mut self.client_info,
             CLIENT_CAPABILITIES => &mut self.client_capabilities,
             LOG_LEVEL => &mut self.log_level,
-            _ => return,
+            _ => {
+                self.has_other = true;
+                return;
+            }
         };
-        *slot = Some(value);
+        self.has_other |= slot.replace(value).is_some();
+    }
+
+    /// Whether nothing is there but these parts, each once.
+    pub(super) fn is_usual(&self) -> bool {
+        !self.has_other
     }
 
     /// Adds `members` (`"key":value,...`) to `_meta`, creating it where there is none.
@@ -113,6 +124,12 @@ impl Meta {
             None => into.insert_members(0, &format!(r#""_meta":{{{members}}}"#)),
         }
     }
+}
+
+/// Whether a server may find a progress token in `params`, so that [`with_progress_token`] is worth the
+/// walk through them.
+pub(crate) fn may_name_token(params: &Params) -> bool {
+    !params.is_usual() || params.meta().progress_token.is_some()
 }
 
 /// `params` with `token` for all that a server may read as the progress token, be it doubled or in

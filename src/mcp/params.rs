@@ -18,6 +18,7 @@ pub struct Params {
     raw: Raw,
     name: Option<Range<usize>>,
     name_is_doubled: bool,
+    is_usual: bool,
     /// A call is moved often: what few steps need lies elsewhere.
     meta: Option<Box<Meta>>,
 }
@@ -30,7 +31,9 @@ impl Params {
         let text = &text[at..];
         let json = text.as_bytes();
         let (mut name, mut name_is_doubled, mut meta) = (None, false, None);
+        let mut keys = Keys::default();
         let end = check::object_end(text, 0, |key, value| {
+            keys.note(key);
             if key == "_meta" && json[value..].first() == Some(&b'{') {
                 let (found, end) = Meta::skim(text, value)?;
                 meta = Some(Box::new(found));
@@ -48,6 +51,7 @@ impl Params {
             raw: Raw::part(whole, at..at + end),
             name,
             name_is_doubled,
+            is_usual: keys.are_usual(meta.as_deref()),
             meta,
         };
         Some((params, at + end))
@@ -72,6 +76,13 @@ impl Params {
         self.name_is_doubled
     }
 
+    /// Whether all members are among `name`, `arguments` and `_meta`, and all of that among those of
+    /// [`Meta`], each there once at most and spelled so: nobody, however he reads names, takes one of them
+    /// for anything else, and nobody needs to look for that.
+    pub fn is_usual(&self) -> bool {
+        self.is_usual
+    }
+
     pub(super) fn into_meta(self) -> Meta {
         self.meta.map_or(Meta::none(), |meta| *meta)
     }
@@ -83,10 +94,36 @@ impl Params {
     }
 }
 
+/// The keys of params, as far as [`Params::is_usual`] asks.
+#[derive(Default)]
+struct Keys {
+    seen: [bool; USUAL.len()],
+    /// Whether there was another, or one of these once more.
+    has_other: bool,
+}
+
+/// What nearly all calls consist of.
+const USUAL: [&str; 3] = ["name", "arguments", "_meta"];
+
+impl Keys {
+    fn note(&mut self, key: &str) {
+        let at = USUAL.iter().position(|usual| *usual == key);
+        self.has_other |= at.is_none_or(|at| std::mem::replace(&mut self.seen[at], true));
+    }
+
+    fn are_usual(&self, meta: Option<&Meta>) -> bool {
+        !self.has_other && meta.is_none_or(Meta::is_usual)
+    }
+}
+
 /// Walks, as messages need it that cannot be skimmed.
 impl From<Raw> for Params {
     fn from(raw: Raw) -> Self {
         let json = raw.as_bytes();
+        let mut keys = Keys::default();
+        members(json, 0)
+            .for_each(|member| keys.note(text(&json[member.key]).as_deref().unwrap_or("")));
+        let meta = Some(Meta::walk(&raw)).filter(|meta| meta.span.is_some());
         let mut names = members(json, 0).filter(|member| member.is(json, "name"));
         let first = names.next();
         let later = names.last();
@@ -96,9 +133,8 @@ impl From<Raw> for Params {
         Self {
             name_is_doubled: later.is_some() || members(json, 0).any(|member| is_other(&member)),
             name: later.or(first).map(|member| member.value),
-            meta: Some(Meta::walk(&raw))
-                .filter(|meta| meta.span.is_some())
-                .map(Box::new),
+            is_usual: keys.are_usual(meta.as_ref()),
+            meta: meta.map(Box::new),
             raw,
         }
     }
@@ -186,5 +222,46 @@ mod tests {
             false,
             None,
         );
+    }
+
+    #[test]
+    fn what_may_be_taken_for_something_else_is_not_usual() {
+        let check = |text: &str, expect: bool| {
+            let raw = Raw::parse(text.to_owned()).unwrap();
+            assert_eq!(Params::from(raw.clone()).is_usual(), expect, "{text}");
+            if let Some((skimmed, _)) = Params::skim(raw.as_str(), raw.bytes(), 0) {
+                assert_eq!(skimmed.is_usual(), expect, "{text}");
+            }
+        };
+        check("{}", true);
+        check(
+            r#"{"name":"a","arguments":{"task":{}},"_meta":{"progressToken":1}}"#,
+            true,
+        );
+        check(
+            r#"{"name":"a","_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#,
+            true,
+        );
+        check(r#"{"n\u0061me":"a"}"#, true);
+        for other in [
+            "task",
+            "TASK",
+            "requestState",
+            "Name",
+            r"ar\u0067uments",
+            "_meta",
+            "",
+        ] {
+            check(
+                &format!(r#"{{"name":"a","arguments":{{}},"_meta":{{}},"{other}":1}}"#),
+                false,
+            );
+        }
+        for other in ["progressToken", "PROGRESSTOKEN", "traceparent", ""] {
+            check(
+                &format!(r#"{{"_meta":{{"progressToken":1,"{other}":2}}}}"#),
+                false,
+            );
+        }
     }
 }

@@ -5,15 +5,16 @@
 //! extension `io.modelcontextprotocol/tasks` from 2026-07-28 on). This knows where tasks are named;
 //! `governance` knows whose they are.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use super::{
     error,
     json::{self, Patch, Raw},
     meta,
     method::Method,
+    params::Params,
     revision::Revision,
 };
 
@@ -33,6 +34,20 @@ const LIST: &str = "tasks/list";
 const LISTED: &str = "tasks";
 /// How the notifications begin that are about a task.
 const TOLD_PREFIX: &str = "notifications/tasks";
+
+/// Finds [`TASK`] in a text.
+static FIND_TASK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TASK));
+/// Finds [`ID`] in a text.
+static FIND_ID: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(ID));
+
+/// Whether a server may find a wish for a task in the params of a call, so that [`without`] is worth the
+/// walk through them.
+pub fn may_be_wished(params: &Params) -> bool {
+    let capabilities = params.meta().client_capabilities.as_ref();
+    let declares =
+        |at: &Range<usize>| values(params.as_bytes(), at.start, "extensions").count() > 0;
+    !params.is_usual() || capabilities.is_some_and(declares)
+}
 
 /// The params of a call without all that a server may take for a wish for a task, be it doubled or in
 /// letters of another case.
@@ -142,7 +157,7 @@ pub fn told_of(method: &str, params: &Raw) -> Named {
 pub fn is_asked_for(params: &Raw) -> bool {
     let json = params.as_bytes();
     // Arguments may be long. Who spells the key in another way than everybody is given no task.
-    memmem::find(json, TASK.as_bytes()).is_some() && params.member(TASK).is_some()
+    FIND_TASK.find(json).is_some() && params.member(TASK).is_some()
 }
 
 /// Whether a call may have begun a task at a server that speaks `revision`; `is_asked_for` tells whether
@@ -153,7 +168,7 @@ pub fn may_begin(is_asked_for: bool, revision: Option<&str>) -> bool {
 
 /// Whether a task may be named in `result`, found out without a walk through it.
 pub fn may_be_named(result: &Raw) -> bool {
-    memmem::find(result.as_bytes(), ID.as_bytes()).is_some()
+    FIND_ID.find(result.as_bytes()).is_some()
 }
 
 /// The id of the task that a call has begun, when its server, which speaks `revision`, answers so.

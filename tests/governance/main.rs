@@ -41,5 +41,6 @@ mod states;
 mod strangers;
 mod tasks;
 mod validate;
+mod vendor;
 
 use integration::support;

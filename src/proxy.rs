@@ -6,6 +6,7 @@
 
 mod journal;
 mod listen;
+mod listing;
 mod lists;
 mod memory;
 mod outlook;
@@ -44,6 +45,7 @@ use crate::{
     store::Store,
     task::Tasks,
 };
+use listing::Listing;
 use memory::Memory;
 use outlook::Outlook;
 use subscriptions::Review;
@@ -327,11 +329,16 @@ impl Proxy {
         };
         Self::tell_lost_in(&routed.call, &routed.server);
         let back = upstream::WayBack::of(&routed, || self.is_shared());
+        let listing = Listing::of(&routed);
         let admitted = match self.governance.admit(routed, ticket).await {
             Ok(admitted) => admitted,
             Err(refusal) => return Ending::Refused(refusal),
         };
-        back.ending(Box::pin(self.backends.forward(admitted)).await)
+        let ending = back.ending(Box::pin(self.backends.forward(admitted)).await);
+        match listing {
+            Some(listing) => Box::pin(self.seen_of(listing, ending)).await,
+            None => ending,
+        }
     }
 
     /// Notes the level of a session's log messages; servers at work for it hear of it, others do before

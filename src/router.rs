@@ -78,6 +78,17 @@ impl Subject {
         }
     }
 
+    /// The resource that is called `uri` on the route of `server`; `None` where that does not show it.
+    pub fn shown(server: &ServerName, uri: &str, catalog: &Catalog) -> Option<Self> {
+        match catalog.resource(&Scope::Server(server.clone()), uri) {
+            Lookup::Found { server, original } => {
+                let kind = Kind::Resources;
+                Some(Self::of_resource(kind, &server, &original, catalog))
+            }
+            Lookup::Ambiguous { .. } | Lookup::NotFound => None,
+        }
+    }
+
     fn of_resource(kind: Kind, server: &ServerName, original: &str, catalog: &Catalog) -> Self {
         let uris = catalog.uris(&Scope::All, server);
         let merged = if kind == Kind::Templates {
@@ -107,6 +118,43 @@ pub enum Named {
 impl Named {
     /// No resource.
     pub const NOTHING: Self = Self::Resources(Vec::new());
+
+    /// What `params`, sent on the route of `server` with a method that it alone knows, name.
+    ///
+    /// # Errors
+    /// What keeps them from it.
+    pub fn by(params: &Raw, server: &ServerName, catalog: &Catalog) -> Result<Self, Unnamed> {
+        let json = params.as_bytes();
+        let mut resources = Vec::new();
+        // Of a doubled member, also one that differs in case alone, a server may take either.
+        for member in json::members(json, 0).filter(|member| member.is_alike(json, URI)) {
+            let value = &json[member.value];
+            match json::text(value).filter(|_| resources.len() < URIS_MAX) {
+                Some(uri) => {
+                    let shown = Subject::shown(server, &uri, catalog);
+                    resources.push(shown.ok_or_else(|| Unnamed::Hidden {
+                        uri: uri.into_owned(),
+                    })?);
+                }
+                None if value == b"null" => {}
+                None if catalog.shows_every_resource(server) => return Ok(Self::Unclear),
+                None => return Err(Unnamed::Unclear),
+            }
+        }
+        Ok(Self::Resources(resources))
+    }
+}
+
+/// Why something that a client sends to a server cannot be for it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Unnamed {
+    /// It names what the server does not show.
+    Hidden {
+        /// As the client wrote it.
+        uri: String,
+    },
+    /// Nobody can tell what it names, and there is something that the server must not show.
+    Unclear,
 }
 
 /// Why no server is found for a call.
@@ -146,7 +194,7 @@ pub fn route(
             resource(&call, catalog, sees).map_err(Unroutable::from)
         }
         Method::Complete => completion(&call, catalog, sees).map_err(Unroutable::from),
-        Method::Other(_) => vendor(&call, catalog, sees).map_err(Unroutable::from),
+        Method::Other(_) => vendor(&call, catalog).map_err(Unroutable::from),
         Method::Listen | Method::SetLevel => whole_server(&call).map_err(Unroutable::from),
         Method::Discover
         | Method::Initialize
@@ -338,13 +386,6 @@ fn find_resource(
     sees: Sees<'_>,
     uri: &str,
 ) -> Result<(ServerName, String), RpcError> {
-    let refusal = |message: String| {
-        let code = match call.client.era() {
-            Era::Legacy => error::RESOURCE_NOT_FOUND,
-            Era::Modern => error::INVALID_PARAMS,
-        };
-        RpcError::new(code, message).with(json!({ "uri": uri }))
-    };
     let mut servers = match catalog.resource(&call.scope, uri) {
         Lookup::Found { server, original } => return Ok((server, original)),
         Lookup::NotFound => Vec::new(),
@@ -356,16 +397,29 @@ fn find_resource(
         sees(call, server, &resource)
     });
     match servers.as_slice() {
-        [] => Err(refusal(format!("Resource not found: {uri}"))),
+        [] => Err(not_found(call, uri)),
         [only] => Ok((only.clone(), uri.to_owned())),
         several => {
             let mut names: Vec<&str> = several.iter().map(ServerName::as_str).collect();
             names.sort_unstable();
             let names = names.join(", ");
             let message = format!("{uri} could be a resource of {names}; use its listed URI");
-            Err(refusal(message))
+            Err(no_resource(call, uri, message))
         }
     }
+}
+
+fn not_found(call: &Call, uri: &str) -> RpcError {
+    no_resource(call, uri, format!("Resource not found: {uri}"))
+}
+
+/// The refusal of a `uri` that no one resource is found by.
+fn no_resource(call: &Call, uri: &str, message: String) -> RpcError {
+    let code = match call.client.era() {
+        Era::Legacy => error::RESOURCE_NOT_FOUND,
+        Era::Modern => error::INVALID_PARAMS,
+    };
+    RpcError::new(code, message).with(json!({ "uri": uri }))
 }
 
 /// Methods without a name to route by belong to the one server of their route.
@@ -384,40 +438,20 @@ fn whole_server(call: &Call) -> Result<Target, RpcError> {
 
 /// Methods that only their server knows belong to the one of their route, as all without a name to
 /// route by. What they name by `uri` is for those who may read it, as with methods that we know.
-fn vendor(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
+fn vendor(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
     let target = whole_server(call)?;
     let Some(params) = &call.params else {
         return Ok(target);
     };
-    let json = params.as_bytes();
-    let mut resources = Vec::new();
-    // Of a doubled member, also one that differs in case alone, a server may take either.
-    for member in json::members(json, 0).filter(|member| member.is_alike(json, URI)) {
-        let value = &json[member.value];
-        let text = json::text(value).filter(|_| resources.len() < URIS_MAX);
-        match text {
-            Some(uri) => {
-                let (server, original) = find_resource(call, catalog, sees, &uri)?;
-                let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);
-                resources.push(subject);
-            }
-            None if value == b"null" => {}
-            None if catalog.shows_every_resource(&target.server) => {
-                return Ok(Target {
-                    named: Named::Unclear,
-                    ..target
-                });
-            }
-            None => {
-                let message = format!("{} needs a string `{URI}`", call.method);
-                return Err(RpcError::new(error::INVALID_PARAMS, message));
-            }
+    let named = Named::by(params, &target.server, catalog);
+    let named = named.map_err(|unnamed| match unnamed {
+        Unnamed::Hidden { uri } => not_found(call, &uri),
+        Unnamed::Unclear => {
+            let message = format!("{} needs a string `{URI}`", call.method);
+            RpcError::new(error::INVALID_PARAMS, message)
         }
-    }
-    Ok(Target {
-        named: Named::Resources(resources),
-        ..target
-    })
+    })?;
+    Ok(Target { named, ..target })
 }
 
 /// A string in the params that names what is wanted.

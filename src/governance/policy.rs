@@ -87,12 +87,28 @@ impl Rules {
         if !self.allows(&item) {
             return Some(self.decide(&item).because);
         }
-        let Named::Resources(named) = &routed.named else {
+        self.objection_to(&routed.named, &routed.server)
+    }
+
+    /// Why nothing may be sent to `server` that names these; `None` where it may.
+    fn objection_to(&self, named: &Named, server: &ServerName) -> Option<Reason<'_>> {
+        let Named::Resources(named) = named else {
             return Some(Reason::Unclear);
         };
-        let mut named = named.iter().map(|it| Item::of_subject(&routed.server, it));
+        let mut named = named.iter().map(|it| Item::of_subject(server, it));
         let refused = named.find(|item| !self.allows(item))?;
         Some(self.decide(&refused).because)
+    }
+
+    /// Whether a notification of `method` that names these may be sent to `server`, which alone knows
+    /// what it does with them: as with its methods.
+    pub(super) fn allows_notification(
+        &self,
+        server: &ServerName,
+        method: &str,
+        named: &Named,
+    ) -> bool {
+        self.allows(&Item::of_method(server, method)) && self.objection_to(named, server).is_none()
     }
 
     /// Whether `item` may be used: [`decide`](Self::decide) without the reason, in a fraction of the

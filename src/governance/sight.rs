@@ -6,6 +6,7 @@ use super::{policy::Item, rules::Rules};
 use crate::{
     catalog::{Entry, Kind, Prospect},
     names::ServerName,
+    router::Named,
 };
 
 /// What an agent may see on a route.
@@ -34,10 +35,19 @@ impl Sight {
         self.decides(|| Item::of_resource(server, exposed, original))
     }
 
-    /// Whether a notification that only `server` knows may be sent to it: as with its methods, but for a
-    /// `uri` in its params, which nobody looks at.
+    /// Whether a method that only `server` knows is in it.
     pub fn shows_method(&self, server: &ServerName, method: &str) -> bool {
         self.decides(|| Item::of_method(server, method))
+    }
+
+    /// Whether a notification of `method`, which only `server` knows, may be sent to it: as with its
+    /// methods, what it names is for those who may read it.
+    pub fn shows_notification(&self, server: &ServerName, method: &str, named: &Named) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Nothing => false,
+            Self::Some(Visible(rules)) => rules.policy.allows_notification(server, method, named),
+        }
     }
 
     /// Whether something that `prospect` may stand for is in it.

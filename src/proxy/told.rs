@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::Proxy;
 use crate::{
+    backend::Backend,
     mcp::{Id, Notification, method::notice},
-    names::{Scope, ServerName},
+    names::Scope,
+    router::Named,
     session::Session,
 };
 
@@ -50,15 +52,8 @@ impl Proxy {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self.backends.get(server),
         };
-        let allowed = |server: &ServerName| {
-            let sight = self.governance.sight(&session.agent, &session.scope);
-            let may = sight.shows_method(server, &notification.method);
-            if !may {
-                tracing::debug!(%server, method = %notification.method, "a notification is not allowed");
-            }
-            may
-        };
-        let Some(backend) = backend.filter(|backend| allowed(&backend.name)) else {
+        let Some(backend) = backend.filter(|backend| self.may_tell(session, backend, notification))
+        else {
             return false;
         };
         let Some(params) = &notification.params else {
@@ -75,5 +70,20 @@ impl Proxy {
             };
             backend.tell(session, &notification)
         })
+    }
+
+    /// Whether the client of `session` may send `notification` to `backend`.
+    fn may_tell(&self, session: &Session, backend: &Backend, notification: &Notification) -> bool {
+        let Notification { method, params } = notification;
+        let server = &backend.name;
+        let named = params.as_ref().map_or(Ok(Named::NOTHING), |params| {
+            Named::by(params, server, &self.board.catalog())
+        });
+        let sight = self.governance.sight(&session.agent, &session.scope);
+        let may = named.is_ok_and(|named| sight.shows_notification(server, method, &named));
+        if !may {
+            tracing::debug!(%server, %method, "a notification is not allowed");
+        }
+        may
     }
 }

@@ -2,13 +2,14 @@
 //! reaches the client. What passes between the two beside these is looked at too: notifications,
 //! what a server asks its client, and what that answers.
 
+mod record;
+
 use std::{
-    borrow::Cow,
     cell::Cell,
     collections::BTreeMap,
     ops::Range,
     panic::AssertUnwindSafe,
-    sync::{Arc, LazyLock, Mutex, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use futures_util::FutureExt;
@@ -30,6 +31,9 @@ use crate::{
     scan::{Direction, InvalidScan, OutputSchema, Scanner, Verdict},
     task::{LARGE_BYTES, aside_if_large},
 };
+
+pub(crate) use record::masked_name;
+pub(super) use record::{client_name, masked};
 
 /// Every scanner in use, once for each `scan` section that says the same.
 #[derive(Debug, Default)]
@@ -593,37 +597,6 @@ pub(super) fn refuse(classes: Vec<Arc<str>>, leg: Leg) -> Refusal {
         Leg::Answer => Refusal::PiiInResult { classes },
         Leg::Request => Refusal::PiiInParams { classes },
     }
-}
-
-/// What passes here on its way into a record: everything that any detector finds is masked. Made when
-/// it is first needed, which it is for little: memory is better left to calls.
-static MASKER: LazyLock<Scanner> = LazyLock::new(|| {
-    let everything = Scan {
-        arguments: std::iter::once(("*".to_owned(), ScanAction::Redact)).collect(),
-        ..Scan::default()
-    };
-    Scanner::new(&everything).expect("only an operator's own patterns can be wrong")
-});
-
-/// Arguments or the like as a record may hold them, where `screens` looked at the call; `None` when that
-/// cannot be done.
-pub(super) fn masked(arguments: &Raw, screens: Option<&Screens>) -> Option<Raw> {
-    let own = screens.and_then(|screens| screens.without_own(arguments));
-    let arguments = own.as_ref().unwrap_or(arguments);
-    let verdict = MASKER.scan(Direction::Arguments, arguments, || None);
-    if verdict.blocked.is_some() {
-        return None;
-    }
-    Some(verdict.redacted.unwrap_or_else(|| arguments.clone()))
-}
-
-/// A name or URI as a record may hold it.
-pub(crate) fn masked_name(name: &str) -> Cow<'_, str> {
-    let verdict = MASKER.scan(Direction::Arguments, &Raw::string(name), || None);
-    let masked = verdict.redacted.as_ref().and_then(Raw::as_text);
-    masked.map_or(Cow::Borrowed(name), |masked| {
-        Cow::Owned(masked.into_owned())
-    })
 }
 
 /// What `look` has found. What could not be looked at, since that broke off, does not pass; why is not

@@ -14,7 +14,7 @@ use super::{
     budget::Hold,
     concurrency::Seat,
     refusal::{About, Refusal},
-    screen::{Screens, masked, masked_name},
+    screen::{Screens, client_name, masked_name},
 };
 use crate::{
     audit::{ArgumentsDigest, Decision, Opened, Record},
@@ -220,10 +220,7 @@ impl Ticket {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
-            client: self
-                .client
-                .display_name(|it| masked(it, None))
-                .map(Cow::from),
+            client: self.client.display_name(client_name).map(Cow::from),
             session_id: session.map(|session| session.mark.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),

@@ -69,10 +69,10 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Its name and version, as `name/version`, for records and the like; `masked` makes of these two
-    /// members of `clientInfo` what may stand there, and is asked once, however many calls there are.
-    pub fn display_name(&self, masked: impl FnOnce(&Raw) -> Option<Raw>) -> Option<&str> {
-        let find = || name_in(&masked(&introduction(self.info.as_ref()?)?)?);
+    /// What records and the like call it; `name_of` makes that of `clientInfo`, and is asked once, however
+    /// many calls there are.
+    pub fn display_name(&self, name_of: impl FnOnce(&Raw) -> Option<Box<str>>) -> Option<&str> {
+        let find = || name_of(self.info.as_ref()?);
         self.display_name.get_or_init(find).as_deref()
     }
 
@@ -85,30 +85,6 @@ impl Opening {
     pub fn lacks_for(&self, method: &Method) -> Option<&'static str> {
         legacy::undeclared(method, &self.capabilities)
     }
-}
-
-/// The name and the version in `info`, which a client says it is, where it has a name.
-fn introduction(info: &Raw) -> Option<Raw> {
-    let (name, version) = (info.get("name")?, info.get("version"));
-    let parts = [Some(("name", name)), version.map(|it| ("version", it))];
-    let texts = parts
-        .into_iter()
-        .flatten()
-        .filter(|(_, it)| it.as_text().is_some());
-    let members: Vec<_> = texts
-        .map(|(key, it)| format!("\"{key}\":{}", it.as_str()))
-        .collect();
-    Raw::parse(format!("{{{}}}", members.join(","))).ok()
-}
-
-/// The name and version in an [`introduction`], as `name/version`.
-fn name_in(introduction: &Raw) -> Option<Box<str>> {
-    let name = introduction.get("name")?;
-    let (name, version) = (name.as_text()?, introduction.get("version"));
-    Some(match version.as_ref().and_then(Raw::as_text) {
-        Some(version) => [&*name, "/", &*version].concat().into(),
-        None => name.into(),
-    })
 }
 
 /// One legacy session.

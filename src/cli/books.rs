@@ -68,6 +68,12 @@ pub(super) enum Failure {
     /// There is no key to be made. The operator mends the system.
     #[error("the system has no random numbers: {0}")]
     Random(#[from] getrandom::Error),
+    /// A key that was shown could not be stored. The operator mends the store.
+    #[error("the key that was shown opens nothing, since it could not be stored: {source}")]
+    Stillborn {
+        /// What was in the way.
+        source: StoreError,
+    },
     /// The store. The operator mends it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -77,6 +83,9 @@ pub(super) enum Failure {
     /// A list is too long. Who wrote it shortens it.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// A key could not be written to stdout. Whoever reads that mends it.
+    #[error("the key could not be written to stdout, so that nobody has seen it: it opens nothing")]
+    Unseen,
     /// What was asked for does not exist or cannot be. Who asked mends it.
     #[error("{0}")]
     Usage(String),
@@ -98,8 +107,10 @@ impl Failure {
             | Self::Broken
             | Self::Place(_)
             | Self::Random(_)
+            | Self::Stillborn { .. }
             | Self::Store(_)
-            | Self::Terms(_) => failed(self),
+            | Self::Terms(_)
+            | Self::Unseen => failed(self),
         }
     }
 }
@@ -357,13 +368,45 @@ impl Books {
         notes: &[Note],
         work: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<bool, Failure> {
-        let (log_dir, audit) = (self.log_dir(), self.config.audit);
-        let log = blocking(move || Log::open(&log_dir, audit)).await??;
-        let log = Arc::new(log);
+        let log = self.begin_chain().await?;
         let changed = match work.await {
             Ok(()) => record(&log, notes).await.map_err(Failure::from),
             Err(error) => Err(error.into()),
         };
+        self.end_chain(log, changed).await
+    }
+
+    /// The same for what must not be there without its record: that is kept before the `work`, and where
+    /// this fails, what is `otherwise` true is recorded too.
+    pub(super) async fn change_once_recorded(
+        &self,
+        note: Note,
+        work: impl Future<Output = Result<(), Failure>>,
+        otherwise: Note,
+    ) -> Result<bool, Failure> {
+        let log = self.begin_chain().await?;
+        let changed = match record(&log, &[note]).await {
+            Ok(()) => work.await,
+            Err(error) => Err(error.into()),
+        };
+        if changed.is_err() {
+            // What failed first is what people are told.
+            drop(record(&log, &[otherwise]).await);
+        }
+        self.end_chain(log, changed).await
+    }
+
+    async fn begin_chain(&self) -> Result<Arc<Log>, Failure> {
+        let (log_dir, audit) = (self.log_dir(), self.config.audit);
+        let log = blocking(move || Log::open(&log_dir, audit)).await??;
+        Ok(Arc::new(log))
+    }
+
+    async fn end_chain(
+        &self,
+        log: Arc<Log>,
+        changed: Result<(), Failure>,
+    ) -> Result<bool, Failure> {
         let closed = blocking(move || log.close()).await?;
         changed?;
         closed?;

@@ -127,34 +127,50 @@ impl Create {
             last_used: None,
         };
         let until = expires.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
-        let note = Note {
-            event: EventKind::KeyCreated,
+        let note = |event, detail| Note {
+            event,
             subject: stored.id.to_string(),
-            detail: format!("for {}; expires {until}", agent.name),
+            detail,
         };
-        let told = books.change(&[note], books.store.keys.add(&stored)).await?;
-        let code = if self.json {
-            let mut shown = to_json(&stored, books);
+        let made = note(
+            EventKind::KeyCreated,
+            format!("for {}; expires {until}", agent.name),
+        );
+        let unmade = note(
+            EventKind::KeyRevoked,
+            format!("of {}; it never opened anything", agent.name),
+        );
+        let work = self.show_and_add(&key, &stored, books);
+        let told = books.change_once_recorded(made, work, unmade).await?;
+        if !self.json {
+            say(&format!(
+                "key {} for agent `{}`, expires {until}; it is not shown again\n",
+                stored.id, agent.name
+            ));
+        }
+        Ok(ended(ExitCode::SUCCESS, told))
+    }
+
+    /// Shows `key`, and lets it open what `stored` says: in this order, since whatever breaks off between
+    /// the two must leave no key behind that opens something and was seen by nobody.
+    async fn show_and_add(
+        &self,
+        key: &ApiKey,
+        stored: &StoredKey,
+        books: &Books,
+    ) -> Result<(), Failure> {
+        let printed = if self.json {
+            let mut shown = to_json(stored, books);
             shown["key"] = json!(key.expose());
             print_json(&shown)
         } else {
-            let printed = print(&format!("{}\n", key.expose()));
-            if printed == ExitCode::SUCCESS {
-                say(&format!(
-                    "key {} for agent `{}`, expires {until}; it is not shown again\n",
-                    stored.id, agent.name
-                ));
-            }
-            printed
+            print(&format!("{}\n", key.expose()))
         };
-        if code != ExitCode::SUCCESS {
-            revoke(&stored, books).await?;
-            say(&format!(
-                "the key could not be written to stdout, so that nobody has seen it: it is revoked ({})\n",
-                stored.id
-            ));
+        if printed != ExitCode::SUCCESS {
+            return Err(Failure::Unseen);
         }
-        Ok(ended(code, told))
+        let added = books.store.keys.add(stored).await;
+        added.map_err(|source| Failure::Stillborn { source })
     }
 }
 

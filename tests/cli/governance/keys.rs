@@ -1,12 +1,15 @@
 //! Keys: shown once, listed and revoked, and none where the config asks for none.
 
-use std::{io, process::Stdio};
+use std::{fs, io, process::Stdio};
 
 use insta::assert_snapshot;
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use sqlx::Connection;
+use tokio::net::UnixListener;
 
 use super::{GOVERNED, masked, ok};
-use crate::support::{Place, TOOLBOX, bounded};
+use crate::support::{Place, TOOLBOX, bounded, send, until};
 
 #[tokio::test]
 async fn keys_are_shown_once() {
@@ -66,9 +69,9 @@ async fn keys_are_shown_once() {
     );
 }
 
-/// A key that could not be written was seen by nobody, and opens nothing.
+/// A key that could not be written was seen by nobody, and there is none.
 #[tokio::test]
-async fn a_key_that_cannot_be_shown_is_revoked() {
+async fn a_key_that_cannot_be_shown_is_none() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
     for args in [
@@ -83,15 +86,104 @@ async fn a_key_that_cannot_be_shown_is_revoked() {
         let made = bounded(child.wait_with_output()).await.expect("it ends");
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(
-            said.contains("nobody has seen it: it is revoked (key_"),
+            said.contains("nobody has seen it: it opens nothing"),
             "{said}"
         );
         assert_eq!(made.status.code(), Some(1));
     }
-    let listed = ok(&place, &["keys", "list", "--json"]).await.json();
-    let states = listed.as_array().expect("a list").iter();
-    let states: Vec<_> = states.map(|key| &key["state"]).collect();
-    assert_eq!(states, ["revoked", "revoked"]);
+    let listed = ok(&place, &["keys", "list", "--json"]).await.stdout;
+    assert_eq!(listed, "[]\n");
+    let events = events_of_keys(&place).await;
+    assert_eq!(events, ["key_created", "key_revoked"].repeat(2));
+}
+
+/// What the audit says of keys, in order.
+async fn events_of_keys(place: &Place) -> Vec<String> {
+    let events = ok(place, &["audit", "events", "--json"]).await.json();
+    let events = events.as_array().expect("a list").iter();
+    let events = events.filter_map(|event| event["event"].as_str());
+    let events = events.filter(|event| event.starts_with("key_"));
+    events.map(str::to_owned).collect()
+}
+
+/// The beginnings of the keys that open something.
+async fn live(place: &Place) -> Vec<String> {
+    let listed = ok(place, &["keys", "list", "--json"]).await.json();
+    let listed = listed.as_array().expect("a list").iter();
+    let live = listed.filter(|key| key["state"] == "live");
+    let prefixes = live.map(|key| key["prefix"].as_str().expect("a text").to_owned());
+    prefixes.collect()
+}
+
+/// Whoever is interrupted while a gateway is told has the key that the store has.
+#[tokio::test]
+async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    fs::create_dir_all(place.file("data/control")).expect("made");
+    let socket = place.file("data/control/odd.sock");
+    let listener = UnixListener::bind(&socket).expect("bound");
+    let child = place.command(&["keys", "create", "bot"]).spawn();
+    let child = child.expect("it starts");
+    let told = bounded(listener.accept()).await.expect("a command");
+    send(&child, Signal::INT);
+    let made = bounded(child.wait_with_output()).await.expect("it ends");
+    assert_eq!(made.status.code(), Some(130));
+    drop((told, listener));
+    let (live, shown) = (live(&place).await, String::from_utf8_lossy(&made.stdout));
+    assert_eq!(live.len(), 1, "{live:?}");
+    assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
+}
+
+/// Does `statements` with the store.
+async fn in_store(place: &Place, statements: &str) {
+    let url = format!("sqlite:{}", place.file("data/tollbridge.db").display());
+    let store = sqlx::SqliteConnection::connect(&url).await;
+    let mut store = store.expect("it opens");
+    let done = sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()));
+    done.execute(&mut store).await.expect("it is done");
+}
+
+/// A key that cannot be stored opens nothing, as its command says.
+#[tokio::test]
+async fn a_key_that_cannot_be_stored_says_so() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON keys BEGIN \
+                  SELECT RAISE(ABORT, 'not today'); END";
+    in_store(&place, refuse).await;
+    let made = place.run(&["keys", "create", "bot"]).await;
+    assert_eq!(made.code, Some(1), "{made:?}");
+    let expect = "the key that was shown opens nothing, since it could not be stored: ";
+    assert!(made.stderr.contains(expect), "{made:?}");
+    assert!(made.stderr.contains("not today"), "{made:?}");
+    assert_eq!(events_of_keys(&place).await, ["key_created", "key_revoked"]);
+}
+
+/// A key whose record cannot be kept is none: one that is there was recorded, and seen, before.
+#[tokio::test]
+async fn a_key_is_recorded_before_it_opens_anything() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    let slow = "CREATE TRIGGER slow BEFORE INSERT ON keys BEGIN SELECT count(*) FROM \
+                (WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n WHERE x < 4000000) \
+                SELECT x FROM n); END";
+    in_store(&place, slow).await;
+    let chains = || fs::read_dir(place.file("data/audit")).map_or(0, Iterator::count);
+    let before = chains();
+    let child = place.command(&["keys", "create", "bot"]).spawn();
+    let child = child.expect("it starts");
+    until(|| (chains() > before).then_some(())).await;
+    // Its own chain is begun, and there it finds nothing more to write to.
+    fs::rename(place.file("data/audit"), place.file("data/away")).expect("moved");
+    let made = bounded(child.wait_with_output()).await.expect("it ends");
+    assert_eq!(made.status.code(), Some(1));
+    fs::rename(place.file("data/away"), place.file("data/audit")).expect("moved");
+    let shown = String::from_utf8_lossy(&made.stdout);
+    for prefix in live(&place).await {
+        assert!(shown.starts_with(&prefix), "nobody has seen {prefix}");
+        assert_eq!(events_of_keys(&place).await, ["key_created"]);
+    }
 }
 
 #[tokio::test]

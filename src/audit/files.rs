@@ -90,15 +90,23 @@ impl Owned {
         Ok(file.map(|file| Self { file, path }))
     }
 
-    /// Takes the chain again where somebody removed its lock file: others would think it dead, and
-    /// may have done so by now. Says whether it was so.
-    pub(super) fn keep(&self) -> io::Result<bool> {
-        let mut file = lock(&self.file);
-        if is_at(&file, &self.path)? {
-            return Ok(false);
+    /// What became of the right; `None` while it holds.
+    pub(super) fn lost(&self) -> Option<Loss> {
+        match is_at(&lock(&self.file), &self.path) {
+            Ok(true) => None,
+            Ok(false) => Some(Loss::Unlocked),
+            Err(error) => Some(Loss::Unreachable(error.kind())),
         }
-        *file = locked(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
-        Ok(true)
+    }
+
+    /// Takes the chain again where somebody removed its lock file: others would think it dead, and
+    /// may have done so by now.
+    pub(super) fn keep(&self) -> io::Result<()> {
+        let mut file = lock(&self.file);
+        if !is_at(&file, &self.path)? {
+            *file = locked(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
+        }
+        Ok(())
     }
 
     /// Gives the chain up for good: it has ended.
@@ -149,6 +157,8 @@ pub(super) enum Loss {
     Replaced,
     /// Others could take its chain for a dead one, and end it.
     Unlocked,
+    /// It cannot be looked at, so that nobody knows.
+    Unreachable(io::ErrorKind),
 }
 
 impl fmt::Display for Loss {
@@ -158,6 +168,7 @@ impl fmt::Display for Loss {
             Self::Removed => f.write_str("was removed"),
             Self::Replaced => f.write_str("was replaced by another file"),
             Self::Unlocked => f.write_str("was unlocked by the removal of its lock file"),
+            Self::Unreachable(why) => write!(f, "could not be looked at ({why})"),
         }
     }
 }

@@ -310,8 +310,9 @@ pub enum EventKind {
     LinesLost,
     /// The log has less than its index knows; the detail says how much of which segment.
     LogShortened,
-    /// The segment that was being written, which is the subject, was removed, replaced or cut, or
-    /// its chain is not locked any more; the detail says which. The chain goes on in the next one.
+    /// The segment that was being written, which is the subject, was removed, replaced or cut, could
+    /// not be looked at, or its chain was not locked any more; the detail says which. The chain goes on
+    /// in the next one.
     SegmentLost,
     /// A server is connected.
     ServerConnected,

@@ -35,8 +35,11 @@ pub(super) trait Place: Send + Sync {
     /// A segment that is there, as it is.
     fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
 
-    /// Makes sure that the chain is ours; says whether it had to be taken again.
-    fn hold(&self) -> io::Result<bool>;
+    /// What became of the right to write to the chain, unless it is still ours.
+    fn lost(&self) -> Option<Loss>;
+
+    /// Makes sure that the chain is ours, and takes it again where it is not.
+    fn hold(&self) -> io::Result<()>;
 
     /// Removes a segment.
     fn remove(&self, segment: u32) -> io::Result<()>;
@@ -103,7 +106,11 @@ impl Place for Directory {
         Ok(Arc::new(SegmentFile { file, path }))
     }
 
-    fn hold(&self) -> io::Result<bool> {
+    fn lost(&self) -> Option<Loss> {
+        self.owned.lost()
+    }
+
+    fn hold(&self) -> io::Result<()> {
         self.owned.keep()
     }
 

@@ -202,7 +202,11 @@ impl Place for FaultyPlace {
         self.directory.resume(segment)
     }
 
-    fn hold(&self) -> io::Result<bool> {
+    fn lost(&self) -> Option<Loss> {
+        self.directory.lost()
+    }
+
+    fn hold(&self) -> io::Result<()> {
         self.directory.hold()
     }
 
@@ -268,7 +272,11 @@ impl Place for FullPlace {
         self.directory.resume(segment)
     }
 
-    fn hold(&self) -> io::Result<bool> {
+    fn lost(&self) -> Option<Loss> {
+        self.directory.lost()
+    }
+
+    fn hold(&self) -> io::Result<()> {
         self.directory.hold()
     }
 

@@ -243,8 +243,7 @@ impl Writer {
         }
         let (number, length) = (self.segment.number, self.segment.length);
         let lost = self.segment.sink.lost(length);
-        let is_unlocked = || self.place.hold().unwrap_or(true);
-        let lost = lost.or_else(|| is_unlocked().then_some(Loss::Unlocked));
+        let lost = lost.or_else(|| self.place.lost());
         if let Some(loss) = lost {
             tracing::error!(segment = number, "the file of the audit log {loss}");
             self.replace(loss);

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::symlink,
     path::Path,
     sync::Arc,
     thread,
@@ -295,4 +296,32 @@ fn a_chain_that_another_has_taken_refuses_until_it_is_ours() {
     drop(other);
     until(|| log.ready().is_ok());
     put(&log);
+}
+
+/// Of what cannot be looked at nobody says that its lock file was removed.
+#[test]
+fn what_cannot_be_looked_at_is_called_that() {
+    let place = TempDir::new().unwrap();
+    let (directory, away) = (place.path().join("audit"), place.path().join("away"));
+    let (log, before) = idle(&directory);
+    fs::rename(&directory, &away).unwrap();
+    // Nobody gets past it, whatever they may do.
+    symlink(&directory, &directory).unwrap();
+    let kept = log.opened(&opened(invocation()));
+    let refused = bounded(kept.kept()).unwrap_err().to_string();
+    let expected = "the audit log cannot be written: segment 1 could not be looked at (";
+    assert!(refused.starts_with(expected), "{refused}");
+    assert!(
+        refused.contains("), and no other can be begun: "),
+        "{refused}"
+    );
+    fs::remove_file(&directory).unwrap();
+    fs::rename(&away, &directory).unwrap();
+    until(|| log.ready().is_ok());
+    let after = put(&log);
+    assert_eq!(found(&directory), [before, after]);
+    let said = said(&directory, &log).remove(0).detail.unwrap();
+    assert!(said.starts_with("it could not be looked at ("), "{said}");
+    log.close().unwrap();
+    assert!(verify(&directory).unwrap().is_whole());
 }

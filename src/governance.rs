@@ -34,7 +34,6 @@ use crate::{
 use budget::Budgets;
 use concurrency::Concurrency;
 use law::Toll;
-use policy::{Decision as Ruling, Item};
 use rate::{Limiters, Target as Metered};
 use rules::{OfTool, Rules};
 use screen::{Leg, Seen};
@@ -47,6 +46,7 @@ pub mod arguments;
 pub mod budget;
 mod checks;
 pub mod concurrency;
+mod explain;
 mod law;
 mod number;
 pub mod policy;
@@ -64,6 +64,7 @@ mod ticket;
 pub mod validate;
 
 pub use arguments::ArgumentTest;
+pub use explain::{Explanation, ToldRule};
 pub use law::Law;
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
@@ -550,22 +551,6 @@ impl Governance {
             Some(screens) => screens.told(params),
             None => Some(params),
         }
-    }
-
-    /// Says whether `agent` may use `item` on the route of `profile`, and why.
-    ///
-    /// # Errors
-    /// Terms of the agent that cannot be used.
-    pub fn explain(
-        &self,
-        agent: &Arc<Agent>,
-        profile: Option<&ProfileName>,
-        item: &Item<'_>,
-    ) -> Result<String, InvalidTerms> {
-        let law = self.law.load();
-        let rules = law.compile(agent, profile, &self.limiters)?;
-        let ruling: Ruling<'_> = rules.policy.decide(item);
-        Ok(ruling.explain(&agent.name, item))
     }
 }
 

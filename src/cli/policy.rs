@@ -18,7 +18,7 @@ use crate::{
     auth::Agent,
     catalog::{Entry, Kind, Lookup},
     config::{Config, Rule},
-    governance::{Sight, policy::Item},
+    governance::{Explanation, Sight, ToldRule, policy::Item},
     mcp::Method,
     names::{ProfileName, Scope, ServerName},
 };
@@ -156,8 +156,11 @@ impl Explain {
             Scope::Profile(profile) => Some(profile),
             Scope::All | Scope::Server(_) => None,
         };
-        let mut because = match governance.explain(agent, profile, &item) {
-            Ok(because) => because,
+        let Explanation {
+            mut because,
+            mut argument_rules,
+        } = match governance.explain(agent, profile, &item) {
+            Ok(explanation) => explanation,
             Err(error) => return failed(&error),
         };
         let sight = governance.sight(agent, scope);
@@ -180,10 +183,27 @@ impl Explain {
             because
                 .push_str(" The policy is only observed: what it refuses is counted, and goes on.");
         }
-        self.report(allowed, &because, &item, gateway)
+        if !allowed {
+            argument_rules.clear();
+        }
+        because.push_str(&about_arguments(&argument_rules));
+        let explanation = Explanation {
+            because,
+            argument_rules,
+        };
+        self.report(allowed, &explanation, &item, gateway)
     }
 
-    fn report(&self, allowed: bool, because: &str, item: &Item<'_>, gateway: &Gateway) -> ExitCode {
+    fn report(
+        &self,
+        allowed: bool,
+        explanation: &Explanation,
+        item: &Item<'_>,
+        gateway: &Gateway,
+    ) -> ExitCode {
+        let because = &explanation.because;
+        let rules = explanation.argument_rules.iter();
+        let rules = rules.map(|rule| json!({ "name": rule.name, "observed": rule.observed }));
         let printed = if self.json {
             let agent = gateway.agent();
             print_json(&json!({
@@ -196,6 +216,7 @@ impl Explain {
                 "server": item.server.as_str(),
                 "original": item.original,
                 "exposed": item.exposed,
+                "argument_rules": rules.collect::<Vec<_>>(),
             }))
         } else {
             print(&format!("{because}\n"))
@@ -320,6 +341,26 @@ impl Found {
                 original,
             } => sight.shows_resource(server, exposed, original),
             Self::Method { server, method } => sight.shows_method(server, method),
+        }
+    }
+}
+
+/// What the arguments of a call are held to beside the policy; nothing where that is nothing.
+fn about_arguments(rules: &[ToldRule]) -> String {
+    let named = |rule: &ToldRule| {
+        let only = if rule.observed {
+            " (only observed)"
+        } else {
+            ""
+        };
+        format!("`{}`{only}", rule.name)
+    };
+    match rules {
+        [] => String::new(),
+        [rule] => format!(" Its arguments are held to the rule {}.", named(rule)),
+        rules => {
+            let rules: Vec<String> = rules.iter().map(named).collect();
+            format!(" Its arguments are held to the rules {}.", rules.join(", "))
         }
     }
 }

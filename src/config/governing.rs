@@ -335,7 +335,7 @@ pub enum Mask {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArgumentRule {
-    /// Named in the audit when the rule refuses.
+    /// Named in the audit, and to who called, when the rule refuses.
     pub name: String,
     /// Tools it is about; globs like those of a policy.
     #[serde(with = "globs")]

@@ -124,6 +124,12 @@ impl ArgumentRules {
         About(about)
     }
 
+    /// The names of `about`, the rules about a tool, each with whether it only counts.
+    pub fn named(&self, about: &About) -> impl Iterator<Item = (&str, bool)> {
+        let rules = about.0.iter().map(|at| &self.rules[*at]);
+        rules.map(|rule| (rule.name.as_str(), rule.observe))
+    }
+
     /// What `about`, the rules about a tool, say of a call of it with `params`, the params of
     /// `tools/call`.
     pub fn check(&self, about: &About, params: Option<&Raw>) -> Findings<'_> {

@@ -214,9 +214,9 @@ impl Refusal {
                 Some(faults.join("; "))
             }
             Self::State(invalid) => Some(invalid.to_string()),
+            Self::Argument { rule } => Some(format!("the rule `{rule}` refuses its arguments")),
             Self::UnknownTool { name } => Some(name.clone()),
             Self::AgentDisabled
-            | Self::Argument { .. }
             | Self::AuditUnavailable
             | Self::Budget(_)
             | Self::BudgetUnavailable

@@ -94,6 +94,7 @@ const CASES: [Case; 13] = [
     Case {
         terms: "args = [{ name = \"small\", at = \"/n\", max = 5, action = \"allow\" }]",
         arguments: r#"{"n":6}"#,
+        message: "Tool not authorized: the rule `small` refuses its arguments",
         rule: "args: small",
         observe: Some("args"),
         ..USUAL

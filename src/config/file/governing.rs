@@ -291,7 +291,7 @@ pub(in crate::config) struct Scan {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct ArgumentRule {
-    /// Named in the audit when the rule refuses.
+    /// Named in the audit, and to who called, when the rule refuses.
     pub(in crate::config) name: String,
     /// Globs of the tools it is about; by default all.
     #[serde(default = "ArgumentRule::tools")]

@@ -50,6 +50,7 @@ async fn policies_are_explained() {
     .await;
     check("bot other/uuid", 1, "has `mcp_other_uuid` in `deny`").await;
     check("bot other/hash", 0, "bot may call").await;
+    rules_about_arguments_are_named(&place).await;
     check("bot hash --profile reading", 2, "there is no tool `hash`").await;
     check("bot toolbox/hash --profile reading", 0, "bot may call").await;
     check(
@@ -260,4 +261,48 @@ async fn an_agent_sees_what_it_may_call_and_who_looks_leaves_nothing() {
     let remote = names(&ok(&elsewhere, &remote).await);
     assert_eq!(remote, seen, "over HTTP it sees the same");
     assert!(!elsewhere.file("data").exists());
+}
+
+/// What a call may still be refused for.
+async fn rules_about_arguments_are_named(place: &Place) {
+    let explain = async |tool: &str| {
+        let ran = place
+            .run(&["policy", "explain", "bot", tool, "--json"])
+            .await;
+        (ran.json(), ran.code)
+    };
+    let (plain, _) = explain("other/hash").await;
+    assert_eq!(plain["argument_rules"], json!([]));
+    let rules = [
+        "{ name = \"short\", tools = [\"other/*\"], at = \"/text\", matches = \"^.{20}\" }",
+        "{ name = \"plain\", tools = [\"other/h*\"], at = \"/text\", matches = \"!\", observe = true }",
+        "{ name = \"one\", tools = [\"*/uuid\", \"toolbox/hash\"], at = \"/n\", max = 1, action = \"allow\" }",
+    ];
+    let set = [&["agents", "set", "bot", "--args"][..], &rules].concat();
+    ok(place, &set).await;
+    let (told, code) = explain("other/hash").await;
+    let expect = json!([
+        { "name": "short", "observed": false },
+        { "name": "plain", "observed": true },
+    ]);
+    assert_eq!(
+        (&told["argument_rules"], code),
+        (&expect, Some(0)),
+        "{told}"
+    );
+    let because = told["because"].as_str().expect("a text");
+    let expect = " Its arguments are held to the rules `short`, `plain` (only observed).";
+    assert!(because.ends_with(expect), "{because}");
+    let (told, _) = explain("toolbox/hash").await;
+    let because = told["because"].as_str().expect("a text");
+    let expect = ". Its arguments are held to the rule `one`.";
+    assert!(because.ends_with(expect), "{because}");
+    // What is not called is held to nothing.
+    let (told, code) = explain("other/uuid").await;
+    assert_eq!(
+        (&told["argument_rules"], code),
+        (&json!([]), Some(1)),
+        "{told}"
+    );
+    ok(place, &["agents", "set", "bot", "--args"]).await;
 }

@@ -109,7 +109,7 @@ impl Look {
     }
 
     async fn look(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let wanted = self.filter.resolve(books);
+        let wanted = self.filter.resolve(books)?;
         let follow = self
             .follow
             .then(|| Follow::new(&books.log_dir(), wanted.filter.clone()));
@@ -227,7 +227,7 @@ fn subject<'r>(record: &'r Record<'_>) -> &'r str {
 
 impl Export {
     async fn export(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let wanted = self.filter.resolve(books);
+        let wanted = self.filter.resolve(books)?;
         let log_dir = books.log_dir();
         let format = match self.format {
             FormatName::Jsonl => Format::JsonLines,

@@ -13,7 +13,7 @@ use super::{
         output::Form,
         table::Table,
     },
-    filter::moment,
+    filter::{in_order, moment},
     only_latest, print_lines,
 };
 use crate::{
@@ -57,6 +57,7 @@ impl Events {
     }
 
     async fn show(&self, config: &Config) -> Result<ExitCode, Failure> {
+        in_order(self.since, self.until)?;
         let log_dir = config.data_dir.join("audit");
         let (since, until) = (self.since, self.until);
         let wanted = move |at: Timestamp| {

@@ -53,7 +53,8 @@ pub(super) struct Wanted {
 }
 
 impl FilterArgs {
-    pub(super) fn resolve(&self, books: &Books) -> Wanted {
+    pub(super) fn resolve(&self, books: &Books) -> Result<Wanted, Failure> {
+        in_order(self.since, self.until)?;
         let (agent, unknown_agent) = match self.agent.as_deref() {
             None => (None, None),
             Some(name) => match books.agent(name) {
@@ -66,7 +67,7 @@ impl FilterArgs {
             },
         };
         let (server, tool) = self.server_and_tool(books);
-        Wanted {
+        Ok(Wanted {
             filter: Filter {
                 agent: agent.map(|id| id.to_string()),
                 tool,
@@ -78,7 +79,7 @@ impl FilterArgs {
                 id: self.id,
             },
             unknown_agent,
-        }
+        })
     }
 
     /// Says that no record is of that kind, and what may have been meant instead.
@@ -122,6 +123,23 @@ impl FilterArgs {
             None => (self.server.clone(), self.tool.clone()),
         }
     }
+}
+
+/// Refuses two ends of a time that has nothing in it, which are most likely swapped.
+///
+/// # Errors
+/// Says so.
+pub(super) fn in_order(since: Option<Timestamp>, until: Option<Timestamp>) -> Result<(), Failure> {
+    let (Some(since), Some(until)) = (since, until) else {
+        return Ok(());
+    };
+    if since < until {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "nothing lies between --since {since:.0} and --until {until:.0}, which is not after it; \
+         give the earlier time to --since"
+    )))
 }
 
 /// Reads a time, a date or a duration before now.

@@ -111,6 +111,27 @@ async fn who_only_looks_makes_no_store() {
     serving.end(Signal::TERM).await;
 }
 
+/// A time that ends before it begins has nothing in it, which is no answer.
+#[tokio::test]
+async fn a_time_that_is_none_is_a_mistake() {
+    let place = Place::new(GOVERNED);
+    for command in ["audit", "audit query", "audit events", "audit export"] {
+        for (since, until) in [
+            ("1h", "2h"),
+            ("2026-11-22", "2026-11-22"),
+            ("2026-11-23", "2026-11-22"),
+        ] {
+            let line = format!("{command} --since {since} --until {until}");
+            let ran = place.run(&line.split(' ').collect::<Vec<_>>()).await;
+            assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");
+            let expect = "nothing lies between --since ";
+            assert!(ran.stderr.contains(expect), "{line}: {ran:?}");
+        }
+        let line = format!("{command} --since 2h --until 1h");
+        ok(&place, &line.split(' ').collect::<Vec<_>>()).await;
+    }
+}
+
 #[tokio::test]
 async fn an_audit_without_matches_says_so() {
     let place = Place::new(GOVERNED);

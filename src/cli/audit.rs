@@ -5,8 +5,9 @@ mod filter;
 mod verify;
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     io::{self, BufWriter},
+    path::Path,
     process::ExitCode,
 };
 
@@ -14,13 +15,17 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
     args::ConfigArgs,
-    books::{self, Books, Failure, Intent, blocking},
+    books::{self, Failure, Roll, blocking},
     gateway::patiently,
     output::{Form, print, say},
     table::Table,
 };
-use crate::audit::{
-    AuditError, Behind, Entry, Follow, Format, Found, Indexer, Query, Record, export, latest,
+use crate::{
+    audit::{
+        AuditError, Behind, Entry, Filter, Follow, Format, Found, Indexer, Query, Record, export,
+        latest,
+    },
+    store::Store,
 };
 use events::Events;
 use filter::{FilterArgs, Wanted};
@@ -89,8 +94,8 @@ impl Audit {
             Some(Command::Query(look)) => look.run(),
             Some(Command::Events(events)) => events.run(),
             Some(Command::Export(export)) => {
-                books::with(&export.config, Form::Text, Intent::Look, async |books| {
-                    export.export(books).await
+                books::with_audit(&export.config, Form::Text, async |roll, _| {
+                    export.export(roll).await
                 })
             }
             Some(Command::Verify(verify)) => verify.run(),
@@ -100,23 +105,20 @@ impl Audit {
 
 impl Look {
     fn run(&self) -> ExitCode {
-        books::with(
-            &self.config,
-            Form::of(self.json),
-            Intent::Look,
-            async |books| self.look(books).await,
-        )
+        books::with_audit(&self.config, Form::of(self.json), async |roll, store| {
+            self.look(roll, store).await
+        })
     }
 
-    async fn look(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let wanted = self.filter.resolve(books)?;
+    async fn look(&self, roll: &Roll, store: Option<&Store>) -> Result<ExitCode, Failure> {
+        let wanted = self.filter.resolve(roll)?;
         let follow = self
             .follow
-            .then(|| Follow::new(&books.log_dir(), wanted.filter.clone()));
+            .then(|| Follow::new(&roll.log_dir(), wanted.filter.clone()));
         let follow = follow.transpose()?;
-        let mut found = self.find(&wanted, books).await?;
+        let mut found = self.find(&wanted, roll, store).await?;
         if found.is_empty() {
-            self.filter.nothing_found(wanted.unknown_agent, books)?;
+            self.filter.nothing_found(wanted.unknown_agent, roll)?;
         }
         only_latest(&mut found, self.limit);
         match follow {
@@ -125,10 +127,35 @@ impl Look {
         }
     }
 
-    /// The latest records, one more than the limit when there are more.
-    async fn find(&self, wanted: &Wanted, books: &Books) -> Result<Vec<Found>, Failure> {
-        let log_dir = books.log_dir();
-        let mut indexer = Indexer::new(&log_dir, books.store.audit.clone());
+    /// The latest records, one more than the limit when there are more. Without an index the whole log is
+    /// read for them, as where that cannot be brought up to it: on a disk that is full, or read only.
+    async fn find(
+        &self,
+        wanted: &Wanted,
+        roll: &Roll,
+        store: Option<&Store>,
+    ) -> Result<Vec<Found>, Failure> {
+        let log_dir = roll.log_dir();
+        if let Some(store) = store {
+            match self.find_indexed(wanted, &log_dir, store).await {
+                Err(Failure::Index(Behind::Store(error))) => say(&format!(
+                    "the index of the audit cannot be used, and the whole log is read: {error}\n"
+                )),
+                found => return found,
+            }
+        }
+        let (filter, count) = (wanted.filter.clone(), self.limit.saturating_add(1));
+        let found = blocking(move || latest_of_all(&log_dir, filter, count));
+        Ok(patiently(found, || "reading the audit".to_owned()).await??)
+    }
+
+    async fn find_indexed(
+        &self,
+        wanted: &Wanted,
+        log_dir: &Path,
+        store: &Store,
+    ) -> Result<Vec<Found>, Failure> {
+        let mut indexer = Indexer::new(log_dir, store.audit.clone());
         let news = patiently(indexer.catch_up(), || {
             "reading what is new in the audit".to_owned()
         });
@@ -139,7 +166,7 @@ impl Look {
             other => other?,
         }
         let count = self.limit.saturating_add(1);
-        let found = latest(&log_dir, &*books.store.audit, &wanted.filter, count);
+        let found = latest(log_dir, &*store.audit, &wanted.filter, count);
         Ok(patiently(found, || "reading the audit".to_owned()).await?)
     }
 
@@ -171,6 +198,18 @@ impl Look {
         }
         Ok(printed)
     }
+}
+
+/// The latest `count` records of the log that `filter` wants, oldest of them first.
+fn latest_of_all(log_dir: &Path, filter: Filter, count: usize) -> Result<Vec<Found>, AuditError> {
+    let mut kept = VecDeque::new();
+    for found in Query::new(log_dir, filter)? {
+        kept.push_back(found?);
+        if kept.len() > count {
+            kept.pop_front();
+        }
+    }
+    Ok(kept.into())
 }
 
 /// Drops the oldest beyond `limit`, and says that there were more.
@@ -226,9 +265,9 @@ fn subject<'r>(record: &'r Record<'_>) -> &'r str {
 }
 
 impl Export {
-    async fn export(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let wanted = self.filter.resolve(books)?;
-        let log_dir = books.log_dir();
+    async fn export(&self, roll: &Roll) -> Result<ExitCode, Failure> {
+        let wanted = self.filter.resolve(roll)?;
+        let log_dir = roll.log_dir();
         let format = match self.format {
             FormatName::Jsonl => Format::JsonLines,
             FormatName::Csv => Format::Csv,
@@ -240,7 +279,7 @@ impl Export {
         match patiently(write, || "writing records".to_owned()).await? {
             Ok(0) => {
                 let unknown = wanted.unknown_agent;
-                self.filter.nothing_found(unknown, books)?;
+                self.filter.nothing_found(unknown, roll)?;
                 Ok(ExitCode::SUCCESS)
             }
             Ok(_) => Ok(ExitCode::SUCCESS),

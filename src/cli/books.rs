@@ -4,9 +4,10 @@
 //! audit, in a chain of this process; and once a command has succeeded, every running gateway has
 //! read the store again.
 
-use std::{collections::HashSet, path::PathBuf, process::ExitCode, sync::Arc};
+mod roll;
 
-use jiff::Timestamp;
+use std::{ops::Deref, path::PathBuf, process::ExitCode, sync::Arc};
+
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -21,14 +22,13 @@ use super::{
 use crate::{
     app::lost_store,
     audit::{AuditError, Behind, Event, EventKind, Log},
-    auth::{ANONYMOUS, Agent, Directory},
     clock,
-    config::{Authentication, Config, Use},
+    config::{Config, Use},
     control::{self, Told},
     governance::{InvalidTerms, policy::TooLarge},
-    names::AgentId,
-    store::{FILE_NAME, Store, StoreError, StoredAgent},
+    store::{FILE_NAME, Store, StoreError},
 };
+pub(super) use roll::{Origin, Roll};
 
 /// Who makes the changes, as the audit names them.
 const ACTOR: &str = "cli";
@@ -39,15 +39,18 @@ const NOT_IN_FORCE: &str = "the change, which is written, may not be in force th
 /// The store and the agents, open.
 #[derive(Debug)]
 pub(super) struct Books {
-    pub(super) config: Config,
-    /// The files that the config was read from.
-    files: Vec<PathBuf>,
+    roll: Roll,
     pub(super) store: Store,
     /// What stands in for the data directory while nothing is kept there.
     _empty: Option<TempDir>,
-    directory: Directory,
-    stored: Vec<StoredAgent>,
-    shut: HashSet<AgentId>,
+}
+
+impl Deref for Books {
+    type Target = Roll;
+
+    fn deref(&self) -> &Roll {
+        &self.roll
+    }
 }
 
 /// Why a command about the data directory does nothing.
@@ -115,25 +118,6 @@ impl Failure {
     }
 }
 
-/// Where an agent is written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Origin {
-    /// Nowhere: it stands for callers without a key.
-    Builtin,
-    Config,
-    Store,
-}
-
-impl Origin {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Builtin => "builtin",
-            Self::Config => "config",
-            Self::Store => "store",
-        }
-    }
-}
-
 /// What a command does with the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Intent {
@@ -184,6 +168,56 @@ fn with_config(
     })
 }
 
+/// Reads the config and does `work`, which is about the audit: that can be read without a store, and is
+/// where there is none, or one that cannot be used.
+pub(super) fn with_audit(
+    args: &ConfigArgs,
+    form: Form,
+    work: impl AsyncFnOnce(&Roll, Option<&Store>) -> Result<ExitCode, Failure>,
+) -> ExitCode {
+    let config = match args.load_quietly_for(Use::Books, form) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    let files = args.files();
+    run(async {
+        say_if_lost(&config);
+        let store = open_index(&config, say_unknown).await;
+        let stored = match &store {
+            Some(store) => store.agents.agents().await,
+            None => Ok(Vec::new()),
+        };
+        let stored = stored.inspect_err(say_unknown).unwrap_or_default();
+        let done = work(&Roll::new(config, files, stored), store.as_ref()).await;
+        if let Some(store) = &store {
+            store.close().await;
+        }
+        done
+    })
+}
+
+/// Says that agents of the store are names like any other.
+fn say_unknown(error: &StoreError) {
+    say(&format!(
+        "the store, with its agents and the index of the audit, is left aside: {error}\n"
+    ));
+}
+
+/// The store, for its index of the audit, if there is one and it can be used; `otherwise` says why not.
+pub(super) async fn open_index(config: &Config, otherwise: fn(&StoreError)) -> Option<Store> {
+    if !config.data_dir.join(FILE_NAME).exists() {
+        return None;
+    }
+    let opened = Store::open(&config.data_dir).await;
+    opened.inspect_err(otherwise).ok()
+}
+
+fn say_if_lost(config: &Config) {
+    if let Some(lost) = lost_store(&config.data_dir) {
+        say(&format!("{lost}\n"));
+    }
+}
+
 /// Does `work` until it ends or somebody interrupts it; what goes wrong is said.
 pub(super) fn run(work: impl Future<Output = Result<ExitCode, Failure>>) -> ExitCode {
     block_on(1, async {
@@ -196,168 +230,18 @@ pub(super) fn run(work: impl Future<Output = Result<ExitCode, Failure>>) -> Exit
 
 impl Books {
     async fn open(config: Config, files: Vec<PathBuf>, intent: Intent) -> Result<Self, Failure> {
-        if let Some(lost) = lost_store(&config.data_dir) {
-            say(&format!("{lost}\n"));
-        }
+        say_if_lost(&config);
         let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
         let empty = (intent == Intent::Look && is_missing).then(TempDir::new);
         let empty = empty.transpose().map_err(Failure::Place)?;
         let place = empty.as_ref().map_or(&*config.data_dir, TempDir::path);
         let store = Store::open(place).await?;
-        let agents = config.agents.values().cloned();
-        let directory = Directory::new(config.governance.auth, agents);
         let stored = store.agents.agents().await?;
-        let loaded = stored.iter().cloned().map(Agent::from).collect();
-        directory.load(loaded, Vec::new());
         Ok(Self {
-            config,
-            files,
+            roll: Roll::new(config, files, stored),
             store,
             _empty: empty,
-            shut: directory.shut(),
-            directory,
-            stored,
         })
-    }
-
-    /// Where the audit lies.
-    pub(super) fn log_dir(&self) -> PathBuf {
-        self.config.data_dir.join("audit")
-    }
-
-    /// Whether callers have to show a key.
-    pub(super) fn asks_for_keys(&self) -> bool {
-        self.config.governance.auth == Authentication::Keys
-    }
-
-    /// The agents that callers can be, by name.
-    pub(super) fn agents(&self) -> Vec<Arc<Agent>> {
-        let mut agents = self.directory.agents();
-        agents.retain(|agent| agent.id != AgentId::ANONYMOUS || !self.asks_for_keys());
-        agents
-    }
-
-    /// The agents of the store that those of the config hide.
-    pub(super) fn hidden(&self) -> impl Iterator<Item = &StoredAgent> {
-        let stored = self.stored.iter();
-        stored.filter(|agent| self.directory.is_written(agent.id))
-    }
-
-    /// Whether the keys of `id` open nothing, since its agent of the store is disabled and hidden.
-    pub(super) fn is_shut(&self, id: AgentId) -> bool {
-        self.shut.contains(&id)
-    }
-
-    pub(super) fn origin(&self, id: AgentId) -> Origin {
-        if id == AgentId::ANONYMOUS {
-            Origin::Builtin
-        } else if self.directory.is_written(id) {
-            Origin::Config
-        } else {
-            Origin::Store
-        }
-    }
-
-    /// When an agent of the store was made.
-    pub(super) fn created(&self, id: AgentId) -> Option<Timestamp> {
-        let stored = self.stored.iter().find(|agent| agent.id == id);
-        let stored = stored.filter(|_| self.origin(id) == Origin::Store);
-        stored.map(|agent| agent.created)
-    }
-
-    /// What people call the agent `id`; the id itself when there is no such agent.
-    pub(super) fn name_of(&self, id: AgentId) -> String {
-        let agent = self.directory.current(id);
-        agent.map_or_else(|| id.to_string(), |agent| agent.name.clone())
-    }
-
-    /// The agent that `name` names, or whose id it is.
-    pub(super) fn agent(&self, name: &str) -> Result<Arc<Agent>, Failure> {
-        let agents = self.directory.agents();
-        if let Ok(id) = name.parse::<AgentId>()
-            && let Some(agent) = self.directory.current(id)
-        {
-            return Ok(agent);
-        }
-        let named = || agents.iter().filter(|agent| agent.name == name);
-        let written = named().find(|agent| self.directory.is_written(agent.id));
-        if let Some(agent) = written.or_else(|| named().next()) {
-            return Ok(Arc::clone(agent));
-        }
-        let known: Vec<&str> = agents
-            .iter()
-            .filter(|agent| agent.id != AgentId::ANONYMOUS || !self.asks_for_keys())
-            .map(|agent| agent.name.as_str())
-            .collect();
-        Err(unknown(
-            "agent",
-            name,
-            &known,
-            "`tollbridge agents add` makes one",
-        ))
-    }
-
-    /// The agent `name` of the store; those of the config are refused.
-    pub(super) fn stored(&self, name: &str) -> Result<StoredAgent, Failure> {
-        let agent = self.agent(name)?;
-        match self.origin(agent.id) {
-            Origin::Builtin => Err(Failure::usage(format!(
-                "what holds for `{ANONYMOUS}`, callers without a key, is written in \
-                 `[governance]`; change it there"
-            ))),
-            Origin::Config => Err(Failure::usage(format!(
-                "the agent `{}` is written in {}; change it there{}",
-                agent.name,
-                self.written_in(),
-                self.beside(&agent)
-            ))),
-            Origin::Store => {
-                let stored = self.stored.iter().find(|stored| stored.id == agent.id);
-                stored.cloned().ok_or_else(|| {
-                    Failure::usage(format!("the agent `{}` is not in the store", agent.name))
-                })
-            }
-        }
-    }
-
-    /// How to get at the agent of the store that is called like `written` or has its id.
-    fn beside(&self, written: &Agent) -> String {
-        let mut stored = self.stored.iter();
-        if let Some(hidden) = stored.find(|stored| stored.id == written.id) {
-            return format!(
-                ". It hides the agent `{}` of the store, which can be changed or removed, with its \
-                 keys, once the one of the config has another name or `id`",
-                hidden.name
-            );
-        }
-        let mut stored = self.stored.iter();
-        let namesake = stored.find(|stored| stored.name == written.name);
-        namesake.map_or_else(String::new, |namesake| {
-            format!("; the one of the store is {}", namesake.id)
-        })
-    }
-
-    /// Refuses a name or id that an agent of the config has.
-    pub(super) fn refuse_taken(&self, name: &str) -> Result<(), Failure> {
-        let id = AgentId::of_name(name);
-        let config = self.config.agents.values();
-        if config
-            .clone()
-            .any(|agent| agent.name == name || agent.id == id)
-        {
-            return Err(Failure::usage(format!(
-                "there is already an agent `{name}`, which is written in {}",
-                self.written_in()
-            )));
-        }
-        Ok(())
-    }
-
-    fn written_in(&self) -> String {
-        match self.files.as_slice() {
-            [file] => file.display().to_string(),
-            _ => "the config".to_owned(),
-        }
     }
 
     /// Makes a change and records it, then tells every running gateway; whether all of them know.

@@ -7,7 +7,7 @@ use jiff::{Timestamp, civil, tz::TimeZone};
 use uuid::Uuid;
 
 use super::super::{
-    books::{Books, Failure},
+    books::{Failure, Roll},
     nearest::did_you_mean,
     output::say,
 };
@@ -53,11 +53,11 @@ pub(super) struct Wanted {
 }
 
 impl FilterArgs {
-    pub(super) fn resolve(&self, books: &Books) -> Result<Wanted, Failure> {
+    pub(super) fn resolve(&self, roll: &Roll) -> Result<Wanted, Failure> {
         in_order(self.since, self.until)?;
         let (agent, unknown_agent) = match self.agent.as_deref() {
             None => (None, None),
-            Some(name) => match books.agent(name) {
+            Some(name) => match roll.agent(name) {
                 Ok(agent) => (Some(agent.id), None),
                 // It may have been removed; its records stay.
                 Err(unknown) => {
@@ -66,7 +66,7 @@ impl FilterArgs {
                 }
             },
         };
-        let (server, tool) = self.server_and_tool(books);
+        let (server, tool) = self.server_and_tool(roll);
         Ok(Wanted {
             filter: Filter {
                 agent: agent.map(|id| id.to_string()),
@@ -89,13 +89,13 @@ impl FilterArgs {
     pub(super) fn nothing_found(
         &self,
         unknown_agent: Option<Failure>,
-        books: &Books,
+        roll: &Roll,
     ) -> Result<(), Failure> {
         if let Some(unknown) = unknown_agent {
             return Err(unknown);
         }
-        let (server, tool) = self.server_and_tool(books);
-        let known = || books.config.servers.keys().map(ServerName::as_str);
+        let (server, tool) = self.server_and_tool(roll);
+        let known = || roll.config.servers.keys().map(ServerName::as_str);
         let mut text = "no record matches".to_owned();
         if let Some(server) = server.filter(|server| known().all(|name| name != server)) {
             let near = did_you_mean(&server, known().map(|name| [name]));
@@ -112,10 +112,10 @@ impl FilterArgs {
     }
 
     /// `server/tool` says both.
-    fn server_and_tool(&self, books: &Books) -> (Option<String>, Option<String>) {
+    fn server_and_tool(&self, roll: &Roll) -> (Option<String>, Option<String>) {
         let both = self.tool.as_deref().and_then(|tool| tool.split_once('/'));
         let is_server = |name: &str| {
-            let mut servers = books.config.servers.keys();
+            let mut servers = roll.config.servers.keys();
             servers.any(|server| server.as_str() == name)
         };
         match both.filter(|(server, _)| self.server.is_none() && is_server(server)) {

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::super::{
     args::ConfigArgs,
-    books::{self, Failure, blocking},
+    books::{self, Failure, blocking, open_index},
     gateway::patiently,
     output::{Form, print, print_json, say, time},
 };
 use crate::{
     audit::{Behind, ChainReport, Report, Shortened, verify, verify_with},
     config::{Config, Use},
-    store::{FILE_NAME, Store, StoreError},
+    store::{Store, StoreError},
 };
 
 /// What is right and what is wrong, for scripts.
@@ -48,7 +48,7 @@ impl Verify {
     async fn verify(&self, config: &Config) -> Result<ExitCode, Failure> {
         let log_dir = config.data_dir.join("audit");
         let shown = log_dir.display().to_string();
-        let store = open_index(config).await;
+        let store = open_index(config, say_uncompared).await;
         let look = look(log_dir, store.as_ref());
         let (report, indexed) = patiently(look, || format!("reading {shown}")).await?;
         if let Some(store) = &store {
@@ -81,15 +81,6 @@ async fn look(log_dir: PathBuf, store: Option<&Store>) -> Result<(Report, bool),
         }
     }
     Ok((blocking(move || verify(&log_dir)).await??, false))
-}
-
-/// The store, for its index, if there is one and it can be used.
-async fn open_index(config: &Config) -> Option<Store> {
-    if !config.data_dir.join(FILE_NAME).exists() {
-        return None;
-    }
-    let opened = Store::open(&config.data_dir).await;
-    opened.inspect_err(say_uncompared).ok()
 }
 
 fn say_uncompared(error: &StoreError) {

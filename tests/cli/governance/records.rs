@@ -5,9 +5,10 @@ use std::fs;
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use sqlx::Connection;
 
 use super::{GOVERNED, masked, ok};
-use crate::support::{Place, bounded};
+use crate::support::{Place, bounded, finish};
 
 #[tokio::test]
 async fn records_are_found_by_what_is_known_of_them() {
@@ -109,6 +110,67 @@ async fn who_only_looks_makes_no_store() {
     let mut serving = place.serve().await;
     serving.says(lost).await;
     serving.end(Signal::TERM).await;
+}
+
+/// Nothing has to be written to look for records, and no store is needed that can be used.
+#[tokio::test]
+async fn a_full_disk_keeps_nobody_from_reading() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot", "--policy", "all"]).await;
+    for agent in ["bot", "researcher", "bot"] {
+        let args = [
+            "call",
+            "mcp_toolbox_hash",
+            "--arg",
+            "text=1",
+            "--agent",
+            agent,
+        ];
+        ok(&place, &args).await;
+    }
+    let looks = [
+        "audit --json",
+        "audit --agent bot --limit 1 --json",
+        "audit export --agent bot",
+        "audit events --json",
+        "audit verify",
+    ];
+    let mut expected = Vec::new();
+    for look in looks {
+        let args: Vec<_> = look.split(' ').collect();
+        expected.push(ok(&place, &args).await.stdout);
+        assert!(!expected[0].is_empty());
+    }
+    let path = place.file("data/tollbridge.db");
+    let url = format!("sqlite:{}", path.display());
+    let mut store = sqlx::SqliteConnection::connect(&url)
+        .await
+        .expect("it opens");
+    for (look, expect) in looks.iter().zip(&expected) {
+        // There is something to be written.
+        let forget = sqlx::raw_sql("DELETE FROM audit_blocks").execute(&mut store);
+        forget.await.expect("it is done");
+        let binary = env!("CARGO_BIN_EXE_tollbridge");
+        let full = format!("trap '' XFSZ; ulimit -f 0; exec {binary} {look}");
+        let looked = finish(place.shell(&full)).await;
+        assert_eq!(
+            (looked.code, &looked.stdout),
+            (Some(0), expect),
+            "{look}: {looked:?}"
+        );
+        let said = "the index of the audit cannot be used, and the whole log is read: ";
+        let says = looked.stderr.contains(said);
+        assert_eq!(says, look.starts_with("audit --"), "{look}: {looked:?}");
+    }
+    store.close().await.expect("it closes");
+    fs::rename(&path, place.file("away")).expect("moved");
+    fs::create_dir(&path).expect("made");
+    for (look, expect) in looks.iter().zip(&expected) {
+        let looked = ok(&place, &look.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(looked.stdout, *expect, "{look}: {looked:?}");
+        let says = looked.stderr.contains("its index") || looked.stderr.contains("the index");
+        assert_eq!(says, *look != "audit events --json", "{look}: {looked:?}");
+    }
 }
 
 /// A time that ends before it begins has nothing in it, which is no answer.

@@ -89,6 +89,7 @@ impl Core {
         tasks.tick();
         let keeper = Arc::new(Keeper::open(config, remembers).await?);
         let governance = Governance::new(config, keeper.books.clone())?;
+        governance.warn_of_unusable();
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
         let store = keeper.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);

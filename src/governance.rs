@@ -147,6 +147,17 @@ impl Governance {
         })
     }
 
+    /// Says which agents have terms that cannot be used, so that they may do nothing: those of the config
+    /// would have stopped the start, and others are known now.
+    pub fn warn_of_unusable(&self) {
+        let law = self.law.load();
+        for agent in self.books.directory.agents() {
+            if let Err(error) = law.vet(&agent) {
+                law::say_unusable(&agent, &error);
+            }
+        }
+    }
+
     /// Lets other rules hold for every call that is admitted from now on. What was counted and spent
     /// stays so.
     pub fn enforce(&self, mut law: Law) {

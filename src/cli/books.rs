@@ -25,7 +25,7 @@ use crate::{
     clock,
     config::{Config, Use},
     control::{self, Told},
-    governance::{InvalidTerms, policy::TooLarge},
+    governance::InvalidTerms,
     store::{FILE_NAME, Store, StoreError},
 };
 pub(super) use roll::{Origin, Roll};
@@ -83,9 +83,6 @@ pub(super) enum Failure {
     /// An agent's terms cannot be used. Who wrote them mends them.
     #[error("the agent's terms cannot be used: {0}")]
     Terms(#[from] InvalidTerms),
-    /// A list is too long. Who wrote it shortens it.
-    #[error(transparent)]
-    TooLarge(#[from] TooLarge),
     /// A key could not be written to stdout. Whoever reads that mends it.
     #[error("the key could not be written to stdout, so that nobody has seen it: it opens nothing")]
     Unseen,
@@ -102,7 +99,7 @@ impl Failure {
     /// Says what is wrong.
     pub(super) fn say(&self) -> ExitCode {
         match self {
-            Self::Usage(_) | Self::TooLarge(_) | Self::Store(StoreError::NameTaken { .. }) => {
+            Self::Usage(_) | Self::Terms(_) | Self::Store(StoreError::NameTaken { .. }) => {
                 wrong_usage(&self.to_string())
             }
             Self::Audit(_)
@@ -112,7 +109,6 @@ impl Failure {
             | Self::Random(_)
             | Self::Stillborn { .. }
             | Self::Store(_)
-            | Self::Terms(_)
             | Self::Unseen => failed(self),
         }
     }
@@ -203,13 +199,17 @@ fn say_unknown(error: &StoreError) {
     ));
 }
 
+/// The store, if there is one: who only looks makes none.
+pub(super) async fn open_existing(config: &Config) -> Result<Option<Store>, StoreError> {
+    if !config.data_dir.join(FILE_NAME).exists() {
+        return Ok(None);
+    }
+    Store::open(&config.data_dir).await.map(Some)
+}
+
 /// The store, for its index of the audit, if there is one and it can be used; `otherwise` says why not.
 pub(super) async fn open_index(config: &Config, otherwise: fn(&StoreError)) -> Option<Store> {
-    if !config.data_dir.join(FILE_NAME).exists() {
-        return None;
-    }
-    let opened = Store::open(&config.data_dir).await;
-    opened.inspect_err(otherwise).ok()
+    open_existing(config).await.inspect_err(otherwise).ok()?
 }
 
 fn say_if_lost(config: &Config) {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     args::{ConfigArgs, warn},
-    block_on,
+    block_on, books,
     gateway::{self, Gateway},
     output::{Form, harmless, print, print_json, say},
     survey::Found,
@@ -22,6 +22,7 @@ use crate::{
     catalog::{Cost, Kind},
     config::{Config, Loaded, Mistakes, Notice, Use},
     names::{Scope, ServerName},
+    store::{StoreError, StoredAgent},
 };
 use patterns::{Names, Patterns};
 
@@ -128,7 +129,10 @@ impl Check {
         let odd = odd.chain(problems.map(ToString::to_string));
         let odd = odd.chain(unseen.iter().map(unseen_schemas));
         let odd = odd.map(|message| Notice::warning(harmless(&message), None));
-        let odd: Vec<Notice> = odd.chain(unmatched(config, gateway)).collect();
+        let mut odd: Vec<Notice> = odd.collect();
+        let (stored, unread) = stored_agents(config).await;
+        odd.extend(unread);
+        odd.extend(unmatched(config, &stored, gateway));
         let printed = if self.json {
             notices.extend(odd);
             print_json(&json!({ "ok": ok, "notices": notices, "servers": found }))
@@ -178,14 +182,39 @@ fn unseen_schemas(server: &ServerName) -> String {
     format!("{server}: tools: not every `inputSchema` was looked at within {wait}")
 }
 
-/// Warns of patterns of `config` that match nothing; where one server is tried, of those about it.
-fn unmatched(config: &Config, gateway: &Gateway) -> Vec<Notice> {
+/// The agents of the store that those of `config` do not hide, or why they cannot be read.
+async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Option<Notice>) {
+    let read: Result<_, StoreError> = async {
+        let Some(store) = books::open_existing(config).await? else {
+            return Ok(Vec::new());
+        };
+        let read = store.agents.agents().await;
+        store.close().await;
+        read
+    }
+    .await;
+    match read {
+        Ok(mut stored) => {
+            let written: Vec<_> = config.agents.values().map(|agent| agent.id).collect();
+            stored.retain(|agent| !written.contains(&agent.id));
+            (stored, None)
+        }
+        Err(error) => {
+            let message = format!("the agents of the store are not looked at: {error}");
+            (Vec::new(), Some(Notice::warning(message, None)))
+        }
+    }
+}
+
+/// Warns of patterns of `config` and of agents of the store that match nothing; where one server is tried,
+/// of those about it.
+fn unmatched(config: &Config, stored: &[StoredAgent], gateway: &Gateway) -> Vec<Notice> {
     let only = match &gateway.scope {
         Scope::Server(server) => Some(server),
         Scope::All | Scope::Profile(_) => None,
     };
     let names = Names::of(config, &gateway.proxy().board().offers());
-    Patterns::of(config).warnings(&names, only)
+    Patterns::of(config).and_of(stored).warnings(&names, only)
 }
 
 fn table(found: &[Found]) -> Table<8> {

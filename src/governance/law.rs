@@ -122,12 +122,19 @@ impl Law {
     }
 
     fn check(&self, config: &Config) -> Result<(), InvalidTerms> {
-        let limiters = Limiters::default();
         let written = config.agents.values().map(Agent::written);
-        for agent in written.chain([Agent::anonymous()]).map(Arc::new) {
-            for profile in std::iter::once(None).chain(self.profiles.keys().map(Some)) {
-                self.compile(&agent, profile, &limiters)?;
-            }
+        let mut all = written.chain([Agent::anonymous()]).map(Arc::new);
+        all.try_for_each(|agent| self.vet(&agent))
+    }
+
+    /// Compiles the terms of `agent` for every route, as its calls will.
+    ///
+    /// # Errors
+    /// Terms that cannot be used.
+    pub fn vet(&self, agent: &Arc<Agent>) -> Result<(), InvalidTerms> {
+        let limiters = Limiters::default();
+        for profile in std::iter::once(None).chain(self.profiles.keys().map(Some)) {
+            self.compile(agent, profile, &limiters)?;
         }
         Ok(())
     }
@@ -160,7 +167,7 @@ impl Law {
             return Ok(Arc::clone(&known));
         }
         let rules = self.compile(agent, profile, limiters).map_err(|error| {
-            tracing::error!(agent = agent.name, %error, "an agent's terms cannot be used");
+            say_unusable(agent, &error);
             format!("the agent's terms cannot be used: {error}")
         })?;
         let rules = Arc::new(rules);
@@ -187,6 +194,11 @@ impl Law {
             (limiters, &self.scanners),
         )
     }
+}
+
+/// Says that `agent` may do nothing, and why.
+pub(super) fn say_unusable(agent: &Agent, error: &InvalidTerms) {
+    tracing::error!(agent = agent.name, %error, "an agent's terms cannot be used");
 }
 
 impl Toll {

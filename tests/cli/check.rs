@@ -316,6 +316,14 @@ async fn patterns_without_a_match_are_said() {
     let message = "`servers.script.tools.deny[0]` matches nothing that servers have: `delete_*`";
     assert_eq!(notices[0]["message"], message);
 
+    let args = ["agents", "add", "bot", "--tools", "script/rep*", "scrpt/*"];
+    assert_eq!(place.run(&args).await.code, Some(0));
+    let ran = place.run(&["check", "--connect"]).await;
+    let expect =
+        "`store: agents.bot.policy.tools[1]` matches nothing that servers have: `scrpt/*`\n";
+    assert!(ran.stderr.contains(expect), "{ran:?}");
+    assert!(!ran.stderr.contains("bot.policy.tools[0]"), "{ran:?}");
+
     let place = Place::new(
         r#"
         [servers.missing]

@@ -10,6 +10,7 @@ mod running;
 mod tampering;
 
 use serde_json::{Value, json};
+use sqlx::Connection;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -44,6 +45,15 @@ async fn ok(place: &Place, args: &[&str]) -> Ran {
     let ran = place.run(args).await;
     assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
     ran
+}
+
+/// Does `statements` with the store.
+async fn in_store(place: &Place, statements: &str) {
+    let url = format!("sqlite:{}", place.file("data/tollbridge.db").display());
+    let store = sqlx::SqliteConnection::connect(&url).await;
+    let mut store = store.expect("it opens");
+    let done = sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()));
+    done.execute(&mut store).await.expect("it is done");
 }
 
 /// Ids and times differ each time.

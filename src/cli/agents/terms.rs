@@ -2,7 +2,7 @@
 
 pub(super) mod data;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use clap::{Args, ValueEnum};
 use globset::Glob;
@@ -13,10 +13,11 @@ use super::super::{
     output::say,
 };
 use crate::{
+    auth::Agent,
     config::{Budget, Policy, PolicyMode, Rate, Rule, Terms, Window, glob},
-    governance::policy,
+    governance::Law,
     money::Micros,
-    names::ProfileName,
+    names::{ProfileName, ServerName},
     store::StoredAgent,
 };
 use data::Look;
@@ -310,7 +311,38 @@ impl Flags {
             done.push("all profiles".to_owned());
         }
         self.apply_terms(&mut agent.terms, &mut done)?;
+        vet(agent, books)?;
+        self.warn_of_servers(books);
         Ok(done)
+    }
+
+    /// Says which globs are about a server that there is none of; those of methods are names of their own.
+    /// Whether the others match something only servers know: `check --connect` asks them.
+    fn warn_of_servers(&self, books: &Books) {
+        if books.config.naming.template.contains('/') {
+            // What stands before it need not be a server then.
+            return;
+        }
+        let servers = &books.config.servers;
+        for (flag, globs) in [
+            ("--tools", &self.tools),
+            ("--prompts", &self.prompts),
+            ("--resources", &self.resources),
+            ("--deny", &self.deny),
+        ] {
+            for glob in globs.iter().flatten().map(Glob::glob) {
+                let server = glob.split_once('/').map(|(server, _)| server);
+                let parsed = server.and_then(|server| ServerName::parse(server).ok());
+                let Some(server) = parsed.filter(|server| !servers.contains_key(server)) else {
+                    continue;
+                };
+                let near = did_you_mean(server.as_str(), servers.keys().map(|it| [it.as_str()]));
+                say(&format!(
+                    "warning: {flag}: `{glob}` matches nothing that servers have: no server is called \
+                     `{server}`{near}\n"
+                ));
+            }
+        }
     }
 
     fn apply_terms(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), Failure> {
@@ -403,9 +435,18 @@ impl Flags {
                 list.clone_from(given);
             }
         }
-        policy::Rules::new(Some(&policy), None, None)?;
         Ok(Some(policy))
     }
+}
+
+/// Refuses terms that could not be used, as a gateway does at its start with those of a config. Servers and
+/// other agents are nothing to them.
+fn vet(agent: &StoredAgent, books: &Books) -> Result<(), Failure> {
+    let mut config = books.config.clone();
+    config.servers.clear();
+    config.agents.clear();
+    let law = Law::new(&config)?;
+    Ok(law.vet(&Arc::new(Agent::from(agent.clone())))?)
 }
 
 fn profiles(names: &[String], books: &Books) -> Result<Vec<ProfileName>, Failure> {

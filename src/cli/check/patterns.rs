@@ -1,6 +1,6 @@
 //! Patterns of a config that match nothing: a misspelt `deny` protects nobody, and no call says so.
 //!
-//! [`Patterns`] are what a config has, each with its key; [`Names`] what servers call their items, with
+//! [`Patterns`] are what a config and the agents of the store have, each with its key; [`Names`] what servers call their items, with
 //! those that rules of the config hide. Pure. What servers list only for clients that can be asked
 //! something is not among the names.
 
@@ -14,6 +14,7 @@ use crate::{
     catalog::{Catalog, Kind, Offer, Profiles},
     config::{Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
     names::{Scope, ServerName},
+    store::StoredAgent,
 };
 
 const TOOLS: &[Kind] = &[Kind::Tools];
@@ -68,6 +69,15 @@ impl Patterns {
             all.add_server(server, name);
         }
         all
+    }
+
+    /// With those of agents of the store, each under the key that it would have in a config.
+    pub(super) fn and_of(mut self, stored: &[StoredAgent]) -> Self {
+        for agent in stored {
+            let key = key_path("agents", &agent.name);
+            self.add_terms(&agent.terms, &format!("store: {key}"));
+        }
+        self
     }
 
     fn add_terms(&mut self, terms: &Terms, at: &str) {

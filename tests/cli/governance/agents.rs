@@ -3,9 +3,10 @@
 use std::fs;
 
 use insta::assert_snapshot;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{GOVERNED, call, masked, ok};
+use super::{GOVERNED, call, in_store, masked, ok};
 use crate::support::Place;
 
 #[tokio::test]
@@ -398,4 +399,73 @@ async fn agents_are_listed_without_the_variables_of_servers() {
     let ran = place.run(&["agents", "list"]).await;
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("NO_SUCH_TEAM"), "{ran:?}");
+}
+
+/// Terms that no call could be held to are no terms: as in a config, they are refused where they are
+/// written, and named at the start where they got in before.
+#[tokio::test]
+async fn terms_that_cannot_be_used_are_refused() {
+    let place = Place::new(GOVERNED);
+    let rule = |matches: &str| format!("{{ name = \"big\", at = \"/a\", matches = '{matches}' }}");
+    let (small, big) = (rule("x"), rule(r"\w{200}"));
+    let expect = "the agent's terms cannot be used: the argument rule `big` cannot be used: \
+                  `matches` is not a usable regular expression: ";
+    let added = place.run(&["agents", "add", "bot", "--args", &big]).await;
+    assert_eq!((added.code, &*added.stdout), (Some(2), ""), "{added:?}");
+    assert!(added.stderr.contains(expect), "{added:?}");
+    ok(&place, &["agents", "add", "bot", "--args", &small]).await;
+    let set = place.run(&["agents", "set", "bot", "--args", &big]).await;
+    assert_eq!((set.code, &*set.stdout), (Some(2), ""), "{set:?}");
+    let shown = ok(&place, &["agents", "show", "bot", "--json"])
+        .await
+        .json();
+    assert_eq!(shown["terms"]["args"][0]["matches"], "x");
+
+    let grow =
+        r#"UPDATE agents SET terms = replace(terms, '"matches":"x"', '"matches":"\\w{200}"')"#;
+    in_store(&place, grow).await;
+    let mut serving = place.serve().await;
+    serving.says("an agent's terms cannot be used").await;
+    serving.end(Signal::TERM).await;
+}
+
+/// A glob about a server that there is none of matches nothing, which is said where it is written.
+#[tokio::test]
+async fn globs_of_no_server_are_said() {
+    let place = Place::new(GOVERNED);
+    let args = [
+        "agents",
+        "add",
+        "bot",
+        "--tools",
+        "toolbx/*",
+        "other/h*",
+        "*/uuid",
+        "mcp_othr_*",
+        "[ab]/x",
+        "--resources",
+        "file:///a/**",
+        "othr/file:///b",
+        "--deny",
+        "zzz/y",
+    ];
+    let added = ok(&place, &args).await;
+    let warned: Vec<_> = added
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("warning"))
+        .collect();
+    assert_eq!(
+        warned,
+        [
+            "warning: --tools: `toolbx/*` matches nothing that servers have: no server is called \
+             `toolbx`; did you mean `toolbox`?",
+            "warning: --resources: `othr/file:///b` matches nothing that servers have: no server is \
+             called `othr`; did you mean `other`?",
+            "warning: --deny: `zzz/y` matches nothing that servers have: no server is called `zzz`",
+        ]
+    );
+    // What is not written again is not said again.
+    let set = ok(&place, &["agents", "set", "bot", "--prompts", "other/*"]).await;
+    assert!(!set.stderr.contains("warning"), "{set:?}");
 }

@@ -5,10 +5,9 @@ use std::{fs, io, process::Stdio};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use sqlx::Connection;
 use tokio::net::UnixListener;
 
-use super::{GOVERNED, masked, ok};
+use super::{GOVERNED, in_store, masked, ok};
 use crate::support::{Place, TOOLBOX, bounded, send, until};
 
 #[tokio::test]
@@ -133,15 +132,6 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
     let (live, shown) = (live(&place).await, String::from_utf8_lossy(&made.stdout));
     assert_eq!(live.len(), 1, "{live:?}");
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
-}
-
-/// Does `statements` with the store.
-async fn in_store(place: &Place, statements: &str) {
-    let url = format!("sqlite:{}", place.file("data/tollbridge.db").display());
-    let store = sqlx::SqliteConnection::connect(&url).await;
-    let mut store = store.expect("it opens");
-    let done = sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()));
-    done.execute(&mut store).await.expect("it is done");
 }
 
 /// A key that cannot be stored opens nothing, as its command says.

@@ -63,8 +63,21 @@ impl Store {
     /// # Errors
     /// Says what is in the way and what the operator can do.
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        let sqlite = Arc::new(sqlite::Sqlite::open(data_dir).await?);
-        Ok(Self {
+        Ok(Self::of(sqlite::Sqlite::open(data_dir).await?))
+    }
+
+    /// Opens the store of `data_dir` where it has the schema of this version, and brings no other to it:
+    /// a gateway of before could not be started with that again.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and [`StoreError::OlderVersion`].
+    pub async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
+        Ok(Self::of(sqlite::Sqlite::open_unchanged(data_dir).await?))
+    }
+
+    fn of(sqlite: sqlite::Sqlite) -> Self {
+        let sqlite = Arc::new(sqlite);
+        Self {
             agents: sqlite.clone(),
             keys: sqlite.clone(),
             leases: sqlite.clone(),
@@ -74,7 +87,7 @@ impl Store {
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),
             closing: sqlite,
-        })
+        }
     }
 
     /// Waits for what is under way and closes the files.
@@ -176,6 +189,19 @@ pub enum StoreError {
     NotADirectory {
         /// The path.
         path: PathBuf,
+    },
+    /// An older version wrote the schema, and nobody asked to change it; the operator starts this version.
+    #[error(
+        "{path} was written by an older version of Tollbridge (schema {found}, this one has {known}), \
+         and is left as it is; the first start of this version brings it up to date"
+    )]
+    OlderVersion {
+        /// The database.
+        path: PathBuf,
+        /// The version of its schema.
+        found: i64,
+        /// The version that we have.
+        known: i64,
     },
     /// The database may be read but not written; the operator mends permissions.
     #[error(

@@ -199,17 +199,13 @@ fn say_unknown(error: &StoreError) {
     ));
 }
 
-/// The store, if there is one: who only looks makes none.
-pub(super) async fn open_existing(config: &Config) -> Result<Option<Store>, StoreError> {
-    if !config.data_dir.join(FILE_NAME).exists() {
-        return Ok(None);
-    }
-    Store::open(&config.data_dir).await.map(Some)
-}
-
 /// The store, for its index of the audit, if there is one and it can be used; `otherwise` says why not.
 pub(super) async fn open_index(config: &Config, otherwise: fn(&StoreError)) -> Option<Store> {
-    open_existing(config).await.inspect_err(otherwise).ok()?
+    if !config.data_dir.join(FILE_NAME).exists() {
+        return None;
+    }
+    let opened = Store::open(&config.data_dir).await;
+    opened.inspect_err(otherwise).ok()
 }
 
 fn say_if_lost(config: &Config) {

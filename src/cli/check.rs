@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     args::{ConfigArgs, warn},
-    block_on, books,
+    block_on,
     gateway::{self, Gateway},
     output::{Form, harmless, print, print_json, say},
     survey::Found,
@@ -22,7 +22,7 @@ use crate::{
     catalog::{Cost, Kind},
     config::{Config, Loaded, Mistakes, Notice, Use},
     names::{Scope, ServerName},
-    store::{StoreError, StoredAgent},
+    store::{FILE_NAME, Store, StoreError, StoredAgent},
 };
 use patterns::{Names, Patterns};
 
@@ -185,9 +185,11 @@ fn unseen_schemas(server: &ServerName) -> String {
 /// The agents of the store that those of `config` do not hide, or why they cannot be read.
 async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Option<Notice>) {
     let read: Result<_, StoreError> = async {
-        let Some(store) = books::open_existing(config).await? else {
+        if !config.data_dir.join(FILE_NAME).exists() {
             return Ok(Vec::new());
-        };
+        }
+        // A check before an upgrade must not be the upgrade.
+        let store = Store::open_unchanged(&config.data_dir).await?;
         let read = store.agents.agents().await;
         store.close().await;
         read

@@ -6,6 +6,7 @@
 //! transaction begins `IMMEDIATE`: SQLite then waits for other writers instead of failing midway.
 
 use std::{
+    cmp::Ordering,
     fs::{self, OpenOptions, Permissions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
@@ -48,6 +49,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0005.sql"),
 ];
 
+/// The version of the schema that all of them make.
+fn schema_version() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
 /// How transactions begin that write.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 /// How long a transaction waits for those of other processes, which take milliseconds.
@@ -71,6 +77,27 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     pub(super) async fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        let store = Self::connect(data_dir).await?;
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    /// Opens what has the schema of this version.
+    pub(super) async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
+        let store = Self::connect(data_dir).await?;
+        let version = sqlx::query_scalar("PRAGMA user_version").fetch_one(&store.reader);
+        let found: i64 = version
+            .await
+            .map_err(|error| store.failed("reading the version of its schema", error))?;
+        let (path, known) = (store.path.clone(), schema_version());
+        match found.cmp(&known) {
+            Ordering::Equal => Ok(store),
+            Ordering::Greater => Err(StoreError::NewerVersion { path, found, known }),
+            Ordering::Less => Err(StoreError::OlderVersion { path, found, known }),
+        }
+    }
+
+    async fn connect(data_dir: &Path) -> Result<Self, StoreError> {
         let path = prepare(data_dir)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
@@ -82,14 +109,12 @@ impl Sqlite {
         let writer = options.clone().synchronous(SqliteSynchronous::Full);
         let durable = connect(&path, writer).await?;
         let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);
-        let store = Self {
+        Ok(Self {
             durable,
             relaxed: pool().connect_lazy_with(relaxed),
             reader: pool().connect_lazy_with(options.read_only(true)),
             path,
-        };
-        store.migrate().await?;
-        Ok(store)
+        })
     }
 
     /// Brings the schema to our version, in one transaction: of processes that start together one
@@ -111,7 +136,7 @@ impl Sqlite {
         if application != APPLICATION_ID && (tables > 0 || application != 0) {
             return Err(StoreError::Foreign { path: path() });
         }
-        let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+        let known = schema_version();
         if version > known {
             return Err(StoreError::NewerVersion {
                 path: path(),

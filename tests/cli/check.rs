@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use insta::assert_snapshot;
 use serde_json::json;
+use sqlx::Connection;
 
 use crate::support::{ALIKE, Place, TWO_SERVERS};
 
@@ -284,6 +285,29 @@ async fn what_shares_a_name_is_reported() {
     }
 }
 
+/// A check before an upgrade must not be the upgrade: the gateway of before could not start again.
+async fn an_older_store_is_left_as_it_is(place: &Place) {
+    let url = format!("sqlite:{}", place.file("data/tollbridge.db").display());
+    let store = sqlx::SqliteConnection::connect(&url).await;
+    let mut store = store.expect("it opens");
+    let older = sqlx::raw_sql("DROP TABLE tasks; PRAGMA user_version = 4").execute(&mut store);
+    older.await.expect("it is done");
+    let ran = place.run(&["check", "--connect"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let version: i64 = sqlx::query_scalar("PRAGMA user_version")
+        .fetch_one(&mut store)
+        .await
+        .expect("a number");
+    assert_eq!(version, 4);
+    let expect = "warning: the agents of the store are not looked at: ";
+    assert!(ran.stderr.contains(expect), "{ran:?}");
+    assert!(
+        ran.stderr.contains("an older version of Tollbridge"),
+        "{ran:?}"
+    );
+    assert!(!ran.stderr.contains("agents.bot"), "{ran:?}");
+}
+
 /// Patterns that match nothing are warnings with their keys; of servers that cannot be asked it is
 /// not known.
 #[tokio::test]
@@ -323,6 +347,7 @@ async fn patterns_without_a_match_are_said() {
         "`store: agents.bot.policy.tools[1]` matches nothing that servers have: `scrpt/*`\n";
     assert!(ran.stderr.contains(expect), "{ran:?}");
     assert!(!ran.stderr.contains("bot.policy.tools[0]"), "{ran:?}");
+    an_older_store_is_left_as_it_is(&place).await;
 
     let place = Place::new(
         r#"

@@ -55,7 +55,7 @@ fn the_example_runs_with_everything_in_it() {
 #[test]
 fn the_example_has_every_key_at_its_default() {
     let schema = schema();
-    let example: Value = toml_edit::de::from_str(&uncommented()).expect("valid TOML");
+    let example: Value = toml::from_str(&uncommented()).expect("valid TOML");
     let mut walk = Walk {
         schema: &schema,
         seen: BTreeSet::new(),

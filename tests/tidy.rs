@@ -265,7 +265,7 @@ fn the_container_is_built_from_all_that_is_needed() {
 /// What `cargo build` of the program reads: the package, its targets, and what these include.
 fn needed_to_build() -> Vec<PathBuf> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let manifest: toml_edit::DocumentMut = manifest.parse().unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
     let mut needed = ["Cargo.toml", "Cargo.lock", "build.rs", "src/lib.rs"]
         .map(|file| root().join(file))
         .to_vec();
@@ -276,9 +276,9 @@ fn needed_to_build() -> Vec<PathBuf> {
         ("example", "examples"),
     ];
     for (kind, directory) in kinds {
-        let targets = manifest.get(kind).and_then(|it| it.as_array_of_tables());
+        let targets = manifest.get(kind).and_then(|it| it.as_array());
         for target in targets.into_iter().flatten() {
-            let path = target.get("path").and_then(toml_edit::Item::as_str);
+            let path = target.get("path").and_then(toml::Value::as_str);
             needed.push(root().join(path.unwrap_or(directory)));
         }
     }

@@ -37,7 +37,7 @@ impl Shown {
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = toml_edit::ser::to_string_pretty(&self.file).map_err(|_| fmt::Error)?;
+        let text = toml::to_string_pretty(&self.file).map_err(|_| fmt::Error)?;
         f.write_str(&text)
     }
 }

@@ -1,86 +1,111 @@
-//! TOML into the tree of `node`, through `toml_edit`, which knows where everything stands.
+//! TOML into the tree of `node`, through `toml`, which knows where everything stands and reads on
+//! behind a mistake.
 
-use toml_edit::{Document, Item, TableLike, Value as TomlValue};
+use toml::{
+    Spanned,
+    de::{DeFloat, DeInteger, DeTable, DeValue, Error},
+};
 
 use super::{
-    node::{Entry, Node, Span, Table, Value},
+    node::{Entry, Node, Origin, Span, Table, Value},
     report::{Finding, Findings},
 };
 
-/// Reads `text`, the source number `source`; what keeps it from being read is reported.
+/// Reads `text`, the source number `source`; all that keeps it from being read is reported.
 pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
-    match Document::parse(text) {
-        Ok(document) => {
-            let root = Value::Table(table(source, document.as_table(), 0..0));
-            Some(Node::new(Span::new(source, 0..0), root))
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        let root = Reader { source, findings }.table(document.get_ref());
+        return Some(Node::new(Span::new(source, 0..0), Value::Table(root)));
+    }
+    for error in certain(errors) {
+        let span = Span::new(source, error.span().unwrap_or(0..0));
+        findings.add(syntax(&error).at(Some(span), "here"));
+    }
+    None
+}
+
+/// Those of `errors` that do not follow from others. Where a bracket stays open, the rest of the text was
+/// read as what stands in it, so that nothing is certain but the first and that.
+fn certain(mut errors: Vec<Error>) -> Vec<Error> {
+    let start = |error: &Error| error.span().map(|span| span.start);
+    errors.sort_by_key(start);
+    errors.dedup_by_key(|error| start(error));
+    let is_open = |error: &Error| {
+        let kinds = ["unclosed array,", "unclosed inline table,"];
+        kinds.iter().any(|kind| error.message().starts_with(kind))
+    };
+    if let Some(open) = errors.iter().position(is_open) {
+        errors.truncate(open + 1);
+        errors.drain(1..open.max(1));
+    }
+    errors
+}
+
+fn syntax(error: &Error) -> Finding {
+    let message = error.message().trim_end().replace('\n', ", ");
+    Finding::mistake(format!("this is not TOML: {message}"))
+}
+
+struct Reader<'f> {
+    source: usize,
+    findings: &'f mut Findings,
+}
+
+impl Reader<'_> {
+    fn table(&mut self, table: &DeTable<'_>) -> Table {
+        let mut entries = Table::new();
+        for (key, value) in table {
+            let entry = Entry {
+                key: Span::new(self.source, key.span()),
+                node: self.node(value),
+            };
+            entries.insert(key.get_ref().to_string(), entry);
         }
-        Err(error) => {
-            let span = Span::new(source, error.span().unwrap_or(0..0));
-            let message = error.message().trim_end().replace('\n', ", ");
-            let finding = Finding::mistake(format!("this is not TOML: {message}"));
-            findings.add(finding.at(Some(span), "here"));
-            None
+        entries
+    }
+
+    fn node(&mut self, value: &Spanned<DeValue<'_>>) -> Node {
+        let span = Span::new(self.source, value.span());
+        let value = match value.get_ref() {
+            DeValue::String(text) => Value::Text(text.to_string()),
+            DeValue::Integer(number) => match integer(number) {
+                Some(number) => Value::Integer(number),
+                None => return self.too_large(span),
+            },
+            DeValue::Float(number) => match float(number) {
+                Some(number) => Value::Float(number),
+                None => return self.too_large(span),
+            },
+            DeValue::Boolean(boolean) => Value::Bool(*boolean),
+            // No key takes a date; as text it gets the same message as any other wrong string.
+            DeValue::Datetime(date) => Value::Text(date.to_string()),
+            DeValue::Array(items) => {
+                Value::List(items.iter().map(|item| self.node(item)).collect())
+            }
+            DeValue::Table(inner) => Value::Table(self.table(inner)),
+        };
+        Node::new(span, value)
+    }
+
+    /// Stands for a number that is none here, once that is reported.
+    fn too_large(&mut self, span: Span) -> Node {
+        let finding = Finding::mistake("this number is too large");
+        self.findings
+            .add(finding.at(Some(span), "more than 64 bits hold"));
+        Node {
+            origin: Origin::Broken,
+            ..Node::new(span, Value::Null)
         }
     }
 }
 
-/// The entries of `table`; `around` is marked for what has no span of its own.
-fn table(source: usize, table: &dyn TableLike, around: std::ops::Range<usize>) -> Table {
-    let mut entries = Table::new();
-    for (name, item) in table.iter() {
-        let key = table
-            .key(name)
-            .and_then(toml_edit::Key::span)
-            .unwrap_or_else(|| around.clone());
-        if let Some(node) = item_node(source, item, &key) {
-            entries.insert(
-                name.to_owned(),
-                Entry {
-                    key: Span::new(source, key),
-                    node,
-                },
-            );
-        }
-    }
-    entries
+fn integer(written: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(written.as_str(), written.radix()).ok()
 }
 
-fn item_node(source: usize, item: &Item, key: &std::ops::Range<usize>) -> Option<Node> {
-    let span = Span::new(source, item.span().unwrap_or_else(|| key.clone()));
-    let value = match item {
-        Item::None => return None,
-        Item::Value(value) => return Some(value_node(source, value, key)),
-        Item::Table(inner) => Value::Table(table(source, inner, key.clone())),
-        Item::ArrayOfTables(tables) => Value::List(
-            tables
-                .iter()
-                .map(|inner| {
-                    let range = inner.span().unwrap_or_else(|| key.clone());
-                    let entries = table(source, inner, range.clone());
-                    Node::new(Span::new(source, range), Value::Table(entries))
-                })
-                .collect(),
-        ),
-    };
-    Some(Node::new(span, value))
-}
-
-fn value_node(source: usize, value: &TomlValue, key: &std::ops::Range<usize>) -> Node {
-    let span = Span::new(source, value.span().unwrap_or_else(|| key.clone()));
-    let value = match value {
-        TomlValue::String(text) => Value::Text(text.value().clone()),
-        TomlValue::Integer(number) => Value::Integer(*number.value()),
-        TomlValue::Float(number) => Value::Float(*number.value()),
-        TomlValue::Boolean(boolean) => Value::Bool(*boolean.value()),
-        // No key takes a date; as text it gets the same message as any other wrong string.
-        TomlValue::Datetime(date) => Value::Text(date.value().to_string()),
-        TomlValue::Array(items) => Value::List(
-            items
-                .iter()
-                .map(|item| value_node(source, item, key))
-                .collect(),
-        ),
-        TomlValue::InlineTable(inner) => Value::Table(table(source, inner, span.range())),
-    };
-    Node::new(span, value)
+fn float(written: &DeFloat<'_>) -> Option<f64> {
+    let number: f64 = written.as_str().parse().ok()?;
+    let is_meant = number.is_finite() || !written.as_str().contains(|c: char| c.is_ascii_digit());
+    is_meant.then_some(number)
 }

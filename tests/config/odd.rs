@@ -27,7 +27,7 @@ proptest! {
             check(&document.to_string(), format);
             check(&serde_json::to_string_pretty(&document).expect("serializes"), format);
         }
-        if let Ok(toml) = toml_edit::ser::to_string_pretty(&document) {
+        if let Ok(toml) = toml::to_string_pretty(&document) {
             check(&toml, Format::Toml);
         }
     }

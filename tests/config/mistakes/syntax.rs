@@ -13,13 +13,131 @@ fn toml_syntax() {
     "#,
     );
     assert_snapshot!(report, @r#"
+    error: this is not TOML: invalid basic string, expected `"`
+     --> tollbridge.toml:1:25
+      |
+    1 | listen = "***:***
+      |                  ^ here
+
     error: this is not TOML: unclosed table, expected `]`
      --> tollbridge.toml:2:8
       |
     2 | [naming
       |        ^ here
 
-    1 mistake
+    2 mistakes
+    "#);
+}
+
+/// What follows a mistake is read all the same.
+#[test]
+fn toml_with_several_mistakes() {
+    let report = toml(
+        r#"
+        listen = "127.0.0.1:8080
+        workers = 1
+        [naming
+        [servers.a]
+        command = a
+        args = ["x" "y"]
+        timeout = "5s"
+        timeout = "6s"
+        [servers.b]
+        command "b"
+        [servers.a]
+        url = 'http://127.0.0.1/
+        [servers.c]
+        env = { A = "a", B "b" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this is not TOML: invalid basic string, expected `"`
+     --> tollbridge.toml:1:25
+      |
+    1 | listen = "***:***
+      |                  ^ here
+
+    error: this is not TOML: unclosed table, expected `]`
+     --> tollbridge.toml:3:8
+      |
+    3 | [naming
+      |        ^ here
+
+    error: this is not TOML: string values must be quoted, expected literal string
+     --> tollbridge.toml:5:11
+      |
+    5 | command = ***
+      |           ^^^ here
+
+    error: this is not TOML: missing comma between array elements, expected `,`
+     --> tollbridge.toml:6:13
+      |
+    6 | args = ["***" "***"]
+      |               ^ here
+
+    error: this is not TOML: duplicate key
+     --> tollbridge.toml:8:1
+      |
+    8 | timeout = "***"
+      | ^^^^^^^ here
+
+    error: this is not TOML: key with no value, expected `=`
+      --> tollbridge.toml:10:9
+       |
+    10 | *** "***"
+       |     ^ here
+
+    error: this is not TOML: missing assignment between key-value pairs, expected `=`
+      --> tollbridge.toml:14:20
+       |
+    14 | env = { A = "***", *** "***" }
+       |                        ^ here
+
+    7 mistakes
+    "#);
+}
+
+/// The rest of the file is read.
+#[test]
+fn toml_numbers_that_are_too_large() {
+    let report = toml(
+        r#"
+        workers = 9223372036854775808
+        list_page_size = 0x10000000000000000
+        [servers.a]
+        command = "a"
+        timeout = 5
+        retry = { jitter = 1e400 }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: this number is too large
+     --> tollbridge.toml:1:11
+      |
+    1 | workers = 9223372036854775808
+      |           ^^^^^^^^^^^^^^^^^^^ more than 64 bits hold
+
+    error: this number is too large
+     --> tollbridge.toml:2:18
+      |
+    2 | list_page_size = 0x10000000000000000
+      |                  ^^^^^^^^^^^^^^^^^^^ more than 64 bits hold
+
+    error: `servers.a.timeout` must be a duration with a unit
+     --> tollbridge.toml:5:11
+      |
+    5 | timeout = 5
+      |           ^ the unit is missing
+      |
+      = help: write "5s" or "5ms"
+
+    error: this number is too large
+     --> tollbridge.toml:6:20
+      |
+    6 | retry = { jitter = 1e400 }
+      |                    ^^^^^ more than 64 bits hold
+
+    4 mistakes
     "#);
 }
 
@@ -294,6 +412,9 @@ fn toml_that_is_cut_off() {
         [servers.a]
         env = { A = "a"
         command = "a"
+        args = ["x"]
+        [servers.b]
+        auth = { type = "bearer", token = "t" }
     "#,
     );
     assert_snapshot!(report, @r#"
@@ -303,7 +424,13 @@ fn toml_that_is_cut_off() {
     3 | command = "***"
       | ^ here
 
-    1 mistake
+    error: this is not TOML: unclosed inline table, expected `}`
+     --> tollbridge.toml:6:40
+      |
+    6 | auth = { type = "***", token = "***" }
+      |                                       ^ here
+
+    2 mistakes
     "#);
     let report = toml(
         r#"

@@ -6,6 +6,7 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use indexmap::IndexMap;
+use toml::de::DeValue;
 
 use super::super::super::books::Failure;
 use crate::config::{
@@ -46,11 +47,10 @@ impl Look {
 
 /// One value of TOML, which is a table.
 pub(super) fn table(text: &str) -> Result<String, String> {
-    let value: toml_edit::Value = text
-        .parse()
-        .map_err(|error| format!("it is no table of TOML: {error}"))?;
-    if value.is_inline_table() {
-        return Ok(text.trim().to_owned());
+    let text = text.trim();
+    let value = DeValue::parse(text).map_err(|error| format!("it is no table of TOML: {error}"))?;
+    if value.get_ref().is_table() {
+        return Ok(text.to_owned());
     }
     Err("write a table of TOML, such as { results = { api_key = \"redact\" } }".to_owned())
 }

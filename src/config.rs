@@ -34,6 +34,8 @@ pub use governing::{
     ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,
     ScanAction, Terms, Window,
 };
+pub use listen::NotAnAddress;
+pub(crate) use listen::listen_address;
 pub use load::{
     Format, Loaded, Source, Use, find_default, is_blank, load, load_with, parse, schema,
 };
@@ -54,6 +56,7 @@ mod governing;
 mod hint;
 mod json;
 mod known;
+mod listen;
 mod load;
 mod log_filter;
 mod mask;

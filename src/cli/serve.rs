@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     app::{self, ConfigSource},
-    config::Config,
+    config::{Config, listen_address},
 };
 
 /// Open files that are asked for where the system begins with fewer: shells and service managers allow
@@ -24,7 +24,7 @@ pub(super) struct Serve {
     #[command(flatten)]
     config: ConfigArgs,
     /// Address to listen on, in place of the configured one; port 0 takes any free one
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     listen: Option<SocketAddr>,
 }
 

@@ -15,7 +15,8 @@ use std::{
 };
 
 use super::{
-    Config, Limits, Log, Naming, NotALogFilter, Tls, Use, check_log_filter, file, log_filter,
+    Config, Limits, Log, Naming, NotALogFilter, NotAnAddress, Tls, Use, check_log_filter, file,
+    listen_address, log_filter,
     node::{Node, Place},
     report::{Finding, Findings, Sources},
     units::{Size, Time},
@@ -148,16 +149,17 @@ struct Resolver<'r> {
 impl Resolver<'_> {
     fn listen(&mut self, file: &file::File, is_anonymous: bool, root: &Place<'_>) -> SocketAddr {
         let at = root.key("listen");
-        let Ok(address) = file.listen.parse::<SocketAddr>() else {
-            self.findings.add(
-                Finding::mistake(format!(
-                    "{} is not an address with a port",
-                    quote(&file.listen, &at)
-                ))
-                .at(at.span(), "an IP address, `:` and a port are needed")
-                .help(listen_help(&file.listen)),
-            );
-            return SocketAddr::from(([127, 0, 0, 1], 8080));
+        let address = match listen_address(&file.listen) {
+            Ok(address) => address,
+            Err(NotAnAddress { suggestion }) => {
+                let written = quote(&file.listen, &at);
+                self.findings.add(
+                    Finding::mistake(format!("{written} is not an address with a port"))
+                        .at(at.span(), "an IP address, `:` and a port are needed")
+                        .help(format!("write \"{suggestion}\"")),
+                );
+                return suggestion;
+            }
         };
         let is_open = !address.ip().to_canonical().is_loopback() && is_anonymous;
         if is_open && !file.danger_listen_without_auth {
@@ -397,20 +399,6 @@ impl Resolver<'_> {
     fn wrong(&mut self, at: &Place<'_>, label: &str) {
         let finding = Finding::mistake(format!("`{}` is out of range", at.path()));
         self.findings.add(finding.at(at.span(), label));
-    }
-}
-
-/// What to write for an address that is not one.
-fn listen_help(written: &str) -> String {
-    let (host, port) = written.rsplit_once(':').unwrap_or((written, ""));
-    let port = port
-        .parse()
-        .or_else(|_| written.parse())
-        .unwrap_or(8080_u16);
-    match host {
-        "0.0.0.0" | "*" => format!("write \"0.0.0.0:{port}\""),
-        "::" | "[::]" => format!("write \"[::]:{port}\""),
-        _ => format!("write \"127.0.0.1:{port}\""),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    io,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Once,
@@ -49,6 +50,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 /// How long connections may go on once every task has been told to end.
 const CUT_OFF: Duration = Duration::from_secs(1);
+/// The first port that systems give to whoever asks (Linux and macOS, unless somebody changed that).
+const UNPRIVILEGED_PORT: u16 = 1024;
 /// Pause after the system refused a connection (out of descriptors), so that it can recover.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -137,31 +140,52 @@ pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
                     addr,
                 });
             }
-            Err(error) => failure = Some(error.to_string()),
+            Err(error) => failure = Some(error),
         }
     }
+    // At least one was tried.
+    let failure = failure.unwrap_or_else(|| io::ErrorKind::AddrInUse.into());
     Err(InvalidListener::Bind {
         addr: first,
-        port_search: config.port_search,
-        reason: failure.unwrap_or_default(),
+        reason: failure.to_string(),
+        remedy: remedy(failure.kind(), config),
     })
+}
+
+/// What the operator can do where the system refuses an address for this reason.
+fn remedy(why: io::ErrorKind, config: &Config) -> String {
+    let is_privileged = (1..UNPRIVILEGED_PORT).contains(&config.listen.port());
+    if why == io::ErrorKind::AddrInUse {
+        format!(
+            "another program uses the port: stop that, set `listen`, or `port_search` (now {}) to \
+             try the ports after it",
+            config.port_search
+        )
+    } else if why == io::ErrorKind::AddrNotAvailable {
+        "this machine has no such address: set `listen` to one of its own, such as 127.0.0.1"
+            .to_owned()
+    } else if why == io::ErrorKind::PermissionDenied && is_privileged {
+        format!(
+            "ports below {UNPRIVILEGED_PORT} are for privileged programs: set `listen` to another \
+             port"
+        )
+    } else {
+        "set `listen` to another address or port".to_owned()
+    }
 }
 
 /// Why there is no listener; the operator mends the config or frees the port.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum InvalidListener {
-    /// No port is free.
-    #[error(
-        "cannot listen on {addr}: {reason}; another program may use the port: set `listen`, or \
-         `port_search` (now {port_search}) to try the ports after it"
-    )]
+    /// The address cannot be had, nor one of the ports after it that were tried.
+    #[error("cannot listen on {addr}: {reason}; {remedy}")]
     Bind {
         /// The configured address.
         addr: SocketAddr,
-        /// How many following ports were tried.
-        port_search: u16,
         /// What the system said last.
         reason: String,
+        /// What the operator can do.
+        remedy: String,
     },
     /// The TLS files cannot be used.
     #[error("{0}")]
@@ -362,6 +386,47 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::config::{self, Environment, Format, Source};
+
+    fn listening_on(listen: impl std::fmt::Display) -> Config {
+        let source = Source {
+            name: "config".to_owned(),
+            format: Format::Toml,
+            text: format!("listen = \"{listen}\"\ndanger_listen_without_auth = true"),
+            directory: "/".into(),
+        };
+        let loaded = config::parse([source], &Environment::default());
+        loaded.unwrap().config
+    }
+
+    #[tokio::test]
+    async fn who_cannot_listen_is_told_what_to_do() {
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let check = async |listen: SocketAddr, expect: &str| {
+            let failed = bind(&listening_on(listen)).await.unwrap_err().to_string();
+            let begins = format!("cannot listen on {listen}: ");
+            assert!(failed.starts_with(&begins), "{failed}");
+            assert!(failed.contains(expect), "{failed}");
+        };
+        check(other.local_addr().unwrap(), "another program uses the port").await;
+        // It is nobody's (RFC 5737).
+        let nobodys = "192.0.2.1:0".parse().unwrap();
+        check(nobodys, "this machine has no such address").await;
+    }
+
+    /// Who may use such a port is not for a test to say.
+    #[test]
+    fn ports_that_are_for_others() {
+        let check = |port: u16, expect: &str| {
+            let config = listening_on(format_args!("127.0.0.1:{port}"));
+            let told = remedy(io::ErrorKind::PermissionDenied, &config);
+            assert!(told.starts_with(expect), "{port}: {told}");
+        };
+        check(1, "ports below 1024 are for privileged programs");
+        check(1023, "ports below 1024 are for privileged programs");
+        check(1024, "set `listen` to another address or port");
+        check(0, "set `listen` to another address or port");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_once_nothing_was_under_way_for_long() {

@@ -31,7 +31,17 @@ async fn wrong_usage_is_told_apart_from_failure() {
     .await;
     check(&["call"], 2, "<TOOL>").await;
     check(&["completions", "dos"], 2, "bash").await;
-    check(&["serve", "--listen", "here"], 2, "invalid socket address").await;
+    let address = "an IP address, `:` and a port are needed, such as";
+    for (written, meant) in [
+        ("here", "127.0.0.1:8080"),
+        ("localhost:1", "127.0.0.1:1"),
+        ("*:9000", "0.0.0.0:9000"),
+        ("[::]:http", "[::]:8080"),
+        ("9000", "127.0.0.1:9000"),
+    ] {
+        let expect = format!("{address} {meant}");
+        check(&["serve", "--listen", written], 2, &expect).await;
+    }
     check(&["serve", "--listen", "0.0.0.0:0"], 2, "refusing to listen").await;
     for level in ["loud", "banana=", "loud=very", ""] {
         for args in [&["serve"][..], &["list"], &["check", "--connect"]] {

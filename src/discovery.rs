@@ -167,7 +167,7 @@ impl Lister {
         };
         let read = tokio::select! {
             read = self.read(control, before, is_shown) => read,
-            () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER }),
+            () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER, key: None }),
         };
         let missing = read.as_ref().ok().and_then(Lists::missing);
         let has_failed = read.is_err() || missing.is_some();

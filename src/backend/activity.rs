@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{link::Deadlines, queued::Leaving};
+use super::{Failure, link::Deadlines, queued::Leaving};
 use crate::clock::{millis_since, turn_time};
 
 /// Silence beside an exchange after which its answer has overtaken nothing.
@@ -80,14 +80,17 @@ impl Activity {
         self.suspended.load(Ordering::Relaxed) > 0
     }
 
-    /// Completes when the exchange was silent, or lasted, for too long; says how long.
-    pub(crate) async fn expired(&self, limits: Deadlines) -> Duration {
+    /// Completes when the exchange was silent, or lasted, for too long.
+    pub(crate) async fn expired(&self, limits: Deadlines) -> Failure {
         loop {
             let silent_since = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
             let suspended = self.is_suspended();
             let elapsed = self.start.elapsed();
             if elapsed >= limits.total {
-                return limits.total;
+                return Failure::Timeout {
+                    after: limits.total,
+                    key: Some("max_total_timeout"),
+                };
             }
             let idle_end = if suspended {
                 elapsed + limits.idle
@@ -95,7 +98,10 @@ impl Activity {
                 silent_since + limits.idle
             };
             if elapsed >= idle_end {
-                return limits.idle;
+                return Failure::Timeout {
+                    after: limits.idle,
+                    key: Some(limits.key),
+                };
             }
             sleep_until(self.start + idle_end.min(limits.total)).await;
         }

@@ -235,7 +235,7 @@ impl Backend {
     ) -> Result<Answer, Unanswered> {
         let call = &admitted.routed().call;
         let mut limits = self.deadlines(admitted, waited);
-        let patience = limits.idle;
+        let (patience, key) = (limits.idle, limits.key);
         if call.method == Method::Listen {
             limits = handshake::UNBOUNDED;
         }
@@ -249,7 +249,7 @@ impl Backend {
             served
         } else {
             let connection = self.connection(wish);
-            let connection = Box::pin(in_time(call, patience, connection)).await;
+            let connection = Box::pin(in_time(call, (patience, key), connection)).await;
             connection.map_err(Unanswered::before)?
         };
         may_cross(call, &served.connection).map_err(Unanswered::before)?;
@@ -336,7 +336,8 @@ impl Backend {
                     method: &call.method,
                     until: start + patience,
                 };
-                served = in_time(call, patience, self.reconnected(served, wish)).await?;
+                served =
+                    in_time(call, (patience, left.key), self.reconnected(served, wish)).await?;
             }
             may_cross(call, &served.connection)?;
             served.note_call();
@@ -496,6 +497,10 @@ impl Backend {
         let total = config.max_total_timeout.max(idle);
         Deadlines {
             idle,
+            key: match patience_of_tool(admitted, &config) {
+                Some(_) => "tools.timeout",
+                None => "timeout",
+            },
             total: total.saturating_sub(waited),
         }
     }
@@ -503,9 +508,13 @@ impl Backend {
 
 /// How long a call may take without progress by what the config says of its server.
 fn patience(admitted: &Admitted, config: &Server) -> Duration {
-    let tool = admitted.routed().tool.as_ref();
-    let of_tool = tool.and_then(|tool| config.tools.timeout.get(&*tool.original));
-    of_tool.copied().unwrap_or(config.timeout)
+    patience_of_tool(admitted, config).unwrap_or(config.timeout)
+}
+
+/// The same where the config says it of the tool.
+fn patience_of_tool(admitted: &Admitted, config: &Server) -> Option<Duration> {
+    let tool = admitted.routed().tool.as_ref()?;
+    config.tools.timeout.get(&*tool.original).copied()
 }
 
 /// Whether a call may be made twice, as its method or its tool says.
@@ -535,17 +544,20 @@ pub(super) fn is_repeatable(admitted: &Admitted) -> bool {
 /// How long the first call waits for a server to take its client's log level.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Waits `after` for a connection while the client does.
+/// Waits `after` for a connection, as `key` says, while the client does.
 async fn in_time(
     call: &Call,
-    after: Duration,
+    (after, key): (Duration, &'static str),
     connection: impl Future<Output = Result<Served, Failure>>,
 ) -> Result<Served, Failure> {
     tokio::select! {
         biased;
         connection = connection => connection,
         () = call.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
-        () = tokio::time::sleep(after) => Err(Failure::Timeout { after }),
+        () = tokio::time::sleep(after) => Err(Failure::Timeout {
+            after,
+            key: Some(key),
+        }),
     }
 }
 

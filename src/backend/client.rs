@@ -1,6 +1,7 @@
 //! The HTTP client towards servers: one pool for each server, TLS only where the URL asks for it.
 
 use std::{
+    error::Error,
     io,
     pin::Pin,
     task::{Context, Poll},
@@ -39,7 +40,7 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 pub(crate) type HttpClient = Client<Connector<Https>, Full<Bytes>>;
 
 type Https = HttpsConnector<HttpConnector>;
-type Broken = Box<dyn std::error::Error + Send + Sync>;
+type Broken = Box<dyn Error + Send + Sync>;
 
 /// A client for `url`, whose connections open within `connect`, TLS included.
 pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
@@ -99,7 +100,7 @@ where
         let (opening, limit) = (self.inner.call(url), self.limit);
         Box::pin(async move {
             let Ok(opened) = timeout(limit, opening).await else {
-                let message = format!("it was not open within {limit:?}");
+                let message = format!("it was not open within {limit:?} (its `connect_timeout`)");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message).into());
             };
             opened.map_err(Into::into)
@@ -152,14 +153,39 @@ pub(crate) fn headers(remote: &Remote) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// The innermost cause of a failed request, which is what a person needs to read.
-pub(crate) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+/// The innermost cause of a failed request, which is what a person needs to read; with what to look at
+/// where the other end speaks something else.
+pub(crate) fn explain(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
+    let mut hint = hint_of(cause);
     while let Some(inner) = cause.source() {
         cause = inner;
+        hint = hint.or_else(|| hint_of(cause));
     }
-    cause.to_string()
+    match hint {
+        Some(hint) => format!("{cause}; {hint}"),
+        None => cause.to_string(),
+    }
 }
+
+/// What to look at after `error`, where that says so.
+fn hint_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    // What is within an error of the system is no cause of it, but the error itself.
+    if let Some(within) = error.downcast_ref().and_then(io::Error::get_ref) {
+        return hint_of(within);
+    }
+    if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
+        return Some(NO_TLS);
+    }
+    let is_unreadable = error.downcast_ref().is_some_and(hyper::Error::is_parse);
+    is_unreadable.then_some(NO_HTTP)
+}
+
+/// What is said where a server answers the beginning of TLS in another way.
+const NO_TLS: &str = "it does not seem to speak TLS; if so, its URL begins with `http:` or `ws:`";
+/// What is said where a server answers a request in a way that is not HTTP.
+pub(super) const NO_HTTP: &str =
+    "what came is not HTTP; if the server speaks TLS, its URL begins with `https:` or `wss:`";
 
 #[cfg(test)]
 mod tests {
@@ -193,6 +219,9 @@ mod tests {
         let opening = connector.call(url.parse().unwrap());
         let opened = timeout(Duration::from_secs(10), opening).await;
         let failure = opened.expect("it is given up").err().unwrap();
-        assert_eq!(failure.to_string(), "it was not open within 100ms");
+        assert_eq!(
+            failure.to_string(),
+            "it was not open within 100ms (its `connect_timeout`)"
+        );
     }
 }

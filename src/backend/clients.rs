@@ -261,7 +261,10 @@ impl Backend {
     ) -> Result<(), Failure> {
         let after = self.config().timeout;
         let served = timeout(after, self.connection(self.beside(client))).await;
-        let served = served.unwrap_or(Err(Failure::Timeout { after }))?;
+        let served = served.unwrap_or(Err(Failure::Timeout {
+            after,
+            key: Some("timeout"),
+        }))?;
         served.connection.link.notify(method, params).await
     }
 }

@@ -278,9 +278,12 @@ impl Backend {
         });
         let method = Method::parse(kind.method());
         let request = handshake::control(&method, params);
-        let limit = self.config().timeout;
-        let answer = timeout(limit, control.0.link.request(&request)).await;
-        answer.unwrap_or(Err(Failure::Timeout { after: limit }))
+        let after = self.config().timeout;
+        let answer = timeout(after, control.0.link.request(&request)).await;
+        answer.unwrap_or(Err(Failure::Timeout {
+            after,
+            key: Some("timeout"),
+        }))
     }
 
     /// Opens the stream on which a modern server says that its lists changed.

@@ -163,24 +163,30 @@ pub enum Failure {
         until: Instant,
     },
     /// The start took too long.
-    #[error("it did not start within {after:?}{}", display_odd(odd))]
+    #[error("it did not start within {after:?} (its `{key}`){}", display_odd(odd))]
     Startup {
         /// The limit.
         after: Duration,
+        /// The key that sets it.
+        key: &'static str,
         /// What it wrote to stdout in place of messages, the last lines of it.
         odd: Vec<String>,
     },
     /// No answer in time.
-    #[error("no answer within {after:?}")]
+    #[error("no answer within {after:?}{}", set_by(*key))]
     Timeout {
         /// The limit.
         after: Duration,
+        /// The key that sets it, where one does.
+        key: Option<&'static str>,
     },
     /// It did not take the request in time: it reads more slowly than it is written to.
-    #[error("it did not take the request within {after:?}")]
+    #[error("it did not take the request within {after:?}{}", set_by(*key))]
     Unread {
         /// The limit.
         after: Duration,
+        /// The key that sets it, where one does.
+        key: Option<&'static str>,
     },
     /// TLS could not be set up.
     #[error("TLS: {reason}")]
@@ -221,6 +227,11 @@ pub enum Failure {
 
 fn because(why: Option<&String>) -> String {
     why.map(|why| format!(": {why}")).unwrap_or_default()
+}
+
+/// Which key of the server a limit is from.
+fn set_by(key: Option<&str>) -> String {
+    key.map(|key| format!(" (its `{key}`)")).unwrap_or_default()
 }
 
 /// What is left of the time until then.
@@ -403,8 +414,8 @@ impl Failure {
 
     /// The same, of a request that was given up before its server took it.
     pub(super) fn untaken(self) -> Self {
-        if let Self::Timeout { after } = self {
-            return Self::Unread { after };
+        if let Self::Timeout { after, key } = self {
+            return Self::Unread { after, key };
         }
         self.unsent()
     }
@@ -449,8 +460,9 @@ impl Failure {
     pub fn for_client(&self) -> Cow<'static, str> {
         match self {
             Self::Absent { cause } => {
-                if let Self::Timeout { after } = **cause {
-                    return format!("it was not ready within {} ms", millis(after)).into();
+                if let Self::Timeout { after, key } = **cause {
+                    let (after, set_by) = (millis(after), set_by(key));
+                    return format!("it was not ready within {after} ms{set_by}").into();
                 }
                 format!("it is not connected: {}", cause.for_client()).into()
             }
@@ -471,7 +483,9 @@ impl Failure {
             Self::Refused { .. } => "it refused the handshake".into(),
             Self::Revision { .. } => "it speaks none of our revisions".into(),
             Self::Directory { .. } | Self::Spawn { .. } => "its program cannot be started".into(),
-            Self::Startup { after, .. } => format!("it did not start within {after:?}").into(),
+            Self::Startup { after, key, .. } => {
+                format!("it did not start within {after:?} (its `{key}`)").into()
+            }
             Self::BreakerOpen { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
@@ -621,9 +635,10 @@ mod tests {
         check(
             Failure::Startup {
                 after: Duration::from_secs(1),
+                key: "startup_timeout",
                 odd: vec![text()],
             },
-            "it did not start within 1s",
+            "it did not start within 1s (its `startup_timeout`)",
         );
         check(
             Failure::Directory {

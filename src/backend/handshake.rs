@@ -365,6 +365,7 @@ const EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// No deadline, for what the caller bounds itself and for streams.
 pub(super) const UNBOUNDED: Deadlines = Deadlines {
     idle: EVER,
+    key: "timeout",
     total: EVER,
 };
 

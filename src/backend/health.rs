@@ -149,7 +149,7 @@ impl Watch<'_> {
                     self.tell(Event::Missed, text);
                     if count >= health.failures && !self.may_answer() {
                         let cause = failure.for_client();
-                        return format!("it missed {count} health checks in a row ({cause})");
+                        return format!("it missed {count} health checks in a row: {cause}");
                     }
                 }
             }
@@ -280,7 +280,10 @@ async fn check(connection: &Connection, probe: Probe, after: Duration) -> Findin
     let request = control(&method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;
-    let answer = answer.unwrap_or(Err(Failure::Timeout { after }));
+    let answer = answer.unwrap_or(Err(Failure::Timeout {
+        after,
+        key: Some("health.timeout"),
+    }));
     if !is_list && handshake::is_contradiction(connection.era(), &answer) {
         return Finding::Another;
     }
@@ -428,7 +431,7 @@ mod tests {
         let reason = until_dead(&connection, &written(), &shared, &shared.lineage).await;
         assert_eq!(
             reason,
-            "it missed 3 health checks in a row (no answer within 10s)"
+            "it missed 3 health checks in a row: no answer within 10s (its `health.timeout`)"
         );
         // Three times 30 s of silence and 10 s of waiting.
         assert_eq!(start.elapsed(), SECOND * 120);

@@ -120,9 +120,7 @@ impl HttpLink {
             () = self.broken() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
             // A server that always has something to say uses up the budget of each turn.
-            after = unconstrained(pending.activity.expired(exchange.limits)) => {
-                Failure::Timeout { after }
-            }
+            failure = unconstrained(pending.activity.expired(exchange.limits)) => failure,
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
         let legacy = self.talk().era() == Some(Era::Legacy);
@@ -305,7 +303,7 @@ impl HttpLink {
         tokio::select! {
             biased;
             posted = timeout(POST_PATIENCE, self.post_whole(bytes, method)) => {
-                posted.unwrap_or(Err(Failure::Timeout { after: POST_PATIENCE }))
+                posted.unwrap_or(Err(Failure::Timeout { after: POST_PATIENCE, key: None }))
             }
             () = ended => Err(self.mux.lost()),
         }
@@ -589,7 +587,7 @@ mod tests {
         let (_listener, link) = mute().await;
         let after = POST_PATIENCE;
         let posted = link.notify("notifications/x", None).await;
-        assert_eq!(posted, Err(Failure::Timeout { after }));
+        assert_eq!(posted, Err(Failure::Timeout { after, key: None }));
     }
 
     #[tokio::test(start_paused = true)]

@@ -179,6 +179,8 @@ pub(super) fn screened(event: Event, screens: Option<&Screens>) -> Option<Event>
 pub(crate) struct Deadlines {
     /// Without any sign of progress.
     pub(crate) idle: Duration,
+    /// The key that says so.
+    pub(crate) key: &'static str,
     /// In all.
     pub(crate) total: Duration,
 }
@@ -188,6 +190,7 @@ impl Deadlines {
     pub(super) fn after(self, elapsed: Duration) -> Self {
         Self {
             idle: self.idle.saturating_sub(elapsed),
+            key: self.key,
             total: self.total.saturating_sub(elapsed),
         }
     }
@@ -325,7 +328,7 @@ impl Link {
             answer = answer => return answer.unwrap_or_else(|_| Err(self.mux.lost())),
             () = closed.cancelled() => return Err(self.mux.lost()),
             () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
-            after = pending.activity.expired(exchange.limits) => Failure::Timeout { after },
+            failure = pending.activity.expired(exchange.limits) => failure,
         };
         if pending.activity.leaving.withdraw() {
             pending.never_sent();
@@ -352,7 +355,10 @@ impl Link {
             sent = writer.send(request) => sent.map_err(|_| self.gone(exchange)),
             () = self.mux.closed.cancelled() => Err(self.gone(exchange)),
             () = exchange.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
-            () = tokio::time::sleep(after) => Err(Failure::Unread { after }),
+            () = tokio::time::sleep(after) => Err(Failure::Unread {
+                after,
+                key: Some(exchange.limits.key),
+            }),
         }
     }
 
@@ -551,7 +557,7 @@ async fn enqueue(
         biased;
         sent = writer.send_timeout(message, after) => sent.map_err(|error| match error {
             SendTimeoutError::Closed(_) => mux.lost(),
-            SendTimeoutError::Timeout(_) => Failure::Timeout { after },
+            SendTimeoutError::Timeout(_) => Failure::Timeout { after, key: None },
         }),
         () = mux.closed.cancelled() => Err(mux.lost()),
     }

@@ -85,6 +85,7 @@ impl Maker {
         let connection = attempt.unwrap_or_else(|_| {
             Err(Failure::Startup {
                 after: limit,
+                key: "startup_timeout",
                 odd: lineage.output.odd().since(odd_before),
             })
         })?;

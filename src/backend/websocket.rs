@@ -20,7 +20,8 @@ use tokio::{
 use tokio_tungstenite::{
     Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
     tungstenite::{
-        self, Message as Frame, Utf8Bytes, client::IntoClientRequest, protocol::WebSocketConfig,
+        self, Message as Frame, Utf8Bytes, client::IntoClientRequest, error::ProtocolError,
+        protocol::WebSocketConfig,
     },
 };
 
@@ -59,9 +60,16 @@ pub(crate) async fn open(
                 status: response.status(),
             };
         }
-        Failure::Connect {
-            reason: error.to_string(),
-        }
+        let is_unreadable = matches!(
+            error,
+            tungstenite::Error::Protocol(ProtocolError::HttparseError(_))
+        );
+        let reason = if is_unreadable {
+            format!("{error}; {}", client::NO_HTTP)
+        } else {
+            client::explain(error)
+        };
+        Failure::Connect { reason }
     };
     let mut request = remote
         .url
@@ -83,6 +91,7 @@ pub(crate) async fn open(
         .await
         .map_err(|_| Failure::Startup {
             after: connect,
+            key: "connect_timeout",
             odd: Vec::new(),
         })?
         .map_err(|error| failed(&error))?;

@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
+use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::support::{Auto, Backend, Era, Front, Gateway, TestGateway, Transport, wire::Envelope};
+use crate::support::{
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport, way::inside_tls, wire::Envelope,
+};
 
 /// `first_list_wait` is 2 s; whatever answers from memory takes far less.
 const AT_ONCE: Duration = Duration::from_millis(1500);
@@ -100,6 +103,41 @@ async fn check_reason(bad: &str, reason: &str) {
     gateway.stop().await;
 }
 
+/// A URL that says nothing of the TLS that its server speaks, or says so of one that does not.
+#[tokio::test]
+async fn a_url_with_the_scheme_of_another() {
+    let plain = Backend::start(Transport::Http, Era::Legacy).await;
+    let plain_at = plain.address();
+    let secure_at = inside_tls(plain_at, self_signed()).await;
+    let https =
+        "what came is not HTTP; if the server speaks TLS, its URL begins with `https:` or `wss:`";
+    let http = "it does not seem to speak TLS; if so, its URL begins with `http:` or `ws:`";
+    for (url, hint) in [
+        (format!("http://{secure_at}/mcp"), https),
+        (format!("ws://{secure_at}/mcp"), https),
+        (format!("https://{plain_at}/mcp"), http),
+        (format!("wss://{plain_at}/mcp"), http),
+    ] {
+        let (gateway, _good) = beside_good(&format!("url = \"{url}\"")).await;
+        let failed = |s: &Value| s["state"] == "failed";
+        let status = gateway.status_until("bad", failed).await;
+        let reason = status["reason"].as_str().unwrap();
+        assert!(reason.ends_with(hint), "{url}: {reason}");
+        gateway.stop().await;
+    }
+}
+
+fn self_signed() -> ServerConfig {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    ServerConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap()
+}
+
 /// A program that closed its input before it ended is known by its end.
 #[tokio::test]
 async fn an_exit_status_is_the_better_reason() {
@@ -153,7 +191,7 @@ async fn words_in_place_of_messages() {
     let odd = "; on stdout, no message: `one`, `two`";
     check_reason(
         &script("exec sleep 100"),
-        &format!("it did not start within 1s{odd}"),
+        &format!("it did not start within 1s (its `startup_timeout`){odd}"),
     )
     .await;
     check_reason(

@@ -258,7 +258,7 @@ async fn a_list_that_is_not_answered() {
     let status = gateway.status("x").await;
     assert_eq!(status["state"], "degraded", "{status}");
     let reason = status["reason"].as_str().unwrap();
-    let expect = "resources/templates/list failed: no answer within 5s";
+    let expect = "resources/templates/list failed: no answer within 5s (its `timeout`)";
     assert_eq!(reason, expect);
     assert_eq!(gateway.tools().await, ["mcp_x_echo", "mcp_x_other"]);
     assert_eq!(client(&gateway).await.list("prompts").await.len(), 1);

@@ -262,7 +262,7 @@ pub(crate) async fn startup_timeout() {
         &backend.config(),
         "startup_timeout = \"10m\"",
         "startup_timeout = \"200ms\"",
-        "it did not start within 200ms",
+        "it did not start within 200ms (its `startup_timeout`)",
     )
     .await;
 }
@@ -270,20 +270,21 @@ pub(crate) async fn startup_timeout() {
 #[tokio::test]
 pub(crate) async fn connect_timeout() {
     let (hasty, patient) = ("connect_timeout = \"200ms\"", "connect_timeout = \"10m\"");
+    let late = "it did not start within 200ms (its `connect_timeout`)";
     // It takes connections and never answers the handshake of WebSocket.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mute_addr = mute.local_addr().unwrap();
     let url = format!("url = \"ws://{mute_addr}/\"");
-    check_start(&url, patient, hasty, "it did not start within 200ms").await;
+    check_start(&url, patient, hasty, late).await;
     // Nor that of TLS.
     let url = format!("url = \"wss://{mute_addr}/\"");
-    check_start(&url, patient, hasty, "it did not start within 200ms").await;
+    check_start(&url, patient, hasty, late).await;
     let url = format!("url = \"https://{mute_addr}/\"\ntransport = \"http\"");
     check_start(
         &url,
         patient,
         hasty,
-        "no connection: it was not open within 200ms",
+        "no connection: it was not open within 200ms (its `connect_timeout`)",
     )
     .await;
 
@@ -311,7 +312,7 @@ async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
 
 #[tokio::test]
 pub(crate) async fn timeout() {
-    check_timeout("timeout = \"10m\"", "timeout = \"200ms\"").await;
+    check_timeout("timeout = \"10m\"", "timeout = \"200ms\"", "timeout").await;
 }
 
 /// What a tool says wins over what its server says, and over what another tool says.
@@ -320,13 +321,14 @@ pub(crate) async fn tool_timeout() {
     check_timeout(
         "timeout = \"200ms\"\ntools.timeout = { echo = \"10m\", other = \"200ms\" }",
         "timeout = \"10m\"\ntools.timeout = { echo = \"200ms\", other = \"10m\" }",
+        "tools.timeout",
     )
     .await;
 }
 
 /// Checks that a call of `echo` waits with `patient` keys of its server, beyond the 200 ms after
-/// which it ends with `hasty` ones.
-async fn check_timeout(patient: &str, hasty: &str) {
+/// which it ends with `hasty` ones, whose `key` it is told.
+async fn check_timeout(patient: &str, hasty: &str, key: &str) {
     let start = async |keys: &str| {
         let backend = http_backend().await;
         let gateway = with_one(&backend, "", keys).await;
@@ -339,10 +341,8 @@ async fn check_timeout(patient: &str, hasty: &str) {
     let (_hasty, _backend, gives_up, _asked) = start(hasty).await;
     let failure = gives_up.answer("1").await.failure();
     assert_eq!(failure["data"]["reason"], "timeout");
-    assert!(
-        failure["message"].as_str().unwrap().contains("200ms"),
-        "{failure}"
-    );
+    let expect = format!("server `one`: no answer within 200ms (its `{key}`)");
+    assert_eq!(failure["message"], *expect);
     assert!(waits.pending().await.is_none());
     asked.answer(DONE).await;
     assert!(waits.answer("1").await.result.is_some());
@@ -352,7 +352,10 @@ async fn check_timeout(patient: &str, hasty: &str) {
 pub(crate) async fn max_total_timeout() {
     let ended = call_with_progress("timeout = \"1s\"\nmax_total_timeout = \"2500ms\"").await;
     let failure = ended.unwrap_err();
-    assert!(failure.contains("2.5s"), "{failure}");
+    assert!(
+        failure.contains("2.5s (its `max_total_timeout`)"),
+        "{failure}"
+    );
     let ended = call_with_progress("timeout = \"1s\"\nmax_total_timeout = \"10m\"").await;
     assert_eq!(
         ended,

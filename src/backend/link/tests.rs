@@ -21,7 +21,11 @@ async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
     assert_eq!(link.notify("notifications/a", None).await, Ok(()));
     let after = QUEUE_PATIENCE;
     let full = link.notify("notifications/b", None).await;
-    assert_eq!(full, Err(Failure::Timeout { after }), "nobody reads");
+    assert_eq!(
+        full,
+        Err(Failure::Timeout { after, key: None }),
+        "nobody reads"
+    );
     queue.recv().await.unwrap();
     assert_eq!(link.notify("notifications/c", None).await, Ok(()));
     drop(queue);
@@ -39,7 +43,13 @@ async fn a_request_that_finds_no_room_was_not_sent() {
     let after = Duration::from_secs(1);
     exchange.limits.idle = after;
     let unread = link.request(&exchange).await;
-    assert_eq!(unread, Err(Failure::Unread { after }));
+    assert_eq!(
+        unread,
+        Err(Failure::Unread {
+            after,
+            key: Some("timeout")
+        })
+    );
     tokio::join!(
         async {
             let cancelled = link.request(&exchange).await.unwrap_err();
@@ -61,7 +71,13 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
     let mut late = handshake::control(&Method::Ping, None);
     let after = Duration::from_secs(1);
     late.limits.idle = after;
-    assert_eq!(link.request(&late).await, Err(Failure::Unread { after }));
+    assert_eq!(
+        link.request(&late).await,
+        Err(Failure::Unread {
+            after,
+            key: Some("timeout")
+        })
+    );
     let cancelled = handshake::control(&Method::Ping, None);
     let given_up = async {
         tokio::task::yield_now().await;

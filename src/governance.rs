@@ -70,7 +70,7 @@ pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
 pub use settle::Ending;
-pub use sight::{Sight, Visible};
+pub use sight::{Blind, Sight, Visible};
 pub use state::{InvalidState, Seal};
 pub use tally::Counts;
 pub use ticket::Ticket;
@@ -518,11 +518,12 @@ impl Governance {
     pub fn sight(&self, agent: &Agent, scope: &Scope) -> Sight {
         let known = self.books.directory.current(agent.id);
         let Some(agent) = known.filter(|agent| agent.enabled) else {
-            return Sight::Nothing;
+            return Sight::Nothing(Blind::Disabled);
         };
         let profile = profile_of(scope);
         if !may_use(&agent, profile) {
-            return Sight::Nothing;
+            let profiles = agent.profiles.clone().unwrap_or_default();
+            return Sight::Nothing(Blind::Elsewhere(profiles));
         }
         let law = self.law.load();
         match law.rules_of(&agent, profile, &self.limiters) {
@@ -530,7 +531,7 @@ impl Governance {
                 Sight::Everything
             }
             Ok(rules) => Sight::Some(Visible(rules)),
-            Err(_) => Sight::Nothing,
+            Err(_) => Sight::Nothing(Blind::Terms),
         }
     }
 

@@ -377,12 +377,19 @@ impl Proxy {
         }
     }
 
-    /// What the servers say for models, of which the agent may use something.
+    /// What the servers say for models, of which the agent may use something; where it may use nothing
+    /// at all, why, since its empty lists do not tell.
     fn instructions(&self, agent: &Agent, scope: &Scope) -> Option<String> {
         let catalog = self.board.catalog();
         let sight = self.governance.sight(agent, scope);
-        if matches!(sight, Sight::Everything) {
-            return catalog.instructions(scope, |_| true);
+        match &sight {
+            Sight::Everything => return catalog.instructions(scope, |_| true),
+            Sight::Nothing(why) => {
+                let agent = &agent.name;
+                tracing::info!(?scope, "a client is shown nothing here: {agent} {why}");
+                return Some(why.instructions());
+            }
+            Sight::Some(_) => {}
         }
         let mut seen = HashSet::new();
         for kind in Kind::ALL {

@@ -82,6 +82,7 @@ impl Call {
 
     async fn call(&self, given: &Given, gateway: &Gateway) -> ExitCode {
         let (tool, candidates) = gateway.tool(&self.tool).await;
+        gateway.complain_of_route();
         let Some(tool) = tool else {
             return self.unknown(&candidates, gateway);
         };

@@ -18,7 +18,7 @@ use super::{
     EXIT_INTERRUPTED,
     args::{self, Unusable},
     failed, interrupted, interrupted_again,
-    output::{Form, harmless, say},
+    output::{Form, harmless, one_line, say},
     surroundings,
     survey::Found,
     target::Target,
@@ -28,6 +28,7 @@ use crate::{
     auth::Agent,
     backend::{Backend, State},
     catalog::{ByKind, Cost, Kind, Problem, Tool},
+    governance::{Blind, Sight},
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::{Scope, ServerName},
     proxy::Proxy,
@@ -351,6 +352,30 @@ impl Gateway {
             say(&format!("{}\n", harmless(&line)));
         }
         complete
+    }
+
+    /// Says on stderr why its agent may use nothing of what is asked, where that is so; a gateway behind
+    /// a URL that lists nothing may say that itself.
+    pub(super) fn complain_of_route(&self) {
+        let agent = &self.agent;
+        if let Sight::Nothing(why) = self.proxy().governance().sight(agent, &self.scope) {
+            let ending = match why {
+                Blind::Elsewhere(_) => "; see --profile",
+                Blind::Disabled | Blind::Terms => "",
+            };
+            return say(&format!("{} {why}{ending}\n", agent.name));
+        }
+        let catalog = self.proxy().board().catalog();
+        let lists = |kind: Kind| !catalog.list(&self.scope, kind).entries().is_empty();
+        if let Scope::Server(server) = &self.scope
+            && !Kind::ALL.into_iter().any(lists)
+            && let Some(said) = catalog.instructions(&self.scope, |_| true)
+        {
+            let said = one_line(&said);
+            say(&format!(
+                "server `{server}` lists nothing and says: {said}\n"
+            ));
+        }
     }
 
     /// Says on stderr which items of `kinds` are not listed although their servers have them, and why;

@@ -84,6 +84,7 @@ impl List {
     /// Prints the items of `kinds`; it counts as failed when a server's are missing.
     async fn items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
         let complete = gateway.complain(kinds) & gateway.complain_of_items(kinds);
+        gateway.complain_of_route();
         let mut items = Vec::new();
         for kind in kinds {
             match fetch(*kind, gateway).await {

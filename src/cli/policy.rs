@@ -165,19 +165,18 @@ impl Explain {
         };
         let sight = governance.sight(agent, scope);
         let allowed = match &sight {
-            Sight::Nothing => false,
+            Sight::Nothing(_) => false,
             Sight::Everything | Sight::Some(_) => found.is_shown(&sight),
         };
         if !agent.enabled {
             because = format!("{} is disabled: it may call nothing.", agent.name);
-        } else if let Sight::Nothing = sight {
-            let only = only_profiles(agent);
+        } else if let Sight::Nothing(why) = sight {
             because = match scope {
-                Scope::All => format!("{} {only}; see --profile.", agent.name),
+                Scope::All => format!("{} {why}; see --profile.", agent.name),
                 Scope::Profile(profile) => {
                     format!("{} may not use the profile `{profile}`.", agent.name)
                 }
-                Scope::Server(_) => format!("{} {only}.", agent.name),
+                Scope::Server(_) => format!("{} {why}.", agent.name),
             };
         } else if observed {
             because
@@ -362,20 +361,6 @@ fn about_arguments(rules: &[ToldRule]) -> String {
             let rules: Vec<String> = rules.iter().map(named).collect();
             format!(" Its arguments are held to the rules {}.", rules.join(", "))
         }
-    }
-}
-
-/// What is open to an agent that may not use the merged route.
-fn only_profiles(agent: &Agent) -> String {
-    let names = agent.profiles.as_deref().unwrap_or_default();
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    match names.as_slice() {
-        [] => "may use no profile and nothing beside them".to_owned(),
-        [name] => format!("may use the profile {name} and nothing beside it"),
-        names => format!(
-            "may use the profiles {} and nothing beside them",
-            names.join(", ")
-        ),
     }
 }
 

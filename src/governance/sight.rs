@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{policy::Item, rules::Rules};
 use crate::{
     catalog::{Entry, Kind, Prospect},
-    names::ServerName,
+    names::{ProfileName, ServerName},
     router::Named,
 };
 
@@ -14,10 +14,52 @@ use crate::{
 pub enum Sight {
     /// All there is.
     Everything,
-    /// Nothing.
-    Nothing,
+    /// Nothing, whatever there is.
+    Nothing(Blind),
     /// What its rules allow.
     Some(Visible),
+}
+
+/// Why an agent sees nothing on a route, in words that follow its name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Blind {
+    /// It is not enabled, or known no more; the operator enables it.
+    #[error("is disabled")]
+    Disabled,
+    /// It has profiles, and the route is of none of them. Whoever set up the client gives it the URL of
+    /// one, or the operator changes `profiles`.
+    #[error("{}", only(.0))]
+    Elsewhere(Vec<ProfileName>),
+    /// What is said of it cannot be used; the operator finds in the log why.
+    #[error("has terms that cannot be used")]
+    Terms,
+}
+
+impl Blind {
+    /// The same for the agent's client, and where that may connect.
+    pub fn instructions(&self) -> String {
+        let why = format!("Nothing is listed here: this agent {self}.");
+        match self {
+            Self::Elsewhere(profiles) if !profiles.is_empty() => {
+                let paths = profiles.iter().map(|name| format!("/mcp/profiles/{name}"));
+                let paths: Vec<String> = paths.collect();
+                format!("{why} Connect to {}.", paths.join(" or "))
+            }
+            Self::Disabled | Self::Elsewhere(_) | Self::Terms => why,
+        }
+    }
+}
+
+fn only(profiles: &[ProfileName]) -> String {
+    let names: Vec<String> = profiles.iter().map(|name| format!("`{name}`")).collect();
+    match names.as_slice() {
+        [] => "may use no profile and nothing beside them".to_owned(),
+        [name] => format!("may use the profile {name} and nothing beside it"),
+        names => format!(
+            "may use the profiles {} and nothing beside them",
+            names.join(", ")
+        ),
+    }
 }
 
 /// The rules by which an agent sees some things and others not.
@@ -59,7 +101,7 @@ impl Sight {
     fn decides<'i>(&self, item: impl FnOnce() -> Item<'i>) -> bool {
         match self {
             Self::Everything => true,
-            Self::Nothing => false,
+            Self::Nothing(_) => false,
             Self::Some(Visible(rules)) => rules.policy.allows(&item()),
         }
     }

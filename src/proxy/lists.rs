@@ -75,7 +75,7 @@ impl Proxy {
         let sight = self.governance.sight(agent, scope);
         let scope = scope.clone();
         let bytes = match &sight {
-            Sight::Everything | Sight::Nothing => 0,
+            Sight::Everything | Sight::Nothing(_) => 0,
             Sight::Some(_) => {
                 let lists = Kind::ALL.iter().map(|kind| catalog.list(&scope, *kind));
                 lists.map(|list| list.array().as_bytes().len()).sum()
@@ -315,7 +315,7 @@ fn stale_cursor() -> Raw {
 fn digests(catalog: &Catalog, scope: &Scope, sight: &Sight) -> [u64; 4] {
     Kind::ALL.map(|kind| match sight {
         Sight::Everything => catalog.list(scope, kind).digest(),
-        Sight::Nothing | Sight::Some(_) => catalog
+        Sight::Nothing(_) | Sight::Some(_) => catalog
             .list(scope, kind)
             .digest_where(|entry| sight.shows(kind, entry)),
     })

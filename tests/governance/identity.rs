@@ -444,6 +444,38 @@ pub(crate) async fn an_agent_uses_its_profiles_only() {
     stage.stop().await;
 }
 
+/// Its empty lists do not say why they are: its client is told.
+#[tokio::test]
+pub(crate) async fn who_is_shown_nothing_is_told_why() {
+    let settings = "[agents.ann]\nprofiles = [\"p\", \"q\"]\n[agents.bob]\nenabled = false\n\
+                    [profiles.p]\n[profiles.q]\n[profiles.r]\n[governance]\n";
+    let stage = Stage::new(settings, "").await;
+    let elsewhere = "Nothing is listed here: this agent may use the profiles `p`, `q` and nothing \
+                     beside them. Connect to /mcp/profiles/p or /mcp/profiles/q.";
+    let disabled = "Nothing is listed here: this agent is disabled.";
+    for (who, path, expect) in [
+        (ANN, "/mcp", Some(elsewhere)),
+        (ANN, "/mcp/servers/x", Some(elsewhere)),
+        (ANN, "/mcp/profiles/r", Some(elsewhere)),
+        (ANN, "/mcp/profiles/p", None),
+        (BOB, "/mcp", Some(disabled)),
+        (BOB, "/mcp/profiles/p", Some(disabled)),
+    ] {
+        let http = stage.gateway.http().with_key(who.key);
+        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+        let answer = http.post(path, request("0", "initialize", params)).await;
+        let opened = Envelope::of(&answer.text().await).value();
+        let modern = stage.gateway.client_of(who, Front::Modern, path).await;
+        modern.ask("1", "server/discover", "").await;
+        let discovered = modern.answer("1").await.value();
+        for said in [opened, discovered] {
+            let found = said.get("instructions").map(|text| text.as_str().unwrap());
+            assert_eq!(found, expect, "{} {path}", who.name);
+        }
+    }
+    stage.stop().await;
+}
+
 /// What `echo` is called on a route.
 fn echo_on(path: &str) -> &'static str {
     if path.starts_with("/mcp/servers/") {

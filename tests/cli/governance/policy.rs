@@ -121,9 +121,18 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     ok(&place, &with("bare", &["--profiles", "reading", "writing"])).await;
     for (more, count) in [(&[][..], 0), (&["--profile", "reading"], 1)] {
         let args = [&["list", "--agent", "open", "--json"], more].concat();
-        let listed = ok(&place, &args).await.json();
-        assert_eq!(listed.as_array().map(Vec::len), Some(count), "{args:?}");
+        let ran = ok(&place, &args).await;
+        assert_eq!(ran.json().as_array().map(Vec::len), Some(count), "{args:?}");
+        let why = "open may use the profile `reading` and nothing beside it; see --profile\n";
+        let expect = if count == 0 { why } else { "" };
+        assert_eq!(ran.stderr, expect, "{args:?}");
     }
+    let called = place
+        .run(&["call", "mcp_toolbox_uuid", "--agent", "open"])
+        .await;
+    let why = "open may use the profile `reading` and nothing beside it; see --profile\n\
+               Tool not authorized (-32003)\n";
+    assert_eq!((called.code, called.stderr.as_str()), (Some(1), why));
     let resources = ok(&place, &["list", "resources", "--json"]).await.json();
     let uri = resources[0]["uri"].as_str().expect("a resource");
     let one = "open may use the profile `reading` and nothing beside it; see --profile.";
@@ -146,6 +155,16 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
             );
         }
     }
+    let key = ok(&place, &["keys", "create", "open"]).await.stdout;
+    let serving = place.serve().await;
+    fs::write(place.file("key"), key).expect("written");
+    let url = serving.mcp();
+    let args = ["list", "--url", &url, "--key-file", "key"];
+    let said = "server `127.0.0.1` lists nothing and says: Nothing is listed here: this agent may use \
+                the profile `reading` and nothing beside it. Connect to /mcp/profiles/reading.\n";
+    assert_eq!(ok(&place, &args).await.stderr, said);
+    let args = [&args[..], &["--profile", "reading"]].concat();
+    assert_eq!(ok(&place, &args).await.stderr, "");
 }
 
 /// A method that no item has is decided by what is written; no server is asked whether it has it.

@@ -94,7 +94,7 @@ impl Edge {
             return text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
         let Some(route) = Route::parse(request.uri().path()) else {
-            return text(StatusCode::NOT_FOUND, "not found");
+            return text(StatusCode::NOT_FOUND, &format!("not found; {WAY}"));
         };
         if !route.is_mcp() {
             return self.answer(route, peer, request).await;
@@ -125,9 +125,9 @@ impl Edge {
             };
             return text(StatusCode::NOT_FOUND, what);
         }
-        let (verbs, allowed) = route.verbs();
+        let (verbs, _) = route.verbs();
         if !verbs.contains(request.method()) {
-            return wrong_verb(allowed);
+            return wrong_verb(&route);
         }
         let governance = self.proxy.governance();
         let agent = match governance.directory().identify(request.headers()) {
@@ -322,9 +322,18 @@ fn accepted() -> Response<Body> {
     response
 }
 
-fn wrong_verb(allowed: &'static str) -> Response<Body> {
-    not_allowed(allowed, &format!("this path takes {allowed}"))
+fn wrong_verb(route: &Route) -> Response<Body> {
+    let (_, allowed) = route.verbs();
+    let mut why = format!("this path takes {allowed}");
+    if !route.is_mcp() {
+        why = format!("{why}; {WAY}");
+    }
+    not_allowed(allowed, &why)
 }
+
+/// What is said to who comes to a path where no MCP is spoken: most likely its client was given a URL
+/// without any.
+const WAY: &str = "MCP clients connect to /mcp";
 
 /// The refusal of a request that is not possible with its verb, and why.
 fn not_allowed(allowed: &'static str, why: &str) -> Response<Body> {

@@ -722,6 +722,8 @@ async fn wrong_types_and_verbs_are_refused() {
     ] {
         assert_eq!(http.post(path, PING).await.status(), 404, "{path}");
     }
+    let said = http.post("/nowhere", PING).await.text().await;
+    assert_eq!(said, "not found; MCP clients connect to /mcp\n");
     gateway.stop().await;
 }
 
@@ -751,7 +753,16 @@ async fn verbs_that_a_path_does_not_take_are_refused() {
             assert_eq!(answer.status(), 405, "{verb} {path}");
             assert_eq!(answer.header("allow"), Some(taken), "{verb} {path}");
             if verb != "HEAD" {
-                assert_eq!(answer.text().await, format!("this path takes {taken}\n"));
+                let is_mcp = ["/mcp", "/sse", "/mess"]
+                    .iter()
+                    .any(|at| path.starts_with(at));
+                let way = if is_mcp {
+                    ""
+                } else {
+                    "; MCP clients connect to /mcp"
+                };
+                let expect = format!("this path takes {taken}{way}\n");
+                assert_eq!(answer.text().await, expect, "{verb} {path}");
             }
         }
     }

@@ -43,6 +43,7 @@ pub use log_filter::NotALogFilter;
 pub(crate) use log_filter::check_log_filter;
 pub(crate) use node::join as key_path;
 pub use report::{Mistakes, Notice, Severity};
+pub(crate) use resolve::with_scheme;
 
 mod changed;
 mod child_env;

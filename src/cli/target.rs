@@ -6,7 +6,6 @@
 
 use std::{
     io::{self, Read},
-    net::IpAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -23,7 +22,7 @@ use super::{
 use crate::{
     config::{
         self, Auth, Authentication, Config, Environment, Format, Governance, Secret, Server,
-        Source, Transport, Use,
+        Source, Transport, Use, with_scheme,
     },
     names::{InvalidServerName, ProfileName, Scope, ServerName},
 };
@@ -211,24 +210,6 @@ fn forget_budgets(config: &mut Config) {
     }
 }
 
-/// What `url` most likely means when it has no scheme: machines of one's own are asked without TLS.
-fn with_scheme(url: &str) -> Option<String> {
-    let url = url.trim();
-    if url.contains("://") {
-        return None;
-    }
-    let rest = url.trim_start_matches('/');
-    let guess = |scheme| format!("{scheme}://{rest}");
-    let uri: http::Uri = guess("http").parse().ok()?;
-    let host = uri.host()?.trim_matches(['[', ']']);
-    let is_own = host == "localhost"
-        || host.ends_with(".localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback());
-    Some(guess(if is_own { "http" } else { "https" }))
-}
-
 /// `url` with the path of a gateway's endpoint, where it has none.
 fn with_path(url: &str) -> String {
     let url = url.trim();
@@ -388,21 +369,5 @@ mod tests {
         check("http://x/mcp/servers/a", None);
         check("http://x/", None);
         assert!(of_profile("../a", "http://x/mcp").is_err());
-    }
-
-    #[test]
-    fn a_scheme_is_suggested() {
-        let check = |url: &str, expect: Option<&str>| {
-            assert_eq!(with_scheme(url).as_deref(), expect, "{url}");
-        };
-        check("http://x/mcp", None);
-        check("ftp://x/", None);
-        check("localhost:8080/mcp", Some("http://localhost:8080/mcp"));
-        check("127.0.0.1:8080", Some("http://127.0.0.1:8080"));
-        check("[::1]:8080/mcp", Some("http://[::1]:8080/mcp"));
-        check("//mcp.example.com/mcp", Some("https://mcp.example.com/mcp"));
-        check("mcp.example.com", Some("https://mcp.example.com"));
-        check("not a url", None);
-        check("", None);
     }
 }

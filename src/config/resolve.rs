@@ -30,6 +30,7 @@ mod reach;
 mod replicas;
 mod server;
 
+pub(crate) use reach::with_scheme;
 pub(super) use server::IDLE_TIMEOUT;
 
 /// The longest time a key may name: what is longer is a slip of the unit.

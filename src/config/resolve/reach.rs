@@ -276,7 +276,13 @@ impl Resolver<'_> {
 
     fn url(&mut self, written: &str, at: &Place<'_>) -> Option<Uri> {
         const EXAMPLE: &str = "write for example \"https://mcp.example.com/mcp\"";
+        // What stands behind `?` or before `@` is nothing to show.
+        let meant =
+            with_scheme(written).filter(|url| at.is_quotable() && !url.contains(['?', '@', '#']));
+        let meant = meant.map(|url| format!("write \"{url}\""));
+        let meant = meant.as_deref().unwrap_or(EXAMPLE);
         let (problem, help) = match written.trim().parse::<Uri>() {
+            Err(_) if meant != EXAMPLE => (NO_SCHEME, meant),
             Err(_) => ("not a URL", EXAMPLE),
             Ok(url) => match (url.scheme_str(), url.authority()) {
                 (Some("http" | "https" | "ws" | "wss"), Some(authority)) => {
@@ -290,7 +296,7 @@ impl Resolver<'_> {
                     "only `http:`, `https:`, `ws:` and `wss:` are understood",
                     EXAMPLE,
                 ),
-                (None, _) => ("the scheme is missing", EXAMPLE),
+                (None, _) => (NO_SCHEME, meant),
             },
         };
         let finding = Finding::mistake(format!("`{}` is not usable", at.path()));
@@ -419,7 +425,46 @@ impl Resolver<'_> {
     }
 }
 
+/// What is said of a URL that begins with its host.
+const NO_SCHEME: &str = "the scheme is missing";
+
+/// What `url` most likely means when it has no scheme: machines of one's own are asked without TLS.
+pub(crate) fn with_scheme(url: &str) -> Option<String> {
+    let url = url.trim();
+    if url.contains("://") {
+        return None;
+    }
+    let rest = url.trim_start_matches('/');
+    let guess = |scheme| format!("{scheme}://{rest}");
+    let uri: Uri = guess("http").parse().ok()?;
+    let is_own = is_local(uri.host()?);
+    Some(guess(if is_own { "http" } else { "https" }))
+}
+
+/// Whether `host` is this machine.
 fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    let is_named = host == "localhost" || host.ends_with(".localhost");
+    is_named || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_is_suggested() {
+        let check = |url: &str, expect: Option<&str>| {
+            assert_eq!(with_scheme(url).as_deref(), expect, "{url}");
+        };
+        check("http://x/mcp", None);
+        check("ftp://x/", None);
+        check("localhost:8080/mcp", Some("http://localhost:8080/mcp"));
+        check("127.0.0.1:8080", Some("http://127.0.0.1:8080"));
+        check("[::1]:8080/mcp", Some("http://[::1]:8080/mcp"));
+        check("//mcp.example.com/mcp", Some("https://mcp.example.com/mcp"));
+        check("mcp.example.com", Some("https://mcp.example.com"));
+        check("not a url", None);
+        check("", None);
+    }
 }

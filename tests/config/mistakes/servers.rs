@@ -147,6 +147,12 @@ fn urls_that_are_none() {
 
         [servers.c]
         url = "https://exa mple.com"
+
+        [servers.d]
+        url = "localhost:3000/mcp"
+
+        [servers.e]
+        url = "mcp.example.com?a=b"
     "#,
     );
     assert_snapshot!(report, @r#"
@@ -154,9 +160,9 @@ fn urls_that_are_none() {
      --> tollbridge.toml:2:7
       |
     2 | url = "example.com/mcp"
-      |       ^^^^^^^^^^^^^^^^^ not a URL
+      |       ^^^^^^^^^^^^^^^^^ the scheme is missing
       |
-      = help: write for example "https://mcp.example.com/mcp"
+      = help: write "https://example.com/mcp"
 
     error: `servers.b.url` is not usable
      --> tollbridge.toml:5:7
@@ -174,7 +180,23 @@ fn urls_that_are_none() {
       |
       = help: write for example "https://mcp.example.com/mcp"
 
-    3 mistakes
+    error: `servers.d.url` is not usable
+      --> tollbridge.toml:11:7
+       |
+    11 | url = "localhost:3000/mcp"
+       |       ^^^^^^^^^^^^^^^^^^^^ the scheme is missing
+       |
+       = help: write "http://localhost:3000/mcp"
+
+    error: `servers.e.url` is not usable
+      --> tollbridge.toml:14:7
+       |
+    14 | url = "mcp.example.com?a=b"
+       |       ^^^^^^^^^^^^^^^^^^^^^ not a URL
+       |
+       = help: write for example "https://mcp.example.com/mcp"
+
+    5 mistakes
     "#);
 }
 

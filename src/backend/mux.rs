@@ -2,14 +2,15 @@
 //!
 //! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
 //! came; else to the session that owns the link; else to the only call under way; else nowhere.
-//! `recipient` finds out whose it is, `levels` which log messages, `questions` is what it asks, `signals` what it says to the
-//! gateway itself, `visits` whose the URLs are that it sent clients to.
+//! `recipient` finds out whose it is, `told` passes it on, `levels` says which log messages, `questions` is what it asks,
+//! `signals` what it says to the gateway itself, `visits` whose the URLs are that it sent clients to.
 
 mod begun;
 mod levels;
 mod questions;
 mod recipient;
 mod signals;
+mod told;
 mod visits;
 
 use std::{
@@ -35,27 +36,22 @@ pub(crate) use signals::Noted;
 use super::{
     Failure,
     activity::Activity,
-    aftermath::{Aftermath, TELLINGS},
+    aftermath::Aftermath,
     backlog::Backlog,
     link::{Caller, Exchange},
     views::Views,
 };
 use crate::{
-    catalog::rewrite,
     clock::millis_since,
     config::{Memory, Root},
     lock::lock,
-    mcp::{
-        Era, Id, Method, Notification, Outcome, Raw, Response, Revision, RpcError,
-        envelope::Malformed, error, json, meta, method::notice, tasks,
-    },
+    mcp::{Era, Id, Method, Outcome, Raw, Response, Revision, envelope::Malformed, meta, tasks},
     names::InvocationId,
-    session::{Event, Session},
+    session::Session,
     task::Tasks,
 };
 use levels::Levels;
 use questions::Asked;
-use recipient::Recipient;
 use signals::Signals;
 use visits::Visits;
 
@@ -64,9 +60,6 @@ pub(super) const ANSWERS_MAX: usize = 4096;
 
 /// Cancellations that may wait until a server takes them; it works on the rest in vain.
 pub(super) const CANCELLATIONS_MAX: usize = 1024;
-
-/// From here on not every whole number has a double of its own.
-const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
 
 /// How long the end of a link may wait for what is being read.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
@@ -181,26 +174,6 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether its progress has risen, which `params` say. Doubles of which nobody can tell may have.
-    fn rises(&mut self, params: &Raw) -> bool {
-        let progress = params.get("progress");
-        let Some(progress) = progress.and_then(|it| it.as_str().parse::<f64>().ok()) else {
-            return true;
-        };
-        let is_exact = progress.abs() < EXACT_BELOW;
-        let has_risen = self.progress.is_none_or(|last| {
-            if is_exact {
-                progress > last
-            } else {
-                progress >= last
-            }
-        });
-        if has_risen {
-            self.progress = Some(progress);
-        }
-        has_risen
-    }
-
     fn end(self, answer: Result<Outcome, Failure>) {
         if let Some(tell) = self.tell {
             drop(tell.send(answer));
@@ -463,106 +436,9 @@ impl Mux {
         }
     }
 
-    pub(super) fn told(&self, notification: Notification, origin: Option<u64>) {
-        let Notification { method, params } = notification;
-        // Where all streams share a pipe, this names the listen stream that a message is on.
-        let origin = origin.or_else(|| subscription(params.as_ref()));
-        match method.as_ref() {
-            notice::PROGRESS => self.progress(params, origin),
-            notice::CANCELLED if self.speaks_modern() => self.given_up(params.as_ref()),
-            notice::CANCELLED => self.withdrawn(params.as_ref()),
-            notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
-                self.signals.lists_changed();
-            }
-            notice::RESOURCE_UPDATED | notice::SUBSCRIBED if self.listens(origin) => {
-                self.pass(method, params, origin, false);
-            }
-            notice::RESOURCE_UPDATED => {
-                if let Some(params) = params {
-                    self.signals.resource_updated(params);
-                }
-            }
-            notice::SUBSCRIBED => {
-                self.acknowledged.fetch_add(1, Ordering::Relaxed);
-            }
-            notice::ELICITATION_COMPLETE => self.visited(method, params, origin),
-            notice::MESSAGE => self.pass(method, params, origin, true),
-            _ => self.pass(method, params, origin, false),
-        }
-    }
-
     pub(super) fn speaks_modern(&self) -> bool {
         let spoken = self.spoken.get();
         spoken.is_some_and(|revision| revision.era() == Era::Modern)
-    }
-
-    /// A server of 2026-07-28 ends what it was asked: a listen stream, by the specification
-    /// (cancellation). Servers of that era ask nothing that could be meant instead, and over HTTP an
-    /// exchange has a stream of its own to end.
-    fn given_up(&self, params: Option<&Raw>) {
-        let id = params.and_then(|params| params.get("requestId"));
-        let id = id.and_then(|id| id.as_str().parse().ok());
-        let Some(id): Option<u64> = id else { return };
-        let mut pending = lock(&self.pending);
-        if pending.get(&id).is_some_and(|entry| entry.tell.is_some())
-            && let Some(entry) = pending.remove(&id)
-        {
-            drop(pending);
-            let error = RpcError::new(error::INTERNAL, "the server ended the request");
-            entry.end(Ok(Err(error.to_raw())));
-        }
-    }
-
-    /// Progress goes to the call whose token it carries, under the token its client gave. Clients of
-    /// 2026-07-28 hear of it only where it rises (basic/patterns/progress): older servers may say what
-    /// they like.
-    fn progress(&self, params: Option<Raw>, origin: Option<u64>) {
-        let Some(params) = params else { return };
-        let Some(span) = params.member("progressToken") else {
-            return;
-        };
-        let id: Option<u64> = params.as_str()[span.clone()].parse().ok();
-        let mut pending = lock(&self.pending);
-        let Some(entry) = id.and_then(|id| pending.get_mut(&id)) else {
-            return;
-        };
-        let rises = entry.rises(&params);
-        entry.activity.touch();
-        if origin.is_none() {
-            entry.activity.spoken_beside();
-        }
-        let Some(caller) = &entry.caller else { return };
-        let Some(token) = &caller.progress_token else {
-            return;
-        };
-        if !rises && caller.client.era() == Era::Modern {
-            return;
-        }
-        let mut patch = json::Patch::new(params.as_bytes());
-        patch.replace(span, token.as_bytes());
-        let event = Event::Notification {
-            method: Cow::Borrowed(notice::PROGRESS),
-            params: Some(patch.finish()),
-        };
-        caller.tell(event);
-    }
-
-    /// A visit of a client is done, which names itself: the call that led to it may be over. Nobody is
-    /// told of one that was not asked for on this link: other servers may have asked for theirs under
-    /// the same name.
-    fn visited(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>) {
-        let session = self.visits.done(params.as_ref());
-        let session = session.and_then(|session| session.upgrade());
-        // A link that was made anew knows nothing of before; where it has one session, that is meant.
-        let Some(session) = session.or_else(|| self.home.clone()) else {
-            self.unattributed.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let call = origin.and_then(|id| self.recipient(Some(id), TELLINGS));
-        let recipient = call.filter(|call| call.is_of(&session));
-        if let Some(recipient) = recipient.or_else(|| self.outside(session)) {
-            recipient.send(Event::Notification { method, params });
-        }
     }
 
     /// Notes what is to be known of the answer to the exchange `id`, which came by a way of its own.
@@ -586,30 +462,6 @@ impl Mux {
             }
             Ok(_) => {}
             Err(refusal) => self.visits.note_required(refusal, &caller.session()),
-        }
-    }
-
-    /// Passes a notification to the party it belongs to; without one it is counted and dropped.
-    fn pass(&self, method: Cow<'static, str>, params: Option<Raw>, origin: Option<u64>, log: bool) {
-        if log {
-            self.levels.note(params.as_ref());
-        }
-        let found = self.audience(origin);
-        let is_meant =
-            |it: &Recipient| origin.is_some() || self.is_meant(it, &method, params.as_ref());
-        let Some(recipient) = found.filter(is_meant) else {
-            self.unattributed.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        if let (Recipient::Call { activity, .. }, None) = (&recipient, origin) {
-            activity.spoken_beside();
-        }
-        if !log || self.levels.granted(recipient.logs()).want(params.as_ref()) {
-            let params = match (params, recipient.uris()) {
-                (Some(params), Some(uris)) => Some(rewrite::notification(&method, &params, &uris)),
-                (params, _) => params,
-            };
-            recipient.send(Event::Notification { method, params });
         }
     }
 }
@@ -683,10 +535,4 @@ impl Drop for Pending {
 fn asks_for_task(exchange: &Exchange<'_>) -> bool {
     let params = exchange.params.as_deref();
     *exchange.method == Method::ToolsCall && params.is_some_and(tasks::is_asked_for)
-}
-
-/// The id of the listen stream that a notification names.
-fn subscription(params: Option<&Raw>) -> Option<u64> {
-    let id = params?.get("_meta")?.get(meta::SUBSCRIPTION_ID)?;
-    id.as_str().parse().ok()
 }

@@ -41,6 +41,7 @@ mod roots;
 mod set;
 mod shared;
 mod sse;
+mod starts;
 mod stats;
 mod stdio;
 mod supervisor;

@@ -15,8 +15,9 @@ use tokio_util::sync::DropGuard;
 
 use super::{
     Backend, EMPTY_PAGES_MAX, Failure, ITEMS_MAX, PAGES_MAX, handshake,
-    instance::{Connection, Phase, fraction},
+    instance::{Connection, Phase},
     maker::Wanted,
+    starts::fraction,
 };
 use page::Page;
 pub use standing::{Following, Standing};

@@ -18,12 +18,13 @@ use super::{
     Failure, State, Update,
     breaker::Breaker,
     choice::Owner,
-    instance::{Instance, Starts},
+    instance::Instance,
     life::{Event, Life},
     lineage::Lineage,
     mux::{Mux, Noted},
     reach::Reach,
     relist::Relist,
+    starts::Starts,
 };
 use crate::{
     config::{Retry, Server},

@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Failure, handshake, health,
-    instance::{Backoff, Connection, DownAtTheEnd, Instance, Phase},
+    instance::{Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
     lineage::Lineage,
     maker::{Maker, Wanted},
     mux::Mux,
     shared::SPOKEN,
+    starts::Backoff,
     written::Written,
 };
 use crate::mcp::{Era, Method, Raw};

@@ -3,7 +3,7 @@
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
 //! of the two eras, [`state`] one legacy session with its [`calls`], `questions`, [`streams`] and
-//! [`subscriptions`], [`registry`] the living ones, [`saved`] what of them outlives the process.
+//! [`subscriptions`], [`progress`] what is heard of one call, [`registry`] the living ones, [`saved`] what of them outlives the process.
 
 mod questions;
 
@@ -14,6 +14,7 @@ pub mod encoded;
 pub mod events;
 pub mod legacy;
 pub mod modern;
+pub mod progress;
 pub mod registry;
 pub mod replay;
 pub mod saved;
@@ -38,6 +39,7 @@ use crate::{
 
 pub use cancel::Cancel;
 pub use events::{EventReader, Events};
+pub use progress::Progress;
 pub use state::{Opening, Session};
 
 /// The client behind a call.
@@ -121,8 +123,8 @@ pub struct Call {
     pub scope: Scope,
     /// Which log messages it wants while this runs.
     pub logs: Logs,
-    /// Its token for progress, as it wrote it.
-    pub progress_token: Option<Raw>,
+    /// What it hears of progress, where it wants to.
+    pub progress: Option<Arc<Progress>>,
     /// Where messages that precede the answer go.
     pub events: Events,
     /// Cancelled when the client no longer wants the answer.
@@ -182,7 +184,9 @@ impl Call {
             client,
             scope,
             logs: wants.logs,
-            progress_token: wants.progress_token,
+            progress: wants
+                .progress_token
+                .map(|token| Arc::new(Progress::new(token))),
             events,
             cancel: Cancel::default(),
             ended: None,
@@ -201,7 +205,7 @@ impl Call {
             client: Arc::clone(&self.client),
             scope,
             logs: self.logs,
-            progress_token: None,
+            progress: None,
             events,
             cancel: self.cancel.clone(),
             ended: self.ended.clone(),

@@ -452,7 +452,7 @@ impl Backend {
             client: Arc::clone(&call.client),
             events: call.events.clone(),
             logs: call.logs,
-            progress_token: call.progress_token.clone(),
+            progress: call.progress.clone(),
             uris: routed.uris.clone(),
             screens: admitted.screens().cloned(),
         };

@@ -137,7 +137,8 @@ pub(crate) struct Caller {
     pub(crate) client: Arc<Client>,
     pub(crate) events: Events,
     pub(crate) logs: Logs,
-    pub(crate) progress_token: Option<Raw>,
+    /// What it hears of progress, where it wants to.
+    pub(crate) progress: Option<Arc<crate::session::Progress>>,
     /// How URIs in what precedes the answer become exposed ones.
     pub(crate) uris: Option<Arc<UriMap>>,
     /// What notifications are looked at with.

@@ -169,8 +169,6 @@ struct Entry {
     may_begin_task: bool,
     /// How long it waits for a sign of life.
     patience: Duration,
-    /// How far it was at last.
-    progress: Option<f64>,
 }
 
 impl Entry {
@@ -232,7 +230,6 @@ impl Mux {
             listens: *exchange.method == Method::Listen,
             may_begin_task: !self.speaks_modern() && asks_for_task(exchange),
             patience: exchange.limits.idle,
-            progress: None,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -241,7 +238,7 @@ impl Mux {
         }
         pending.insert(id, entry);
         drop(pending);
-        let has_token = caller.is_some_and(|caller| caller.progress_token.is_some());
+        let has_token = caller.is_some_and(|caller| caller.progress.is_some());
         let party = caller.map_or(Party::Ourselves, |caller| {
             Party::Client(caller.client.session.clone())
         });

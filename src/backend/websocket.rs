@@ -328,7 +328,7 @@ mod tests {
             )),
             events: events().0,
             logs: Logs::All,
-            progress_token: None,
+            progress: None,
             uris: None,
             screens: None,
         });

@@ -82,3 +82,44 @@ async fn another_replica_takes_what_may_be_done_twice() {
         gateway.stop().await;
     }
 }
+
+/// Progress is that of the call, whichever connections it is made on: clients of 2026-07-28 hear what the
+/// second says once it is more than what the first said.
+#[tokio::test]
+async fn progress_of_a_call_that_is_made_again_goes_on() {
+    for (transport, era) in [
+        (Transport::Stdio, Era::Legacy),
+        (Transport::WebSocket, Era::Modern),
+        (Transport::HttpEvents, Era::Modern),
+    ] {
+        for front in [Front::Modern, Front::Streamable] {
+            let backend = Backend::start(transport, era).await;
+            backend.set_list("tools/list", TOOLS);
+            let gateway = TestGateway::new().server("x", &backend).start().await;
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.call("1", "mcp_x_sets", "42").await;
+            let first = backend.asked("tools/call").await;
+            first.progress(5).await;
+            let what = format!("{transport:?} {front:?}");
+            expect_progress(&client, 5, &what).await;
+            first.die().await;
+            let again = backend.asked("tools/call").await;
+            for amount in [3, 5, 6] {
+                again.progress(amount).await;
+            }
+            again.answer(DONE).await;
+            let older = if front.is_modern() { &[][..] } else { &[3, 5] };
+            for amount in older.iter().chain(&[6]) {
+                expect_progress(&client, *amount, &what).await;
+            }
+            assert!(client.answer("1").await.result.is_some(), "{what}");
+            gateway.stop().await;
+        }
+    }
+}
+
+async fn expect_progress(client: &Client, amount: u32, what: &str) {
+    let told = client.must("notifications/progress").await;
+    let progress = told.param(&["progress"]);
+    assert_eq!(progress, Some(amount.to_string()), "{what}");
+}

@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, sync::atomic::Ordering};
 
-use super::{Entry, Mux, recipient::Recipient};
+use super::{Mux, recipient::Recipient};
 use crate::{
     backend::aftermath::TELLINGS,
     catalog::rewrite,
@@ -12,31 +12,6 @@ use crate::{
     mcp::{Era, Notification, Raw, RpcError, error, json, meta, method::notice},
     session::Event,
 };
-
-/// From here on not every whole number has a double of its own.
-const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
-
-impl Entry {
-    /// Whether its progress has risen, which `params` say. Doubles of which nobody can tell may have.
-    fn rises(&mut self, params: &Raw) -> bool {
-        let progress = params.get("progress");
-        let Some(progress) = progress.and_then(|it| it.as_str().parse::<f64>().ok()) else {
-            return true;
-        };
-        let is_exact = progress.abs() < EXACT_BELOW;
-        let has_risen = self.progress.is_none_or(|last| {
-            if is_exact {
-                progress > last
-            } else {
-                progress >= last
-            }
-        });
-        if has_risen {
-            self.progress = Some(progress);
-        }
-        has_risen
-    }
-}
 
 impl Mux {
     pub(in crate::backend) fn told(&self, notification: Notification, origin: Option<u64>) {
@@ -93,24 +68,24 @@ impl Mux {
             return;
         };
         let id: Option<u64> = params.as_str()[span.clone()].parse().ok();
-        let mut pending = lock(&self.pending);
-        let Some(entry) = id.and_then(|id| pending.get_mut(&id)) else {
+        let pending = lock(&self.pending);
+        let Some(entry) = id.and_then(|id| pending.get(&id)) else {
             return;
         };
-        let rises = entry.rises(&params);
         entry.activity.touch();
         if origin.is_none() {
             entry.activity.spoken_beside();
         }
         let Some(caller) = &entry.caller else { return };
-        let Some(token) = &caller.progress_token else {
+        let Some(heard) = &caller.progress else {
             return;
         };
-        if !rises && caller.client.era() == Era::Modern {
+        // Another connection may have been as far before this one.
+        if caller.client.era() == Era::Modern && !heard.rises(&params) {
             return;
         }
         let mut patch = json::Patch::new(params.as_bytes());
-        patch.replace(span, token.as_bytes());
+        patch.replace(span, heard.token.as_bytes());
         let event = Event::Notification {
             method: Cow::Borrowed(notice::PROGRESS),
             params: Some(patch.finish()),

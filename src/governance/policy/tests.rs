@@ -542,7 +542,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         )),
         scope: scope.clone(),
         logs: Logs::All,
-        progress_token: None,
+        progress: None,
         events: crate::session::events::events().0,
         cancel: Cancel::default(),
         ended: None,

@@ -401,6 +401,7 @@ impl Backend {
             },
             is_for_lists: false,
             awaits_roots: self.has_roots_of(client, &key.profile),
+            party: lineage.party().cloned(),
             lineage,
         };
         let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);

@@ -189,6 +189,7 @@ impl Backend {
             // This is how it is known before the first call of any client.
             awaits_roots: true,
             lineage: Arc::clone(&maker.shared.lineage),
+            party: None,
         };
         let connection = maker.connect(&wanted).await?;
         Ok(Visit::new(connection))

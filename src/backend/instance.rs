@@ -24,9 +24,7 @@ use crate::{
     mcp::{Era, Level, Logs},
 };
 
-/// Least time from an attempt that failed to one that calls lead to: however many come, they use up no more
-/// starts than `retry.starts_per_minute` allows by default, where an attempt is one start. That of a program
-/// whose era is not known may be two.
+/// Least time from an attempt that failed to one that calls lead to, however many come.
 const LULL: Duration = Duration::from_secs(2);
 
 /// How long an instance that is down or asleep is shown while its callers do not come again.
@@ -99,6 +97,14 @@ struct Pause {
     until: Instant,
 }
 
+impl Pause {
+    fn of(delay: Duration) -> Self {
+        let since = Instant::now();
+        let until = since + delay;
+        Self { since, until }
+    }
+}
+
 /// One connection, present or to be.
 #[derive(Debug)]
 pub(crate) struct Instance {
@@ -107,7 +113,7 @@ pub(crate) struct Instance {
     since: Mutex<Timestamp>,
     /// Tells whoever keeps it that a call needs it.
     wake: Notify,
-    /// Whether a call has needed it since it was last connected or tried.
+    /// Whether a call needs it that was not told yet that it is there, or is not.
     is_needed: AtomicBool,
     /// From when on a call has the next attempt made, while its keeper waits with that.
     hurry_from: Mutex<Option<Instant>>,
@@ -203,14 +209,24 @@ impl Instance {
         let from = Instant::now() + LULL;
         let _waiting = Waiting::new(&self.hurry_from, from);
         sleep_until(from).await;
+        self.wanted().await;
+    }
+
+    /// Completes when a call needs it.
+    pub(super) async fn wanted(&self) {
         loop {
             let mut woken = std::pin::pin!(self.wake.notified());
             woken.as_mut().enable();
-            if self.is_needed.swap(false, Ordering::SeqCst) {
+            if self.is_wanted() {
                 return;
             }
             woken.await;
         }
+    }
+
+    /// Whether a call needs it, and waits to be told.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_needed.load(Ordering::SeqCst)
     }
 
     /// Has the next attempt made as soon as it may be, since a call needs it; whether that is at once.
@@ -244,10 +260,10 @@ impl Instance {
                     return Ok(Arc::clone(connection));
                 }
                 Phase::Asleep(_) => self.wake.notify_waiters(),
-                Phase::Down { failure } if self.may_be_tried(failure) => self.wake.notify_one(),
-                Phase::Connecting => drop(self.hurry()),
-                Phase::Down { failure } => return Err(failure.clone()),
-                Phase::Ready(_) => {}
+                Phase::Down { failure } if !self.may_be_tried(failure) => {
+                    return Err(failure.clone());
+                }
+                Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => drop(self.hurry()),
             }
             if phase.changed().await.is_err() {
                 return Err(Failure::Lost {
@@ -263,11 +279,6 @@ impl Instance {
         let is_held_back = matches!(failure, Failure::StartsLimited { until, .. } if *until > now);
         let is_kept = self.lineage.callers.is_some() && !self.is_abandoned();
         is_kept && !is_held_back && !self.must_wait()
-    }
-
-    /// Completes when a call wants it that is down.
-    pub(super) async fn is_wanted(&self) {
-        self.wake.notified().await;
     }
 
     /// Counts as used just now.
@@ -351,16 +362,23 @@ impl Instance {
         }
     }
 
+    /// Notes that an attempt failed, or that a connection was lost which was `up` for so long.
     pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
         let mut backoff = lock(&self.backoff);
-        let mut delays = Backoff {
-            failures: backoff.0,
-        };
-        delays.after_uptime(retry, up);
+        let mut delays = Backoff::after(backoff.0, retry, up);
         let delay = delays.next_delay(retry);
-        let since = Instant::now();
-        let until = since + delay;
-        *backoff = (delays.failures, Some(Pause { since, until }));
+        *backoff = (delays.failures(), Some(Pause::of(delay)));
+    }
+
+    /// Notes that the server no longer knew a connection which was `up` for so long. It is there, and may
+    /// have started anew: only where that goes on and on is there a pause.
+    pub(super) fn note_forgotten(&self, retry: Retry, up: Duration) {
+        let mut backoff = lock(&self.backoff);
+        let mut delays = Backoff::after(backoff.0, retry, up);
+        let is_first = delays.failures() == 0;
+        let delay = delays.next_delay(retry);
+        let pause = (!is_first).then(|| Pause::of(delay));
+        *backoff = (delays.failures(), pause);
     }
 
     /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was
@@ -391,7 +409,8 @@ impl Instance {
 
     pub(crate) fn set(&self, phase: Phase) {
         *lock(&self.since) = clock::now();
-        if matches!(phase, Phase::Ready(_)) {
+        // Who needed it is told now.
+        if matches!(phase, Phase::Down { .. } | Phase::Ready(_)) {
             self.is_needed.store(false, Ordering::SeqCst);
         }
         self.phase.send_replace(phase);
@@ -444,5 +463,33 @@ impl Drop for DownAtTheEnd<'_> {
                 reason: "it is being stopped".to_owned(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{backend::reach::Reach, config::Transport, names::ServerName, task::Tasks};
+
+    /// Calls that waited for an attempt which failed lead to no other once they were told.
+    #[tokio::test(start_paused = true)]
+    async fn who_was_told_needs_no_other_attempt() {
+        let server = ServerName::parse("x").unwrap();
+        let reach = Arc::new(Reach::new(&Transport::Builtin));
+        let lineage = Lineage::of_catalog(&server, 1, &reach, &Tasks::new());
+        let instance = Instance::new(lineage);
+        let is_needed = || async { timeout(2 * LULL, instance.needed()).await.is_ok() };
+        assert!(!is_needed().await);
+        instance.hurry();
+        assert!(is_needed().await);
+        instance.set(Phase::Connecting);
+        assert!(is_needed().await, "they wait on");
+        let failure = Failure::SessionGone;
+        instance.set(Phase::Down { failure });
+        assert!(!is_needed().await, "they were told");
+        instance.hurry();
+        assert!(is_needed().await);
     }
 }

@@ -21,6 +21,7 @@ use super::{
     mux::Begun,
     output::Output,
     reach::Reach,
+    starts::Party,
 };
 use crate::{
     lock::lock,
@@ -62,7 +63,7 @@ pub(super) struct Callers {
     /// As connections are told apart.
     pub(super) owner: Owner,
     /// Who is behind them, where that is one: an agent, however many sessions it has.
-    party: Option<Owner>,
+    party: Option<Party>,
     /// The one agent.
     pub(super) agent: Option<String>,
     /// The one session, as the log and the audit call it.
@@ -79,7 +80,7 @@ impl Callers {
         Self {
             owner: Owner::Agent(id),
             // Where nobody has to say who they are, that is everybody.
-            party: (id != AgentId::ANONYMOUS).then_some(Owner::Agent(id)),
+            party: (id != AgentId::ANONYMOUS).then_some(Party::Caller(Owner::Agent(id))),
             agent: Some(client.agent.name.clone()),
             session: None,
             ended: None,
@@ -93,7 +94,7 @@ impl Callers {
         let of_agent = Self::of_agent(client, era);
         let owner = session.map(|session| Owner::Session(session.id.clone()));
         Self {
-            party: of_agent.party.or_else(|| owner.clone()),
+            party: of_agent.party.or_else(|| owner.clone().map(Party::Caller)),
             owner: owner.unwrap_or(of_agent.owner),
             agent: of_agent.agent,
             session: session.map(|session| session.mark.clone()),
@@ -174,7 +175,7 @@ impl Lineage {
     }
 
     /// Who is behind it, where that is one.
-    pub(super) fn party(&self) -> Option<&Owner> {
+    pub(super) fn party(&self) -> Option<&Party> {
         self.callers.as_ref()?.party.as_ref()
     }
 

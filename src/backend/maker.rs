@@ -18,7 +18,9 @@ use super::{
     lineage::Lineage,
     link::Link,
     mux::{Begun, Mux, Settings},
-    pipe, sse, stdio,
+    pipe, sse,
+    starts::Party,
+    stdio,
     views::Views,
     websocket,
     written::Written,
@@ -65,6 +67,8 @@ pub(crate) struct Wanted {
     pub(crate) awaits_roots: bool,
     /// What it is a connection of.
     pub(crate) lineage: Arc<Lineage>,
+    /// Whose the start is, should it come to nothing.
+    pub(super) party: Option<Party>,
 }
 
 impl Maker {
@@ -155,7 +159,7 @@ impl Maker {
                     let second = self.over_stdio(command, &legacy).await;
                     if second.is_err() {
                         // Two processes came to nothing; whoever asked notes one of them.
-                        self.shared.note_futile_start(&wanted.lineage);
+                        self.shared.note_futile_start(wanted.party.as_ref());
                     }
                     second
                 }

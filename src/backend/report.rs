@@ -272,9 +272,7 @@ impl Backend {
     /// Until when the next start has to wait, where one is wanted.
     fn held_back_until(&self, phase: &Phase) -> Option<String> {
         let wait = match phase {
-            Phase::Connecting | Phase::Down { .. } => {
-                self.maker.shared.start_wait(&self.catalog.lineage)
-            }
+            Phase::Connecting | Phase::Down { .. } => self.maker.shared.start_wait(None),
             Phase::Asleep(_) | Phase::Ready(_) => Duration::ZERO,
         };
         let wait = jiff::SignedDuration::try_from(wait).ok()?;

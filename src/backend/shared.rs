@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -24,7 +24,7 @@ use super::{
     mux::{Mux, Noted},
     reach::Reach,
     relist::Relist,
-    starts::Starts,
+    starts::{Party, Starts},
 };
 use crate::{
     config::{Retry, Server},
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(super) lineage: Arc<Lineage>,
     pub(super) reach: Arc<Reach>,
     starts: Mutex<Starts>,
+    /// Who may start an instance that nobody calls.
+    listeners: Arc<Semaphore>,
     pub(super) breaker: Arc<Breaker>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
@@ -107,6 +109,10 @@ impl Drop for Reading {
 /// Least time between two listings that answered calls lead to.
 const TAKEN_AGAIN_PAUSE: Duration = Duration::from_secs(10);
 
+/// Instances that nobody calls which are started at a time: a server that is back is not greeted by all at
+/// once, and they exceed their share of futile starts by few.
+const LISTENERS_STARTED_MAX: usize = 4;
+
 /// Pause between looks whether the lists of a server are read.
 const READ_LOOK: Duration = Duration::from_millis(50);
 
@@ -130,6 +136,7 @@ impl Shared {
             lineage: Lineage::of_catalog(server, config.retry.failed_after, &reach, tasks),
             reach,
             starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
+            listeners: Arc::new(Semaphore::new(LISTENERS_STARTED_MAX)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
@@ -185,9 +192,9 @@ impl Shared {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a start that failed, or a connection that did not hold, of an instance of `lineage`.
-    pub(super) fn note_futile_start(&self, lineage: &Lineage) {
-        lock(&self.starts).note(lineage.party(), Instant::now());
+    /// Notes a start of `party` that failed, or whose connection did not hold.
+    pub(super) fn note_futile_start(&self, party: Option<&Party>) {
+        lock(&self.starts).note(party, Instant::now());
     }
 
     /// What it takes for a start to wait, and for the server to have failed, from now on.
@@ -264,14 +271,27 @@ impl Shared {
         lineage.number == self.lineage.number
     }
 
-    /// How long the next start of an instance of `lineage` has to wait, since too many came to nothing.
-    pub(super) fn start_wait(&self, lineage: &Lineage) -> Duration {
-        lock(&self.starts).wait(lineage.party(), Instant::now())
+    /// How long the next start of `party` has to wait, since too many came to nothing.
+    pub(super) fn start_wait(&self, party: Option<&Party>) -> Duration {
+        lock(&self.starts).wait(party, Instant::now())
     }
 
-    /// Why no instance of `lineage` can be started now, where too many starts came to nothing.
-    pub(super) fn held_back(&self, lineage: &Lineage) -> Option<Failure> {
-        lock(&self.starts).failure(lineage.party(), Instant::now())
+    /// Why nothing can be started for `party` now, where too many starts came to nothing.
+    pub(super) fn held_back(&self, party: Option<&Party>) -> Option<Failure> {
+        lock(&self.starts).failure(party, Instant::now())
+    }
+
+    /// Completes when an instance may be started that nobody calls: once the server is not known to be
+    /// away, while few others are being started so, and such starts did not come to nothing too often.
+    pub(super) async fn turn_of_listener(&self) -> OwnedSemaphorePermit {
+        let mut changes = self.life().changes();
+        while self.life().is_down() {
+            // The sender is at hand: this cannot fail.
+            changes.changed().await.ok();
+        }
+        let turn = Arc::clone(&self.listeners).acquire_owned().await;
+        sleep(self.start_wait(Some(&Party::Listeners))).await;
+        turn.expect("it is never closed")
     }
 
     /// Lets the server be listed again.

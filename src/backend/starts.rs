@@ -11,10 +11,17 @@ use crate::config::Retry;
 /// Exponential delays with jitter, from the start again after a stable time.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    pub(super) failures: u32,
+    failures: u32,
 }
 
 impl Backoff {
+    /// After so many `failures` and a connection that was `up` for so long.
+    pub(super) fn after(failures: u32, retry: Retry, up: Duration) -> Self {
+        let mut backoff = Self { failures };
+        backoff.after_uptime(retry, up);
+        backoff
+    }
+
     /// A connection that held for `stable_after` clears the count.
     pub(super) fn after_uptime(&mut self, retry: Retry, up: Duration) {
         if up >= retry.stable_after {
@@ -38,13 +45,24 @@ impl Backoff {
 /// How far back starts are counted.
 const STARTS_WINDOW: Duration = Duration::from_secs(60);
 
+/// Who uses up half of the starts at most, so that the others are started for all the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Party {
+    /// One caller with connections of its own.
+    Caller(Owner),
+    /// All whose calls have the catalog's connection tried.
+    Callers,
+    /// All who are subscribed on connections of their own, and do not call.
+    Listeners,
+}
+
 /// Starts of one server that came to nothing lately, on whichever connection; of programs, each
-/// process counts. A caller with connections of its own uses up half of them at most.
+/// process counts.
 #[derive(Debug)]
 pub(super) struct Starts {
     max: usize,
-    /// When, and whose, where it was for one caller alone.
-    futile: VecDeque<(Instant, Option<Owner>)>,
+    /// When, and whose; `None` where nobody led to it.
+    futile: VecDeque<(Instant, Option<Party>)>,
 }
 
 impl Starts {
@@ -63,16 +81,16 @@ impl Starts {
         self.futile.drain(..surplus);
     }
 
-    /// Notes a start that came to nothing, for `party` where it was for one caller alone.
-    pub(super) fn note(&mut self, party: Option<&Owner>, now: Instant) {
+    /// Notes a start of `party` that came to nothing.
+    pub(super) fn note(&mut self, party: Option<&Party>, now: Instant) {
         if self.futile.len() >= self.max {
             self.futile.pop_front();
         }
         self.futile.push_back((now, party.cloned()));
     }
 
-    /// How long the next start for `party` has to wait.
-    pub(super) fn wait(&self, party: Option<&Owner>, now: Instant) -> Duration {
+    /// How long the next start of `party` has to wait.
+    pub(super) fn wait(&self, party: Option<&Party>, now: Instant) -> Duration {
         let all = self.futile.iter();
         let of_all = all.clone().nth_back(self.max - 1);
         let own = all.filter(|(_, whose)| party.is_some() && whose.as_ref() == party);
@@ -82,8 +100,8 @@ impl Starts {
         ends.max().unwrap_or_default()
     }
 
-    /// What callers are told, as long as the next start for `party` has to wait.
-    pub(super) fn failure(&self, party: Option<&Owner>, now: Instant) -> Option<Failure> {
+    /// What callers are told, as long as the next start of `party` has to wait.
+    pub(super) fn failure(&self, party: Option<&Party>, now: Instant) -> Option<Failure> {
         let wait = self.wait(party, now);
         let is_own = self.wait(None, now) < wait;
         (!wait.is_zero()).then(|| Failure::StartsLimited {
@@ -92,7 +110,7 @@ impl Starts {
         })
     }
 
-    /// How many may be for one caller alone.
+    /// How many may be of one party.
     fn share(&self) -> usize {
         self.max.div_ceil(2)
     }
@@ -154,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn one_caller_uses_up_half_of_the_starts() {
+    fn one_party_uses_up_half_of_the_starts() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let (one, other) = (Owner::Session("a".into()), Owner::Session("b".into()));
+        let (one, other) = (Party::Caller(Owner::Session("a".into())), Party::Listeners);
         let (one, other) = (Some(&one), Some(&other));
         let mut starts = Starts::new(5);
         let wait = |starts: &Starts, second| {

@@ -7,17 +7,19 @@
 use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep, timeout},
+};
 
 use super::{
     Failure, handshake, health,
     instance::{Connection, DownAtTheEnd, Instance, Phase},
     life::Event,
-    lineage::Lineage,
     maker::{Maker, Wanted},
     mux::Mux,
     shared::SPOKEN,
-    starts::Backoff,
+    starts::{Backoff, Party},
     written::Written,
 };
 use crate::mcp::{Era, Method, Raw};
@@ -40,6 +42,8 @@ impl Maker {
         let mut backoff = Backoff::default();
         // Failed attempts that callers still wait through.
         let mut hope = 0;
+        // Who led to the next attempt.
+        let mut party = None;
         while !instance.stop.is_cancelled() {
             instance.set(Phase::Connecting);
             let wanted = Wanted {
@@ -49,6 +53,7 @@ impl Maker {
                 is_for_lists: false,
                 awaits_roots: false,
                 lineage: Arc::clone(&instance.lineage),
+                party: party.take(),
             };
             let mut since = Instant::now();
             let attempt = tokio::select! {
@@ -61,7 +66,7 @@ impl Maker {
                     let Some(failure) = self.serve_catalog(&instance, connection).await else {
                         continue;
                     };
-                    self.note_uptime(&instance.lineage, up.elapsed());
+                    self.note_uptime(&wanted, up.elapsed());
                     backoff.after_uptime(self.config().retry, up.elapsed());
                     hope = self.hope(backoff.failures());
                     since = Instant::now();
@@ -69,7 +74,7 @@ impl Maker {
                 }
                 Err(failure) => {
                     self.shared.count_failed_start(&instance.lineage);
-                    self.shared.note_futile_start(&instance.lineage);
+                    self.shared.note_futile_start(wanted.party.as_ref());
                     hope = hope.saturating_sub(1);
                     let event = Event::Unreachable.or_refused(&failure);
                     (failure, event)
@@ -80,7 +85,7 @@ impl Maker {
             }
             // First of all: who sees that it is down may ask where the server stands.
             self.shared.life().take(event, Some(failure.to_string()));
-            let held_back = self.shared.held_back(&instance.lineage);
+            let held_back = self.shared.held_back(None);
             let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
             instance.set(if is_hopeful || failure == Failure::SessionGone {
@@ -90,10 +95,10 @@ impl Maker {
                 Phase::Down { failure }
             });
             let delay = backoff.next_delay(self.config().retry);
-            let retry_in = for_people(delay.max(self.shared.start_wait(&instance.lineage)));
+            let retry_in = for_people(delay.max(self.shared.start_wait(None)));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                () = self.pause(&instance, delay, since) => {}
+                led = self.pause(&instance, delay, since) => party = led,
                 () = instance.stop.cancelled() => return,
             }
             self.shared.count_restart(&instance.lineage);
@@ -120,26 +125,35 @@ impl Maker {
 
     /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
     /// longer than the config says meanwhile, nor than until a call needs the server or another
-    /// connection finds that it is there, which was not by what is known `since` then.
-    async fn pause(&self, instance: &Instance, mut delay: Duration, since: Instant) {
+    /// connection finds that it is there, which was not by what is known `since` then. Who led to it.
+    async fn pause(
+        &self,
+        instance: &Instance,
+        mut delay: Duration,
+        since: Instant,
+    ) -> Option<Party> {
         let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
-        let (mut needed, mut is_heeded) = (pin!(instance.needed()), false);
+        let (mut needed, mut is_needed) = (pin!(instance.needed()), false);
         loop {
             delay = delay.min(self.config().retry.max);
             let left = delay.saturating_sub(start.elapsed());
-            let left = left.max(self.shared.start_wait(&instance.lineage));
+            let left = left.max(self.shared.start_wait(None));
+            let of_callers = is_needed.then(|| self.shared.start_wait(Some(&Party::Callers)));
             if left.is_zero() {
-                return;
+                return None;
+            }
+            if of_callers.is_some_and(|wait| wait.is_zero()) {
+                return Some(Party::Callers);
             }
             tokio::select! {
-                () = sleep(left) => {}
+                () = sleep(of_callers.map_or(left, |wait| wait.min(left))) => {}
                 () = rewrites.changed() => {}
                 () = self.shared.reach.back_beside(since), if !delay.is_zero() => {
                     delay = Duration::ZERO;
                 }
-                () = &mut needed, if !is_heeded => {
-                    (delay, is_heeded) = (Duration::ZERO, true);
-                    if let Some(failure) = self.shared.held_back(&instance.lineage) {
+                () = &mut needed, if !is_needed => {
+                    is_needed = true;
+                    if let Some(failure) = self.shared.held_back(Some(&Party::Callers)) {
                         // Whoever is in a hurry is told.
                         instance.set(Phase::Down { failure });
                     }
@@ -157,10 +171,10 @@ impl Maker {
         ATTEMPTS_AWAITED.saturating_sub(delays)
     }
 
-    /// Notes how long a connection of an instance of `lineage` held.
-    fn note_uptime(&self, lineage: &Lineage, up: Duration) {
+    /// Notes how long the connection that was `wanted` held.
+    fn note_uptime(&self, wanted: &Wanted, up: Duration) {
         if up < self.config().retry.stable_after {
-            self.shared.note_futile_start(lineage);
+            self.shared.note_futile_start(wanted.party.as_ref());
         }
     }
 
@@ -211,10 +225,14 @@ impl Maker {
     }
 
     /// Keeps an instance beside the catalog's until it fails, ends, or is idle for long enough.
-    pub(crate) async fn keep_while_used(self: Arc<Self>, instance: Arc<Instance>, wanted: Wanted) {
+    pub(crate) async fn keep_while_used(
+        self: Arc<Self>,
+        instance: Arc<Instance>,
+        mut wanted: Wanted,
+    ) {
         let _down = DownAtTheEnd(&instance);
         let lineage = &*instance.lineage;
-        if let Some(failure) = self.shared.held_back(lineage) {
+        if let Some(failure) = self.shared.held_back(wanted.party.as_ref()) {
             // Of one that sleeps nothing was lost.
             if !lineage.life.is_asleep() {
                 let reason = Some(failure.to_string());
@@ -222,6 +240,7 @@ impl Maker {
             }
             return instance.abandon(failure);
         }
+        let mut turn = None;
         loop {
             if lineage.life.is_down() {
                 self.shared.count_restart(lineage);
@@ -232,9 +251,14 @@ impl Maker {
                 () = instance.stop.cancelled() => return,
             };
             let ending = match attempt {
-                Ok(connection) => self.serve_beside(&instance, &wanted, connection).await,
-                Err(failure) => self.unmade(&instance, failure),
+                Ok(connection) => {
+                    drop(turn.take());
+                    self.serve_beside(&instance, &wanted, connection).await
+                }
+                Err(failure) => self.unmade(&instance, &wanted, failure),
             };
+            // Whoever is next knows what came of it.
+            drop(turn.take());
             let Ending::Lost { failure, forgotten } = ending else {
                 return;
             };
@@ -244,17 +268,9 @@ impl Maker {
             if instance.stop.is_cancelled() || !is_awaited {
                 return instance.abandon(failure);
             }
-            let hope = self.hope(instance.failures().saturating_sub(1));
-            let held_back = self.shared.held_back(lineage);
-            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
-            instance.set(if forgotten || is_hopeful {
-                Phase::Connecting
-            } else {
-                let failure = held_back.unwrap_or(failure);
-                Phase::Down { failure }
-            });
+            self.set_lost(&instance, failure, forgotten);
             tokio::select! {
-                () = self.pause_beside(&instance) => {}
+                next = self.pause_beside(&instance) => (wanted.party, turn) = next,
                 () = session_end(&wanted) => return,
                 () = instance.stop.cancelled() => return,
             }
@@ -262,27 +278,43 @@ impl Maker {
         }
     }
 
-    /// Waits until another connection is to be made to what clients are subscribed to. Where nobody
-    /// waits for it that is once the server is back where its state is known, or a call wants it: those
-    /// who only listen use up no starts.
-    async fn pause_beside(&self, instance: &Instance) {
+    /// Shows that the connection of an instance was lost, or could not be made, and that another will be:
+    /// calls wait for that, as long as there were few failures. One that nobody waits for is down.
+    fn set_lost(&self, instance: &Instance, failure: Failure, forgotten: bool) {
+        let held_back = self.shared.held_back(instance.lineage.party());
+        let is_hoped_for = self.hope(instance.failures().saturating_sub(1)) > 0
+            && (forgotten || failure.may_pass() && instance.is_wanted())
+            && held_back.is_none();
+        let is_made_at_once = forgotten && !instance.must_wait();
+        instance.set(if is_made_at_once || is_hoped_for {
+            Phase::Connecting
+        } else {
+            let failure = held_back.unwrap_or(failure);
+            Phase::Down { failure }
+        });
+    }
+
+    /// Waits until another connection is to be made to what clients are subscribed to: once a call wants
+    /// it, else once the server is back where its state is known. Whose that is, and its turn where it has
+    /// one: those who only listen leave starts to those who call.
+    async fn pause_beside(
+        &self,
+        instance: &Instance,
+    ) -> (Option<Party>, Option<OwnedSemaphorePermit>) {
         instance.retry_time().await;
-        if matches!(instance.phase(), Phase::Down { .. }) {
-            let mut changes = self.shared.life().changes();
-            while self.shared.life().is_down() {
-                tokio::select! {
-                    // The sender is at hand: this cannot fail.
-                    _ = changes.changed() => {}
-                    () = instance.is_wanted() => break,
-                }
-            }
+        tokio::select! {
+            biased;
+            () = instance.wanted() => {}
+            turn = self.shared.turn_of_listener() => return (Some(Party::Listeners), Some(turn)),
         }
-        let wait = self.shared.start_wait(&instance.lineage);
-        if let Some(failure) = self.shared.held_back(&instance.lineage) {
+        let party = instance.lineage.party();
+        let wait = self.shared.start_wait(party);
+        if let Some(failure) = self.shared.held_back(party) {
             // Whoever wants it is told.
             instance.set(Phase::Down { failure });
         }
         sleep(wait).await;
+        (party.cloned(), None)
     }
 
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
@@ -292,10 +324,10 @@ impl Maker {
     }
 
     /// Notes that no connection could be made.
-    fn unmade(&self, instance: &Instance, failure: Failure) -> Ending {
+    fn unmade(&self, instance: &Instance, wanted: &Wanted, failure: Failure) -> Ending {
         let lineage = &*instance.lineage;
         self.shared.count_failed_start(lineage);
-        self.shared.note_futile_start(lineage);
+        self.shared.note_futile_start(wanted.party.as_ref());
         instance.note_failure(self.config().retry, Duration::ZERO);
         if failure.may_pass() {
             self.shared.suspect_from(lineage);
@@ -347,10 +379,13 @@ impl Maker {
         let failure = connection.link.mux.lost();
         lineage.life.take(Event::Lost, Some(failure.to_string()));
         let forgotten = connection.link.mux.is_forgotten();
-        if !forgotten {
+        let (retry, up) = (self.config().retry, up.elapsed());
+        if forgotten {
+            instance.note_forgotten(retry, up);
+        } else {
             self.shared.suspect_from(lineage);
-            self.note_uptime(lineage, up.elapsed());
-            instance.note_failure(self.config().retry, up.elapsed());
+            self.note_uptime(wanted, up);
+            instance.note_failure(retry, up);
         }
         Ending::Lost { failure, forgotten }
     }

@@ -279,6 +279,28 @@ async fn calls_wait_for_an_instance_that_is_made_again() {
     gateway.stop().await;
 }
 
+/// A server that starts anew again and again is greeted after a pause, and calls wait for that.
+#[tokio::test]
+async fn calls_wait_for_an_instance_that_was_forgotten_twice() {
+    let keys = "isolation = 'session'\nretry = { base = '500ms', jitter = 0.0 }";
+    let (backend, gateway, client) = one(Transport::Http, keys).await;
+    call(&backend, &client, "1").await;
+    let greetings = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&greetings);
+    backend.on_request(move |request| {
+        counted.fetch_add(usize::from(greets_able(request)), Ordering::SeqCst);
+        None
+    });
+    backend.forget_sessions();
+    let is_connected = |it: &Value| it["state"] == "connected";
+    let is_back = |it: &Value| greetings.load(Ordering::SeqCst) == 1 && is_connected(it);
+    instance(&gateway, is_back).await;
+    backend.forget_sessions();
+    instance(&gateway, |it| it["state"] == "disconnected").await;
+    call(&backend, &client, "2").await;
+    gateway.stop().await;
+}
+
 const HELLO: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{"subscribe":true}},"serverInfo":{"name":"x","version":"1"}}"#;
 
 /// Nobody can wake it, or take its place.

@@ -19,6 +19,7 @@ mod fidelity;
 mod gaps;
 mod idle;
 mod instances;
+mod listeners;
 mod neighbours;
 mod order;
 mod overload;

@@ -92,13 +92,18 @@ async fn listener_of_a_lost_server() -> (Backend, Way, Gateway, Client, Value) {
     way.shut().await;
     // Who finds out that it is away need not be who listens.
     let other = able(&gateway, r#"{"sampling":{}}"#).await;
-    call_until(&other, Some("UNAVAILABLE")).await;
-    let are_lost = |status: &Value| {
-        let instance = &status["instances"][0];
-        let states = [&status["state"], &instance["state"]];
-        states.iter().all(|state| **state != "connected") && starts(instance) > 0
+    let lost = async {
+        loop {
+            call_until(&other, Some("UNAVAILABLE")).await;
+            let status = gateway.status("x").await;
+            let instance = &status["instances"][0];
+            let states = [&status["state"], &instance["state"]];
+            if states.iter().all(|state| **state != "connected") && starts(instance) > 0 {
+                return status;
+            }
+        }
     };
-    let status = gateway.status_until("x", are_lost).await;
+    let status = soon("it is looked for in vain", lost).await;
     (backend, way, gateway, client, status)
 }
 

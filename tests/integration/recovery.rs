@@ -737,3 +737,39 @@ async fn starts_of_processes_are_counted() {
     );
     gateway.stop().await;
 }
+
+/// Calls that have a server tried use up half of the starts at most, also where one attempt starts two
+/// processes: others that are started for are held back by nothing.
+#[tokio::test]
+async fn calls_use_up_half_of_the_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let starts = dir.path().join("starts");
+    let keys = format!(
+        "command = \"sh\"\nargs = [\"-c\", \"echo >> {}; exit 3\"]\n\
+         breaker = {{ failures = 0 }}\n\
+         retry = {{ base = \"1h\", max = \"1h\", jitter = 0.0, starts_per_minute = 8 }}",
+        starts.display()
+    );
+    let gateway = TestGateway::new().section("x", &keys).launch().await;
+    let failed = |status: &Value| status["state"] == "failed";
+    gateway.status_until("x", failed).await;
+    let client = streamable(&gateway).await;
+    let calls = async {
+        for id in 1.. {
+            let failure = call(&client, id).await.unwrap_err();
+            if failure["data"]["reason"] == "starts_limited" {
+                return failure;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        unreachable!("numbers do not end")
+    };
+    let failure = soon("calls are told", calls).await;
+    let message = failure["message"].as_str().unwrap();
+    assert!(message.contains("4 times"), "{message}");
+    let started = std::fs::read_to_string(&starts).unwrap().len();
+    assert_eq!(started, 6, "one attempt by itself, two for calls");
+    let status = gateway.status("x").await;
+    assert!(status["held_back_until"].is_null(), "{status}");
+    gateway.stop().await;
+}

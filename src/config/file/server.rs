@@ -397,7 +397,8 @@ pub(in crate::config) struct Retry {
     pub(in crate::config) stable_after: Time,
     /// Starts within a minute that may come to nothing: fail, or end before `stable_after`. Further
     /// ones wait, those of connections beside the catalog's included. A caller with connections of its
-    /// own (`isolation`) uses up half of them at most.
+    /// own (`isolation`) uses up half of them at most, and so do all whose calls have the server tried,
+    /// and all who are only subscribed.
     pub(in crate::config) starts_per_minute: usize,
     /// Attempts in a row that come to nothing before a server that is being connected shows as
     /// `failed`; it is tried for as long as it takes, before and after.

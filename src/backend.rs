@@ -45,6 +45,7 @@ mod starts;
 mod stats;
 mod stdio;
 mod supervisor;
+mod updates;
 mod views;
 mod websocket;
 mod written;
@@ -88,6 +89,7 @@ pub use set::{Backends, Replaced, Way};
 pub use shared::Reading;
 use shared::Shared;
 pub use stats::Stats;
+pub use updates::{Update, Updates};
 use views::Outlet;
 pub use views::{View, Viewer};
 pub use written::Rewrites;
@@ -99,32 +101,6 @@ pub const PAGES_MAX: usize = 1_000;
 const EMPTY_PAGES_MAX: usize = 64;
 /// Items of one list that are read; a server with more is reported.
 pub const ITEMS_MAX: usize = 10_000;
-
-/// A resource of a server was updated.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// The server.
-    pub server: ServerName,
-    /// Its URI, in the server's own spelling.
-    pub uri: String,
-    /// The params of the notification.
-    pub params: Raw,
-    /// The connection on which it came.
-    pub(crate) instance: u64,
-}
-
-impl Update {
-    /// That the resource `uri` may have been updated while nobody listened on the connection
-    /// `instance`.
-    pub(crate) fn unheard(server: &ServerName, uri: String, instance: u64) -> Self {
-        Self {
-            server: server.clone(),
-            params: Raw::from_value(&serde_json::json!({ "uri": uri })),
-            uri,
-            instance,
-        }
-    }
-}
 
 /// The running side of one server.
 #[derive(Debug)]

@@ -29,12 +29,11 @@ use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    backend::{Backend, Backends, Replaced, Update},
+    backend::{Backend, Backends, Replaced, Updates},
     catalog::{Audience, Kind},
     config::{Config, Limits},
     discovery::Board,
@@ -123,7 +122,7 @@ impl Proxy {
     }
 
     /// Begins to connect to servers and to tell clients what changes.
-    pub fn start(self: &Arc<Self>, updates: mpsc::Receiver<Update>) {
+    pub fn start(self: &Arc<Self>, updates: Updates) {
         self.follow_sessions();
         self.governance.follow_strangers(&self.tasks);
         self.keep();

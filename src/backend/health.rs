@@ -345,6 +345,7 @@ mod tests {
             link::Link,
             mux::{Mux, Settings},
             queued::Queued,
+            updates::updates,
             views::{Outlet, Views},
         },
         config::{Auth, Remote, Transport},
@@ -398,9 +399,8 @@ mod tests {
     }
 
     fn shared_by(config: &Server) -> Shared {
-        let (updates, _) = mpsc::channel(1);
         let name = ServerName::parse("x").unwrap();
-        Shared::new(&name, config, &updates, &Tasks::new())
+        Shared::new(&name, config, &updates().0, &Tasks::new())
     }
 
     /// Calls hear of the end of their connection before whoever keeps it.
@@ -408,7 +408,7 @@ mod tests {
     async fn a_server_whose_connection_has_ended_is_disconnected() {
         let tasks = Tasks::new();
         let outlet = Outlet {
-            updates: mpsc::channel(1).0,
+            updates: updates().0,
             views: Views::clear(),
         };
         let guard = Guard::new(None, &tasks);

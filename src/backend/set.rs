@@ -13,21 +13,18 @@ use std::{
 
 use arc_swap::ArcSwap;
 use indexmap::IndexMap;
-use tokio::sync::mpsc;
 
 use super::{
-    Answer, Backend, Failure, Unanswered, Update,
+    Answer, Backend, Failure, Unanswered, Updates,
     guard::Guard,
     retire::Lease,
+    updates::updates,
     views::{Outlet, Viewer, Views},
 };
 use crate::{
     config::Config, governance::Admitted, lock::lock, names::ServerName, session::Session,
     task::Tasks,
 };
-
-/// Updates of resources that may wait to be passed on.
-const UPDATES_MAX: usize = 1024;
 
 /// How often a call looks for the successor of a backend that was retired in that moment.
 const SUCCESSORS_MAX: usize = 16;
@@ -59,24 +56,20 @@ pub struct Replaced {
 impl Backends {
     /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `guard` is the
     /// program that is run as `guard` to end children after a kill -9.
-    pub fn new(
-        config: &Config,
-        guard: Option<PathBuf>,
-        tasks: &Tasks,
-    ) -> (Self, mpsc::Receiver<Update>) {
-        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
+    pub fn new(config: &Config, guard: Option<PathBuf>, tasks: &Tasks) -> (Self, Updates) {
+        let (teller, updates) = updates();
         let backends = Self {
             set: ArcSwap::default(),
             retiring: Arc::default(),
             guard: Guard::new(guard, tasks),
             outlet: Outlet {
-                updates,
+                updates: teller,
                 views: Views::default(),
             },
             tasks: tasks.clone(),
         };
         backends.replace(config);
-        (backends, receiver)
+        (backends, updates)
     }
 
     /// Lets sessions see what servers say outside of calls as `viewer` says; until then they see nothing

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -25,6 +25,7 @@ use super::{
     reach::Reach,
     relist::Relist,
     starts::{Party, Starts},
+    updates::Teller,
 };
 use crate::{
     config::{Retry, Server},
@@ -60,7 +61,7 @@ pub(crate) struct Shared {
     pub(super) relist: Relist,
     /// When it was last to be listed since a call was answered after a refusal.
     taken_again: Mutex<TakenAgain>,
-    updates: mpsc::Sender<Update>,
+    updates: Teller,
 }
 
 /// Calls that a server answered after it had refused our credential: it may refuse its lists all the same,
@@ -124,7 +125,7 @@ impl Shared {
     pub(super) fn new(
         server: &ServerName,
         config: &Server,
-        updates: &mpsc::Sender<Update>,
+        updates: &Teller,
         tasks: &Tasks,
     ) -> Self {
         let reach = Arc::new(Reach::new(&config.transport));
@@ -415,7 +416,7 @@ impl Shared {
         });
         let mut lost = noted.updates_lost;
         for update in said {
-            lost += u64::from(self.updates.try_send(update).is_err());
+            lost += u64::from(!self.updates.tell(update));
         }
         let uris = instance.subscriptions();
         if has_gap && !uris.is_empty() {
@@ -432,13 +433,8 @@ impl Shared {
     /// been updated while nobody listened.
     pub(super) async fn tell_unheard(&self, uris: Vec<String>, instance: u64) {
         for uri in uris {
-            // What servers say themselves is not to be lost for it.
-            while self.updates.capacity() < self.updates.max_capacity() / 2 {
-                sleep(READ_LOOK).await;
-            }
             let update = Update::unheard(&self.server, uri, instance);
-            // Nobody takes it while the gateway stops.
-            self.updates.send(update).await.ok();
+            self.updates.tell_unheard(update).await;
         }
     }
 
@@ -458,13 +454,16 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::config::{self, Environment, Source};
+    use crate::{
+        backend::updates::updates,
+        config::{self, Environment, Source},
+    };
 
     fn shared() -> (Arc<Shared>, Tasks) {
-        shared_telling(&mpsc::channel(1).0)
+        shared_telling(&updates().0)
     }
 
-    fn shared_telling(updates: &mpsc::Sender<Update>) -> (Arc<Shared>, Tasks) {
+    fn shared_telling(teller: &Teller) -> (Arc<Shared>, Tasks) {
         let source = Source {
             name: "test.toml".to_owned(),
             format: config::Format::Toml,
@@ -475,28 +474,38 @@ mod tests {
         let servers: HashMap<_, _> = config.config.servers.into_iter().collect();
         let (name, server) = servers.iter().next().unwrap();
         let tasks = Tasks::new();
-        (Arc::new(Shared::new(name, server, updates, &tasks)), tasks)
+        (Arc::new(Shared::new(name, server, teller, &tasks)), tasks)
     }
 
-    /// However many resources there are of which nobody heard for a while, all of them are told of.
+    /// However many resources there are of which nobody heard for a while, and however much another server
+    /// says meanwhile, all of them are told of.
     #[tokio::test(start_paused = true)]
     async fn no_gap_is_too_large() {
-        let (updates, mut told) = mpsc::channel(4);
-        let (shared, _tasks) = shared_telling(&updates);
+        let (teller, mut told) = updates();
+        let (shared, _tasks) = shared_telling(&teller);
         let instance = Instance::new(Arc::clone(&shared.lineage));
-        let mut uris: Vec<_> = (0..20).map(|at| format!("file:///{at}")).collect();
+        let mut uris: Vec<_> = (0..40).map(|at| format!("file:///{at}")).collect();
         for uri in &uris {
             instance.subscribed(uri);
         }
         let mut gap = Noted::default();
         gap.gaps = 1;
+        let flood = || {
+            let server = ServerName::parse("other").unwrap();
+            while teller.tell(Update::unheard(&server, "file:///flood".to_owned(), 0)) {}
+        };
+        flood();
         shared.heed(gap, &instance);
         let mut heard = Vec::new();
-        let minute = Duration::from_secs(60);
-        while let Ok(Some(update)) = timeout(minute, told.recv()).await {
-            heard.push(update.uri);
+        for _ in 0..10_000 {
+            let update = told.next().await.unwrap();
+            flood();
+            if update.server == shared.server {
+                heard.push(update.uri);
+            }
         }
         uris.sort();
+        heard.sort();
         assert_eq!(heard, uris);
     }
 

@@ -9,9 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tokio::sync::mpsc;
-
-use super::Update;
+use super::updates::Teller;
 use crate::{catalog::UriMap, governance::Screens, names::ServerName, session::Session};
 
 /// How a session sees a server at a moment.
@@ -33,7 +31,7 @@ pub trait Viewer: Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Outlet {
     /// Updates of resources.
-    pub(crate) updates: mpsc::Sender<Update>,
+    pub(crate) updates: Teller,
     /// How sessions see the rest.
     pub(crate) views: Views,
 }

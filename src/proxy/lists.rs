@@ -3,12 +3,12 @@
 use std::{borrow::Cow, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use tokio::{sync::mpsc, task::consume_budget};
+use tokio::task::consume_budget;
 
 use super::{Proxy, subscriptions::Review, wait};
 use crate::{
     auth::Agent,
-    backend::Update,
+    backend::{Update, Updates},
     catalog::{Audience, Catalog, Kind, Page, View},
     governance::Sight,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
@@ -151,10 +151,10 @@ impl Proxy {
     }
 
     /// Passes updates of resources to the sessions that subscribed to them.
-    pub(super) async fn tell_updates(self: Arc<Self>, mut updates: mpsc::Receiver<Update>) {
+    pub(super) async fn tell_updates(self: Arc<Self>, mut updates: Updates) {
         loop {
             let update = tokio::select! {
-                update = updates.recv() => update,
+                update = updates.next() => update,
                 () = self.tasks.stop_token().cancelled() => return,
             };
             let Some(update) = update else { return };

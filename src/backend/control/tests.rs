@@ -13,6 +13,7 @@ use crate::{
         link::Link,
         mux::{Mux, Settings},
         queued::Queued,
+        updates::updates,
         views::{Outlet, Views},
     },
     config::Server,
@@ -73,7 +74,7 @@ async fn lists_are_fresh_for_as_long_as_their_server_says() {
 async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
     let outlet = Outlet {
-        updates: mpsc::channel(1).0,
+        updates: updates().0,
         views: Views::clear(),
     };
     let name = ServerName::parse("x").unwrap();

@@ -23,7 +23,7 @@ use crate::{
     clock::turn_time,
     config::{Server, Transport},
     governance::Admitted,
-    mcp::{Era, Level, Method, Outcome, Raw, Revision, meta},
+    mcp::{Era, Logs, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
 };
 
@@ -254,8 +254,8 @@ impl Backend {
         };
         may_cross(call, &served.connection).map_err(Unanswered::before)?;
         let wanted = call.client.logs(call.logs);
-        if let Some(level) = served.connection.raise_level(wanted) {
-            Box::pin(tell_level(&served.connection, level)).await;
+        if served.connection.lacks_logs(wanted) {
+            Box::pin(ask_for_logs(&served.connection, wanted)).await;
         }
         served.note_call();
         self.note_use(&call.client);
@@ -369,10 +369,11 @@ impl Backend {
         for instance in instances {
             if let Phase::Ready(connection) = instance.phase()
                 && connection.link.mux.serves(session)
-                && let Some(level) = connection.raise_level(session.logs())
+                && connection.lacks_logs(session.logs())
             {
-                let tell = async move { tell_level(&connection, level).await };
-                instance.lineage.tasks.spawn("log level", tell);
+                let wanted = session.logs();
+                let ask = async move { ask_for_logs(&connection, wanted).await };
+                instance.lineage.tasks.spawn("log level", ask);
             }
         }
     }
@@ -568,15 +569,19 @@ fn may_cross(call: &Call, connection: &Connection) -> Result<(), Failure> {
     barrier.map_or(Ok(()), |crossing| Err(Failure::Crossing(crossing)))
 }
 
-/// Asks a legacy server for log messages from `level` on. What others did not ask for is filtered on
-/// the way to them.
-async fn tell_level(connection: &Connection, level: Level) {
-    let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
-    let request = handshake::control(&Method::SetLevel, Some(params));
-    let answer = connection.link.request(&request);
-    let answer = tokio::time::timeout(LEVEL_PATIENCE, answer).await;
-    let server = &connection.link.mux.settings.server;
-    tracing::debug!(%server, ?answer, "log level set");
+/// Asks a legacy server for the log messages that are `wanted`, where nobody did meanwhile. What others did
+/// not ask for is filtered on the way to them.
+async fn ask_for_logs(connection: &Connection, wanted: Logs) {
+    let mux = &connection.link.mux;
+    let ask = async {
+        let _turn = mux.levels.turn().await;
+        let level = mux.levels.raise(wanted)?;
+        let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
+        let request = handshake::control(&Method::SetLevel, Some(params));
+        Some(connection.link.request(&request).await)
+    };
+    let answer = tokio::time::timeout(LEVEL_PATIENCE, ask).await;
+    tracing::debug!(server = %mux.settings.server, ?answer, "log level set");
 }
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.

@@ -21,7 +21,7 @@ use crate::{
     clock::{self, millis_since},
     config::Retry,
     lock::lock,
-    mcp::{Era, Level, Logs},
+    mcp::{Era, Logs},
 };
 
 /// Least time from an attempt that failed to one that calls lead to, however many come.
@@ -52,14 +52,12 @@ impl Connection {
         &self.link.mux.closed
     }
 
-    /// The level from which on its server is to be asked for log messages, where it is a legacy one
-    /// that does not send all that are `wanted` yet.
-    pub(super) fn raise_level(&self, wanted: Logs) -> Option<Level> {
-        if self.era() == Era::Modern {
-            return None;
-        }
-        let has_logs = || self.hello.capabilities.member("logging").is_some();
-        self.link.mux.levels.raise(wanted, has_logs)
+    /// Whether it is a legacy one whose server has log messages, and does not send all that are `wanted`
+    /// yet.
+    pub(super) fn lacks_logs(&self, wanted: Logs) -> bool {
+        self.era() == Era::Legacy
+            && self.link.mux.levels.lack(wanted)
+            && self.hello.capabilities.member("logging").is_some()
     }
 
     /// Whether the stream of list changes was opened before; from now on it counts as open.

@@ -1,6 +1,8 @@
 //! What comes when: progress before its result, nothing after it, and nothing for who has gone.
 
-use crate::support::{ALL, Auto, Era, Front, Gateway, Transport, soon};
+use std::time::Duration;
+
+use crate::support::{ALL, Auto, Backend, Era, Front, Gateway, TestGateway, Transport, soon};
 
 const ECHO: &str = r#""name":"mcp_x_echo""#;
 
@@ -346,4 +348,41 @@ async fn an_id_in_use_is_refused() {
         assert_eq!(client.answer("1").await.value()["n"], 1);
     }
     soon("it stops", gateway.stop()).await;
+}
+
+/// What several clients want to be logged is asked for in one message after the other: of two under way the
+/// server could take that for less last.
+#[tokio::test]
+async fn log_levels_are_asked_for_one_after_the_other() {
+    let backend = Backend::start(Transport::Http, Era::Legacy).await;
+    backend.on_request(|request| match request.method() {
+        "logging/setLevel" => Some(Auto::Hand),
+        "tools/call" => Some(Auto::Result("{}".to_owned())),
+        _ => None,
+    });
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let (one, other) = (
+        gateway.client(Front::Streamable, "/mcp", "{}").await,
+        gateway.client(Front::Streamable, "/mcp", "{}").await,
+    );
+    for (client, level) in [(&one, "error"), (&other, "debug")] {
+        let params = format!(r#""level":"{level}""#);
+        client.ask("1", "logging/setLevel", &params).await;
+        client.answer("1").await.value();
+    }
+    one.ask("2", "tools/call", ECHO).await;
+    let first = backend.asked("logging/setLevel").await;
+    other.ask("2", "tools/call", ECHO).await;
+    let second = backend.asked("logging/setLevel");
+    let early = tokio::time::timeout(Duration::from_millis(300), second).await;
+    assert!(early.is_err(), "the first is not answered yet: {early:?}");
+    first.answer("{}").await;
+    let second = backend.asked("logging/setLevel").await;
+    let level = second.envelope.param(&["level"]);
+    assert_eq!(level.as_deref(), Some("\"debug\""));
+    second.answer("{}").await;
+    for client in [one, other] {
+        client.answer("2").await.value();
+    }
+    gateway.stop().await;
 }

@@ -3,6 +3,8 @@
 
 use std::sync::Mutex;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::{
     lock::lock,
     mcp::{Level, Logs, Raw},
@@ -14,7 +16,11 @@ const UNASKED: Level = Level::Info;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::backend) struct Levels(Mutex<Known>);
+pub(in crate::backend) struct Levels {
+    known: Mutex<Known>,
+    /// Who has it asks the server: of two messages under way that might take the later one first.
+    turn: Semaphore,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -24,12 +30,29 @@ struct Known {
     unasked: Level,
 }
 
+impl Known {
+    /// The level to be asked for, where not all that is `wanted` is sent yet.
+    fn due(&self, wanted: Logs) -> Option<Level> {
+        let level = match (wanted, self.asked) {
+            (Logs::From(level), _) => level,
+            // What others asked for may be less than it would send unasked.
+            (Logs::All, Some(_)) => self.unasked,
+            (Logs::All, None) | (Logs::None, _) => return None,
+        };
+        let is_news = self.asked.is_none_or(|asked| level < asked);
+        is_news.then_some(level)
+    }
+}
+
 impl Default for Levels {
     fn default() -> Self {
-        Self(Mutex::new(Known {
-            asked: None,
-            unasked: UNASKED,
-        }))
+        Self {
+            known: Mutex::new(Known {
+                asked: None,
+                unasked: UNASKED,
+            }),
+            turn: Semaphore::new(1),
+        }
     }
 }
 
@@ -38,7 +61,7 @@ impl Levels {
     pub(super) fn note(&self, params: Option<&Raw>) {
         let level = params.and_then(|params| params.get("level"));
         let level = level.and_then(|level| Level::parse(&level.as_text()?));
-        let mut known = lock(&self.0);
+        let mut known = lock(&self.known);
         if let Some(level) = level.filter(|_| known.asked.is_none()) {
             known.unasked = known.unasked.min(level);
         }
@@ -47,31 +70,28 @@ impl Levels {
     /// What a client gets that wants `wanted`: without a level of its own what the server would send
     /// it unasked, whatever others have asked for.
     pub(super) fn granted(&self, wanted: Logs) -> Logs {
-        let known = lock(&self.0);
+        let known = lock(&self.known);
         match wanted {
             Logs::All if known.asked.is_some() => Logs::From(known.unasked),
             Logs::All | Logs::From(_) | Logs::None => wanted,
         }
     }
 
-    /// The level that a server which `has` any is to be asked for, where it does not send all that is
-    /// `wanted` yet; from now on it counts as asked.
-    pub(in crate::backend) fn raise(
-        &self,
-        wanted: Logs,
-        has: impl FnOnce() -> bool,
-    ) -> Option<Level> {
-        let mut known = lock(&self.0);
-        let level = match (wanted, known.asked) {
-            (Logs::From(level), _) => level,
-            // What others asked for may be less than it would send unasked.
-            (Logs::All, Some(_)) => known.unasked,
-            (Logs::All, None) | (Logs::None, _) => return None,
-        };
-        let is_news = known.asked.is_none_or(|asked| level < asked);
-        if !is_news || !has() {
-            return None;
-        }
+    /// Whether the server does not send all that is `wanted` yet.
+    pub(in crate::backend) fn lack(&self, wanted: Logs) -> bool {
+        lock(&self.known).due(wanted).is_some()
+    }
+
+    /// Waits until the server may be asked.
+    pub(in crate::backend) async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turn.acquire().await.expect("it is never closed")
+    }
+
+    /// The level that the server is to be asked for, where it does not send all that is `wanted` yet; from
+    /// now on it counts as asked.
+    pub(in crate::backend) fn raise(&self, wanted: Logs) -> Option<Level> {
+        let mut known = lock(&self.known);
+        let level = known.due(wanted)?;
         known.asked = Some(level);
         Some(level)
     }
@@ -93,8 +113,8 @@ mod tests {
             levels.note(Some(&message(level)));
         }
         assert_eq!(levels.granted(Logs::All), Logs::All, "nobody has asked yet");
-        assert_eq!(levels.raise(Logs::All, || true), None);
-        assert_eq!(levels.raise(Logs::From(asked), || true), Some(asked));
+        assert_eq!(levels.raise(Logs::All), None);
+        assert_eq!(levels.raise(Logs::From(asked)), Some(asked));
         // What it says from now on it was asked for.
         levels.note(Some(&message("debug")));
         let granted = levels.granted(Logs::All);
@@ -115,16 +135,17 @@ mod tests {
     fn a_server_is_asked_for_what_anybody_wants() {
         let levels = Levels::default();
         let error = Logs::From(Level::Error);
-        assert_eq!(levels.raise(error, || false), None, "it has none");
+        assert!(levels.lack(error));
         assert_eq!(levels.granted(Logs::All), Logs::All);
-        assert_eq!(levels.raise(error, || true), Some(Level::Error));
-        assert_eq!(levels.raise(error, || true), None, "it is known");
-        assert_eq!(levels.raise(Logs::None, || true), None);
+        assert_eq!(levels.raise(error), Some(Level::Error));
+        assert!(!levels.lack(error));
+        assert_eq!(levels.raise(error), None, "it is known");
+        assert_eq!(levels.raise(Logs::None), None);
         // Who has no level is not to lose anything by that of another.
-        assert_eq!(levels.raise(Logs::All, || true), Some(Level::Info));
-        assert_eq!(levels.raise(Logs::All, || true), None);
+        assert_eq!(levels.raise(Logs::All), Some(Level::Info));
+        assert_eq!(levels.raise(Logs::All), None);
         let debug = Logs::From(Level::Debug);
-        assert_eq!(levels.raise(debug, || true), Some(Level::Debug));
+        assert_eq!(levels.raise(debug), Some(Level::Debug));
         assert_eq!(levels.granted(debug), debug);
         assert_eq!(levels.granted(Logs::None), Logs::None);
     }

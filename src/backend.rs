@@ -290,14 +290,7 @@ impl Backend {
         if let Some(work) = lead.work_beside() {
             return work.state;
         }
-        // In this order: whoever notes the loss takes the connection away after it.
-        let is_lost = lead.catalog.is_lost();
-        let known = lead.maker.shared.life().state();
-        if is_lost {
-            known.after(Event::Lost)
-        } else {
-            known
-        }
+        lead.catalog.state()
     }
 
     /// Counts a call that found no connection to be sent on.

@@ -45,7 +45,7 @@ pub struct Unanswered {
     pub failure: Failure,
     /// Whether the call may have reached the server.
     pub delivered: bool,
-    /// Where the server stood then, where there is one.
+    /// Where the caller's own connection stood then, where it has one; else the server.
     pub state: Option<State>,
     /// Whether there was no connection for it.
     pub(super) away: bool,
@@ -90,14 +90,6 @@ impl Unanswered {
         }
     }
 
-    /// The same of a server in this state.
-    pub(super) fn in_state(self, state: State) -> Self {
-        Self {
-            state: Some(state),
-            ..self
-        }
-    }
-
     /// What it says of the server.
     fn sign(&self) -> Sign {
         Sign::of(&self.failure, self.away)
@@ -139,10 +131,13 @@ impl Backend {
         };
         let start = turn_time();
         let running = Running::start(&self.stats, start);
-        let outcome = self.guarded(admitted, waited, start).await;
+        let mut outcome = self.guarded(admitted, waited, start).await;
         // Of replicas each has its own.
         if self.replicas.is_none() {
             self.note_credential(&self.maker.shared.lineage, &outcome);
+            if let Err(unanswered) = &mut outcome {
+                unanswered.state = self.own_state(&admitted.routed().call.client);
+            }
         }
         running.finish(outcome.is_ok());
         outcome

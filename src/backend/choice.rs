@@ -14,7 +14,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Backend, Failure,
+    Backend, Failure, State,
     instance::{Connection, Instance, Phase},
     lineage::{Callers, Lineage},
     maker::Wanted,
@@ -323,12 +323,7 @@ impl Backend {
             // Each call has a connection to itself.
             Owner::Agent(client.agent.id)
         } else {
-            let catalog = || {
-                self.catalog
-                    .era()
-                    .map(|it| self.era_beside(it, client.era()))
-            };
-            let era = self.known_era(client.era()).or_else(catalog);
+            let era = self.likely_era(client.era());
             self.key(client, era.unwrap_or(client.era())).owner
         };
         match owner {
@@ -336,6 +331,25 @@ impl Backend {
             Owner::Shared | Owner::Agent(AgentId::ANONYMOUS) => None,
             Owner::Agent(_) | Owner::Session(_) => Some(owner),
         }
+    }
+
+    /// The era to speak for a client, as far as that is known.
+    fn likely_era(&self, client: Era) -> Option<Era> {
+        self.known_era(client).or_else(|| {
+            let catalog = self.catalog.era()?;
+            Some(self.era_beside(catalog, client))
+        })
+    }
+
+    /// Where the connection beside the catalog's stands by which `client` is served; `None` where it has
+    /// none, or each call another.
+    pub(super) fn own_state(&self, client: &Client) -> Option<State> {
+        if self.pool.is_some() {
+            return None;
+        }
+        let key = self.key(client, self.likely_era(client.era())?);
+        let instance = self.lock().get(&key).map(Arc::clone)?;
+        Some(instance.state())
     }
 
     fn may_switch(&self, era: Era) -> bool {

@@ -16,7 +16,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, State, handshake::Hello, lineage::Lineage, link::Link, starts::Backoff};
+use super::{
+    Failure, State, handshake::Hello, life::Event, lineage::Lineage, link::Link, starts::Backoff,
+};
 use crate::{
     clock::{self, millis_since},
     config::Retry,
@@ -184,6 +186,18 @@ impl Instance {
     pub(super) fn is_lost(&self) -> bool {
         let phase = self.phase.borrow();
         matches!(&*phase, Phase::Ready(connection) if connection.closed().is_cancelled())
+    }
+
+    /// Where it stands, or those that went on from it.
+    pub(super) fn state(&self) -> State {
+        // In this order: whoever notes the loss takes the connection away after it.
+        let is_lost = self.is_lost();
+        let known = self.lineage.life.state();
+        if is_lost {
+            known.after(Event::Lost)
+        } else {
+            known
+        }
     }
 
     /// Sleeps until somebody wants a connection.

@@ -252,7 +252,9 @@ fn goes_on(admitted: &Admitted, unanswered: &Unanswered) -> bool {
 /// other: that which promises the earliest retry, else the last. What one may have done is not hidden.
 fn more_hopeful(earlier: Unanswered, after: Duration, later: Unanswered) -> Unanswered {
     if earlier.delivered {
-        return Unanswered::twice(earlier.failure, later.failure);
+        let state = later.state;
+        let twice = Unanswered::twice(earlier.failure, later.failure);
+        return Unanswered { state, ..twice };
     }
     let failure = earlier.failure.after(after);
     let other = later.failure.retry_after();

@@ -157,7 +157,10 @@ impl Backends {
             .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
         let backend = lease.backend();
         let answer = backend.call(&admitted).await;
-        answer.map_err(|unanswered| unanswered.in_state(backend.state()))
+        answer.map_err(|unanswered| Unanswered {
+            state: unanswered.state.or_else(|| Some(backend.state())),
+            ..unanswered
+        })
     }
 
     /// The backend named `server`, which will not retire while it is held.

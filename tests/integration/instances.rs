@@ -79,7 +79,14 @@ async fn a_lost_instance_is_shown_until_the_next_goes_on_with_it() {
     ] {
         let (backend, gateway, client) =
             one(transport, &format!("isolation = '{isolation}'")).await;
-        lose(&backend, &client, "1").await;
+        let failure = lose(&backend, &client, "1").await;
+        // That of the server itself is the catalog's.
+        let state = match isolation {
+            "pool" => "connected",
+            _ => "disconnected",
+        };
+        assert_eq!(failure["data"]["state"], state, "{isolation}: {failure}");
+        assert_eq!(gateway.status("x").await["state"], "connected");
         let lost = instance(&gateway, |it| it["state"] == "disconnected").await;
         assert_eq!(
             states(&lost),

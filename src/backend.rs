@@ -48,6 +48,7 @@ mod supervisor;
 mod updates;
 mod views;
 mod websocket;
+mod words;
 mod written;
 
 use std::{
@@ -92,6 +93,7 @@ pub use stats::Stats;
 pub use updates::{Update, Updates};
 use views::Outlet;
 pub use views::{View, Viewer};
+pub use words::telling;
 pub use written::Rewrites;
 use written::Written;
 

@@ -15,8 +15,8 @@ use crate::{
     session::bridge::Crossing,
 };
 
-/// What separates, in the reason of [`Failure::Lost`], our words from what the server wrote last.
-pub(super) const LAST_WORDS: &str = "; last on stderr: ";
+/// What separates, in the reason of [`Failure::Lost`], our words from what the server wrote of it.
+pub(super) const OWN_WORDS: &str = "; on stderr: ";
 /// The same for lines on stdout that are no messages.
 const ODD_WORDS: &str = "; on stdout, no message: ";
 
@@ -475,7 +475,7 @@ impl Failure {
             Self::Garbled { .. } => "it broke the protocol".into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
             Self::Lost { reason } => {
-                let ends = [LAST_WORDS, ODD_WORDS].iter();
+                let ends = [OWN_WORDS, ODD_WORDS].iter();
                 let end = ends.filter_map(|words| reason.find(words)).min();
                 let reason = &reason[..end.unwrap_or(reason.len())];
                 format!("the connection was lost: {reason}").into()
@@ -621,7 +621,7 @@ mod tests {
         );
         check(
             Failure::Lost {
-                reason: format!("it exited (exit status: 3){LAST_WORDS}a secret"),
+                reason: format!("it exited (exit status: 3){OWN_WORDS}a secret"),
             },
             "the connection was lost: it exited (exit status: 3)",
         );

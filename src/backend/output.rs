@@ -1,10 +1,12 @@
 //! What a server writes besides messages: stderr, and lines on stdout that are none.
 
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     sync::{Mutex, MutexGuard},
 };
 
+use super::words::telling;
 use crate::lock::lock;
 
 /// Lines of stderr kept.
@@ -29,20 +31,17 @@ impl Output {
 
     /// The last line on stderr that says something.
     pub(super) fn last_words(&self) -> Option<String> {
-        self.last_words_where(|_| true)
-    }
-
-    /// The last line that the process `pid` wrote to stderr and that says something.
-    pub(super) fn last_words_of(&self, pid: u32) -> Option<String> {
-        self.last_words_where(|of| of == pid)
-    }
-
-    fn last_words_where(&self, is_wanted: impl Fn(u32) -> bool) -> Option<String> {
         let lines = lock(&self.stderr);
-        let says_something = |line: &str| !line.trim().is_empty();
-        let mut wanted = lines.iter().rev().filter(|(pid, _)| is_wanted(*pid));
-        let last = wanted.find(|(_, line)| says_something(line))?;
-        Some(last.1.clone())
+        let mut lines = lines.iter().rev().map(|(_, line)| line);
+        lines.find(|line| !line.trim().is_empty()).cloned()
+    }
+
+    /// What the process `pid` wrote to stderr of why it ended.
+    pub(super) fn reason_of(&self, pid: u32) -> Option<String> {
+        let lines = lock(&self.stderr);
+        let own = lines.iter().filter(|(of, _)| *of == pid);
+        let own: Vec<_> = own.map(|(_, line)| line.as_str()).collect();
+        telling(&own).map(Cow::into_owned)
     }
 
     /// Notes a line that the process `pid` wrote to stderr.
@@ -99,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_are_those_of_the_process_that_said_them() {
+    fn words_are_those_of_the_process_that_said_them() {
         let output = Output::default();
         let check = |pid: u32, own: Option<&str>, of_all: Option<&str>| {
-            assert_eq!(output.last_words_of(pid).as_deref(), own, "{pid}");
+            assert_eq!(output.reason_of(pid).as_deref(), own, "{pid}");
             assert_eq!(output.last_words().as_deref(), of_all, "{pid}");
         };
         check(1, None, None);

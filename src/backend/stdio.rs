@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Failure,
-    failure::LAST_WORDS,
+    failure::OWN_WORDS,
     guard::Guard,
     hushed::Hushed,
     link::Link,
@@ -189,7 +189,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             let all_read = async { tokio::join!(stderr_read, stdout_read) };
             drop(timeout(OUTPUT_PATIENCE, all_read).await);
             mux.read_out().await;
-            mux.close(exit_reason(status.ok(), output.last_words_of(pid)));
+            mux.close(exit_reason(status.ok(), output.reason_of(pid)));
         }
         () = mux.closed.cancelled() => {}
         used = guard.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
@@ -213,13 +213,13 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     drop(over);
 }
 
-fn exit_reason(status: Option<ExitStatus>, last_words: Option<String>) -> String {
+fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String {
     let status = status.map_or_else(
         || "an unknown status".to_owned(),
         |status| status.to_string(),
     );
-    match last_words {
-        Some(line) => format!("it exited ({status}){LAST_WORDS}{line}"),
+    match own_words {
+        Some(words) => format!("it exited ({status}){OWN_WORDS}{words}"),
         None => format!("it exited ({status})"),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    backend::{ReplicaReport, Report, State},
+    backend::{ReplicaReport, Report, State, telling},
     catalog::{ByKind, Kind},
 };
 
@@ -124,19 +124,16 @@ impl Found {
         counts.sum::<usize>().to_string()
     }
 
-    /// Why it is not connected, with its last words where they are not part of that; why it is not well.
+    /// Why it is not connected, with its own words where they are not part of that; why it is not well.
     pub(super) fn explanation(&self) -> String {
         let reason = match &self.reason {
             Some(reason) => reason.clone(),
             None if self.state == State::Connecting => "it takes too long".to_owned(),
             None => String::new(),
         };
-        let mut lines = self.stderr.iter().rev();
-        let last = lines.find(|line| !line.trim().is_empty());
-        match last.filter(|_| !self.is_there()) {
-            Some(line) if !reason.contains(line.as_str()) => {
-                format!("{reason}; last on stderr: {line}")
-            }
+        let lines: Vec<_> = self.stderr.iter().map(String::as_str).collect();
+        match telling(&lines).filter(|_| !self.is_there()) {
+            Some(words) if !reason.contains(&*words) => format!("{reason}; on stderr: {words}"),
             Some(_) | None => reason,
         }
     }

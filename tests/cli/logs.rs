@@ -150,7 +150,7 @@ async fn a_line_about_an_instance_says_which() {
     let two = check(back, "INFO", "instance is connected");
     assert_eq!(one, two);
     let reason = lost["fields"]["reason"].as_str().expect("a reason");
-    assert!(reason.ends_with("last on stderr: hanging on"), "{reason}");
+    assert!(reason.ends_with("on stderr: hanging on"), "{reason}");
     let opened = "the breaker has opened: calls are answered at once";
     for message in [opened, "the breaker is closed again"] {
         line(&ended, message, |fields| fields["server"] == "script");

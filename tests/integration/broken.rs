@@ -148,7 +148,7 @@ async fn an_exit_status_is_the_better_reason() {
     );
     check_reason(
         &format!("command = 'sh'\nargs = ['-c', '{script}']\nera = 'legacy'"),
-        "the connection was lost: it exited (exit status: 3); last on stderr: no licence",
+        "the connection was lost: it exited (exit status: 3); on stderr: no licence",
     )
     .await;
 }

@@ -1,5 +1,10 @@
 //! `Mcp-Param-*`: arguments that travel in headers too, on either side (2026-07-28).
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use crate::support::{
     Auto, Backend, Era, Front, Gateway, TestGateway, Transport,
     client::modern_headers,
@@ -114,6 +119,39 @@ async fn a_call_goes_once_more_with_the_headers_that_are_wanted_now() {
             gateway.stop().await;
         }
     }
+}
+
+/// However many calls are refused for their headers, a list that cannot be read for that is asked for once.
+#[tokio::test]
+async fn a_list_that_cannot_be_read_is_not_asked_for_by_each_call() {
+    let (gateway, backend) = with_server(Era::Modern).await;
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    backend.on_request(move |request| match request.method() {
+        "tools/call" => {
+            let refusal = r#"{"code":-32020,"message":"other headers"}"#;
+            Some(Auto::Error(refusal.to_owned()))
+        }
+        "tools/list" => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let refusal = r#"{"code":-32603,"message":"not now"}"#;
+            Some(Auto::Error(refusal.to_owned()))
+        }
+        _ => None,
+    });
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    for id in 1..=5 {
+        let (id, members) = (
+            id.to_string(),
+            r#""name":"mcp_x_find","arguments":{"region":"eu"}"#,
+        );
+        client.ask(&id, "tools/call", members).await;
+        assert_eq!(client.answer(&id).await.failure()["code"], -32603);
+    }
+    // The catalog is listed again beside that.
+    let asked = lists.load(Ordering::SeqCst);
+    assert!((1..=2).contains(&asked), "{asked}");
+    gateway.stop().await;
 }
 
 /// A client's headers must say what its arguments say; the server gets them anew.

@@ -87,7 +87,7 @@ impl Sight {
     pub fn shows_notification(&self, server: &ServerName, method: &str, named: &Named) -> bool {
         match self {
             Self::Everything => true,
-            Self::Nothing => false,
+            Self::Nothing(_) => false,
             Self::Some(Visible(rules)) => rules.policy.allows_notification(server, method, named),
         }
     }

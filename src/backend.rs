@@ -7,6 +7,7 @@
 
 mod activity;
 mod aftermath;
+mod apart;
 mod attempt;
 mod backlog;
 mod breaker;

@@ -338,6 +338,7 @@ mod tests {
     use crate::{
         backend::{
             Backend,
+            apart::Apart,
             breaker::Sign,
             guard::Guard,
             handshake::Hello,
@@ -379,6 +380,7 @@ mod tests {
             },
             pid: None,
             followed: AtomicBool::new(false),
+            apart: Apart::default(),
         };
         (Arc::new(connection), sent)
     }

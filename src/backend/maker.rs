@@ -12,6 +12,7 @@ use tokio::{
 
 use super::{
     Failure, Shared,
+    apart::Apart,
     guard::Guard,
     handshake, http,
     instance::Connection,
@@ -235,6 +236,7 @@ impl Maker {
             hello,
             pid,
             followed: AtomicBool::new(false),
+            apart: Apart::default(),
         }))
     }
 

@@ -65,10 +65,7 @@ impl Proxy {
         self.leave_own_tasks(&mut wish, &call).await;
         let mut honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
-        let digests = || {
-            let audience = lists::audience(&call.client);
-            self.digests_aside(&call.client.agent, &call.scope, audience)
-        };
+        let digests = || self.digests_aside(&call.client, &call.scope);
         // First what tells of the next change, lest one between is taken for known.
         let mut changes = self.board.changes();
         let mut seen = digests().await;

@@ -37,6 +37,7 @@ mod roots;
 mod rounds;
 mod sessions;
 mod shown;
+mod single;
 mod tasks;
 mod together;
 mod unlisted;

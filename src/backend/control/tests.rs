@@ -8,6 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::*;
 use crate::{
     backend::{
+        apart::Apart,
         guard::Guard,
         handshake::Hello,
         link::Link,
@@ -36,6 +37,7 @@ fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Queued>) {
         },
         pid: None,
         followed: AtomicBool::new(false),
+        apart: Apart::default(),
     };
     (Control(Arc::new(connection)), sent)
 }

@@ -7,7 +7,6 @@
 
 mod activity;
 mod aftermath;
-mod apart;
 mod attempt;
 mod backlog;
 mod breaker;

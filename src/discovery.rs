@@ -9,12 +9,10 @@
 //! the one that is (`behind`).
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
-//! served by them. What legacy servers list for others is asked for by `able`, what one lists on a single
-//! connection by `apart`. Tools whose schema cannot
+//! served by them. What legacy servers list for others is asked for by `able`. Tools whose schema cannot
 //! be used are found by `schemas`, once they are listed.
 
 mod able;
-mod apart;
 mod behind;
 mod board;
 mod lists;
@@ -51,8 +49,6 @@ pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
     tasks.spawn("discovery", follow);
     let able = able::follow(Arc::clone(backend), Arc::clone(board));
     spawn(backend, "discovery for able clients", able, tasks);
-    let apart = apart::follow(Arc::clone(backend), Arc::clone(board));
-    spawn(backend, "discovery of single connections", apart, tasks);
     let schemas = schemas::follow(Arc::clone(backend), Arc::clone(board));
     spawn(backend, "discovery of broken schemas", schemas, tasks);
     if backend.standing().is_of_several() {

@@ -270,7 +270,7 @@ impl Proxy {
             return Err(draining().to_raw());
         }
         let mut ticket = self.governance.open(&call);
-        let catalog = self.catalog_of(&call.client).await;
+        let catalog = self.board.catalog_for(lists::audience(&call.client));
         if let Ok(routed) = self.route_in(&catalog, call) {
             ticket.goes_to(&routed);
         }
@@ -402,13 +402,13 @@ impl Proxy {
     }
 
     /// Remembers what a client that just opened its session has been told of the lists.
-    pub fn greet(&self, session: &Arc<Session>) {
+    pub fn greet(&self, session: &Session) {
         let audience = lists::audience_of(session);
         if audience == Audience::Able {
             self.board.expect_able();
         }
         self.note_client(session);
-        session.swap_seen(self.digests(session));
+        session.swap_seen(self.digests(&session.agent, &session.scope, audience));
     }
 }
 

@@ -309,12 +309,6 @@ impl Backend {
         }
     }
 
-    /// The era to speak for a client, as far as is known without waiting.
-    pub(super) fn era_at_hand(&self, client: Era) -> Option<Era> {
-        let beside = || self.catalog.era().map(|it| self.era_beside(it, client));
-        self.known_era(client).or_else(beside)
-    }
-
     /// The era to speak for a client where that of the catalog's connection is `catalog`.
     fn era_beside(&self, catalog: Era, client: Era) -> Era {
         // A server that was found to be legacy was asked for the modern era and declined.
@@ -329,7 +323,7 @@ impl Backend {
             // Each call has a connection to itself.
             Owner::Agent(client.agent.id)
         } else {
-            let era = self.era_at_hand(client.era());
+            let era = self.likely_era(client.era());
             self.key(client, era.unwrap_or(client.era())).owner
         };
         match owner {
@@ -339,13 +333,21 @@ impl Backend {
         }
     }
 
+    /// The era to speak for a client, as far as that is known.
+    fn likely_era(&self, client: Era) -> Option<Era> {
+        self.known_era(client).or_else(|| {
+            let catalog = self.catalog.era()?;
+            Some(self.era_beside(catalog, client))
+        })
+    }
+
     /// Where the connection beside the catalog's stands by which `client` is served; `None` where it has
     /// none, or each call another.
     pub(super) fn own_state(&self, client: &Client) -> Option<State> {
         if self.pool.is_some() {
             return None;
         }
-        let key = self.key(client, self.era_at_hand(client.era())?);
+        let key = self.key(client, self.likely_era(client.era())?);
         let instance = self.lock().get(&key).map(Arc::clone)?;
         Some(instance.state())
     }

@@ -38,15 +38,6 @@ impl Control {
         Self(Arc::clone(connection))
     }
 
-    pub(super) fn connection(&self) -> &Arc<Connection> {
-        &self.0
-    }
-
-    /// Completes when the connection has ended.
-    pub async fn ended(&self) {
-        self.0.closed().cancelled().await;
-    }
-
     /// The server's advice for the model.
     pub fn instructions(&self) -> Option<String> {
         self.0.hello.instructions.clone()

@@ -338,7 +338,6 @@ mod tests {
     use crate::{
         backend::{
             Backend,
-            apart::Apart,
             breaker::Sign,
             guard::Guard,
             handshake::Hello,
@@ -380,7 +379,6 @@ mod tests {
             },
             pid: None,
             followed: AtomicBool::new(false),
-            apart: Apart::default(),
         };
         (Arc::new(connection), sent)
     }

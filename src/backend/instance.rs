@@ -17,8 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure, State, apart::Apart, handshake::Hello, life::Event, lineage::Lineage, link::Link,
-    starts::Backoff,
+    Failure, State, handshake::Hello, life::Event, lineage::Lineage, link::Link, starts::Backoff,
 };
 use crate::{
     clock::{self, millis_since},
@@ -44,8 +43,6 @@ pub(crate) struct Connection {
     pub(crate) pid: Option<u32>,
     /// Whether its stream of list changes was opened.
     pub(super) followed: AtomicBool,
-    /// What is known of its lists alone.
-    pub(super) apart: Apart,
 }
 
 impl Connection {
@@ -177,11 +174,6 @@ impl Instance {
     /// The connection, when it can be used now.
     pub(crate) fn ready(&self) -> Option<Arc<Connection>> {
         self.touch();
-        self.connected()
-    }
-
-    /// The same for who does not use it.
-    pub(super) fn connected(&self) -> Option<Arc<Connection>> {
         match &*self.phase.borrow() {
             Phase::Ready(connection) if !connection.closed().is_cancelled() => {
                 Some(Arc::clone(connection))

@@ -12,7 +12,6 @@ use tokio::{
 
 use super::{
     Failure, Shared,
-    apart::Apart,
     guard::Guard,
     handshake, http,
     instance::Connection,
@@ -236,7 +235,6 @@ impl Maker {
             hello,
             pid,
             followed: AtomicBool::new(false),
-            apart: Apart::default(),
         }))
     }
 

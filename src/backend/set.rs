@@ -22,12 +22,7 @@ use super::{
     views::{Outlet, Viewer, Views},
 };
 use crate::{
-    catalog::Listing,
-    config::Config,
-    governance::Admitted,
-    lock::lock,
-    names::ServerName,
-    session::{Client, Session},
+    config::Config, governance::Admitted, lock::lock, names::ServerName, session::Session,
     task::Tasks,
 };
 
@@ -88,16 +83,6 @@ impl Backends {
         for backend in self.all() {
             backend.start();
         }
-    }
-
-    /// What servers list for `client` beyond what they list for everybody.
-    pub fn listed_apart(&self, client: &Client) -> Vec<(ServerName, Arc<Listing>)> {
-        let set = self.set.load();
-        let apart = |backend: &Arc<Backend>| {
-            let listing = backend.listed_apart(client)?;
-            Some((backend.name.clone(), listing))
-        };
-        set.values().filter_map(apart).collect()
     }
 
     /// Takes the servers of another config. From now on calls go to the new set only.

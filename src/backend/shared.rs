@@ -52,8 +52,6 @@ pub(crate) struct Shared {
     pub(super) breaker: Arc<Breaker>,
     /// Whether it was seen to ask for the roots of a client.
     pub(super) asks_roots: AtomicBool,
-    /// Whether it was ever seen to list something on a connection that it does not list on others.
-    pub(super) lists_apart: AtomicBool,
     pub(super) changes: watch::Sender<u64>,
     /// Whether its lists were ever read by this process.
     listed: watch::Sender<bool>,
@@ -142,7 +140,6 @@ impl Shared {
             listeners: Arc::new(Semaphore::new(LISTENERS_STARTED_MAX)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             asks_roots: AtomicBool::new(false),
-            lists_apart: AtomicBool::new(false),
             changes: watch::channel(0).0,
             listed: watch::channel(false).0,
             joined: OnceLock::new(),
@@ -402,15 +399,12 @@ impl Shared {
         // Of the lists the catalog's connection hears: others that missed something ask for nothing.
         let is_catalogs = instance.lineage.callers.is_none();
         let has_gap = noted.gaps > 0;
-        if noted.lists_changed
-            && !is_catalogs
-            && let Some(connection) = instance.connected()
-        {
-            // Maybe for its callers alone.
-            connection.note_lists_changed();
-        }
         if noted.lists_changed || has_gap && is_catalogs {
             self.ask_for_lists();
+        }
+        if noted.lists_changed && !is_catalogs {
+            let server = &self.server;
+            tracing::debug!(%server, "its lists changed for one caller; listed is what they are for the catalog's connection");
         }
         let said = noted.updates.into_iter().filter_map(|params| {
             Some(Update {

@@ -4,7 +4,6 @@
 //! merged on a thread of its own. `publish` makes one state after the other of what was heard, `stored` keeps
 //! listings over restarts.
 
-mod apart;
 mod publish;
 mod stored;
 
@@ -28,7 +27,6 @@ use crate::{
     lock::lock,
     names::{ProfileName, Scope, ServerName},
 };
-use apart::Views;
 use stored::Kept;
 
 /// Servers that are asked at a time what they list for clients that they can ask something: of a
@@ -66,8 +64,6 @@ pub struct Board {
     schemas: watch::Sender<HashMap<ServerName, Schemas>>,
     /// Who may look at schemas.
     schema_turns: Semaphore,
-    /// Snapshots with what servers list on single connections.
-    views: Mutex<Views>,
     start: Instant,
     /// Nothing is shown any more once this is cancelled.
     stop: CancellationToken,
@@ -165,7 +161,6 @@ impl Board {
             turns: Semaphore::new(ASKED_MAX),
             schemas: watch::Sender::default(),
             schema_turns: Semaphore::new(1),
-            views: Mutex::default(),
             start: Instant::now(),
             stop,
         }
@@ -178,7 +173,11 @@ impl Board {
 
     /// The current snapshot for `audience`.
     pub fn catalog_for(&self, audience: Audience) -> Arc<Catalog> {
-        Arc::clone(self.current.load().shown.of(audience))
+        let shown = &self.current.load().shown;
+        Arc::clone(match audience {
+            Audience::Able => &shown.able,
+            Audience::Plain => &shown.plain,
+        })
     }
 
     /// Notes that a client is here that servers can ask something: from now on it is found out
@@ -463,49 +462,30 @@ fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
     }
 }
 
-impl Offers {
-    /// What is merged for `audience`, in the config's order; and whether that is more than for everybody.
-    fn merged(&self, plan: &Plan, audience: Audience) -> (Vec<Offer>, bool) {
+impl Snapshots {
+    fn build(plan: &Plan, offers: &Offers) -> Self {
+        let build = |offers: &[Offer]| {
+            let catalog = Catalog::build_with(&plan.naming, &plan.profiles, offers);
+            Arc::new(catalog)
+        };
         let servers = plan.servers.iter();
-        let ordered = servers.filter_map(|(server, _)| self.plain.get(server).cloned());
+        let ordered = servers.filter_map(|(server, _)| offers.plain.get(server).cloned());
         let mut ordered: Vec<Offer> = ordered.collect();
+        let plain = build(&ordered);
         let mut has_more = false;
-        if audience == Audience::Plain {
-            return (ordered, has_more);
-        }
         for offer in &mut ordered {
-            let more = self.able.get(&offer.server);
+            let more = offers.able.get(&offer.server);
             if let Some(more) = more.filter(|more| !more.is_empty()) {
                 has_more = true;
                 Arc::make_mut(&mut offer.listing).extend(more);
             }
         }
-        (ordered, has_more)
-    }
-}
-
-impl Plan {
-    fn catalog(&self, offers: &[Offer]) -> Arc<Catalog> {
-        Arc::new(Catalog::build_with(&self.naming, &self.profiles, offers))
-    }
-}
-
-impl Snapshots {
-    fn build(plan: &Plan, offers: &Offers) -> Self {
-        let (common, _) = offers.merged(plan, Audience::Plain);
-        let plain = plan.catalog(&common);
-        let able = match offers.merged(plan, Audience::Able) {
-            (offers, true) => plan.catalog(&offers),
-            (_, false) => Arc::clone(&plain),
+        let able = if has_more {
+            build(&ordered)
+        } else {
+            Arc::clone(&plain)
         };
         Self { plain, able }
-    }
-
-    fn of(&self, audience: Audience) -> &Arc<Catalog> {
-        match audience {
-            Audience::Able => &self.able,
-            Audience::Plain => &self.plain,
-        }
     }
 }
 

@@ -175,7 +175,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named)
 }
 
 /// Answers `initialize` in `session`.
-pub(crate) fn initialize(edge: &Edge, session: &Arc<Session>, request: &Request) -> Outcome {
+pub(crate) fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
     let opening = legacy::open(request.params.as_deref()).map_err(|error| error.to_raw())?;
     let revision = opening.revision;
     session.open(opening);

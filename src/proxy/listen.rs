@@ -65,7 +65,10 @@ impl Proxy {
         self.leave_own_tasks(&mut wish, &call).await;
         let mut honoured = self.honour(&wish, &call);
         let flags = honoured.flags.clone();
-        let digests = || self.digests_aside(&call.client, &call.scope);
+        let digests = || {
+            let audience = lists::audience(&call.client);
+            self.digests_aside(&call.client.agent, &call.scope, audience)
+        };
         // First what tells of the next change, lest one between is taken for known.
         let mut changes = self.board.changes();
         let mut seen = digests().await;

@@ -26,7 +26,7 @@ impl Proxy {
             // What is there so far would be taken for all there is.
             return Err(self.not_listed(call).to_raw());
         }
-        let catalog = self.catalog_of(&call.client).await;
+        let catalog = self.board.catalog_for(audience(&call.client));
         let sight = self.governance.sight(&call.client.agent, &call.scope);
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let wanted = Wanted {
@@ -58,38 +58,21 @@ impl Proxy {
         })
     }
 
-    /// The catalog as `client` is shown it.
-    pub(super) async fn catalog_of(&self, client: &Client) -> Arc<Catalog> {
-        let audience = audience(client);
-        let apart = self.backends.listed_apart(client);
-        if apart.is_empty() {
-            return self.board.catalog_for(audience);
-        }
-        if let Some(known) = self.board.known_with(audience, &apart) {
-            return known;
-        }
-        let board = Arc::clone(&self.board);
-        aside(move || board.catalog_with(audience, apart)).await
-    }
-
-    /// The state of what the client of `session` may see of each list.
-    pub(super) fn digests(&self, session: &Arc<Session>) -> [u64; 4] {
-        let Session { agent, scope, .. } = &**session;
-        let audience = audience_of(session);
-        let client = Client::of(session);
-        let apart = client.map(|client| self.backends.listed_apart(&client));
-        let catalog = match apart {
-            Some(apart) if !apart.is_empty() => self.board.catalog_with(audience, apart),
-            Some(_) | None => self.board.catalog_for(audience),
-        };
+    /// The state of what `agent` may see of each list on the route of `scope`.
+    pub(super) fn digests(&self, agent: &Agent, scope: &Scope, audience: Audience) -> [u64; 4] {
+        let catalog = self.board.catalog_for(audience);
         digests(&catalog, scope, &self.governance.sight(agent, scope))
     }
 
-    /// The state of what `client` may see of each list on the route of `scope`; found out aside where
-    /// the lists are long and each of their items is looked at.
-    pub(super) async fn digests_aside(&self, client: &Client, scope: &Scope) -> [u64; 4] {
-        let catalog = self.catalog_of(client).await;
-        let sight = self.governance.sight(&client.agent, scope);
+    /// The same, aside where the lists are long and each of their items is looked at.
+    pub(super) async fn digests_aside(
+        &self,
+        agent: &Agent,
+        scope: &Scope,
+        audience: Audience,
+    ) -> [u64; 4] {
+        let catalog = self.board.catalog_for(audience);
+        let sight = self.governance.sight(agent, scope);
         let scope = scope.clone();
         let bytes = match &sight {
             Sight::Everything | Sight::Nothing(_) => 0,
@@ -150,12 +133,12 @@ impl Proxy {
     }
 
     /// Tells one session which of its lists changed since it was last told.
-    pub fn tell_session(&self, session: &Arc<Session>) {
+    pub fn tell_session(&self, session: &Session) {
         if session.standing().is_none() || !session.is_initialized() {
             return;
         }
         Self::tell_lost(session);
-        let new = self.digests(session);
+        let new = self.digests(&session.agent, &session.scope, audience_of(session));
         let Some(old) = session.swap_seen(new) else {
             return;
         };

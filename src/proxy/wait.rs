@@ -34,13 +34,14 @@ impl Proxy {
         ticket: &mut Ticket,
     ) -> Result<Box<Routed>, Ending> {
         let audience = lists::audience(&call.client);
-        let mut lost = match self.route_now(call).await {
+        let route = |call| self.route_in(&self.board.catalog_for(audience), call);
+        let mut lost = match route(call) {
             Ok(routed) => return Ok(routed),
             Err(lost) => lost,
         };
         if !self.board.is_settled() || !self.board.is_settled_for(audience) {
             Box::pin(self.first_listed(&lost.0)).await;
-            lost = match self.route_now(lost.0).await {
+            lost = match route(lost.0) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => lost,
             };
@@ -58,15 +59,6 @@ impl Proxy {
             return Err(ending_of(lost.1));
         }
         Box::pin(self.route_once_listed(*lost, &prospects, ticket)).await
-    }
-
-    /// Finds the server of a call in the catalog as its client is shown it.
-    async fn route_now(
-        &self,
-        call: Box<Call>,
-    ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
-        let catalog = self.catalog_of(&call.client).await;
-        self.route_in(&catalog, call)
     }
 
     /// Finds the server of a call in `catalog`, for what its agent may see.
@@ -107,6 +99,7 @@ impl Proxy {
         ticket: &mut Ticket,
     ) -> Result<Box<Routed>, Ending> {
         let (since, cancel) = (Instant::now(), call.cancel.clone());
+        let audience = lists::audience(&call.client);
         let mut away = None;
         let mut waits: FuturesUnordered<_> = prospects
             .iter()
@@ -120,7 +113,7 @@ impl Proxy {
                 away.get_or_insert(failure);
                 continue;
             }
-            match self.route_now(call).await {
+            match self.route_in(&self.board.catalog_for(audience), call) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => (call, unroutable) = *lost,
             }

@@ -37,7 +37,6 @@ mod roots;
 mod rounds;
 mod sessions;
 mod shown;
-mod single;
 mod tasks;
 mod together;
 mod unlisted;

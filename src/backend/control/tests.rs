@@ -8,7 +8,6 @@ use tokio::{sync::mpsc, time::Instant};
 use super::*;
 use crate::{
     backend::{
-        apart::Apart,
         guard::Guard,
         handshake::Hello,
         link::Link,
@@ -37,7 +36,6 @@ fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Queued>) {
         },
         pid: None,
         followed: AtomicBool::new(false),
-        apart: Apart::default(),
     };
     (Control(Arc::new(connection)), sent)
 }

@@ -84,14 +84,23 @@ impl Sqlite {
 
     /// Opens what has the schema of this version.
     pub(super) async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
-        let store = Self::connect(data_dir).await?;
-        let version = sqlx::query_scalar("PRAGMA user_version").fetch_one(&store.reader);
-        let found: i64 = version
-            .await
-            .map_err(|error| store.failed("reading the version of its schema", error))?;
-        let (path, known) = (store.path.clone(), schema_version());
+        let path = data_dir.join(FILE_NAME);
+        let options = SqliteConnectOptions::new().filename(&path).read_only(true);
+        let looking = connect(&path, options.busy_timeout(BUSY)).await?;
+        let read = async {
+            let application: i64 = pragma("PRAGMA application_id", &looking).await?;
+            Ok((application, pragma("PRAGMA user_version", &looking).await?))
+        };
+        let read = read.await;
+        looking.close().await;
+        let doing = "reading the version of its schema";
+        let (application, found) = read.map_err(|error| explain(&path, doing, error))?;
+        let known = schema_version();
+        if application != APPLICATION_ID {
+            return Err(StoreError::Foreign { path });
+        }
         match found.cmp(&known) {
-            Ordering::Equal => Ok(store),
+            Ordering::Equal => Self::connect(data_dir).await,
             Ordering::Greater => Err(StoreError::NewerVersion { path, found, known }),
             Ordering::Less => Err(StoreError::OlderVersion { path, found, known }),
         }
@@ -247,6 +256,10 @@ async fn connect(path: &Path, options: SqliteConnectOptions) -> Result<SqlitePoo
         attempt += 1;
         tokio::time::sleep(OPEN_PAUSE).await;
     }
+}
+
+async fn pragma(sql: &'static str, pool: &SqlitePool) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(sql).fetch_one(pool).await
 }
 
 fn pool() -> SqlitePoolOptions {

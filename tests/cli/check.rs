@@ -308,6 +308,26 @@ async fn an_older_store_is_left_as_it_is(place: &Place) {
     assert!(!ran.stderr.contains("agents.bot"), "{ran:?}");
 }
 
+/// Nobody's database but ours is called an older one of ours, and none is changed.
+#[tokio::test]
+async fn a_foreign_store_is_left_as_it_is() {
+    let place = Place::new("");
+    std::fs::create_dir(place.file("data")).expect("it is made");
+    let file = place.file("data/tollbridge.db");
+    let url = format!("sqlite:{}?mode=rwc", file.display());
+    let store = sqlx::SqliteConnection::connect(&url).await;
+    let mut store = store.expect("it opens");
+    let made = sqlx::raw_sql("CREATE TABLE theirs (x)").execute(&mut store);
+    made.await.expect("it is done");
+    store.close().await.expect("it closes");
+    let before = std::fs::read(&file).expect("it is there");
+    let ran = place.run(&["check", "--connect"]).await;
+    let expect = "warning: the agents of the store are not looked at: ";
+    assert!(ran.stderr.contains(expect), "{ran:?}");
+    assert!(!ran.stderr.contains("older version"), "{ran:?}");
+    assert_eq!(std::fs::read(&file).expect("it is there"), before);
+}
+
 /// Patterns that match nothing are warnings with their keys; of servers that cannot be asked it is
 /// not known.
 #[tokio::test]

@@ -214,6 +214,17 @@ impl Stage {
         }
     }
 
+    /// How the gateway introduces itself on `path` to a client of each era.
+    pub(crate) async fn introductions(&self, who: Who<'_>, path: &'static str) -> [Value; 2] {
+        let http = self.gateway.http().with_key(who.key);
+        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+        let answer = http.post(path, request("0", "initialize", params)).await;
+        let opened = Envelope::of(&answer.text().await).value();
+        let modern = self.gateway.client_of(who, Front::Modern, path).await;
+        modern.ask("1", "server/discover", "").await;
+        [opened, modern.answer("1").await.value()]
+    }
+
     /// With these lines of terms at one level. Calls are free unless the lines say otherwise.
     pub(crate) async fn at(level: Level, lines: &str) -> Self {
         Self::at_in_front_of(Server::start().await, level, lines).await

@@ -461,14 +461,7 @@ pub(crate) async fn who_is_shown_nothing_is_told_why() {
         (BOB, "/mcp", Some(disabled)),
         (BOB, "/mcp/profiles/p", Some(disabled)),
     ] {
-        let http = stage.gateway.http().with_key(who.key);
-        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
-        let answer = http.post(path, request("0", "initialize", params)).await;
-        let opened = Envelope::of(&answer.text().await).value();
-        let modern = stage.gateway.client_of(who, Front::Modern, path).await;
-        modern.ask("1", "server/discover", "").await;
-        let discovered = modern.answer("1").await.value();
-        for said in [opened, discovered] {
+        for said in stage.introductions(who, path).await {
             let found = said.get("instructions").map(|text| text.as_str().unwrap());
             assert_eq!(found, expect, "{} {path}", who.name);
         }

@@ -4,10 +4,7 @@ use serde_json::json;
 
 use crate::{
     harness::{ANN, BOB, Server, Stage},
-    support::{
-        Client, Era, Front, Transport,
-        wire::{Envelope, request},
-    },
+    support::{Client, Era, Front, Transport, wire::request},
 };
 
 const ROUTES: [&str; 3] = ["/mcp", "/mcp/servers/x", "/mcp/profiles/p"];
@@ -236,14 +233,7 @@ async fn no_instructions_of_servers_that_are_not_seen() {
         let settled = stage.gateway.client_of(BOB, Front::Modern, "/mcp").await;
         settled.list("tools").await;
         for path in ["/mcp", "/mcp/servers/toolbox", "/mcp/profiles/p"] {
-            let http = stage.gateway.http().with_key(who.key);
-            let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
-            let answer = http.post(path, request("0", "initialize", params)).await;
-            let opened = Envelope::of(&answer.text().await).value();
-            let modern = stage.gateway.client_of(who, Front::Modern, path).await;
-            modern.ask("1", "server/discover", "").await;
-            let discovered = modern.answer("1").await.value();
-            for said in [opened, discovered] {
+            for said in stage.introductions(who, path).await {
                 let found = said.get("instructions").is_some();
                 assert_eq!(found, expect, "{} {path}: {said}", who.name);
             }

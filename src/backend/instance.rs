@@ -421,11 +421,13 @@ impl Instance {
 
     pub(crate) fn set(&self, phase: Phase) {
         *lock(&self.since) = clock::now();
-        // Who needed it is told now.
-        if matches!(phase, Phase::Down { .. } | Phase::Ready(_)) {
-            self.is_needed.store(false, Ordering::SeqCst);
-        }
-        self.phase.send_replace(phase);
+        self.phase.send_modify(|current| {
+            // Who needed it is told now; who comes later sees the new phase first.
+            if matches!(phase, Phase::Down { .. } | Phase::Ready(_)) {
+                self.is_needed.store(false, Ordering::SeqCst);
+            }
+            *current = phase;
+        });
     }
 
     /// The state in which it is at work, and since when, where it is connected or being connected.

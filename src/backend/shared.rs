@@ -285,14 +285,21 @@ impl Shared {
     /// Completes when an instance may be started that nobody calls: once the server is not known to be
     /// away, while few others are being started so, and such starts did not come to nothing too often.
     pub(super) async fn turn_of_listener(&self) -> OwnedSemaphorePermit {
-        let mut changes = self.life().changes();
-        while self.life().is_down() {
-            // The sender is at hand: this cannot fail.
-            changes.changed().await.ok();
-        }
         let turn = Arc::clone(&self.listeners).acquire_owned().await;
-        sleep(self.start_wait(Some(&Party::Listeners))).await;
-        turn.expect("it is never closed")
+        let turn = turn.expect("it is never closed");
+        let mut changes = self.life().changes();
+        loop {
+            while self.life().is_down() {
+                // The sender is at hand: this cannot fail.
+                changes.changed().await.ok();
+            }
+            let wait = self.start_wait(Some(&Party::Listeners));
+            if wait.is_zero() {
+                return turn;
+            }
+            // Much may happen meanwhile.
+            sleep(wait).await;
+        }
     }
 
     /// Lets the server be listed again.

@@ -268,9 +268,9 @@ impl Maker {
             if instance.stop.is_cancelled() || !is_awaited {
                 return instance.abandon(failure);
             }
-            self.set_lost(&instance, failure, forgotten);
+            let at_once = self.set_lost(&instance, failure, forgotten);
             tokio::select! {
-                next = self.pause_beside(&instance) => (wanted.party, turn) = next,
+                next = self.pause_beside(&instance, at_once) => (wanted.party, turn) = next,
                 () = session_end(&wanted) => return,
                 () = instance.stop.cancelled() => return,
             }
@@ -279,19 +279,21 @@ impl Maker {
     }
 
     /// Shows that the connection of an instance was lost, or could not be made, and that another will be:
-    /// calls wait for that, as long as there were few failures. One that nobody waits for is down.
-    fn set_lost(&self, instance: &Instance, failure: Failure, forgotten: bool) {
+    /// calls wait for that, as long as there were few failures. One that nobody waits for is down. Whether
+    /// it is made at once, as where the server has only forgotten us, but not on and on.
+    fn set_lost(&self, instance: &Instance, failure: Failure, forgotten: bool) -> bool {
         let held_back = self.shared.held_back(instance.lineage.party());
         let is_hoped_for = self.hope(instance.failures().saturating_sub(1)) > 0
             && (forgotten || failure.may_pass() && instance.is_wanted())
             && held_back.is_none();
-        let is_made_at_once = forgotten && !instance.must_wait();
-        instance.set(if is_made_at_once || is_hoped_for {
+        let at_once = forgotten && !instance.must_wait();
+        instance.set(if at_once || is_hoped_for {
             Phase::Connecting
         } else {
             let failure = held_back.unwrap_or(failure);
             Phase::Down { failure }
         });
+        at_once
     }
 
     /// Waits until another connection is to be made to what clients are subscribed to: once a call wants
@@ -300,10 +302,12 @@ impl Maker {
     async fn pause_beside(
         &self,
         instance: &Instance,
+        at_once: bool,
     ) -> (Option<Party>, Option<OwnedSemaphorePermit>) {
         instance.retry_time().await;
         tokio::select! {
             biased;
+            () = ready(()), if at_once => {}
             () = instance.wanted() => {}
             turn = self.shared.turn_of_listener() => return (Some(Party::Listeners), Some(turn)),
         }

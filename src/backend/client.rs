@@ -177,8 +177,9 @@ fn hint_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(rustls::Error::InvalidMessage(_)) = error.downcast_ref() {
         return Some(NO_TLS);
     }
-    let is_unreadable = error.downcast_ref().is_some_and(hyper::Error::is_parse);
-    is_unreadable.then_some(NO_HTTP)
+    let read: &hyper::Error = error.downcast_ref()?;
+    // A head that is too large is one of HTTP.
+    (read.is_parse() && !read.is_parse_too_large()).then_some(NO_HTTP)
 }
 
 /// What is said where a server answers the beginning of TLS in another way.

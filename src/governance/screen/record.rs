@@ -86,12 +86,17 @@ fn head(text: &str) -> &str {
 /// whatever the end of the head may have cut in two, so that nobody knew it, is not shown.
 fn shown<'m>(masked: Cow<'m, str>, text: &str) -> Cow<'m, str> {
     let head = head(text);
-    if head.len() == text.len() {
+    let is_all = head.len() == text.len();
+    if is_all && masked.len() <= TEXT_BYTES_MAX {
         return masked;
     }
-    let pairs = masked.bytes().rev().zip(head.bytes().rev());
-    let unmasked = pairs.take_while(|(masked, written)| masked == written);
-    let sure = masked.len() - unmasked.count().min(BEYOND_BYTES);
+    let sure = if is_all {
+        masked.len()
+    } else {
+        let pairs = masked.bytes().rev().zip(head.bytes().rev());
+        let unmasked = pairs.take_while(|(masked, written)| masked == written);
+        masked.len() - unmasked.count().min(BEYOND_BYTES)
+    };
     let kept = &masked[..masked.floor_char_boundary(sure.min(TEXT_BYTES_MAX))];
     Cow::Owned(format!("{kept}…"))
 }
@@ -138,8 +143,11 @@ mod tests {
                 assert!(!kept.contains(secret), "{case}: {kept}");
             }
         }
-        let all = fill(end);
+        let all = "a".repeat(TEXT_BYTES_MAX);
         assert!(matches!(masked_name(&all), Cow::Borrowed(it) if it == all));
+        for more in [format!("{all}b"), format!("{all}{}", fill(BEYOND_BYTES))] {
+            assert_eq!(masked_name(&more), format!("{all}…"), "{}", more.len());
+        }
     }
 
     #[test]

@@ -431,21 +431,33 @@ const NO_SCHEME: &str = "the scheme is missing";
 /// What `url` most likely means when it has no scheme: machines of one's own are asked without TLS.
 pub(crate) fn with_scheme(url: &str) -> Option<String> {
     let url = url.trim();
-    if url.contains("://") {
+    let has_scheme = |scheme: &str| {
+        let start = url.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    if url.contains("://")
+        || ["http:", "https:", "ws:", "wss:"]
+            .into_iter()
+            .any(has_scheme)
+    {
         return None;
     }
-    let rest = url.trim_start_matches('/');
+    let rest = url.strip_prefix("//").unwrap_or(url);
+    if rest.starts_with(['/', '.']) {
+        // A path, and nobody knows of which host.
+        return None;
+    }
     let guess = |scheme| format!("{scheme}://{rest}");
     let uri: Uri = guess("http").parse().ok()?;
-    let is_own = is_local(uri.host()?);
+    let host = uri.host()?;
+    let is_own = is_local(host) || host.ends_with(".localhost");
     Some(guess(if is_own { "http" } else { "https" }))
 }
 
 /// Whether `host` is this machine.
 fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    let is_named = host == "localhost" || host.ends_with(".localhost");
-    is_named || address.is_ok_and(|address| address.is_loopback())
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -464,6 +476,10 @@ mod tests {
         check("[::1]:8080/mcp", Some("http://[::1]:8080/mcp"));
         check("//mcp.example.com/mcp", Some("https://mcp.example.com/mcp"));
         check("mcp.example.com", Some("https://mcp.example.com"));
+        check("a.localhost:80", Some("http://a.localhost:80"));
+        for url in ["http:/x/mcp", "WSS:x", "/mcp", "///mcp", "./server"] {
+            check(url, None);
+        }
         check("not a url", None);
         check("", None);
     }

@@ -21,7 +21,7 @@ use crate::{
     http::{self, Certificate, Edge, InvalidListener},
     proxy::Proxy,
     status::Status,
-    task::Tasks,
+    task::{Tasks, aside},
 };
 use books::Keeper;
 pub use books::Unusable;
@@ -89,7 +89,6 @@ impl Core {
         tasks.tick();
         let keeper = Arc::new(Keeper::open(config, remembers).await?);
         let governance = Governance::new(config, keeper.books.clone())?;
-        governance.warn_of_unusable();
         let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
         let store = keeper.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);
@@ -99,6 +98,9 @@ impl Core {
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining));
         keeper.start(&tasks);
         proxy.start(updates);
+        if remembers {
+            warn_of_unusable(&proxy, &tasks);
+        }
         sweep(&proxy, &tasks);
         let reloader = Reloader::new(config, &proxy, &status, &keeper);
         Ok(Self {
@@ -174,6 +176,13 @@ fn warn_if_empty(config: &Config) {
 }
 
 /// Looks after the sessions of clients that are gone.
+/// Looks at the terms of the agents of the store beside what is served.
+fn warn_of_unusable(proxy: &Arc<Proxy>, tasks: &Tasks) {
+    let governance = Arc::clone(proxy.governance());
+    let look = aside(move || governance.warn_of_unusable());
+    tasks.spawn("terms of stored agents", look);
+}
+
 fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let (proxy, stop) = (Arc::clone(proxy), tasks.stop_token().clone());
     tasks.spawn("sweep of sessions", async move {

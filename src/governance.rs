@@ -147,11 +147,13 @@ impl Governance {
         })
     }
 
-    /// Says which agents have terms that cannot be used, so that they may do nothing: those of the config
-    /// would have stopped the start, and others are known now.
+    /// Says which agents of the store have terms that cannot be used, so that they may do nothing; those of
+    /// the config would have stopped the start. It may take long.
     pub fn warn_of_unusable(&self) {
         let law = self.law.load();
-        for agent in self.books.directory.agents() {
+        let directory = &self.books.directory;
+        let agents = directory.agents().into_iter();
+        for agent in agents.filter(|agent| !directory.is_written(agent.id)) {
             if let Err(error) = law.vet(&agent) {
                 law::say_unusable(&agent, &error);
             }

@@ -385,7 +385,7 @@ impl Proxy {
             Sight::Everything => return catalog.instructions(scope, |_| true),
             Sight::Nothing(why) => {
                 let agent = &agent.name;
-                tracing::info!(?scope, "a client is shown nothing here: {agent} {why}");
+                tracing::debug!(?scope, "a client is shown nothing here: {agent} {why}");
                 return Some(why.instructions());
             }
             Sight::Some(_) => {}

@@ -456,7 +456,9 @@ pub(crate) fn skip_string(json: &[u8], at: usize) -> usize {
         match json.get(at) {
             None => return json.len(),
             Some(b'"') => return at + 1,
-            Some(_) => at += 2,
+            Some(b'\\') => at += 2,
+            // A control character, which no string of JSON has.
+            Some(_) => at += 1,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     config::Config,
     governance::{Governance, InvalidTerms, Law},
     http::{self, Certificate, Edge, InvalidListener},
+    names::AgentId,
     proxy::Proxy,
     status::Status,
     task::{Tasks, aside},
@@ -176,10 +177,18 @@ fn warn_if_empty(config: &Config) {
 }
 
 /// Looks after the sessions of clients that are gone.
-/// Looks at the terms of the agents of the store beside what is served.
+/// Looks at the terms of the agents of the store beside what is served; those of the config would have
+/// stopped the start.
 fn warn_of_unusable(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let governance = Arc::clone(proxy.governance());
-    let look = aside(move || governance.warn_of_unusable());
+    let mut agents = governance.directory().agents();
+    agents.retain(|agent| {
+        agent.id != AgentId::ANONYMOUS && !governance.directory().is_written(agent.id)
+    });
+    if agents.is_empty() {
+        return;
+    }
+    let look = aside(move || governance.warn_of_unusable(&agents));
     tasks.spawn("terms of stored agents", look);
 }
 

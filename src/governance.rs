@@ -147,15 +147,12 @@ impl Governance {
         })
     }
 
-    /// Says which agents of the store have terms that cannot be used, so that they may do nothing; those of
-    /// the config would have stopped the start. It may take long.
-    pub fn warn_of_unusable(&self) {
+    /// Says which of `agents` have terms that cannot be used, so that they may do nothing. It may take long.
+    pub fn warn_of_unusable(&self, agents: &[Arc<Agent>]) {
         let law = self.law.load();
-        let directory = &self.books.directory;
-        let agents = directory.agents().into_iter();
-        for agent in agents.filter(|agent| !directory.is_written(agent.id)) {
-            if let Err(error) = law.vet(&agent) {
-                law::say_unusable(&agent, &error);
+        for agent in agents {
+            if let Err(error) = law.vet(agent) {
+                law::say_unusable(agent, &error);
             }
         }
     }

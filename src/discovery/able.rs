@@ -3,13 +3,14 @@
 //! Called by `discovery`, one task a server. Until such a client comes nothing is done; then each
 //! legacy server is asked once, on a connection that declares all that we relay and ends with its
 //! lists. For a program this is a second process for a moment, so few are asked at a time, and
-//! none again before it was connected anew and lists something else.
+//! none again before it was connected anew, or one of its replicas took the place of another, and
+//! it lists something else or could not be asked.
 
 use std::sync::Arc;
 
 use super::{Board, Lists};
 use crate::{
-    backend::{Backend, Failure, Standing},
+    backend::{Backend, Control, Failure, Standing},
     catalog::Listing,
 };
 
@@ -22,14 +23,15 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
     let mut standing = backend.standing();
     let mut changes = board.changes();
     let mut compared: Option<Arc<Listing>> = None;
-    let mut is_asked = false;
+    let mut asked: Option<Control> = None;
     loop {
         changes.mark_unchanged();
         let plain = board.whole_listing(&backend.name);
         let is_awaited = match (standing.now(), plain) {
             (Standing::Up(control), Some(plain)) if control.is_legacy() => {
+                let is_asked = asked.as_ref() == Some(&control);
                 if !is_asked && compared.as_ref() != Some(&plain) {
-                    is_asked = true;
+                    asked = Some(control);
                     if compare(&backend, Arc::clone(&plain), &board).await {
                         compared = Some(plain);
                     }
@@ -49,7 +51,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
             (Standing::Up(_), _) => true,
             (Standing::Asleep, _) => false,
             (standing @ (Standing::Connecting | Standing::Down), _) => {
-                is_asked = false;
+                asked = None;
                 matches!(standing, Standing::Connecting)
             }
         };

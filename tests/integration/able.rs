@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -15,9 +15,11 @@ use crate::support::{
 };
 
 /// A server that has a tool `ask` for clients that sample, whom it greets after `$2` seconds; every
-/// start of it is a line in `starts`. It declares prompts, of which it knows nothing.
+/// start of it is a line in `starts`. It declares prompts, of which it knows nothing. With a file `dies` it
+/// ends when such a client comes, or calls it.
 const SERVER: &str = r#"
 echo >> "$1/starts"
+dies() { if [ -e "$1/dies" ]; then exit 1; fi; }
 say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
 tools='{"name":"plain","inputSchema":{"type":"object"}}'
 while read -r line; do
@@ -25,6 +27,7 @@ while read -r line; do
     id=${id%%,*}
     case $line in
     *'"method":"initialize"'*'"sampling"'* | *'"sampling"'*'"method":"initialize"'*)
+        dies "$1"
         sleep "$2"
         tools="$tools,"'{"name":"ask","inputSchema":{"type":"object"}}' ;;
     esac
@@ -34,6 +37,7 @@ while read -r line; do
     *'"method":"tools/list"'*)
         say '"result":{"tools":['"$tools"']}' ;;
     *'"method":"tools/call"'*)
+        dies "$1"
         case $tools in
         *'"ask"'*) say '"result":{"content":[]}' ;;
         *) say '"error":{"code":-32602,"message":"Unknown tool"}' ;;
@@ -121,6 +125,37 @@ async fn what_is_listed_for_able_clients() {
     }
     // Clients without capabilities share the connection of the catalog, as ever.
     assert_eq!(lines(place.path(), "starts"), 4);
+    gateway.stop().await;
+}
+
+/// Where one replica has no lists for such clients, the next that is listed in its place is asked.
+#[tokio::test]
+async fn a_replica_that_is_gone_speaks_for_no_other() {
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let replicas = places.each_ref().map(|place| {
+        let path = place.path().display();
+        fs::write(place.path().join("server.sh"), SERVER).unwrap();
+        format!("{{ command = 'sh', args = ['{path}/server.sh', '{path}', '0'] }}")
+    });
+    fs::write(places[0].path().join("dies"), "").unwrap();
+    let section = format!("balance = 'failover'\nreplicas = [{}]", replicas.join(", "));
+    let gateway = TestGateway::new().section("x", &section).start().await;
+    let is_up = |status: &Value| {
+        let replicas = status["replicas"].as_array().unwrap();
+        replicas.iter().all(|one| one["state"] == "connected")
+    };
+    gateway.status_until("x", is_up).await;
+
+    let able = gateway.client(Front::Streamable, "/mcp", SAMPLING).await;
+    able.listen().await;
+    assert_eq!(names(&able).await, ["mcp_x_plain"]);
+    let plain = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    plain
+        .ask("1", "tools/call", r#""name":"mcp_x_plain""#)
+        .await;
+    plain.answer("1").await.failure();
+    able.must("notifications/tools/list_changed").await;
+    assert_eq!(names(&able).await, ["mcp_x_ask", "mcp_x_plain"]);
     gateway.stop().await;
 }
 

@@ -325,11 +325,16 @@ fn is_card(number: &Number<'_>) -> bool {
     if !luhn(number.digits) {
         return false;
     }
+    // Hardly any other number begins as most cards do and has their check digit: a word such as `order` or
+    // `id` before it rather says what is paid, or by whom.
+    if common {
+        return true;
+    }
     let around = number.around();
     if around.says_other(Hints::CARD) {
         return false;
     }
-    grouped || common || around.near.any(Hints::CARD) || number.is_known(Class::CreditCard)
+    grouped || around.near.any(Hints::CARD) || number.is_known(Class::CreditCard)
 }
 
 /// Whether the first digits are those of an issuer of cards with so many digits; `Some(false)`:

@@ -54,6 +54,18 @@ fn values_of_every_class_are_found() {
     check("phone", "", "zadzwoń pod 601 234 567", "601 234 567");
     alone("credit_card", "4111 1111 1111 1111");
     alone("credit_card", "378282246310005");
+    check(
+        "credit_card",
+        "order_id",
+        "Order 4111 1111 1111 1111",
+        "4111 1111 1111 1111",
+    );
+    check(
+        "credit_card",
+        "ref",
+        "id=4111111111111111",
+        "4111111111111111",
+    );
     alone("iban", "DE89 3704 0044 0532 0130 00");
     alone("iban", "GB82WEST12345698765432");
     alone("us_ssn", "536-22-8145");

@@ -3,7 +3,8 @@
 //! It holds the read end of a pipe whose write end only we hold. When we end, however that comes
 //! about, the pipe closes, and the guard ends every process group it was told of, and every
 //! process that carries our marker in its environment although it left its group. Should the guard
-//! end before us, its own output closes, and another one is told of every group that lives.
+//! end before us, its own output closes, and another one is told of every group that lives. What left
+//! the group of a child that ends while we go on, as daemons do, carries the mark of that child.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -11,7 +12,10 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,10 +28,15 @@ use tokio::{
 use uuid::Uuid;
 
 use super::memory::Lookout;
-use crate::{lock::lock, task::Tasks};
+use crate::{
+    lock::lock,
+    task::{Tasks, aside},
+};
 
-/// The environment variable that marks our children.
+/// The environment variable that marks our children: the marker of the guard, and the number of the child.
 const MARKER: &str = "TOLLBRIDGE_GUARD";
+/// Between the two.
+const PART: &str = ".";
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_millis(300);
 /// Least time between two replacements of a guard process: one that ends at once is not started
@@ -41,6 +50,8 @@ pub(crate) struct Guard(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     marker: String,
+    /// How many children were marked.
+    marked: AtomicU64,
     program: Option<PathBuf>,
     tasks: Tasks,
     lookout: Lookout,
@@ -60,6 +71,7 @@ impl Guard {
         let marker = Uuid::new_v4().simple().to_string();
         Self(Arc::new(Inner {
             marker,
+            marked: AtomicU64::new(0),
             program,
             tasks: tasks.clone(),
             lookout: Lookout::new(tasks),
@@ -69,7 +81,7 @@ impl Guard {
 
     /// Marks a child that is about to start. The guard process runs from here on: whoever is killed
     /// before [`Self::watch`] leaves a child that the mark alone tells of.
-    pub(super) fn mark(&self, child: &mut Command) {
+    pub(super) fn mark(&self, child: &mut Command) -> Mark {
         let mut state = self.state();
         if state.process.is_none()
             && let Some(output) = self.start(&mut state)
@@ -78,7 +90,10 @@ impl Guard {
                 .tasks
                 .spawn("guard process", self.clone().replace_lost(output));
         }
-        child.env(MARKER, &self.0.marker);
+        let number = self.0.marked.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("{}{PART}{number}", self.0.marker);
+        child.env(MARKER, &mark);
+        Mark(mark)
     }
 
     /// Who looks after the memory of our children.
@@ -164,6 +179,22 @@ impl Guard {
     }
 }
 
+/// What a child has in its environment, and whatever it starts.
+#[derive(Debug)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    /// Ends all that the child started and that left its group. For who has seen the child end.
+    pub(super) async fn end_strays(self) {
+        aside(move || {
+            for process in marked(|mark| mark == self.0.as_bytes()) {
+                kill_process(process, Signal::KILL).ok();
+            }
+        })
+        .await;
+    }
+}
+
 impl State {
     /// Tells the guard process; whoever waits for its end takes care of one that cannot be told.
     fn tell(&mut self, lines: &str) {
@@ -214,7 +245,7 @@ pub fn run(marker: &str, input: impl BufRead) {
     }
     // Who was killed may have started what it had not told of, and what starts another program at this
     // moment cannot be found: that needs a second look.
-    if is_orderly && groups.is_empty() && marked(marker).is_empty() {
+    if is_orderly && groups.is_empty() && marked_by(marker).is_empty() {
         return;
     }
     end_all(&groups, marker, Signal::TERM);
@@ -235,23 +266,29 @@ fn end_all(groups: &HashSet<Pid>, marker: &str, signal: Signal) {
         // An error means that the group is gone already.
         kill_process_group(*group, signal).ok();
     }
-    for process in marked(marker) {
+    for process in marked_by(marker) {
         kill_process(process, signal).ok();
     }
 }
 
-/// Processes whose environment carries `marker`; known on Linux only.
-fn marked(marker: &str) -> Vec<Pid> {
-    let wanted = format!("{MARKER}={marker}");
+/// Processes that a gateway with this `marker` started, or that those did.
+fn marked_by(marker: &str) -> Vec<Pid> {
+    let all = format!("{marker}{PART}");
+    marked(|mark| mark.starts_with(all.as_bytes()))
+}
+
+/// Processes whose environment carries a mark that is `wanted`; known on Linux only.
+fn marked(wanted: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
+    let name = format!("{MARKER}=");
     let carries = |pid: &Pid| {
         let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
         let environ = std::fs::read(path).unwrap_or_default();
-        environ
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == wanted.as_bytes())
+        let mut variables = environ.split(|byte| *byte == 0);
+        let mark = variables.find_map(|variable| variable.strip_prefix(name.as_bytes()));
+        mark.is_some_and(&wanted)
     };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter_map(Pid::from_raw).filter(carries).collect()

@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Failure,
     failure::OWN_WORDS,
-    guard::Guard,
+    guard::{Guard, Mark},
     hushed::Hushed,
     link::Link,
     mux::Mux,
@@ -45,7 +45,7 @@ pub(crate) fn open(
     output: &Arc<Output>,
     guard: &Guard,
 ) -> Result<(Arc<Link>, u32), Failure> {
-    let mut child = spawn(command, guard).map_err(|error| not_started(command, &error))?;
+    let (mut child, mark) = spawn(command, guard).map_err(|error| not_started(command, &error))?;
     let pid = child.id().unwrap_or_default();
     guard.watch(pid);
     let (Some(stdin), Some(stdout), Some(errors)) =
@@ -64,6 +64,7 @@ pub(crate) fn open(
     let kept = Kept {
         child,
         pid,
+        mark,
         output: Arc::clone(output),
         stderr_read,
         stdout_read,
@@ -87,7 +88,7 @@ pub(crate) fn open(
     Ok((link, pid))
 }
 
-fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
+fn spawn(command: &Command, guard: &Guard) -> std::io::Result<(Child, Mark)> {
     let mut process = tokio::process::Command::new(&command.program);
     process
         .args(&command.args)
@@ -107,8 +108,8 @@ fn spawn(command: &Command, guard: &Guard) -> std::io::Result<Child> {
     if let Some(cwd) = &command.cwd {
         process.current_dir(cwd);
     }
-    guard.mark(&mut process);
-    process.spawn()
+    let mark = guard.mark(&mut process);
+    Ok((process.spawn()?, mark))
 }
 
 /// The system does not say which of the two is missing, the program or its working directory.
@@ -164,6 +165,7 @@ async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<Line> {
 struct Kept {
     child: Child,
     pid: u32,
+    mark: Mark,
     output: Arc<Output>,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
@@ -178,6 +180,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     let Kept {
         mut child,
         pid,
+        mark,
         output,
         stderr_read,
         stdout_read,
@@ -207,10 +210,11 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             drop(child.wait().await);
         }
     }
-    // The leader is gone; whatever else is in its group goes with it.
+    // The leader is gone; whatever else is in its group goes with it, and what left the group.
     signal_group(pid, Signal::KILL);
     guard.forget(pid);
     drop(over);
+    mark.end_strays().await;
 }
 
 fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String {

@@ -268,6 +268,30 @@ async fn sleeping_and_waking_leaks_nothing() {
     serving.end(Signal::INT).await;
 }
 
+/// Nor does a server that ends while others are served leave what it parted with, as daemons do.
+#[tokio::test]
+async fn what_left_the_group_of_a_server_ends_with_it() {
+    let place = Place::new(
+        r#"
+        [servers.script]
+        command = "sh"
+        args = ["-c", "setsid sleep 1000 & echo $! > stray; exec sh server.sh"]
+        idle_timeout = "50ms"
+        [servers.other]
+        command = "sh"
+        args = ["-c", "mkdir other; cp server.sh other; cd other; setsid sleep 1000 & echo $! > stray; exec sh server.sh"]
+        "#,
+    );
+    let serving = place.serve().await;
+    let strays = pids_in(&place.file("stray")).await;
+    gone(&pids(&place).await).await;
+    gone(&strays).await;
+    let others = pids_in(&place.file("other/stray")).await;
+    assert!(others.iter().all(|pid| runs(*pid)), "{others:?}");
+    serving.end(Signal::INT).await;
+    gone(&others).await;
+}
+
 fn descriptors_of(process: u32) -> usize {
     let open = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
     open.count()

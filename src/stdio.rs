@@ -200,12 +200,7 @@ impl Edge {
     fn take(self: &Arc<Self>, message: Message) {
         match message {
             Message::Request(request) => self.ask(request),
-            Message::Notification(notification) => {
-                self.proxy.told(&self.session, &notification);
-                if notification.method == notice::INITIALIZED {
-                    self.proxy.tell_session(&self.session);
-                }
-            }
+            Message::Notification(notification) => self.proxy.told(&self.session, &notification),
             Message::Response(response) => {
                 if let Some(id) = response.id {
                     self.session.answer(&id, response.outcome);

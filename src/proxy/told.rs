@@ -18,6 +18,8 @@ impl Proxy {
         let is_taken = match notification.method.as_ref() {
             notice::INITIALIZED => {
                 session.set_initialized();
+                // Its lists may have changed since its `initialize`.
+                self.tell_session(session);
                 true
             }
             notice::CANCELLED => params.is_some_and(|params| {

@@ -56,6 +56,35 @@ async fn a_changed_list_is_told_once_to_everybody() {
     }
 }
 
+/// What changes between `initialize` and the word that it is done is told right after that word.
+#[tokio::test]
+async fn a_change_amid_the_handshake_is_told() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    let (http, accept) = (gateway.http(), ("accept", "text/event-stream"));
+    let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
+    let hello = wire::request("1", "initialize", params);
+    let answer = http.post("/mcp", hello.clone()).await;
+    let session = answer.header("mcp-session-id").unwrap();
+    let session = ("mcp-session-id", session);
+    let standing = http.get("/mcp", &[accept, session]).await.events();
+    let mut sse = http.get("/sse", &[accept]).await.events();
+    let endpoint = sse.must().await.data.unwrap();
+    http.post(&endpoint, hello).await;
+    sse.message().await;
+    backend.set_list("tools/list", THREE);
+    backend.list_changed("tools").await;
+    gateway.tools_until(|tools| tools.len() == 3).await;
+    let done = wire::notification("notifications/initialized", "{}");
+    http.post_with("/mcp", &[session], done.clone()).await;
+    http.post(&endpoint, done).await;
+    for mut stream in [standing, sse] {
+        let told = stream.message().await;
+        assert!(told.contains(CHANGED), "{told}");
+    }
+    gateway.stop().await;
+}
+
 /// A change that changes nothing in the view of a client is not told.
 #[tokio::test]
 async fn what_did_not_change_is_not_told() {

@@ -40,6 +40,7 @@ use crate::{
     governance::{Ending, Governance, Sight, Ticket},
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
     names::{Scope, ServerName},
+    router,
     session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
     store::Store,
     task::Tasks,
@@ -223,6 +224,10 @@ impl Proxy {
         let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
         if self.is_draining() && call.method != Method::Ping {
             return Box::pin(self.turn_away(call)).await;
+        }
+        // A listen stream would outlive its client, whose leaving cancels nothing in that era.
+        if call.client.era() == Era::Legacy && !call.method.is_legacy() {
+            return Err(router::unknown_method(&call.method).to_raw());
         }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {

@@ -106,6 +106,11 @@ impl Method {
         }
     }
 
+    /// Whether the method exists up to 2025-11-25 (vendor methods may).
+    pub fn is_legacy(&self) -> bool {
+        !matches!(self, Self::Discover | Self::Listen)
+    }
+
     /// Whether a complete result carries `ttlMs` and `cacheScope` in 2026-07-28.
     pub fn is_cacheable(&self) -> bool {
         matches!(

@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::support::{
-    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, wire::member,
+    ALL, Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, value,
+    wire::{member, request},
 };
 
 /// The four pairings, on each transport of the server and each kind of client.
@@ -67,6 +68,31 @@ fn expect_envelope(
             }
         }
     }
+}
+
+/// What there is from 2026-07-28 on is unknown to clients of before: a listen stream of theirs would go on
+/// when they have left, since their leaving cancels nothing.
+#[tokio::test]
+async fn legacy_clients_have_no_methods_of_the_modern_era() {
+    let (_backend, gateway) = Gateway::governed(Transport::Stdio, Era::Modern, "").await;
+    let wish = r#""notifications":{"toolsListChanged":true}"#;
+    for method in ["server/discover", "subscriptions/listen"] {
+        for front in Front::LEGACY {
+            let client = gateway.client(front, "/mcp", "{}").await;
+            client.ask("1", method, wish).await;
+            assert_eq!(
+                client.answer("1").await.code(),
+                -32601,
+                "{front:?} {method}"
+            );
+        }
+        let bare = request("1", method, &format!("{{{wish}}}"));
+        let answer = gateway.http().post("/mcp", bare).await;
+        assert!(!answer.is_events(), "{method} without a session");
+        let answer = value(&answer.text().await);
+        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    }
+    gateway.stop().await;
 }
 
 #[tokio::test]

@@ -20,7 +20,9 @@ use crate::{
     backend::{Line, Lines, push_line},
     http::split_batch,
     mcp::{
-        Era, Id, Message, Method, Outcome, Raw, Request, RpcError, envelope, error, json as scan,
+        Era, Id, Message, Method, Outcome, Raw, Request, RpcError,
+        envelope::{self, Outline},
+        error, json as scan,
         method::notice,
     },
     names::Scope,
@@ -135,20 +137,11 @@ impl Edge {
             let line_limit = limit;
             limit = self.proxy.settings().limits.body;
             lines.set_bytes_max(limit);
-            match line {
-                Line::Whole(line) => self.take_line(&line),
-                Line::TooLong { .. } => {
-                    let message =
-                        format!("a message is larger than limits.body ({line_limit} bytes)");
-                    self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
-                }
-                // It was refused, and what goes on is the user's own client.
-                Line::Endless => {}
-            }
+            self.take_line(&line, line_limit);
         }
         // Whoever pipes messages in may end the last with the input alone.
         if let Some(line) = lines.rest() {
-            self.take_line(&line);
+            self.take_line(&line, limit);
         }
     }
 
@@ -171,18 +164,37 @@ impl Edge {
         }
     }
 
-    fn take_line(self: &Arc<Self>, line: &bytes::Bytes) {
+    fn take_line(self: &Arc<Self>, line: &Line, limit: usize) {
+        match line {
+            Line::Whole(line) => self.take_text(line),
+            Line::Skipped(outline) => {
+                let message = format!("a message is larger than limits.body ({limit} bytes)");
+                let error = RpcError::new(error::INVALID_REQUEST, message);
+                self.refuse(outline.request(), &error);
+            }
+            // It is refused at its end: only then it is known what it asks. One that never ends is the
+            // user's own client's.
+            Line::Endless | Line::TooLong { .. } => {}
+        }
+    }
+
+    fn take_text(self: &Arc<Self>, line: &bytes::Bytes) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
         let limit = self.proxy.settings().limits.depth;
         if scan::is_deeper(line, limit) {
             let message = format!("a message is nested deeper than limits.depth ({limit})");
-            return self.refuse(None, &RpcError::new(error::INVALID_REQUEST, message));
+            let error = RpcError::new(error::INVALID_REQUEST, message);
+            return self.refuse(Outline::of(line).request(), &error);
         }
         match Message::parse(line) {
             Ok(message) => self.take(message),
             Err(envelope::Malformed::Batch) => self.take_batch(line),
+            // What is no JSON may still have an id, and a client that waits.
+            Err(malformed @ envelope::Malformed::Json { .. }) => {
+                self.refuse(Outline::of(line).request(), &malformed.to_error());
+            }
             Err(malformed) => self.refuse(malformed.id(), &malformed.to_error()),
         }
     }

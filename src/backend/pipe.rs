@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -17,7 +17,10 @@ use super::{
     mux::Mux,
     queued::Queued,
 };
-use crate::mcp::{Id, Raw, envelope::Malformed};
+use crate::mcp::{
+    Id,
+    envelope::{Malformed, Outline},
+};
 
 /// Messages that may wait for a server to read them.
 const QUEUE_MAX: usize = 256;
@@ -45,8 +48,8 @@ const ODD_LINES_BETWEEN: usize = 1024;
 /// How long a pause is. The server finds its pipe full meanwhile, and waits like any program whose
 /// output is read slowly.
 const ODD_PAUSE: Duration = Duration::from_millis(50);
-/// How much of an oversized line is searched for its id.
-const ID_SEARCH_BYTES: usize = 4096;
+/// How much of a line that is too long is shown before its end.
+const START_BYTES_MAX: usize = 4096;
 
 /// Opens a link over newline-delimited JSON and starts its two tasks. `odd` is told of lines that
 /// are no messages. What comes when the link is closed is read and dropped until `over`.
@@ -144,11 +147,16 @@ async fn read_lines<R: AsyncRead + Unpin>(
         };
         match line {
             Ok(Some(Line::Whole(line))) => pace.note(take(&line, link, &odd).await),
-            Ok(Some(Line::TooLong { start })) => refuse(&start, link),
+            // It may be an answer, and say at its end to what.
+            Ok(Some(Line::TooLong { .. })) => {}
+            Ok(Some(Line::Skipped(outline))) => refuse(&outline, link),
             Ok(Some(Line::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));
             }
             Ok(None) => {
+                if let Some(Line::Skipped(outline)) = lines.rest() {
+                    refuse(&outline, link);
+                }
                 // Who waits for the last line hears that there is none to come.
                 drop(odd);
                 better_reason(mux).await;
@@ -247,9 +255,9 @@ fn note_odd(line: &[u8], malformed: &Malformed, link: &Link, odd: &impl Fn(&str)
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.
-fn refuse(start: &[u8], link: &Arc<Link>) {
+fn refuse(outline: &Outline, link: &Arc<Link>) {
     let limit = link.mux.settings.response_bytes_max;
-    match leading_id(start).as_ref().and_then(Id::as_number) {
+    match outline.answer().and_then(Id::as_number) {
         Some(id) => link.mux.failed(id, Failure::ResponseTooLarge { limit }),
         None => link.mux.close(oversized(limit)),
     }
@@ -260,35 +268,6 @@ pub(super) fn oversized(limit: usize) -> String {
     format!("a message of the server is larger than limits.response ({limit} bytes)")
 }
 
-/// The id of an answer of which only the start is known. Only members of the message itself count,
-/// and only while nothing large precedes them: what is nested in a result may look the same.
-fn leading_id(start: &[u8]) -> Option<Id> {
-    let head = std::str::from_utf8(ascii_head(&start[..start.len().min(ID_SEARCH_BYTES)])).ok()?;
-    let mut rest = head.trim_start().strip_prefix('{')?;
-    let mut id = None;
-    loop {
-        let (name, after) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
-        let after = after.trim_start().strip_prefix(':')?.trim_start();
-        let (value, after) = match name {
-            "result" | "error" => return id,
-            "id" | "jsonrpc" => after.split_once(',')?,
-            _ => return None,
-        };
-        if name == "id" {
-            id = Raw::parse(value.trim_end().to_owned())
-                .ok()
-                .and_then(Id::from_raw);
-        }
-        rest = after;
-    }
-}
-
-/// `bytes` up to the first that is not ASCII: ids of ours and names of members are.
-fn ascii_head(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().position(|byte| !byte.is_ascii());
-    &bytes[..end.unwrap_or(bytes.len())]
-}
-
 /// Lines of a byte stream.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
@@ -296,14 +275,23 @@ pub(crate) struct Lines<R> {
     buffer: BytesMut,
     scanned: usize,
     bytes_max: usize,
-    /// How much there was of a line that grew too long, of which nothing more is kept.
-    skipped: Option<usize>,
+    /// What there was of a line that grew too long, of which nothing more is kept.
+    skipped: Option<Skipped>,
+}
+
+/// A line that is thrown away while it comes.
+#[derive(Debug, Default)]
+struct Skipped {
+    bytes: usize,
+    outline: Outline,
 }
 
 /// One line.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// Longer than allowed; its start. What follows of it is skipped.
+    /// The end of a line that was longer than allowed, and what message it was.
+    Skipped(Outline),
+    /// Longer than allowed; its start. All of it is skipped.
     TooLong { start: Bytes },
     /// Such a line goes on and on, and may never end.
     Endless,
@@ -341,55 +329,52 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// What stands behind the last line end, once the stream has ended.
-    pub(crate) fn rest(&mut self) -> Option<Bytes> {
-        let is_whole = self.skipped.is_none() && !self.buffer.is_empty();
-        is_whole.then(|| self.buffer.split().freeze())
+    pub(crate) fn rest(&mut self) -> Option<Line> {
+        if let Some(skipped) = self.skipped.take() {
+            return Some(Line::Skipped(skipped.outline));
+        }
+        (!self.buffer.is_empty()).then(|| Line::Whole(self.buffer.split().freeze()))
     }
 
     fn take_line(&mut self) -> Option<Line> {
-        loop {
-            let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
-            let Some(end) = found.map(|found| self.scanned + found) else {
-                return self.take_part();
-            };
-            let line = self.buffer.split_to(end + 1).freeze();
+        let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
+        let end = found.map(|found| self.scanned + found);
+        if self.skipped.is_some() {
+            return self.skip(end);
+        }
+        let bytes = end.unwrap_or(self.buffer.len());
+        if bytes > self.bytes_max {
+            let start = Bytes::copy_from_slice(&self.buffer[..bytes.min(START_BYTES_MAX)]);
             self.scanned = 0;
-            if self.skipped.take().is_some() {
-                continue;
-            }
-            if line.len() - 1 > self.bytes_max {
-                let start = line.slice(..line.len().min(ID_SEARCH_BYTES));
-                return Some(Line::TooLong { start });
-            }
-            return Some(Line::Whole(line.slice(..line.len() - 1)));
+            self.skipped = Some(Skipped::default());
+            return Some(Line::TooLong { start });
         }
-    }
-
-    /// What is to be said of a line before its end.
-    fn take_part(&mut self) -> Option<Line> {
-        self.scanned = self.buffer.len();
-        if let Some(skipped) = &mut self.skipped {
-            let endless = self.bytes_max.saturating_mul(ENDLESS_TIMES);
-            let endless = endless.max(ENDLESS_BYTES_MIN);
-            let was_endless = *skipped > endless;
-            *skipped = skipped.saturating_add(self.buffer.len());
-            let is_endless = *skipped > endless;
-            self.forget();
-            return (is_endless && !was_endless).then_some(Line::Endless);
-        }
-        if self.buffer.len() <= self.bytes_max {
+        let Some(end) = end else {
+            self.scanned = bytes;
             return None;
-        }
-        let head = &self.buffer[..self.buffer.len().min(ID_SEARCH_BYTES)];
-        let start = Bytes::copy_from_slice(head);
-        self.skipped = Some(self.buffer.len());
-        self.forget();
-        Some(Line::TooLong { start })
+        };
+        let mut line = self.buffer.split_to(end + 1).freeze();
+        line.truncate(end);
+        self.scanned = 0;
+        Some(Line::Whole(line))
     }
 
-    fn forget(&mut self) {
+    /// Throws away what there is of a line that is too long, of which `end` is the end.
+    fn skip(&mut self, end: Option<usize>) -> Option<Line> {
+        let skipped = self.skipped.as_mut()?;
+        let bytes = end.unwrap_or(self.buffer.len());
+        skipped.outline.read(&self.buffer[..bytes]);
+        let endless = self.bytes_max.saturating_mul(ENDLESS_TIMES);
+        let endless = endless.max(ENDLESS_BYTES_MIN);
+        let was_endless = skipped.bytes > endless;
+        skipped.bytes = skipped.bytes.saturating_add(bytes);
+        let is_endless = skipped.bytes > endless;
+        if end.is_some() {
+            self.buffer.advance(bytes + 1);
+            return self.skipped.take().map(|it| Line::Skipped(it.outline));
+        }
         self.buffer.clear();
-        self.scanned = 0;
+        (is_endless && !was_endless).then_some(Line::Endless)
     }
 }
 
@@ -430,15 +415,36 @@ mod tests {
             found.push(match line {
                 Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
                 Line::TooLong { .. } => "too long".to_owned(),
+                Line::Skipped(outline) => format!("{:?}", outline.request()),
                 Line::Endless => "endless".to_owned(),
             });
         }
-        assert_eq!(found, ["12345", "too long", "1234", ""]);
-        assert_eq!(lines.rest().unwrap(), "rest");
-        assert_eq!(lines.rest(), None);
+        assert_eq!(found, ["12345", "too long", "None", "1234", ""]);
+        assert!(matches!(lines.rest(), Some(Line::Whole(rest)) if rest == "rest"));
+        assert!(lines.rest().is_none());
         let mut lines = Lines::new(&b"123456"[..], 5);
         while lines.next().await.unwrap().is_some() {}
-        assert_eq!(lines.rest(), None, "it was too long");
+        assert!(matches!(lines.rest(), Some(Line::Skipped(_))));
+        assert!(lines.rest().is_none());
+    }
+
+    /// Of a line that is thrown away it is known which message it was, in however many pieces it came.
+    #[tokio::test]
+    async fn a_line_that_is_too_long_has_an_outline() {
+        let long = "x".repeat(3 * READ_BYTES);
+        let text = format!("{{\"method\":\"m\",\"params\":\"{long}\",\"id\":7}}\nnext\n");
+        for bytes_max in [9, READ_BYTES, 2 * READ_BYTES] {
+            let mut lines = Lines::new(text.as_bytes(), bytes_max);
+            let first = lines.next().await.unwrap();
+            assert!(matches!(first, Some(Line::TooLong { .. })), "{first:?}");
+            let second = lines.next().await.unwrap();
+            let Some(Line::Skipped(outline)) = second else {
+                panic!("{second:?}");
+            };
+            assert_eq!(outline.request(), Some(&Id::number(7)));
+            let third = lines.next().await.unwrap();
+            assert!(matches!(third, Some(Line::Whole(line)) if line == "next"));
+        }
     }
 
     /// Who sends without an end is known for it before the end.
@@ -459,7 +465,9 @@ mod tests {
         let second = lines.next().await.unwrap();
         assert!(matches!(second, Some(Line::Endless)));
         let third = lines.next().await.unwrap();
-        assert!(matches!(third, Some(Line::Whole(line)) if line == "next"));
+        assert!(matches!(third, Some(Line::Skipped(_))));
+        let fourth = lines.next().await.unwrap();
+        assert!(matches!(fourth, Some(Line::Whole(line)) if line == "next"));
     }
 
     #[tokio::test]
@@ -484,24 +492,5 @@ mod tests {
         let mut out = BytesMut::new();
         push_line(b"{\"a\":\r\n1}", &mut out);
         assert_eq!(&out[..], b"{\"a\":  1}\n");
-    }
-
-    #[test]
-    fn the_id_of_a_cut_message_is_its_own() {
-        let check = |start: &str, expect: Option<u64>| {
-            let found = leading_id(start.as_bytes())
-                .as_ref()
-                .and_then(Id::as_number);
-            assert_eq!(found, expect, "{start}");
-        };
-        check(r#"{"jsonrpc":"2.0","id": 42,"result":{"conte"#, Some(42));
-        check(r#" { "id" : 7 , "jsonrpc":"2.0","error":{"é"#, Some(7));
-        check(r#"{"jsonrpc":"2.0","result":{"#, None);
-        check(r#"{"jsonrpc":"2.0","result":{"id":3,"x":"#, None);
-        check(r#"{"jsonrpc":"2.0","id":4,"method":"sampling/create"#, None);
-        check(r#"{"jsonrpc":"2.0","method":"m","id":4,"params":{"#, None);
-        check(r#"{"jsonrpc":"2.0","params":{"id":5,"result":"#, None);
-        check(r#"{"note":",\"id\":6,\"result\":","id":8,"result":"#, None);
-        check(r#"{"jsonrpc":"2.0","id":9"#, None);
     }
 }

@@ -3,6 +3,7 @@
 //! Parsing borrows: the parts are slices of the received bytes. Writing emits only the four members
 //! that every peer accepts, in a fixed order.
 
+mod outline;
 mod wire;
 
 use std::{borrow::Cow, fmt, hash::Hash};
@@ -21,6 +22,7 @@ use super::{
     method::Method,
     params::Params,
 };
+pub use outline::Outline;
 use wire::Wire;
 
 /// One JSON-RPC message.

@@ -760,6 +760,31 @@ async fn a_line_without_an_end() {
     gateway.stop().await;
 }
 
+/// An answer that is too large costs its call alone, also where its id stands behind the result, as the
+/// TypeScript SDK writes it.
+#[tokio::test]
+async fn an_answer_that_is_too_large() {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new()
+        .server_with("x", &backend, "limits = { response = \"16KiB\" }")
+        .start()
+        .await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let ask = async |id| {
+        client.ask(id, "tools/call", r#""name":"mcp_x_echo""#).await;
+        backend.asked("tools/call").await
+    };
+    let (large, other) = (ask("1").await, ask("2").await);
+    let (text, id) = ("x".repeat(1 << 15), large.id());
+    let answer = format!(r#"{{"result":{{"id":"{text}"}},"jsonrpc":"2.0","id":{id}}}"#);
+    large.conn.send(answer).await;
+    let refused = client.answer("1").await.failure();
+    assert_eq!(refused["data"]["reason"], "too_large", "{refused}");
+    other.answer(r#"{"content":[]}"#).await;
+    client.answer("2").await.value();
+    gateway.stop().await;
+}
+
 /// Why a list could not be read is what callers are told too.
 #[tokio::test]
 async fn a_list_that_is_too_large() {

@@ -417,6 +417,33 @@ async fn a_client_that_does_not_read_is_cut_off() {
 /// What the system and the edge hold of a stream beside what waits in it.
 const SLACK: usize = 16 << 20;
 
+/// What is refused on stdin before it is a message is refused under its id, wherever that stands: its
+/// client waits for the answer. What is no request has none.
+#[tokio::test]
+async fn a_request_that_is_refused_unread_keeps_its_id() {
+    let gateway = TestGateway::new().setting("limits = { body = \"64KiB\", depth = 16 }");
+    let gateway = gateway.start().await;
+    let client = gateway.client(Front::Stdio, "/mcp", "{}").await;
+    let long = format!("\"{}\"", "x".repeat(1 << 17));
+    let deep = "[".repeat(32) + &"]".repeat(32);
+    for (value, code) in [(long.as_str(), -32600), (&deep, -32600), ("x", -32700)] {
+        let first = format!(r#"{{"id":1,"method":"ping","params":{{"a":{value}}}}}"#);
+        let last = format!(r#"{{"method":"ping","params":{{"a":{value}}},"id":"b"}}"#);
+        for (message, id) in [(first, Some("1")), (last, Some("\"b\""))] {
+            client.send(message).await;
+            let refused = client.next().await;
+            assert_eq!((refused.id.as_deref(), refused.code()), (id, code));
+        }
+        client
+            .send(format!(r#"{{"id":1,"result":{{"a":{value}}}}}"#))
+            .await;
+        let refused = client.next().await;
+        assert_eq!((refused.id.as_deref(), refused.code()), (None, code));
+    }
+    client.is_quiet().await;
+    gateway.stop().await;
+}
+
 /// A client that reads when it has sent all is told why its message was too large: its connection is
 /// not reset meanwhile, and serves on.
 #[tokio::test]

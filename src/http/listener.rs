@@ -36,12 +36,13 @@ use crate::{
     task::{Steady, Tasks},
 };
 
-/// How long a client may take for its TLS handshake, for its first request, and for the headers of
-/// each.
+/// How long a client may take for its TLS handshake, and for its first request.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a connection of HTTP/2 may have no request under way. HTTP/1.1 closes as soon when no
-/// next request begins.
-const IDLE_MAX: Duration = HANDSHAKE_PATIENCE;
+/// How long a connection may have no request under way; with HTTP/1.1 the headers of the next one have
+/// to be there by then. More than the minute for which balancers and most clients keep those that they
+/// do not use: what they send on one that is closed at that moment is lost to them, and a call is
+/// nothing to be sent twice.
+const IDLE_MAX: Duration = Duration::from_secs(75);
 /// How long one that was told to end may take for what it still has to write, to a slow reader.
 const IDLE_GRACE: Duration = Duration::from_secs(300);
 /// Pause between pings of HTTP/2, which find out that nobody is there any more.
@@ -258,21 +259,8 @@ impl Connection {
                 })
             }))
         });
-        // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
-        let head_max = self.headers_max.saturating_add(REQUEST_LINE_BYTES);
-        let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HANDSHAKE_PATIENCE)
-            .max_buf_size(head_max);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_PATIENCE)
-            .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
-        let connection = builder.serve_connection(TokioIo::new(Patient::new(stream)), service);
+        let server = server(self.headers_max);
+        let connection = server.serve_connection(TokioIo::new(Patient::new(stream)), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             biased;
@@ -297,6 +285,25 @@ impl Connection {
             tracing::debug!(%error, "a connection broke off");
         }
     }
+}
+
+/// What speaks HTTP on a connection, with headers of so many bytes at most.
+fn server(headers_max: usize) -> Builder<TokioExecutor> {
+    // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
+    let head_max = headers_max.saturating_add(REQUEST_LINE_BYTES);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_MAX)
+        .max_buf_size(head_max);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_PATIENCE)
+        .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
+    builder
 }
 
 /// The requests of HTTP/2 that are under way on a connection.
@@ -383,7 +390,11 @@ const REQUEST_LINE_BYTES: usize = 8192;
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
+    use http::Response;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        time::Instant,
+    };
 
     use super::*;
     use crate::config::{self, Environment, Format, Source};
@@ -426,6 +437,32 @@ mod tests {
         check(1023, "ports below 1024 are for privileged programs");
         check(1024, "set `listen` to another address or port");
         check(0, "set `listen` to another address or port");
+    }
+
+    /// A balancer may send the next request whenever the connection is not older than that.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_kept_for_longer_than_balancers_do() {
+        const BALANCER: Duration = Duration::from_secs(60);
+        let (near, mut far) = duplex(1 << 12);
+        let answer = service_fn(async |_: Request<Incoming>| {
+            Ok::<_, Infallible>(Response::new(body::full("")))
+        });
+        let server = server(1024);
+        let connection = server.serve_connection(TokioIo::new(near), answer);
+        let client = async {
+            let (mut answer, request) = ([0; 1024], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            for _ in 0..3 {
+                sleep(BALANCER).await;
+                far.write_all(request).await.expect("it is open");
+                let read = far.read(&mut answer).await.expect("it is open");
+                assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{read} bytes");
+            }
+            let last = Instant::now();
+            assert_eq!(far.read(&mut answer).await.expect("it is closed"), 0);
+            assert_eq!(last.elapsed(), IDLE_MAX);
+        };
+        let (ended, ()) = tokio::join!(connection, client);
+        ended.expect_err("no request came");
     }
 
     #[tokio::test(start_paused = true)]

@@ -87,7 +87,7 @@ async fn post(
         Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
-            let session = post.session().await;
+            let session = post.session(None).await;
             let taken = match (session, response.id) {
                 (Ok(Some(session)), Some(id)) => session.answer(&id, response.outcome),
                 (Err(refusal), _) => return refusal,
@@ -143,7 +143,7 @@ impl Post<'_> {
             Version::Unknown(asked) => return Err(unsupported(Some(&request.id), &asked)),
             Version::Absent | Version::Legacy(_) => {}
         }
-        match self.session().await? {
+        match self.session(Some(&request.id)).await? {
             Some(session) => self.in_session(&session, request),
             None => Ok(self.stateless(request)),
         }
@@ -159,7 +159,7 @@ impl Post<'_> {
         let asked = if modern::is_claimed_by(&request) {
             self.modern(request)
         } else {
-            match self.session().await {
+            match self.session(Some(&id)).await {
                 Ok(Some(session)) => self.in_session(&session, request),
                 // The next process may know it.
                 Ok(None) | Err(_) => Ok(self.stateless(request)),
@@ -308,7 +308,7 @@ impl Post<'_> {
     }
 
     async fn notification(&self, notification: &Notification) -> Response<Body> {
-        match self.session().await {
+        match self.session(None).await {
             Ok(Some(session)) => {
                 self.edge.proxy.told(&session, notification);
                 accepted()
@@ -325,7 +325,7 @@ impl Post<'_> {
     /// A batch of 2025-03-26: each message for itself, the answers as one array, or as events.
     async fn batch(&self, bytes: &Bytes) -> Response<Body> {
         let refuse = |error: &RpcError| rpc_error(StatusCode::BAD_REQUEST, None, error);
-        let session = match self.session().await {
+        let session = match self.session(None).await {
             Ok(Some(session)) => session,
             Ok(None) => {
                 let message = "a batch needs a session of 2025-03-26";
@@ -398,9 +398,9 @@ impl Post<'_> {
         }
     }
 
-    /// The session that the headers name; `None` when they name none.
-    async fn session(&self) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, self.visitor, self.headers).await
+    /// The session that the headers name; `None` when they name none. What is refused is the request `id`.
+    async fn session(&self, id: Option<&Id>) -> Result<Option<Arc<Session>>, Response<Body>> {
+        find_session(self.edge, self.visitor, self.headers, id).await
     }
 }
 
@@ -444,26 +444,28 @@ fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
     rpc_error(refusal.status, id, &refusal.error)
 }
 
-/// The session that the headers name; one of another route is as unknown as one that has ended.
+/// The session that the headers name; one of another route is as unknown as one that has ended. What is
+/// refused is the request `id`.
 async fn find_session(
     edge: &Edge,
     visitor: &Visitor,
     headers: &HeaderMap,
+    id: Option<&Id>,
 ) -> Result<Option<Arc<Session>>, Response<Body>> {
-    let Some(id) = headers.get(header::SESSION_ID) else {
+    let Some(named) = headers.get(header::SESSION_ID) else {
         return Ok(None);
     };
-    let found = match id.to_str() {
-        Ok(id) => {
+    let found = match named.to_str() {
+        Ok(named) => {
             let Visitor { agent, scope } = visitor;
-            edge.proxy.session(id, agent, scope).await
+            edge.proxy.session(named, agent, scope).await
         }
         Err(_) => Ok(None),
     };
     match found {
         Ok(Some(session)) => Ok(Some(session)),
-        Ok(None) => Err(gone(edge, None)),
-        Err(why) => Err(unopened(why, None)),
+        Ok(None) => Err(gone(edge, id)),
+        Err(why) => Err(unopened(why, id)),
     }
 }
 
@@ -511,7 +513,7 @@ async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Respon
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    let session = match find_session(edge, visitor, headers).await {
+    let session = match find_session(edge, visitor, headers, None).await {
         Ok(Some(session)) => session,
         Ok(None) => {
             let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
@@ -566,7 +568,7 @@ async fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    match find_session(edge, visitor, headers).await {
+    match find_session(edge, visitor, headers, None).await {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
             text(StatusCode::OK, "the session has ended")

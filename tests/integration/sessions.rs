@@ -39,6 +39,7 @@ async fn a_session_lives_until_it_is_deleted() {
     let stranger = [("mcp-session-id", "0123456789abcdef")];
     let answer = http.post_with("/mcp", &stranger, PING).await;
     assert_eq!(answer.status(), 404, "an unknown session");
+    assert_eq!(value(&answer.text().await)["id"], 1);
     let accept = [("accept", "text/event-stream"), stranger[0]];
     assert_eq!(http.get("/mcp", &accept).await.status(), 404);
     assert_eq!(

@@ -147,8 +147,12 @@ async fn read_lines<R: AsyncRead + Unpin>(
         };
         match line {
             Ok(Some(Line::Whole(line))) => pace.note(take(&line, link, &odd).await),
-            // It may be an answer, and say at its end to what.
-            Ok(Some(Line::TooLong { .. })) => {}
+            Ok(Some(Line::TooLong { start })) => {
+                // An object may be an answer, and say at its end to what.
+                if !start.trim_ascii_start().starts_with(b"{") {
+                    return mux.close(oversized(mux.settings.response_bytes_max));
+                }
+            }
             Ok(Some(Line::Skipped(outline))) => refuse(&outline, link),
             Ok(Some(Line::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));

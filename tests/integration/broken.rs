@@ -745,19 +745,24 @@ async fn a_url_where_nobody_listens() {
     }
 }
 
-/// A server that writes on and on without an end of line is given up at once, by its reason.
+/// A server that writes on and on without an end of line is given up by its reason: one that writes a
+/// message after sixteen times as much as it may have, any other at once.
 #[tokio::test]
 async fn a_line_without_an_end() {
-    let script = "while :; do printf 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done";
-    let section =
-        format!("command = 'sh'\nargs = ['-c', \"{script}\"]\nlimits = {{ response = \"16KiB\" }}");
-    let gateway = TestGateway::new().section("x", &section).start().await;
-    let says = |status: &Value| {
-        let reason = status["reason"].to_string();
-        reason.contains("larger than limits.response (16384 bytes)")
-    };
-    gateway.status_until("x", says).await;
-    gateway.stop().await;
+    let endless = "printf '{'; while :; do printf '%01000d' 0; done";
+    let silent = "printf '%020000d' 0; exec sleep 60";
+    for script in [endless, silent] {
+        let section = format!(
+            "command = 'sh'\nargs = ['-c', \"{script}\"]\nlimits = {{ response = \"16KiB\" }}"
+        );
+        let gateway = TestGateway::new().section("x", &section).start().await;
+        let says = |status: &Value| {
+            let reason = status["reason"].to_string();
+            reason.contains("larger than limits.response (16384 bytes)")
+        };
+        gateway.status_until("x", says).await;
+        gateway.stop().await;
+    }
 }
 
 /// An answer that is too large costs its call alone, also where its id stands behind the result, as the

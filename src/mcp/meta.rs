@@ -12,8 +12,6 @@ use super::{
 const META: &str = "_meta";
 /// What names a request in its progress.
 const PROGRESS_TOKEN: &str = "progressToken";
-/// Prefix of the keys that belong to the protocol and are hop-local.
-pub const PROTOCOL_PREFIX: &str = "io.modelcontextprotocol/";
 /// The revision of a 2026-07-28 request.
 pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Name and version of the client.

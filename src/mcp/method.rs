@@ -183,8 +183,6 @@ pub mod notice {
     pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
     /// The first message of a listen stream.
     pub const SUBSCRIBED: &str = "notifications/subscriptions/acknowledged";
-    /// How far a task is, and its result once it has one.
-    pub const TASKS: &str = "notifications/tasks";
     /// The list of tools changed.
     pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 }

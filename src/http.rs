@@ -83,9 +83,19 @@ impl Edge {
     pub(crate) async fn handle(
         self: Arc<Self>,
         peer: IpAddr,
-        request: Box<Request<Incoming>>,
+        mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
-        if let Err(refusal) = self.guard.load().check(&request) {
+        let response = self.respond(peer, &mut request).await;
+        body::leave(request.into_body(), &self.tasks);
+        response
+    }
+
+    async fn respond(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        request: &mut Request<Incoming>,
+    ) -> Response<Body> {
+        if let Err(refusal) = self.guard.load().check(request) {
             return text(StatusCode::FORBIDDEN, &refusal);
         }
         let limit = self.proxy.settings().limits.headers;
@@ -99,10 +109,10 @@ impl Edge {
         if !route.is_mcp() {
             return self.answer(route, peer, request).await;
         }
-        if let Some(answer) = cors::preflight(&request, route.verbs().1) {
+        if let Some(answer) = cors::preflight(request, route.verbs().1) {
             return answer;
         }
-        let page = cors::Page::behind(&request);
+        let page = cors::Page::behind(request);
         let mut response = self.answer(route, peer, request).await;
         if let Some(page) = page {
             page.may_read(response.headers_mut());
@@ -111,10 +121,10 @@ impl Edge {
     }
 
     async fn answer(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         route: Route,
         peer: IpAddr,
-        request: Box<Request<Incoming>>,
+        request: &mut Request<Incoming>,
     ) -> Response<Body> {
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
@@ -146,15 +156,13 @@ impl Edge {
             }
         };
         match route {
-            Route::Mcp(scope) => {
-                streamable::handle(&self, &Visitor { agent, scope }, request).await
-            }
-            Route::Sse(scope) => messages::open(&self, agent, scope),
-            Route::Messages => Box::pin(messages::post(&self, &agent, request)).await,
-            Route::Status => pages::status(&self, &agent, &request),
-            Route::Metrics => pages::metrics(&self, &agent),
+            Route::Mcp(scope) => streamable::handle(self, &Visitor { agent, scope }, request).await,
+            Route::Sse(scope) => messages::open(self, agent, scope),
+            Route::Messages => Box::pin(messages::post(self, &agent, request)).await,
+            Route::Status => pages::status(self, &agent, request),
+            Route::Metrics => pages::metrics(self, &agent),
             Route::Health => text(StatusCode::OK, "ok"),
-            Route::Ready => pages::ready(&self),
+            Route::Ready => pages::ready(self),
         }
     }
 }

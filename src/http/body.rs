@@ -9,8 +9,9 @@ use http::{
     HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
+use hyper::body::Incoming;
 use tokio::{
     task::consume_budget,
     time::{sleep, timeout},
@@ -30,8 +31,7 @@ use crate::{
 /// How long a client may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long what a client goes on sending is taken after it was refused: a connection that is closed
-/// with something unread is reset, and the client may never see why (RFC 9112, section 9.6).
+/// How long what a client goes on sending is taken after it was answered.
 const LINGER: Duration = Duration::from_secs(5);
 
 type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
@@ -40,13 +40,9 @@ type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
 
 /// Reads a body within the limits on size and nesting.
-pub(super) async fn read<B>(
-    mut body: B,
-    limits: &Limits,
-    tasks: &Tasks,
-) -> Result<Bytes, Response<Body>>
+pub(super) async fn read<B>(body: &mut B, limits: &Limits) -> Result<Bytes, Response<Body>>
 where
-    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
     let refused = |status, message| {
@@ -54,7 +50,7 @@ where
         rpc_error(status, None, &error)
     };
     let read = {
-        let mut read = std::pin::pin!(crate::body::read(&mut body, limits.body));
+        let mut read = std::pin::pin!(crate::body::read(body, limits.body));
         // Most bodies are there already, and need no timer.
         match read.as_mut().now_or_never() {
             Some(read) => read,
@@ -67,11 +63,6 @@ where
     let bytes = match read {
         Ok(bytes) => bytes,
         Err(Unread::TooLarge { limit }) => {
-            let stop = tasks.stop_token().clone();
-            let rest = async move {
-                stop.run_until_cancelled(linger(body)).await;
-            };
-            tasks.spawn("rest of a body", rest);
             let message = format!("the body is larger than limits.body ({limit} bytes)");
             return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
@@ -87,14 +78,22 @@ where
     Ok(bytes)
 }
 
-/// Takes what is left of `body`, and leaves it.
-async fn linger<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
-    let taken = async {
+/// Takes what is left of the `body` of a request that was answered, for a while: a connection that is
+/// closed with something unread is reset, and its client may never see why it was refused (RFC 9112,
+/// section 9.6).
+pub(super) fn leave(mut body: Incoming, tasks: &Tasks) {
+    if body.is_end_stream() {
+        return;
+    }
+    let taken = async move {
         while body.frame().await.is_some_and(|frame| frame.is_ok()) {
             consume_budget().await;
         }
     };
-    drop(timeout(LINGER, taken).await);
+    let stop = tasks.stop_token().clone();
+    tasks.spawn("rest of a body", async move {
+        stop.run_until_cancelled(timeout(LINGER, taken)).await;
+    });
 }
 
 /// A whole body.
@@ -204,8 +203,8 @@ mod tests {
                 sleep(after).await;
                 Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{}")))
             });
-            let body = StreamBody::new(Box::pin(chunks));
-            let found = read(body, &LIMITS, &Tasks::new()).await;
+            let mut body = StreamBody::new(Box::pin(chunks));
+            let found = read(&mut body, &LIMITS).await;
             let found = found.map_err(|refusal| refusal.status().as_u16());
             assert_eq!(
                 found.as_deref(),

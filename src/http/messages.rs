@@ -75,7 +75,7 @@ type Named = Option<Box<Correlation>>;
 pub(super) async fn post(
     edge: &Arc<Edge>,
     agent: &Agent,
-    request: Box<HttpRequest<Incoming>>,
+    request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let id = query
@@ -86,13 +86,7 @@ pub(super) async fn post(
         return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
     let named = correlation::of(request.headers());
-    let bytes = match body::read(
-        request.into_body(),
-        &edge.proxy.settings().limits,
-        &edge.tasks,
-    )
-    .await
-    {
+    let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

@@ -4,10 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
-    request::Parts,
-};
+use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::{
@@ -35,12 +32,12 @@ use crate::{
 pub(super) async fn handle(
     edge: &Arc<Edge>,
     visitor: &Visitor,
-    request: Box<HttpRequest<Incoming>>,
+    request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
-    if is(&Verb::POST, &request) {
+    if is(&Verb::POST, request) {
         return post(edge, visitor, request).await;
     }
-    if is(&Verb::GET, &request) {
+    if is(&Verb::GET, request) {
         return get(edge, visitor, request.headers()).await;
     }
     // The route takes one more verb.
@@ -50,7 +47,7 @@ pub(super) async fn handle(
 async fn post(
     edge: &Arc<Edge>,
     visitor: &Visitor,
-    request: Box<HttpRequest<Incoming>>,
+    request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     if !media::is_json(request.headers()) {
         return text(
@@ -62,15 +59,14 @@ async fn post(
         let message = "Accept must list both application/json and text/event-stream";
         return text(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let (Parts { headers, .. }, incoming) = request.into_parts();
-    let bytes = match body::read(incoming, &edge.proxy.settings().limits, &edge.tasks).await {
+    let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
     let post = Post {
         edge,
         visitor,
-        headers: &headers,
+        headers: request.headers(),
     };
     let message = Message::parse(&bytes);
     // A request may say in its body what it speaks.

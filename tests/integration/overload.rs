@@ -417,6 +417,45 @@ async fn a_client_that_does_not_read_is_cut_off() {
 /// What the system and the edge hold of a stream beside what waits in it.
 const SLACK: usize = 16 << 20;
 
+/// The same holds of a request that is refused for its head alone: its client may send the body when it
+/// has heard that, and the next request behind it.
+#[tokio::test]
+async fn what_is_refused_unread_is_taken() {
+    let gateway = TestGateway::new().start().await;
+    let body = request("1", "ping", &format!("{{{}}}", " ".repeat(1 << 20)));
+    let head = |path: &str, kind: &str, host: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: {kind}\r\naccept: */*\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        )
+    };
+    let json = "application/json";
+    for (refused, status) in [
+        (head("/nowhere", json, "localhost"), 404),
+        (head("/messages/?session_id=x", json, "localhost"), 404),
+        (head("/mcp", "text/plain", "localhost"), 415),
+        (head("/mcp", json, "elsewhere.example"), 403),
+    ] {
+        let mut stream = TcpStream::connect(gateway.addr()).await.unwrap();
+        stream.write_all(refused.as_bytes()).await.unwrap();
+        answers(&mut stream, status).await;
+        let next = [&body, &*head("/mcp", json, "localhost"), &body].concat();
+        stream.write_all(next.as_bytes()).await.unwrap();
+        answers(&mut stream, 200).await;
+    }
+    gateway.stop().await;
+}
+
+/// Reads an answer that has this status.
+async fn answers(stream: &mut TcpStream, status: u16) {
+    let mut answer = vec![0; 1024];
+    let read = soon("the answer", stream.read(&mut answer)).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    let line = format!("HTTP/1.1 {status} ");
+    assert!(answer.starts_with(&line), "{answer}");
+}
+
 /// What is refused on stdin before it is a message is refused under its id, wherever that stands: its
 /// client waits for the answer. What is no request has none.
 #[tokio::test]

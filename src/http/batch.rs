@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    mcp::{Message, Method, RpcError, envelope, error},
-    session::Session,
+    mcp::{Message, Method, Request, RpcError, envelope, error},
+    session::{Session, modern},
 };
 
 /// Messages in one batch.
@@ -34,13 +34,21 @@ pub(crate) fn split(
 
 fn element(part: &Bytes) -> Result<Message, Bytes> {
     let (id, error) = match Message::parse(part) {
-        // Spec 2025-03-26, lifecycle: nothing is possible beside it.
-        Ok(Message::Request(request)) if request.method == Method::Initialize => {
-            let error = RpcError::new(error::INVALID_REQUEST, "initialize is never batched");
-            (Some(request.id), error)
-        }
+        Ok(Message::Request(request)) => match unbatched(&request) {
+            None => return Ok(Message::Request(request)),
+            Some(why) => (Some(request.id), RpcError::new(error::INVALID_REQUEST, why)),
+        },
         Ok(message) => return Ok(message),
         Err(malformed) => (malformed.id().cloned(), malformed.to_error()),
     };
     Err(envelope::response(id.as_ref(), &Err(error.to_raw())))
+}
+
+/// Why `request` is possible in no batch.
+fn unbatched(request: &Request) -> Option<&'static str> {
+    if request.method == Method::Initialize {
+        // Spec 2025-03-26, lifecycle: nothing is possible beside it.
+        return Some("initialize is never batched");
+    }
+    modern::is_claimed_by(request).then_some("requests of 2026-07-28 are never batched")
 }

@@ -228,12 +228,12 @@ async fn batches_exist_in_one_revision() {
             .await;
         assert_eq!(told.status(), 202);
         let initialize = r#"[{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}]"#;
-        let refused = http
-            .post_with("/mcp", &header, initialize)
-            .await
-            .text()
-            .await;
-        assert!(refused.contains("-32600"), "{refused}");
+        let modern = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}]"#;
+        for unbatched in [initialize, modern] {
+            let refused = http.post_with("/mcp", &header, unbatched).await;
+            let refused = refused.text().await;
+            assert!(refused.contains("-32600"), "{refused}");
+        }
     }
     assert_eq!(
         http.post("/mcp", batch).await.status(),
